@@ -152,6 +152,7 @@ class Agent(Generic[T_co]):
     state: tuple[StateKey[Any], ...] = attrs.field(default=(), converter=_keys, kw_only=True)
     spec: AgentSpec = attrs.field(init=False, repr=False)
     tool_infos: tuple[ToolInfo, ...] = attrs.field(init=False, repr=False)
+    _tools_by_name: Mapping[str, Tool[..., object]] = attrs.field(init=False, repr=False)
     _output: Output[T_co] = attrs.field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
@@ -166,7 +167,8 @@ class Agent(Generic[T_co]):
         put = object.__setattr__  # attrs' own way to complete a frozen value
         put(self, "stop", stop)
         put(self, "_output", read_output_type(self.key, self.output_type))
-        put(self, "tool_infos", tuple(tool.info for tool in (*self.tools, *self.builtin)))
+        put(self, "_tools_by_name", {tool.name: tool for tool in (*self.tools, *self.builtin)})
+        put(self, "tool_infos", tuple(tool.info for tool in self._tools_by_name.values()))
         put(self, "spec", _spec(self, policies))
 
     def __repr__(self) -> str:
@@ -202,7 +204,7 @@ class Agent(Generic[T_co]):
 
     def tool(self, name: str) -> Tool[..., object] | None:
         """Return the tool with this name, or None."""
-        return next((tool for tool in (*self.tools, *self.builtin) if tool.name == name), None)
+        return self._tools_by_name.get(name)
 
 
 def _fault(agent: Agent[object], what: str) -> AgentDefinitionError:

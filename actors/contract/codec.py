@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from enum import Enum
 from pathlib import PurePath
@@ -189,30 +189,33 @@ class _Cleaner:
         kind = type(value)
         if kind is str:
             return value if value.isascii() else _text(value)
-        if value is None or kind is bool:
+        if value is None or kind is bool or (kind is int and _LEAST <= value <= _MOST):
             return value
         if kind is dict or kind is list:
             return self._container(value, depth)
-        return self._leaf(value, depth)
+        return self._other(value, depth)
 
     def _container(self, value: Any, depth: int) -> Any:
         if depth == 0:
             raise ValueError(f"nested more than {MAX_DEPTH} levels deep, or it holds itself")
         if isinstance(value, Mapping):
-            return {self._key(key): self.clean(item, depth - 1) for key, item in self._counted(value.items())}
-        return [self.clean(item, depth - 1) for item in self._counted(value)]
-
-    def _counted(self, items: Iterable[T]) -> Iterator[T]:
-        for item in items:
+            out = {}
+            for key, item in value.items():  # each item is counted as it comes: a foreign container may have no end
+                self._left -= 1
+                if self._left < 0:
+                    raise ValueError(f"more than {MAX_ITEMS} items")
+                name = key if type(key) is str and key.isascii() else _key(key)
+                out[name] = self.clean(item, depth - 1)
+            return out
+        items = []
+        for item in value:
             self._left -= 1
             if self._left < 0:
                 raise ValueError(f"more than {MAX_ITEMS} items")
-            yield item
+            items.append(self.clean(item, depth - 1))
+        return items
 
-    def _key(self, key: object) -> str:
-        return _text(key) if isinstance(key, str) else _text(str(key.value if isinstance(key, Enum) else key))
-
-    def _leaf(self, value: object, depth: int) -> Any:
+    def _other(self, value: object, depth: int) -> Any:
         match value:
             case Enum():
                 return self.clean(value.value, depth)
@@ -245,8 +248,17 @@ def _text(value: str) -> str:
     return str.encode(value, "utf-8", "replace").decode("utf-8")
 
 
+def _key(key: object) -> str:
+    return _text(key) if isinstance(key, str) else _text(str(key.value if isinstance(key, Enum) else key))
+
+
+_LEAST: Final = -(1 << 63)
+_MOST: Final = (1 << 64) - 1
+"""The range of whole numbers that rows and events hold; any other becomes text."""
+
+
 def _integer(value: int) -> int | str:
-    if -(1 << 63) <= value < 1 << 64:
+    if _LEAST <= value <= _MOST:
         return value
     return str(value) if value.bit_length() <= 10_000 else hex(value)
 

@@ -295,6 +295,14 @@ class Ticket(Value, frozen=True, kw_only=True):
         )
 
 
+def supplies_result(ticket: Ticket | None, decision: Decision | None) -> bool:
+    """Return True if a decision that resumes a call carries the call's result, so that no body runs."""
+    if ticket is None or decision is None:
+        return False
+    outcome_given = ticket.reason == "outcome_unknown" and decision.result is not None
+    return outcome_given or ticket.resume_mode == "use_decision_as_tool_result"
+
+
 def decision_of(target: Any, action: Any, options: Mapping[str, Any], names: Sequence[str]) -> Decision:
     """Return the decision for a caller's `decide(target, action, **options)`.
 

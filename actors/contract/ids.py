@@ -37,10 +37,10 @@ def task_id(spawner: str, number: int) -> str:
 
 def is_reserved(run_id: str, name: str) -> bool:
     """Return True if a ticket of the run or a background task has or may get this id, so that no call may have it."""
-    return any(
-        name.startswith(prefix) and name[len(prefix) :].isdigit()
-        for prefix in (ticket_id(run_id, 0)[:-1], name.rpartition(".task")[0] + ".task")
-    )
+    if not name[-1:].isdigit():
+        return False
+    prefixes = (ticket_id(run_id, 0)[:-1], name.rpartition(".task")[0] + ".task")
+    return any(name.startswith(prefix) and name[len(prefix) :].isdigit() for prefix in prefixes)
 
 
 def idempotency_key(run_id: str, call_id: str) -> str:

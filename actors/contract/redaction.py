@@ -208,6 +208,12 @@ class Redactor:
             before = getattr(payload, name)
             if before is None:
                 continue
+            if (
+                type(before) is str
+                and len(before) <= WHOLE
+                and (len(before) < SHORTEST or self._search(before) is None)
+            ):
+                continue  # most texts: read once, without a call
             try:
                 after = self.value(before)
             except RecursionError:  # a model may nest its arguments without limit

@@ -16,11 +16,11 @@ from typing import Any, Final
 import attrs
 
 from ..contract.calls import SETTLED
-from ..contract.decisions import Command, CommandResult, Decision, Ticket
+from ..contract.decisions import Command, CommandResult, Decision, Ticket, supplies_result
 from ..contract.lifecycle import TERMINAL
 from ..contract.pending_input import MAX_INPUT_BYTES, MAX_INPUTS, text_size
 from ..contract.plain import JSONObject
-from ..contract.rows import CallRow, CommandContext
+from ..contract.rows import CommandContext
 
 MAX_PENDING: Final = 256
 """Most commands that may wait in one run's inbox; further commands are rejected as busy."""
@@ -45,9 +45,15 @@ class CommandRules:
 
     def __call__(self, facts: CommandContext, command: Command) -> CommandResult:
         """Return the result for `command`. "accepted" means that the store journals it."""
-        refused = self.reviewer(facts.ticket, command) or self._known(facts, command)
+        refused = self.reviewer(facts.ticket, command)
         if refused is not None:
             return refused
+        if facts.known is not None:
+            first, answer = facts.known
+            if first.content() == command.content():
+                return attrs.evolve(answer, status="duplicate")
+            text = f"the id {command.command_id!r} was used for another command; take a new one"
+            return reject(command, "decision_id_conflict", text)
         if command.kind in ("decide", "expire"):
             return self._decide(facts, command)
         if facts.stage in TERMINAL:
@@ -63,19 +69,19 @@ class CommandRules:
         who = "nobody" if command.by is None else repr(command.by)
         return reject(command, "not_allowed", f"{who} may not decide {ticket.ticket_id}: its reviewers are named")
 
-    def _known(self, facts: CommandContext, command: Command) -> CommandResult | None:
-        if facts.known is None:
-            return None
-        first, answer = facts.known
-        if first.content() == command.content():
-            return attrs.evolve(answer, status="duplicate")
-        text = f"the id {command.command_id!r} was used for another command; take a new one"
-        return reject(command, "decision_id_conflict", text)
-
     def _room(self, facts: CommandContext, command: Command) -> CommandResult | None:
-        if facts.pending < MAX_PENDING:
-            return _room_for_input(facts, command) if command.kind == "send" else None
-        return reject(command, "busy", f"{facts.pending} commands wait for this run; try again shortly")
+        if facts.pending >= MAX_PENDING:
+            return reject(command, "busy", f"{facts.pending} commands wait for this run; try again shortly")
+        if command.kind != "send" or facts.inputs == 0:
+            return None
+        size = text_size(command.text)
+        if facts.inputs < MAX_INPUTS and facts.input_bytes + size <= MAX_INPUT_BYTES:
+            return None
+        text = (
+            f"{facts.inputs} texts of {facts.input_bytes} bytes wait for the run's next step; {MAX_INPUTS} texts of "
+            f"{MAX_INPUT_BYTES} bytes may wait, and this one has {size}. Try again when a step has begun"
+        )
+        return reject(command, "busy", text)
 
     def _decide(self, facts: CommandContext, command: Command) -> CommandResult:
         decision = command.decision
@@ -130,30 +136,26 @@ class CommandRules:
     def fits(self, facts: CommandContext, command: Command, decision: Decision) -> CommandResult | None:
         """Return None if the decision fits the ticket (not expired, same action, valid values), else the rejection."""
         ticket, call = facts.ticket, facts.call
-        if ticket is not None and (ticket.status == "expired" or (command.kind != "expire" and self._late(ticket))):
+        late = ticket is not None and ticket.expires_at is not None and self.now >= ticket.expires_at
+        if ticket is not None and (ticket.status == "expired" or (late and command.kind != "expire")):
             until = "" if ticket.expires_at is None else f" at {ticket.expires_at.isoformat()}"
             return reject(command, "expired", f"{ticket.ticket_id} expired{until}")
         if command.kind == "expire":
             return None
-        changed = self._changed(call, decision)
-        if changed is not None:
-            return reject(command, "fingerprint_mismatch", changed)
+        now = "" if call is None or not call.definition else self.definition(call.tool)
+        if call is not None and now not in ("", call.definition) and decision.action != "cancel":
+            text = f"the tool {call.tool} has changed since {call.call_id} was shown; the run asks again, with a new"
+            return reject(command, "fingerprint_mismatch", f"{text} ticket")  # a denial is valid for every action
         expected = ticket.fingerprint if ticket is not None else call.fingerprint if call is not None else ""
         if decision.fingerprint is not None and decision.fingerprint != expected:
             return reject(
                 command, "fingerprint_mismatch", f"decided {decision.fingerprint}, but the action is {expected}"
             )
-        return self._arguments(facts, command, decision) or self._result(ticket, command, decision)
-
-    def _changed(self, call: CallRow | None, decision: Decision) -> str | None:
-        """Return why a decision is not about the present action; None if it is. A denial is valid for every action."""
-        now = "" if call is None or not call.definition else self.definition(call.tool)
-        if call is None or now in ("", call.definition) or decision.action == "cancel":
-            return None
-        return f"the tool {call.tool} has changed since {call.call_id} was shown; the run asks again, with a new ticket"
-
-    def _late(self, ticket: Ticket) -> bool:
-        return ticket.expires_at is not None and self.now >= ticket.expires_at
+        refused = self._arguments(facts, command, decision)
+        if refused is not None or ticket is None or ticket.response_schema is None or decision.action == "cancel":
+            return refused
+        wrong = schema_fault(ticket.response_schema, decision.result)
+        return None if wrong is None else reject(command, "invalid_result", wrong)
 
     def _arguments(self, facts: CommandContext, command: Command, decision: Decision) -> CommandResult | None:
         edited = decision.edited_arguments
@@ -163,7 +165,8 @@ class CommandRules:
             return reject(
                 command, "invalid_arguments", f"{ticket.ticket_id} holds the run itself: nothing can be edited"
             )
-        if edited is not None and ticket is not None and _brings_result(ticket, decision):
+        supplied = decision.action == "resume" and supplies_result(ticket, decision)
+        if edited is not None and ticket is not None and supplied:
             text = f"the decision's result is what {ticket.call_id} comes to: no body runs, so nothing can be edited"
             return reject(command, "invalid_arguments", text)
         if edited is not None and decision.result is not None and _passes(ticket, decision):
@@ -187,34 +190,10 @@ class CommandRules:
             return None if wrong is None else reject(command, "invalid_arguments", wrong)
         return None
 
-    @staticmethod
-    def _result(ticket: Ticket | None, command: Command, decision: Decision) -> CommandResult | None:
-        if ticket is None or ticket.response_schema is None or decision.action == "cancel":
-            return None
-        wrong = schema_fault(ticket.response_schema, decision.result)
-        return None if wrong is None else reject(command, "invalid_result", wrong)
-
-
-def _room_for_input(facts: CommandContext, command: Command) -> CommandResult | None:
-    size = text_size(command.text)
-    if facts.inputs == 0 or (facts.inputs < MAX_INPUTS and facts.input_bytes + size <= MAX_INPUT_BYTES):
-        return None
-    text = (
-        f"{facts.inputs} texts of {facts.input_bytes} bytes wait for the run's next step; {MAX_INPUTS} texts of "
-        f"{MAX_INPUT_BYTES} bytes may wait, and this one has {size}. Try again when a step has begun"
-    )
-    return reject(command, "busy", text)
-
 
 def _passes(ticket: Ticket | None, decision: Decision) -> bool:
     """Return True if a body runs with the decision's result as its arguments."""
     return ticket is not None and ticket.resume_mode == "pass_decision_to_tool" and decision.action == "resume"
-
-
-def _brings_result(ticket: Ticket, decision: Decision) -> bool:
-    """Return True if the decision's result becomes the call's result and no body runs."""
-    outcome_given = ticket.reason == "outcome_unknown" and decision.result is not None
-    return decision.action == "resume" and (outcome_given or ticket.resume_mode == "use_decision_as_tool_result")
 
 
 def schema_fault(schema: JSONObject, value: Any) -> str | None:

@@ -35,7 +35,10 @@ def command_arrived(builder: StepBuilder, item: InboxItem) -> None:
     command = item.command
     match command.kind:
         case "cancel":
-            _cancel(builder, command)
+            wish = _note_cancel(builder, command)
+            stage, cursor = builder.row.stage, builder.row.cursor
+            if command.mode == "now" or stage is Stage.NEEDS_APPROVAL or cursor in BETWEEN_STEPS:
+                end(builder, cancelled(wish))
         case "send":
             _send(builder, command)
         case "pause":
@@ -75,12 +78,6 @@ def _note_cancel(builder: StepBuilder, command: Command) -> PendingCancel:
     )
     builder.row.cancel = PendingCancel(mode=command.mode, by=command.by, reason=command.reason)
     return builder.row.cancel
-
-
-def _cancel(builder: StepBuilder, command: Command) -> None:
-    wish = _note_cancel(builder, command)
-    if command.mode == "now" or builder.row.stage is Stage.NEEDS_APPROVAL or builder.row.cursor in BETWEEN_STEPS:
-        end(builder, cancelled(wish))
 
 
 def _send(builder: StepBuilder, command: Command) -> None:
@@ -144,15 +141,13 @@ def _too_late(builder: StepBuilder, command: Command, decision: Decision, call: 
 
 
 def _target(builder: StepBuilder, target: str) -> CallRow | None:
-    call = builder.calls.get(target)
-    if call is not None:
-        return call
-    return next((call for call in builder.calls.values() if target in _tickets(call)), None)
-
-
-def _tickets(call: CallRow) -> tuple[str | None, ...]:
-    """Return the call's ticket id, and the id of the ticket that it replaces."""
-    return () if call.ticket is None else (call.ticket.ticket_id, call.ticket.replaces)
+    """Return the call with this id, or the call whose ticket has this id or replaces the ticket with this id."""
+    if target in builder.calls:
+        return builder.calls[target]
+    for call in builder.calls.values():
+        if call.ticket is not None and target in (call.ticket.ticket_id, call.ticket.replaces):
+            return call
+    return None
 
 
 def _replaced(call: CallRow, decision: Decision) -> bool:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ..contract import events as ev
 from ..contract.calls import CallPosition, CallStatus
-from ..contract.decisions import Command, Decision, Ticket
+from ..contract.decisions import Command, Decision, Ticket, supplies_result
 from ..contract.excerpt import shown_value
 from ..contract.ids import fingerprint
 from ..contract.lifecycle import Termination, TerminationKind
@@ -22,7 +22,7 @@ from ..contract.plain import JSONObject
 from ..contract.rows import CallRow, CommandContext, PendingCancel
 from .command_rules import CommandRules
 from .denials import denial_text, doubted
-from .gates import ask_gates, decision_supplies_result
+from .gates import ask_gates
 from .state import StepBuilder
 from .termination import end
 from .tickets import close_call, resolve, withdraw
@@ -112,7 +112,9 @@ def release_held(builder: StepBuilder) -> None:
                 if builder.spec.on_deny == "cancel_run":
                     wish = PendingCancel(mode="now", by=call.decision.decided_by, reason=call.decision.reason)
                     end(builder, cancelled(wish, "approval_rejected"))
-            elif decision_supplies_result(call) or not out_of_turn(call, builder.calls.values(), builder.spec.tools):
+            elif supplies_result(call.ticket, call.decision) or not out_of_turn(
+                call, builder.calls.values(), builder.spec.tools
+            ):
                 _resume(builder, call, call.decision)
 
 

@@ -20,6 +20,7 @@ from ..contract.lifecycle import TERMINATION_STAGE, Termination, TerminationKind
 from ..contract.phases import RunPosition
 from ..contract.rows import Commit, EventDraft, RunOutline, RunRow
 from .state import ENGINE
+from .termination import ending_event
 
 
 def termination_of(commands: Iterable[Command], why: str) -> Termination:
@@ -42,11 +43,35 @@ def forced_commit(outline: RunOutline, commands: Iterable[Command], why: str, no
     """
     commands = tuple(commands)
     termination = termination_of(commands, why)
-    events = [_refusal(command) for command in commands if command.kind in ("decide", "pause")]
+    events = [
+        EventDraft(
+            "run.decision.refused",
+            ev.DecisionRefused(
+                command_id=command.command_id,
+                target=command.command_id if command.decision is None else command.decision.target,
+                code="run_done",
+                detail="the run could not be worked on",
+            ),
+        )
+        for command in commands
+        if command.kind in ("decide", "pause")
+    ]
     last = outline.last_sequence + len(events) + 1
-    events.append(_terminal(outline, termination, last))
+    old = outline.row or RunRow(step=outline.step)
+    common: dict[str, Any] = {
+        "source": outline.stage,
+        "to": TERMINATION_STAGE[termination.kind],
+        "by": termination.by or ENGINE,
+        "termination": termination.kind,
+        "usage": old.usage,
+        "active_seconds": old.counters.active_ms / 1000,
+        "steps": old.counters.rounds,
+        "stubborn": old.stubborn,
+        "last_sequence": last,
+    }
+    events.append(ending_event(termination, common))
     row = replace(
-        outline.row or RunRow(step=outline.step),
+        old,
         stage=TERMINATION_STAGE[termination.kind],
         cursor=RunPosition.ENDED,
         last_sequence=last,
@@ -71,30 +96,3 @@ def forced_commit(outline: RunOutline, commands: Iterable[Command], why: str, no
         row=row,
         consumed=outline.posted,
     )
-
-
-def _refusal(command: Command) -> EventDraft:
-    target = command.command_id if command.decision is None else command.decision.target
-    payload = ev.DecisionRefused(
-        command_id=command.command_id, target=target, code="run_done", detail="the run could not be worked on"
-    )
-    return EventDraft("run.decision.refused", payload)
-
-
-def _terminal(outline: RunOutline, termination: Termination, last: int) -> EventDraft:
-    row = outline.row or RunRow()
-    common: dict[str, Any] = {
-        "source": outline.stage,
-        "to": TERMINATION_STAGE[termination.kind],
-        "by": termination.by or ENGINE,
-        "termination": termination.kind,
-        "usage": row.usage,
-        "active_seconds": row.counters.active_ms / 1000,
-        "steps": row.counters.rounds,
-        "stubborn": row.stubborn,
-        "last_sequence": last,
-    }
-    if termination.kind is TerminationKind.CANCELLED:
-        return EventDraft("run.cancelled", ev.RunCancelled(reason=termination.detail, **common))
-    message = termination.detail or "the run could not be worked on"
-    return EventDraft("run.failed", ev.RunFailed(code="internal_error", message=message, **common))

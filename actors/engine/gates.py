@@ -9,14 +9,14 @@ then final. A result still waits for earlier calls whose bodies have begun and w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from ..contract.calls import CallPosition, CallStatus
-from ..contract.decisions import Allow, Block, Deny, SetResult, Suspend, Verdict
+from ..contract.decisions import Allow, Block, Deny, SetResult, Suspend, Verdict, supplies_result
 from ..contract.excerpt import shown_value
 from ..contract.lifecycle import Termination, TerminationKind
 from ..contract.phases import Phase
+from ..contract.plain import JSONObject
 from ..contract.rows import CallRow
 from ..contract.spec import ToolSpec
 from .denials import doubted
@@ -94,40 +94,43 @@ def gate_answered(builder: StepBuilder, call: CallRow, verdict: Verdict | None, 
             _allow(builder, builder.put(call, verdict_at=revision))
         case Suspend():
             open_ticket(builder, call, verdict)
-        case SetResult() | Deny() | Block():
-            if _provisional(builder, call):
-                builder.put(call, at=CallPosition.PROVISIONAL, provisional=True)
-            elif isinstance(verdict, SetResult) and _waits_on(builder, call):
-                builder.put(call, at=CallPosition.PROVISIONAL, weighed=_settled_before(builder, call))
-            else:
-                _apply_verdict(builder, call, verdict)
+        case _ if notes := _postponed(builder, call, verdict):
+            builder.put(call, at=CallPosition.PROVISIONAL, **notes)
+        case SetResult(value, code):
+            status = CallStatus.SUCCEEDED if code is None else CallStatus.FAILED
+            shown, large = shown_value(value)
+            close_call(builder, call, status, result=value, shown=shown, code=code, large=large)
+        case Deny():
+            text = doubted(verdict.text, call.doubt)
+            close_call(builder, call, CallStatus.FAILED, result=None, shown=text, code="permission_denied")
+        case Block():
+            text = doubted(f"Blocked: {verdict.reason}", call.doubt)
+            close_call(builder, call, CallStatus.FAILED, result=None, shown=text, code="permission_denied")
+            end(builder, Termination(kind=TerminationKind.BLOCKED, code="permission_denied", detail=verdict.reason))
 
 
-def _provisional(builder: StepBuilder, call: CallRow) -> bool:
-    """Return True if earlier calls may still run, or have unmerged writes: the verdict may change."""
-    if call.provisional or call.status is not CallStatus.NEW:
-        return False
-    return any(other.position.writes or other.batch is not None for other in _earlier(builder, call))
+def _postponed(builder: StepBuilder, call: CallRow, verdict: SetResult | Deny | Block) -> JSONObject:
+    """Return what the row notes about a verdict that may still change; nothing if the verdict is final.
+
+    The first verdict may change if earlier calls may still run, or have unmerged writes. A set_result that was asked
+    for again stays provisional while an earlier body runs, or may begin without a person: a decided call may change
+    the verdict, a call that waits for a person and whose body has not begun cannot.
+    """
+    earlier = _earlier(builder, call)
+    if call.status is not CallStatus.NEW:
+        return {}
+    if not call.provisional:
+        return {"provisional": True} if any(o.position.writes or o.batch is not None for o in earlier) else {}
+    waits = any(other.at is not CallPosition.SETTLED and not _awaits_a_person(other) for other in earlier)
+    return {"weighed": _settled_before(builder, call)} if waits and isinstance(verdict, SetResult) else {}
 
 
-def _earlier(builder: StepBuilder, call: CallRow) -> Iterator[CallRow]:
-    return (other for other in builder.calls.values() if other.index < call.index)
+def _earlier(builder: StepBuilder, call: CallRow) -> tuple[CallRow, ...]:
+    return tuple(other for other in builder.calls.values() if other.index < call.index)
 
 
 def _settled_before(builder: StepBuilder, call: CallRow) -> int:
     return sum(other.at is CallPosition.SETTLED for other in _earlier(builder, call))
-
-
-def _waits_on(builder: StepBuilder, call: CallRow) -> bool:
-    """Return True if a set_result stays provisional: an earlier body still runs, or a call may begin without a person.
-
-    A decided call may change the verdict. A call that waits for a person and whose body has not begun cannot.
-    """
-    if not call.provisional or call.status is not CallStatus.NEW:
-        return False
-    return any(
-        other.at is not CallPosition.SETTLED and not _awaits_a_person(other) for other in _earlier(builder, call)
-    )
 
 
 def _awaits_a_person(call: CallRow) -> bool:
@@ -155,34 +158,11 @@ def ask_again(builder: StepBuilder, *, quiet: bool = False) -> bool:
     return False
 
 
-def _apply_verdict(builder: StepBuilder, call: CallRow, verdict: SetResult | Deny | Block) -> None:
-    if isinstance(verdict, SetResult):
-        status = CallStatus.SUCCEEDED if verdict.code is None else CallStatus.FAILED
-        shown, large = shown_value(verdict.value)
-        close_call(builder, call, status, result=verdict.value, shown=shown, code=verdict.code, large=large)
-        return
-    if isinstance(verdict, Deny):
-        text = doubted(verdict.text, call.doubt)
-        close_call(builder, call, CallStatus.FAILED, result=None, shown=text, code="permission_denied")
-        return
-    shown = doubted(f"Blocked: {verdict.reason}", call.doubt)
-    close_call(builder, call, CallStatus.FAILED, result=None, shown=shown, code="permission_denied")
-    end(builder, Termination(kind=TerminationKind.BLOCKED, code="permission_denied", detail=verdict.reason))
-
-
 def _allow(builder: StepBuilder, call: CallRow) -> None:
-    if call.status is CallStatus.RESUMING and call.decision is not None and decision_supplies_result(call):
-        value = call.decision.result
+    decision = call.decision
+    if decision is not None and call.status is CallStatus.RESUMING and supplies_result(call.ticket, decision):
+        value = decision.result
         shown, large = shown_value(value)
         close_call(builder, call, CallStatus.SUCCEEDED, result=value, shown=shown, large=large)
     else:
         builder.put(call, at=CallPosition.ALLOWED)
-
-
-def decision_supplies_result(call: CallRow) -> bool:
-    """Return True if the call's decision carries its result, so that its body does not run."""
-    ticket, decision = call.ticket, call.decision
-    if ticket is None or decision is None:
-        return False
-    outcome_given = ticket.reason == "outcome_unknown" and decision.result is not None
-    return outcome_given or ticket.resume_mode == "use_decision_as_tool_result"

@@ -204,20 +204,15 @@ def _requests(builder: StepBuilder, response: ModelResponse) -> tuple[CallReques
                 return f"two different calls came under one id {call.call_id!r}"
             continue
         seen[call.call_id] = call
-        name = _free_id(call.call_id, builder.info.run_id, builder.used, new)
+        # an id that the run has used, or that a ticket or task may get, becomes <id>#<n>
+        name, number = call.call_id, 2 if call.call_id else len(builder.used) + len(new) + 1
+        while not name or name in builder.used or name in new or is_reserved(builder.info.run_id, name):
+            name, number = f"{call.call_id or 'call'}#{number}", number + 1
         new.add(name)
         if name != call.call_id:
             call = replace(call, call_id=name, provider_id=call.provider_id or call.call_id or None)  # noqa: PLW2901
         out.append(call)
     return tuple(out)
-
-
-def _free_id(wish: str, run_id: str, used: frozenset[str], new: set[str]) -> str:
-    """Return the id if no call of the run has it and no ticket or task can have it, else `<id>#<n>`."""
-    name, number = wish, 2 if wish else len(used) + len(new) + 1
-    while not name or name in used or name in new or is_reserved(run_id, name):
-        name, number = f"{wish or 'call'}#{number}", number + 1
-    return name
 
 
 def _note_answer(

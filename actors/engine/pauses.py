@@ -18,13 +18,13 @@ from .decisions import cancelled
 from .run_tickets import close_run_ticket, open_pause, rest
 from .state import StepBuilder
 from .steps import arrive, next_step, wake
-from .termination import append_input, end, refuse_pause
+from .termination import append_input, end, refuse_command
 
 
 def pause(builder: StepBuilder, command: Command) -> None:
     """Hold the run at the end of the step, or at once if it already waits. A second pause joins the first."""
     if builder.row.cursor in LEAVING:
-        refuse_pause(builder, command.command_id, "run_done", "the run was on its way out when the pause arrived")
+        refuse_command(builder, command.command_id, "run_done", "the run was on its way out when the pause arrived")
         return
     paused = next((ticket.ticket_id for ticket in builder.row.holds if ticket.reason == "manual_pause"), None)
     joins = builder.row.pause.command_id if builder.row.pause is not None else paused

@@ -29,9 +29,8 @@ from .tool_bodies import start_body
 def phase_done(builder: StepBuilder, message: PhaseDone) -> None:
     """Apply the answer of a phase's hooks; a superseded answer is ignored."""
     call = None if message.call_id is None else builder.calls.get(message.call_id)
-    if not _asked(builder, message, call) or not _written(builder, message):
+    if not _accepted(builder, message, call):
         return
-    _note(builder, message)
     if builder.row.cursor is RunPosition.RUN_END:
         fault = message.failure or message.tripped
         if fault is not None:
@@ -73,42 +72,34 @@ def _end_asked(builder: StepBuilder, reason: str) -> None:
         end(builder, done)
 
 
-def _asked(builder: StepBuilder, message: PhaseDone, call: CallRow | None) -> bool:
-    """Return True if the machine waits for exactly this answer."""
-    if message.step != builder.row.step:
+def _accepted(builder: StepBuilder, message: PhaseDone, call: CallRow | None) -> bool:
+    """Merge the hooks' writes and report what the hooks report, if the machine waits for exactly this answer.
+
+    Returns False for any other answer, and on a conflict of the writes: then the hooks run again.
+    """
+    if message.call_id is None:
+        asked = builder.phase_open and PHASE_OF.get(builder.row.cursor) is message.phase
+    else:
+        asked = builder.in_tools and call is not None and call.position.phase is message.phase
+    if not asked or message.step != builder.row.step:
         return False
-    if message.call_id is not None:
-        return builder.row.cursor is RunPosition.TOOLS and call is not None and call.position.phase is message.phase
-    return builder.phase_open and PHASE_OF.get(builder.row.cursor) is message.phase
-
-
-def _written(builder: StepBuilder, message: PhaseDone) -> bool:
-    """Merge the hooks' writes into the state; on a conflict run the hooks again and return False."""
     builder.remember_reducers(message.keys)
-    if message.batch is None or builder.merge(message.batch, message.phase.value) is None:
-        return True
-    builder.do(RunPhase(phase=message.phase, step=message.step, call_id=message.call_id, state=builder.snapshot))
-    return False
+    if message.batch is not None and builder.merge(message.batch, message.phase.value) is not None:
+        builder.do(RunPhase(phase=message.phase, step=message.step, call_id=message.call_id, state=builder.snapshot))
+        return False
+    doubts = () if message.doubt is None else (message.doubt,)
+    reports = [("plugin_error", text) for text in message.ignored] + [("predicate_failed", text) for text in doubts]
+    for reason, detail in reports:
+        degraded = ev.RunDegraded(reason=reason, detail=detail, error_id=_error_id(builder, message))
+        builder.emit("run.degraded", degraded)
+    for one in message.overruled if message.call_id is not None else ():
+        overruled = ev.GateOverruled(call_id=message.call_id or "", plugin=one.plugin, verdict=one.verdict, by=one.by)
+        builder.emit("run.gate.overruled", overruled)
+    return True
 
 
 def _error_id(builder: StepBuilder, message: PhaseDone) -> str:
     return phase_error_id(builder.info.run_id, message.phase.value, message.step, message.call_id)
-
-
-def _note(builder: StepBuilder, message: PhaseDone) -> None:
-    for failure in message.ignored:
-        builder.emit(
-            "run.degraded", ev.RunDegraded(reason="plugin_error", detail=failure, error_id=_error_id(builder, message))
-        )
-    if message.doubt is not None:
-        degraded = ev.RunDegraded(reason="predicate_failed", detail=message.doubt, error_id=_error_id(builder, message))
-        builder.emit("run.degraded", degraded)
-    if message.call_id is not None:
-        for one in message.overruled:
-            builder.emit(
-                "run.gate.overruled",
-                ev.GateOverruled(call_id=message.call_id, plugin=one.plugin, verdict=one.verdict, by=one.by),
-            )
 
 
 def _run_phase_done(builder: StepBuilder, message: PhaseDone) -> None:

@@ -164,24 +164,20 @@ class Recorder:
     def _noting(self, known: KeySpec) -> KeySpec:
         found = self._watched.get(known)
         if found is None:
-            found = self._watched[known] = attrs.evolve(known, reduce=_noted(known, self._reduced))
+            reduce, results = known.reduce, self._reduced
+
+            def noting(value: object, update: object) -> Any:
+                assert reduce is not None  # noqa: S101 - checked by with_reducers
+                try:
+                    result = reduce(value, update)
+                except BaseException as error:
+                    results.append((type(error).__name__, message_of(error)))
+                    raise
+                results.append((result,))
+                return result
+
+            found = self._watched[known] = attrs.evolve(known, reduce=noting)
         return found
-
-
-def _noted(known: KeySpec, results: list[tuple[object, ...]]) -> Callable[[Any, Any], Any]:
-    reduce: Final = known.reduce
-
-    def noting(value: object, update: object) -> Any:
-        assert reduce is not None  # noqa: S101 - checked by with_reducers
-        try:
-            result = reduce(value, update)
-        except BaseException as error:
-            results.append((type(error).__name__, message_of(error)))
-            raise
-        results.append((result,))
-        return result
-
-    return noting
 
 
 def with_reducers(keys: Keys, spec: AgentSpec, other: Callable[[KeySpec], KeySpec]) -> Keys:

@@ -39,8 +39,30 @@ def count_step(builder: StepBuilder) -> None:
 
 def first_stop(builder: StepBuilder) -> tuple[str, str] | None:
     """Return code and detail of the first condition met, in list order; None if none is."""
+    counters, met = builder.counters, None
     for condition in builder.spec.stop:
-        met = _is_met(condition, builder)
+        match condition:
+            case MaxRounds(n):
+                met = ("max_rounds", f"{counters.rounds} steps") if n and counters.rounds >= n else None
+            case Timeout(seconds):
+                spent = counters.active_ms / 1000
+                met = ("timeout", f"{spent:.1f} s of active time") if seconds and spent > seconds else None
+            case TokenBudget(total):
+                tokens = builder.row.usage.total
+                met = ("token_budget", f"{tokens} tokens") if total and tokens > total else None
+            case ConsecutiveErrors(n):
+                errors = f"{counters.errors} failed steps"
+                met = ("consecutive_errors", errors) if n and counters.errors >= n else None
+            case StopOnTool(name):
+                ran = any(call.tool == name and call.attempts for call in builder.calls.values())
+                met = ("stop_on_tool", name) if ran else None
+            case ContentMatch(pattern):
+                met = ("content_match", pattern) if condition.met(builder.row.answer or "") else None
+            case LoopDetection(window):
+                same = window and len(counters.trail) >= window and len(set(counters.trail[-window:])) == 1
+                met = ("loop_detection", f"{window} equal steps") if same else None
+            case _ as never:
+                assert_never(never)
         if met is not None:
             return met
     return None
@@ -49,28 +71,3 @@ def first_stop(builder: StepBuilder) -> tuple[str, str] | None:
 def too_many_errors(conditions: Iterable[StopCondition], errors: int) -> bool:
     """Return True if this many failed steps in a row meet a ConsecutiveErrors."""
     return any(c.n and errors >= c.n for c in conditions if isinstance(c, ConsecutiveErrors))
-
-
-def _is_met(condition: StopCondition, builder: StepBuilder) -> tuple[str, str] | None:
-    counters = builder.counters
-    match condition:
-        case MaxRounds(n):
-            return ("max_rounds", f"{counters.rounds} steps") if n and counters.rounds >= n else None
-        case Timeout(seconds):
-            spent = counters.active_ms / 1000
-            return ("timeout", f"{spent:.1f} s of active time") if seconds and spent > seconds else None
-        case TokenBudget(total):
-            tokens = builder.row.usage.total
-            return ("token_budget", f"{tokens} tokens") if total and tokens > total else None
-        case ConsecutiveErrors(n):
-            return ("consecutive_errors", f"{counters.errors} failed steps") if n and counters.errors >= n else None
-        case StopOnTool(name):
-            ran = any(call.tool == name and call.attempts for call in builder.calls.values())
-            return ("stop_on_tool", name) if ran else None
-        case ContentMatch(pattern):
-            return ("content_match", pattern) if condition.met(builder.row.answer or "") else None
-        case LoopDetection(window):
-            same = window and len(counters.trail) >= window and len(set(counters.trail[-window:])) == 1
-            return ("loop_detection", f"{window} equal steps") if same else None
-        case _ as never:
-            assert_never(never)

@@ -13,7 +13,7 @@ from ..contract.calls import CallPosition
 from ..contract.ids import task_id
 from ..contract.phases import LEAVING
 from ..contract.rows import CallRow
-from ..contract.tasks import MAX_SPAWNS, TaskRow, shown_tasks
+from ..contract.tasks import TaskRow, shown_tasks
 from .denials import doubted
 from .effects import AnswerBody, CancelTask
 from .inputs import (
@@ -104,42 +104,31 @@ def cancel_asked(builder: StepBuilder, message: CancelAsked) -> None:
 
 def spawn_asked(builder: StepBuilder, message: SpawnAsked) -> None:
     """Spawn a task for a body. The answer is the task's id once the task is durable, or why it is refused."""
-    spawner = _spawner(builder, message)
-    if spawner is None or builder.row.cursor in LEAVING:
-        _refuse(builder, message, "The run does not wait for this call any more: no task can be started from here.")
+    call, task = builder.calls.get(message.spawner), task_of(builder, message.spawner)
+    spawner = task if call is None else call if call.at is CallPosition.BODY else None
+    if spawner is None or spawner.attempts != message.attempt or builder.row.cursor in LEAVING:
+        fault = "The run does not wait for this call any more: no task can be started from here."
+        builder.do(AnswerBody(ask=message.ask, fault=fault))
         return
     same = [number for number, mark in enumerate(spawner.spawned, 1) if mark == message.mark]
     if len(same) >= message.nth:
         builder.do(AnswerBody(ask=message.ask, value=task_id(message.spawner, same[message.nth - 1])))
         return
     name = task_id(message.spawner, len(spawner.spawned) + 1)
-    fault = _unfit(builder, message) or _too_many(spawner) or no_room(builder)
-    if fault is not None:
-        _refuse(builder, message, fault)
+    unfit = _unfit(builder, message) or no_room(builder, spawner)
+    if unfit is not None:
+        builder.do(AnswerBody(ask=message.ask, fault=unfit))
         return
-    _note(builder, spawner, message.mark)
-    task = TaskRow(
-        task_id=name, call_id=spawner.call_id, tool=message.tool, arguments=message.arguments, started_at=builder.now
-    )
-    start_task(builder, task)
-    builder.do(AnswerBody(ask=message.ask, value=name))
-
-
-def _spawner(builder: StepBuilder, message: SpawnAsked) -> CallRow | TaskRow | None:
-    """Return the call or task whose body asks, if the run waits for that attempt; else None."""
-    call = builder.calls.get(message.spawner)
-    if call is not None:
-        return call if call.at is CallPosition.BODY and call.attempts == message.attempt else None
-    task = task_of(builder, message.spawner)
-    return task if task is not None and task.attempts == message.attempt else None
-
-
-def _note(builder: StepBuilder, spawner: CallRow | TaskRow, mark: str) -> None:
-    spawned: Any = (*spawner.spawned, mark)
+    spawned: Any = (*spawner.spawned, message.mark)
     if isinstance(spawner, CallRow):
         builder.put(spawner, spawned=spawned)
     else:
         put_task(builder, spawner, spawned=spawned)
+    new = TaskRow(
+        task_id=name, call_id=spawner.call_id, tool=message.tool, arguments=message.arguments, started_at=builder.now
+    )
+    start_task(builder, new)
+    builder.do(AnswerBody(ask=message.ask, value=name))
 
 
 def _unfit(builder: StepBuilder, message: SpawnAsked) -> str | None:
@@ -160,13 +149,3 @@ def _unfit(builder: StepBuilder, message: SpawnAsked) -> str | None:
     if tool.concurrency != "shared":
         return f"The tool {tool.name!r} is {tool.concurrency}; a task runs beside everything else. Spawn a shared one."
     return tool.check(message.arguments)
-
-
-def _too_many(spawner: CallRow | TaskRow) -> str | None:
-    if len(spawner.spawned) < MAX_SPAWNS:
-        return None
-    return f"One body may spawn {MAX_SPAWNS} tasks, and this one has. Spawn the rest from another call."
-
-
-def _refuse(builder: StepBuilder, message: SpawnAsked, fault: str) -> None:
-    builder.do(AnswerBody(ask=message.ask, fault=fault))

@@ -23,7 +23,7 @@ from ..contract.excerpt import Large, shown_value
 from ..contract.ids import message_id, task_id
 from ..contract.messages import Message, Producer
 from ..contract.rows import CallRow
-from ..contract.tasks import TaskRow
+from ..contract.tasks import MAX_SPAWNS, TaskRow
 from .denials import doubted
 from .effects import ReleaseCall, StartTask
 from .state import StepBuilder, milliseconds
@@ -53,8 +53,10 @@ def put_task(builder: StepBuilder, task: TaskRow, **changes: Any) -> TaskRow:
     return new
 
 
-def no_room(builder: StepBuilder) -> str | None:
-    """Return why no task can start now, and what to do; None if one can."""
+def no_room(builder: StepBuilder, spawner: CallRow | TaskRow | None = None) -> str | None:
+    """Return why no task can start now (from the body of `spawner`, if given), and what to do; None if one can."""
+    if spawner is not None and len(spawner.spawned) >= MAX_SPAWNS:
+        return f"One body may spawn {MAX_SPAWNS} tasks, and this one has. Spawn the rest from another call."
     limit = builder.spec.max_tasks
     if len(builder.row.tasks) >= limit:
         live = ", ".join(task.task_id for task in builder.row.tasks)

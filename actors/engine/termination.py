@@ -9,6 +9,7 @@ message, so that the history is valid for every provider. `terminal` is reached 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ..contract import events as ev
@@ -18,7 +19,7 @@ from ..contract.ids import error_id
 from ..contract.lifecycle import TERMINATION_STAGE, Stage, Termination, TerminationKind
 from ..contract.messages import Message, Producer
 from ..contract.phases import LEAVING, Phase, RunPosition
-from ..contract.rows import CallRow
+from ..contract.rows import CallRow, EventDraft
 from ..contract.tasks import Lost
 from .denials import doubted
 from .effects import CancelWork, FinishRun, RunPhase
@@ -112,33 +113,24 @@ def settle(builder: StepBuilder) -> None:
         if call.settled and call.at is not CallPosition.SETTLED:  # the call's after hooks will not answer any more
             builder.put(call, at=CallPosition.SETTLED)
     merge_held(builder, again=False)
-    by, why = _ended_by(builder)
+    by, why = ENGINE, "the run ended"
+    termination = builder.row.termination
+    if termination is not None and termination.kind is TerminationKind.CANCELLED:
+        by, why = termination.by or ENGINE, "the run was cancelled"  # the reason is in another event, redacted
     for call in tuple(builder.calls.values()):
-        if not call.settled:
-            _cut(builder, withdraw(builder, call, by=by, reason=why))
+        if call.settled:
+            continue
+        if call.doubt:  # its body has not reported an outcome
+            builder.row.unknown += (call.call_id,)
+        code = "outcome_unknown" if call.doubt else "cancelled"
+        row, shown = withdraw(builder, call, by=by, reason=why), doubted(CANCELLED_TEXT, call.doubt)
+        close_call(builder, row, CallStatus.CANCELLED, result=None, shown=shown, code=code)
     end_tasks(builder, "It was cancelled: the run ended.")
     for ticket in builder.row.holds:
         close_run_ticket(builder, ticket, "withdrawn", by=by, reason=why)
     append_step(builder)
     builder.row.cursor = RunPosition.RUN_END
     run_end(builder)
-
-
-def _ended_by(builder: StepBuilder) -> tuple[str, str]:
-    """Return by whom and why open tickets are withdrawn."""
-    termination = builder.row.termination
-    if termination is None or termination.kind is not TerminationKind.CANCELLED:
-        return ENGINE, "the run ended"
-    return termination.by or ENGINE, "the run was cancelled"  # the reason is in another event, redacted
-
-
-def _cut(builder: StepBuilder, call: CallRow) -> None:
-    """End a call whose body has not reported an outcome."""
-    if call.doubt:
-        builder.row.unknown += (call.call_id,)
-    shown = doubted(CANCELLED_TEXT, call.doubt)
-    code = "outcome_unknown" if call.doubt else "cancelled"
-    close_call(builder, call, CallStatus.CANCELLED, result=None, shown=shown, code=code)
 
 
 def run_end(builder: StepBuilder) -> None:
@@ -222,9 +214,16 @@ def terminal(builder: StepBuilder) -> None:
         )
     builder.row.early = {}
     if builder.row.pause is not None:
-        refuse_pause(builder, builder.row.pause.command_id, "unused", "the run ended before another step could begin")
+        refuse_command(builder, builder.row.pause.command_id, "unused", "the run ended before another step could begin")
         builder.row.pause = None
-    _leave_input(builder)
+    for text in builder.row.sent:
+        unread = "the run ended before another step could begin; the text stays in the thread for the next run"
+        refuse_command(builder, text.command_id, "unused", unread)
+    builder.row.sent = ()
+    # A run that was never admitted does not own its thread: another run may be in the middle of a step. Its input stays
+    # in its row, and the store appends the input in the run's turn.
+    if builder.row.stage not in (Stage.CREATED, Stage.PLANNED):
+        append_input(builder)
     target = TERMINATION_STAGE[termination.kind]
     source = builder.finish(target)
     builder.row.cursor, builder.phase_open = RunPosition.ENDED, False
@@ -243,51 +242,31 @@ def terminal(builder: StepBuilder) -> None:
         "last_sequence": builder.state.row.last_sequence + len(builder.events) + 1,
     }
     if target is Stage.COMPLETED:
-        builder.emit(
-            "run.completed",
-            ev.RunCompleted(
-                output=builder.row.output,
-                code=termination.code,
-                detail=termination.detail,
-                finish=builder.row.finish,
-                **common,
-            ),
+        completed = ev.RunCompleted(
+            output=builder.row.output,
+            code=termination.code,
+            detail=termination.detail,
+            finish=builder.row.finish,
+            **common,
         )
-    elif target is Stage.CANCELLED:
-        builder.emit(
-            "run.cancelled",
-            ev.RunCancelled(code=termination.code, reason=termination.detail, **common),
-        )
+        builder.emit("run.completed", completed)
     else:
-        code = termination.code or "internal_error"
-        message = termination.detail or FAILURES[code].message
-        builder.emit("run.failed", ev.RunFailed(code=code, message=message, error_id=termination.error_id, **common))
+        builder.events.append(ending_event(termination, common))
     builder.do(FinishRun())
 
 
-def _leave_input(builder: StepBuilder) -> None:
-    """Leave unread input in the thread for the next run, and refuse its commands with an event.
-
-    A run that was never admitted does not own its thread: another run may be in the middle of a step. Its input stays
-    in its row, and the store appends the input in the run's turn.
-    """
-    for one in builder.row.sent:
-        builder.emit(
-            "run.decision.refused",
-            ev.DecisionRefused(
-                command_id=one.command_id,
-                target=builder.info.run_id,
-                code="unused",
-                detail="the run ended before another step could begin; the text stays in the thread for the next run",
-            ),
-        )
-    builder.row.sent = ()
-    if builder.row.stage not in (Stage.CREATED, Stage.PLANNED):
-        append_input(builder)
+def ending_event(termination: Termination, common: Mapping[str, Any]) -> EventDraft:
+    """Return the terminal event of a run that was cancelled or failed. `common`: the fields of all terminal events."""
+    if termination.kind is TerminationKind.CANCELLED:
+        cancelled = ev.RunCancelled(code=termination.code, reason=termination.detail, **common)
+        return EventDraft("run.cancelled", cancelled)
+    code = termination.code or "internal_error"
+    message = termination.detail or FAILURES[code].message
+    return EventDraft("run.failed", ev.RunFailed(code=code, message=message, error_id=termination.error_id, **common))
 
 
-def refuse_pause(builder: StepBuilder, command_id: str, code: str, detail: str) -> None:
-    """Emit that an accepted pause does not act, and why."""
+def refuse_command(builder: StepBuilder, command_id: str, code: str, detail: str) -> None:
+    """Emit that an accepted command about the run itself does not act, and why."""
     builder.emit(
         "run.decision.refused",
         ev.DecisionRefused(command_id=command_id, target=builder.info.run_id, code=code, detail=detail),

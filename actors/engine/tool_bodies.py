@@ -42,8 +42,8 @@ def startable(calls: Iterable[CallRow], mode: ModeRow, tools: Mapping[str, ToolS
         if call.index < judged:  # a verdict that will be final is being asked for: it may end the run
             earlier.append(call)
             continue
-        # a decided call acts at once: no suspended call holds it back
-        blocked = mode.suspended_blocks and call.status is CallStatus.NEW and any(map(_suspended, earlier))
+        blocked = mode.suspended_blocks and call.status is CallStatus.NEW  # a decided call acts at once
+        blocked = blocked and any(other.attempts > 0 and other.status is CallStatus.SUSPENDED for other in earlier)
         if call.at is CallPosition.ALLOWED and not blocked and not out_of_turn(call, earlier, tools):
             exclusive = call.alone or _concurrency(call, tools) == "exclusive"
             if not exclusive or (bodies == 0 and not out):
@@ -56,11 +56,6 @@ def startable(calls: Iterable[CallRow], mode: ModeRow, tools: Mapping[str, ToolS
 def _concurrency(call: CallRow, tools: Mapping[str, ToolSpec]) -> str:
     tool = tools.get(call.tool)
     return "shared" if tool is None else tool.concurrency
-
-
-def _suspended(call: CallRow) -> bool:
-    """Return True if the call's body has asked for a decision."""
-    return call.attempts > 0 and call.status is CallStatus.SUSPENDED
 
 
 def out_of_turn(call: CallRow, others: Iterable[CallRow], tools: Mapping[str, ToolSpec]) -> bool:

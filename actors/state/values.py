@@ -104,8 +104,14 @@ def _unknown(kind: object) -> str:
 def copied(data: object) -> Any:
     """Return a deep copy of JSON data."""
     if type(data) is dict:
-        return {key: copied(item) for key, item in data.items()}
-    return [copied(item) for item in data] if type(data) is list else data
+        return {key: copied(item) if type(item) in _CONTAINERS else item for key, item in data.items()}
+    if type(data) is list:
+        return [copied(item) if type(item) in _CONTAINERS else item for item in data]
+    return data
+
+
+_CONTAINERS: Final = (dict, list)
+"""The types of JSON data that `copied` copies; a call for each item would be most of its cost."""
 
 
 def copied_decision(decision: Decision) -> Decision:

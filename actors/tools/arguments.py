@@ -62,8 +62,8 @@ class Arguments:
             made = msgspec.convert(copied(arguments), self._struct)
         except BaseException as error:  # validation in user classes may raise anything
             raise ArgumentsError(self._explain(message_of(failure_of_call(error)))) from error  # noqa: ASYNC104 - the border has raised what passes
-        values = ((name, getattr(made, name)) for name in self._struct.__struct_fields__)
-        return {name: value for name, value in values if value is not msgspec.UNSET}
+        fields = self._struct.__struct_fields__
+        return {name: value for name in fields if (value := getattr(made, name)) is not msgspec.UNSET}
 
     def complete(self, arguments: JSONObject) -> dict[str, JSONValue]:
         """Return the result of `convert` with the defaults filled in.

@@ -153,7 +153,7 @@ class Tool(Generic[P, R_co]):
             on_conflict=self.on_conflict,
             background=self.background,
             output=not self.background,
-            check=self.check,
+            check=self._arguments.check,
         )
 
     def check(self, arguments: JSONObject) -> str | None:
@@ -179,7 +179,7 @@ class Tool(Generic[P, R_co]):
     def call(self, ctx: ToolContext | SyncToolContext, keywords: Mapping[str, Any]) -> Any:
         """Call the function with the result of `convert`; returns the coroutine of an async tool or a sync result."""
         function: Callable[..., Any] = self.function
-        return function(ctx, **keywords) if self.takes_context else function(**keywords)
+        return function(**keywords) if self._arguments.context is None else function(ctx, **keywords)
 
 
 @overload

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from scripts.helpers import helpers
 
 PACKAGES = ("actors", "supervision", "transport")
 LONGEST_FUNCTION = 60
@@ -179,3 +180,25 @@ def test_every_name_in_code_of_the_glossary_exists(root: Path) -> None:
     assert named <= {name for pair in defined for name in pair if name}
     paths = {str(path.relative_to(root)) for path in modules(root, *PACKAGES)}
     assert [name for name in files if not any(path.endswith(name) for path in paths)] == []
+
+
+MOST_ONCE = {"actors/engine": 0.45}
+"""Folder -> the greatest part of its private helpers that may be used exactly once; h11 has 0.40, trio 0.30."""
+
+
+@pytest.mark.parametrize("folder", MOST_ONCE)
+def test_most_private_helpers_have_more_than_one_caller(root: Path, folder: str) -> None:
+    """A helper with one caller is a hand-over for the reader; some are worth it for their names."""
+    found = helpers(root / folder)
+    assert found.share <= MOST_ONCE[folder], sorted(found.once)
+
+
+def test_a_helper_with_one_caller_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text(
+        "def _a(): ...\n\n\ndef _b(): ...\n\n\ndef _b2(): ...\n\n\ndef __c(): ...\n\n\n_a()\n_a()\n_b()\n"
+    )
+    (tmp_path / "two.py").write_text("class C:\n    def _m(self):\n        self._m()\n\n    def n(self): ...\n")
+    found = helpers(tmp_path)
+    assert set(found.places) == {"_a", "_b", "_b2", "_m"}
+    assert found.once == {"_b", "_m"}
+    assert found.share == 0.5
