@@ -6,8 +6,8 @@ VENV   ?= .venv
 ARGS   ?=
 # Lines and branches of the package that the tests must reach, in percent. Raise it, never lower it.
 COVERAGE_FLOOR ?= 95
-# Processes that share the test files; 0 runs them in one, in order.
-WORKERS ?= auto
+# Processes that share the test files; 0 runs them in one, in order. One more than cores, for some tests wait for other programs.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # More words for pytest: make test PYTEST_ARGS="-k decision --seed 7"
 PYTEST_ARGS ?=
 
@@ -21,6 +21,9 @@ CODE := $(wildcard actors benchmarks examples scripts src supervision tests tran
 #   ASYNC910, ASYNC911  want a checkpoint on every path of every async function; a path without one is deliberate here
 #   ASYNC912            wants one on every path of a scope, a loop over nothing included; ASYNC100 finds the ones without any
 ASYNC_OFF := ASYNC114,ASYNC124,ASYNC127,ASYNC900,ASYNC910,ASYNC911,ASYNC912
+
+# The tests start hundreds of Pythons. Without bytecode files each of them would compile the package, and each worker the tests.
+unexport PYTHONDONTWRITEBYTECODE
 
 PY := $(VENV)/bin/python
 # An environment that does not run (moved folder, vanished Python) counts as missing, whatever its stamps say.
@@ -45,13 +48,14 @@ $(DEV_STAMP): pyproject.toml scripts/environment.sh $(ALIVE)
 demo: $(RUN_STAMP) ## run the example agent (ARGS="--yes" answers its question for you)
 	@$(VENV)/bin/greenroom demo $(ARGS)
 
-test: lint types ## every gate: format, lint, types, tests with coverage
+test: $(DEV_STAMP) ## every gate: format, lint, types, tests with coverage
+	@$(MAKE) --no-print-directory -j 2 lint types
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --cov --cov-report=term:skip-covered --cov-fail-under=$(COVERAGE_FLOOR) $(PYTEST_ARGS)
 
 lint: $(DEV_STAMP) ## ruff and flake8-async
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
-	find $(CODE) -name node_modules -prune -o -name '*.py' -print0 | xargs -0 -n 24 -P 2 $(PY) -m flake8_async --enable ASYNC --disable $(ASYNC_OFF)
+	find $(CODE) -name node_modules -prune -o -name '*.py' -print0 | xargs -0 $(PY) -m scripts.async_rules --enable ASYNC --disable $(ASYNC_OFF)
 
 types: $(DEV_STAMP) ## mypy --strict
 	$(PY) -m mypy
@@ -79,4 +83,4 @@ package: $(DEV_STAMP) ## build sdist and wheel, run the wheel in an empty enviro
 	PYTHON="$(PYTHON)" bash scripts/check-package.sh $(PY)
 
 clean: ## remove what was made here
-	rm -rf $(VENV) build dist src/*.egg-info .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist src/*.egg-info .coverage* .mypy_cache .ruff_cache .async_rules_cache .pytest_cache .hypothesis
