@@ -107,13 +107,13 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
             down: the store has failed for good.
         last: sequence of the run's newest durable event (for committed).
         error: the failure.
-        released: a run that was held because its thread was busy, and may work now.
+        next_in_thread: a run that was held because its thread was busy, and may work now.
     """
 
     kind: ReceiptKind
     last: int = 0
     error: Exception | None = None
-    released: str | None = None
+    next_in_thread: str | None = None
 
 
 Deliver = Callable[[Receipt], None]
@@ -148,7 +148,7 @@ class Created:
 
     Attributes:
         claim: of the new run; None if nothing was written, and then one of the last three fields has the reason.
-        held: the thread has an active run; `Receipt.released` of that run's end names this run.
+        held: the thread has an active run; `Receipt.next_in_thread` of that run's end names this run.
         behind: that active run, if the new run is held.
         existing: the run that has this id.
         pruned: a run had this id and was pruned: its `RunInfo.content`, or "" if unknown.
@@ -403,7 +403,7 @@ class Store(abc.ABC):
 
         Never waits, and never raises for failures of the store.
 
-        A commit with a terminal row also frees the thread for the oldest held run (`Receipt.released`), and is refused
+        A commit with a terminal row also frees the thread for the oldest held run (`Receipt.next_in_thread`), and is refused
         with inbox_ahead if the inbox has items beyond `commit.row.inbox`. Its `row.pending_input` belongs to a run that
         was never admitted: the store appends it to the thread in the run's turn (at once if the thread did not hold the
         run; else in the commit that ends the active run, before the next run of a higher number may work).

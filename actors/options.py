@@ -51,5 +51,5 @@ def checks_fields(error: type[UsageError]) -> Callable[[C], C]:
 def keywords_of(call: Callable[..., Any]) -> tuple[str, ...]:
     """Return the names of the arguments that can be given by keyword."""
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    found = inspect.signature(call).parameters.values()
-    return tuple(parameter.name for parameter in found if parameter.kind in kinds and parameter.name != "self")
+    parameters = inspect.signature(call).parameters.values()
+    return tuple(parameter.name for parameter in parameters if parameter.kind in kinds and parameter.name != "self")

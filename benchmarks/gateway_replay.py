@@ -27,14 +27,14 @@ class Replay:
         """Play it."""
         before = 2_000 if quick else EVENTS
         with bench(*gateway(before=before, watch=True, fanout=self.fanout, store=self.store)) as server:
-            last = server.told["last"]
+            last = server.report["last"]
             with play(server, follower(server, clients=self.clients, after=0, last=last), at_once=True) as seen:
-                told = server.report()
+                reported = server.report()
         check(seen, delivered=last * self.clients)
         return {
             f"{self.key}_rate": seen["delivered"] / seen["seconds_subscribed"],
             f"{self.key}_cpu": seen["server_cpu_s"] / seen["delivered"] * 1e6,
-            f"{self.key}_grown": (told["memory_peak"] - told["memory"]) / 2**20,
+            f"{self.key}_grown": (reported["memory_peak"] - reported["memory"]) / 2**20,
         }
 
     def figures(self) -> list[Figure]:

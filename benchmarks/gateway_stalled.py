@@ -30,15 +30,15 @@ class Setup:
         events, marks = calm + stall + after, (calm, calm + stall)
         asked = {"events": events, "rate": RATE, "marks": marks, "watch": True}
         with bench(*gateway(**asked, fanout=self.fanout, store=self.store)) as server:
-            begin = server.told["last"]
+            begin = server.report["last"]
             more = ["--stalling", str(stalling), "--stall-after", str(begin + calm)]
             more += ["--stall-seconds", str(stall / RATE)]
             more += [word for mark in marks for word in ("--mark", str(begin + mark))]
             with play(server, follower(server, clients=clients, last=begin + events, more=more)) as seen:
-                told = server.report()
+                reported = server.report()
         check(seen, delivered=events * clients)
         assert seen["stalled"] == stalling, seen
-        return {f"{self.key}_{name}": value for name, value in self._values(seen, told).items()}
+        return {f"{self.key}_{name}": value for name, value in self._values(seen, reported).items()}
 
     def _values(self, seen: Told, told: Told) -> Values:
         before, during, after = seen["latency"]

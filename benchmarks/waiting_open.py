@@ -86,11 +86,11 @@ def _case(count: int) -> object:
                 held = resident() - memory
                 tasks = trio.lowlevel.current_statistics().tasks_living - living
                 actors = len(runtime._parts.roster)
-                begun = time.perf_counter()
+                started = time.perf_counter()
                 run = await runtime.get(f"copy{runs // 2}")
                 assert (await run.decide((await run.view()).tickets[0].approve())).ok
                 assert isinstance(await run.result(), gr.Completed)
-                woken = time.perf_counter() - begun
+                woken = time.perf_counter() - started
         return {
             f"wall_{count}": opened["wall"] * 1e3,
             f"cpu_{count}": opened["cpu"] * 1e3,

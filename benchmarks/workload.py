@@ -48,7 +48,7 @@ class QuietModel(gr.Model):
 
     @asynccontextmanager
     async def stream(self, request: gr.ModelRequest) -> AsyncIterator[AsyncIterator[Any]]:
-        yield _Answer(self._call if request.answers < self._steps else self._done, self._delay)
+        yield _Answer(self._call if request.model_attempts < self._steps else self._done, self._delay)
 
 
 @gr.tool  # replay="unsafe", as a tool is unless somebody says otherwise: its start is durable before its body runs

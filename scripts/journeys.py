@@ -134,8 +134,8 @@ class Answers(gr.Model):
     @asynccontextmanager
     async def stream(self, request: gr.ModelRequest) -> AsyncIterator[AsyncIterator[Any]]:
         """The next answer."""
-        self._asked(request.answers)
-        yield self._parts(request.answers)
+        self._asked(request.model_attempts)
+        yield self._parts(request.model_attempts)
 
     async def _parts(self, number: int) -> AsyncIterator[Any]:
         await trio.sleep(0.05)  # the start of the step comes to rest first

@@ -108,7 +108,7 @@ def same(node: ast.AST, text: bytes) -> bool:
 def drawn(root: Path, seed: int, count: int) -> list[Mutant]:
     """So many mutants of the folders."""
     files = sorted(file for folder in FOLDERS for file in (root / folder).rglob("*.py"))
-    found = [one for file in files for one in mutants(file.relative_to(root).as_posix(), file.read_bytes())]
+    found = [mutant for file in files for mutant in mutants(file.relative_to(root).as_posix(), file.read_bytes())]
     return random.Random(seed).sample(found, min(count, len(found)))  # noqa: S311 - the seed is the point
 
 

@@ -102,12 +102,12 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
 
 def sole_cancellation(error: BaseException) -> trio.Cancelled | None:
     """Return one `Cancelled` leaf if `error` consists of nothing else, otherwise None."""
-    found: trio.Cancelled | None = None
+    cancellation: trio.Cancelled | None = None
     for leaf in leaves(error):
         if not isinstance(leaf, trio.Cancelled):
             return None
-        found = leaf
-    return found
+        cancellation = leaf
+    return cancellation
 
 
 def is_stray(error: BaseException) -> bool:

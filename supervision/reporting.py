@@ -55,7 +55,7 @@ def traceback_text(error: BaseException) -> str:
         return "".join(tracebacks.format_exception(error)).rstrip("\n")
     except BaseException as broken:  # noqa: BLE001, ASYNC103 - the border to the methods of a foreign exception
         failure = failure_of_call(broken)
-        places = "".join(line for one in (error, *leaves(error)) for line in tracebacks.format_tb(one.__traceback__))
+        places = "".join(line for leaf in (error, *leaves(error)) for line in tracebacks.format_tb(leaf.__traceback__))
         why = f"its own methods raised {type(failure).__name__} when its text was asked for"
         return f"Traceback (most recent call last):\n{places}{type(error).__name__}: ({why})"  # noqa: ASYNC104 - the border has raised what passes
 

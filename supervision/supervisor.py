@@ -271,8 +271,8 @@ class Supervisor:
         """Decide what follows the exit of an incarnation (`Host`)."""
         crashed = isinstance(exit_, Crashed)
         self._counters.crashes += crashed
-        asked = self._stopping or cell.request is not None or cell.booting is not None
-        if asked or not wants_restart(cell.spec, exit_):
+        requested = self._stopping or cell.request is not None or cell.booting is not None
+        if requested or not wants_restart(cell.spec, exit_):
             return Stop(exit=exit_)
         options = self._options
         chance = 0.5 if cell.spec.backoff is None else options.rng.random()

@@ -52,7 +52,7 @@ def quotes_of(file: str, text: str) -> Iterator[Quote]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             for mark in node.decorator_list:
                 if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.rule":
-                    yield from (Quote(ast.literal_eval(one), node.name, file) for one in mark.args)
+                    yield from (Quote(ast.literal_eval(arg), node.name, file) for arg in mark.args)
 
 
 def all_rules(root: Path = ROOT) -> list[Rule]:

@@ -33,7 +33,7 @@ class CallPosition(StrEnum):
     BODY = "body"  # the tool's own code
     MERGING = "merging"  # the body has returned; it runs again if its state writes conflict
     PARKED = "parked"  # suspended, waits for a decision
-    HELD = "held"  # decided, waits for the other decisions of its batch
+    DECIDED = "decided"  # waits for the other decisions of its batch
     AFTER = "after"  # after_tool_execute hooks
     SETTLED = "settled"
 
@@ -138,9 +138,9 @@ POSITIONS: Final[Mapping[CallPosition, CallRule]] = {
         merges=True,
     ),
     _AT.PARKED: CallRule(
-        to=_to(_AT.NEW, _AT.HELD, _AT.SETTLED), outcomes=_CUT, status=CallStatus.SUSPENDED, undecided=True
+        to=_to(_AT.NEW, _AT.DECIDED, _AT.SETTLED), outcomes=_CUT, status=CallStatus.SUSPENDED, undecided=True
     ),
-    _AT.HELD: CallRule(to=_to(_AT.NEW, _AT.PARKED, _AT.SETTLED), outcomes=_CUT, status=CallStatus.SUSPENDED),
+    _AT.DECIDED: CallRule(to=_to(_AT.NEW, _AT.PARKED, _AT.SETTLED), outcomes=_CUT, status=CallStatus.SUSPENDED),
     _AT.AFTER: CallRule(
         to=_to(_AT.SETTLED),
         outcomes=_RAN,

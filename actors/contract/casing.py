@@ -29,7 +29,7 @@ def wire(value: object) -> JSONValue:
     """
     fields = _fields(type(value))  # type: ignore[arg-type]  # mypy doubts that a class is hashable
     if fields is not None:
-        return {told: wire(getattr(value, name)) for name, told in fields}
+        return {name_on_wire: wire(getattr(value, name)) for name, name_on_wire in fields}
     return [wire(item) for item in value] if isinstance(value, (tuple, list)) else value
 
 
@@ -40,7 +40,7 @@ def wire_of(value: object, names: Iterable[str]) -> dict[str, JSONValue]:
 
 def from_wire(cls: type, data: JSONObject) -> dict[str, JSONValue]:
     """The fields of a class as they came over the wire, with the names of Python; other keys stay as they are."""
-    names = {told: name for name, told in _fields(cls) or ()}
+    names = {name_on_wire: name for name, name_on_wire in _fields(cls) or ()}
     return {names.get(key, key): value for key, value in data.items()}
 
 

@@ -103,23 +103,23 @@ class _StructReader:
     def __call__(self, value: Any, cls: Any) -> Any:
         if not isinstance(value, Mapping):
             raise TypeError(f"expected an object, not {_shown(value)}")
-        found, errors = self._read(value)
+        fields, errors = self._read(value)
         errors |= {name: KeyError(name) for name in self._required if name not in value}
-        if errors or len(found) < len(value):
+        if errors or len(fields) < len(value):
             raise self._refusal(cls, errors, set(value) - self._fields.keys())
-        return cls(**found)
+        return cls(**fields)
 
     def _read(self, value: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Exception]]:
         """The fields that can be read, and the faults of the others."""
-        found, errors = {}, {}
+        fields, errors = {}, {}
         for name, item in value.items():
             if name in self._fields:
                 hint, read = self._fields[name]
                 try:
-                    found[name] = read(item, hint)
+                    fields[name] = read(item, hint)
                 except Exception as error:  # noqa: BLE001 - collected with its place, as cattrs does
                     errors[name] = error
-        return found, errors
+        return fields, errors
 
     def _refusal(self, cls: Any, errors: Mapping[str, Exception], unknown: set[str]) -> ClassValidationError:
         for name, error in errors.items():

@@ -86,12 +86,12 @@ def read_arguments(text: str | bytes | None) -> tuple[dict[str, JSONValue], str 
     if text is None or not text.strip():
         return {}, None
     try:
-        found = msgspec.json.decode(text)
+        arguments = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         return {}, f"the arguments are not JSON: {error}"
-    if found is None:
+    if arguments is None:
         return {}, None
-    return (found, None) if isinstance(found, dict) else ({}, not_an_object(found))
+    return (arguments, None) if isinstance(arguments, dict) else ({}, not_an_object(arguments))
 
 
 def not_an_object(value: object) -> str:
@@ -159,7 +159,7 @@ class ModelRequest(Value, frozen=True, kw_only=True):
         settings: provider settings (temperature and so on).
         run_id: the run.
         step: the run's step, from 1.
-        answers: answers and errors that this run has received from the model so far.
+        model_attempts: answers and errors that this run has received from the model so far.
         output_schema: JSON Schema of the final answer; None for plain text. Unless the model's class sets
             `structured = "native"`, the system text already asks for it.
     """
@@ -170,7 +170,7 @@ class ModelRequest(Value, frozen=True, kw_only=True):
     settings: JSONObject = msgspec.field(default_factory=dict)
     run_id: str = ""
     step: int = 0
-    answers: int = 0
+    model_attempts: int = 0
     output_schema: JSONObject | None = None
 
 

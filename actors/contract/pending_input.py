@@ -28,8 +28,8 @@ def apart(row: RunRow) -> RunRow:
         return row
     places = {message.id: at for at, message in enumerate(row.pending_input)}
     owner = next(iter(places)).rpartition(".m")[0]
-    sent = tuple(replace(one, at=places[message_id(owner, one.number)]) for one in row.sent)
-    removed = {one.at for one in sent}
+    sent = tuple(replace(sent_text, at=places[message_id(owner, sent_text.number)]) for sent_text in row.sent)
+    removed = {sent_text.at for sent_text in sent}
     kept = tuple(message for at, message in enumerate(row.pending_input) if at not in removed)
     return replace(row, pending_input=kept, sent=sent)
 
@@ -45,16 +45,18 @@ def whole(run_id: str, row: RunRow, texts: Mapping[str, str]) -> RunRow:
     if not row.sent:
         return row
     pending = list(row.pending_input)
-    for one in row.sent:
-        producer = Producer(run_id=run_id, step=one.step)
-        name = message_id(run_id, one.number)
-        pending.insert(one.at, Message(id=name, role="user", content=texts[one.command_id], producer=producer))
+    for sent_text in row.sent:
+        producer = Producer(run_id=run_id, step=sent_text.step)
+        name = message_id(run_id, sent_text.number)
+        pending.insert(
+            sent_text.at, Message(id=name, role="user", content=texts[sent_text.command_id], producer=producer)
+        )
     return replace(row, pending_input=tuple(pending))
 
 
 def waiting(row: RunRow, unread: Iterable[Command]) -> tuple[int, int]:
     """Return how many sent texts wait, and their bytes: in the run's row, and in its unread inbox."""
-    sizes = [one.size for one in row.sent]
+    sizes = [sent_text.size for sent_text in row.sent]
     sizes += [text_size(command.text) for command in unread if command.kind == "send"]
     return len(sizes), sum(sizes)
 

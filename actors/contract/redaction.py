@@ -254,8 +254,8 @@ class _Within(Redactor):
         return (*self.finder.heads, *(f"{root}/" for root in self._roots))
 
     def _look(self, text: str) -> Any:
-        found = self._base_search(text)
-        return found if found is not None else next((root for root in self._roots if root in text), None)
+        match = self._base_search(text)
+        return match if match is not None else next((root for root in self._roots if root in text), None)
 
     def spans(self, text: str) -> Iterator[Span]:
         """Yield what `text` hides. The directory may be below a home directory; then the directory's name wins."""

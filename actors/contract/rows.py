@@ -24,7 +24,7 @@ from .recording import RecordEntry
 from .row_forms import Fields, Value
 from .spec import ExecutionMode
 from .state import Batch, StateWrite
-from .tasks import Lost, TaskRow
+from .tasks import TaskRow, UnknownCause
 
 
 class RunInfo(Value, frozen=True, kw_only=True):
@@ -73,7 +73,7 @@ class CounterFields(Fields, kw_only=True):
         active_since: start of the present active stretch, UTC; None while waiting.
         unowned_ms: milliseconds that would have been active with an owner; not in `active_ms`.
         trail: fingerprints of the newest steps (for loop detection), newest last.
-        answers: answers and errors from the model, for scripted models.
+        model_attempts: answers and errors from the model, for scripted models.
         output_retries: how often the final answer was asked for again.
         messages, tickets: numbers used so far.
     """
@@ -84,7 +84,7 @@ class CounterFields(Fields, kw_only=True):
     active_since: datetime | None = None
     unowned_ms: int = 0
     trail: tuple[str, ...] = ()
-    answers: int = 0
+    model_attempts: int = 0
     output_retries: int = 0
     messages: int = 0
     tickets: int = 0
@@ -216,7 +216,7 @@ class RunFields(Fields, kw_only=True):
         step: the current step, from 1; 0 before the first.
         last_sequence: of the newest event.
         inbox: position of the newest consumed command.
-        begun: run_start began, so run_end hooks will run.
+        hooks_started: run_start began, so run_end hooks will run.
         termination: why the run is ending; the step_end hooks of its last step still see it running (`cursor`).
         answer: the newest answer of the model, whole.
         answer_at: where the final text begins in `answer`.
@@ -226,13 +226,13 @@ class RunFields(Fields, kw_only=True):
         pending_input: messages for the next step, in order. For a run that ended before it was admitted: its input,
             until its thread is free.
         sent: of those, the messages whose text is in the inbox (see `pending_input.py`).
-        unheard: the sender of the newest waiting input ("": none named); None: no waiting input was sent.
+        unread_input_by: the sender of the newest waiting input ("": none named); None: no waiting input was sent.
         early: decisions that came before their call's first ticket.
         tasks: live background tasks.
         stubborn: bodies that overran their grace and may still run.
         unknown: calls and tasks that the end of the run cut off, and whose effect may or may not have happened.
         pause: a pause that has not taken effect yet.
-        holds: the open tickets of the run itself; no step begins while there is one.
+        run_tickets: the open tickets of the run itself; no step begins while there is one.
         next_due: when the earliest timer of the run fires, UTC.
         revision: of the newest state.
         request: changes of this step's request by before_inference hooks.
@@ -244,7 +244,7 @@ class RunFields(Fields, kw_only=True):
     step: int = 0
     last_sequence: int = 0
     inbox: int = 0
-    begun: bool = False
+    hooks_started: bool = False
     termination: Termination | None = None
     answer: str | None = None
     answer_at: int = 0
@@ -256,13 +256,13 @@ class RunFields(Fields, kw_only=True):
     draft: Message | None = None
     pending_input: tuple[Message, ...] = ()
     sent: tuple[SentText, ...] = ()
-    unheard: str | None = None
+    unread_input_by: str | None = None
     early: Mapping[str, Decision] = msgspec.field(default_factory=dict)
     stubborn: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     tasks: tuple[TaskRow, ...] = ()
     pause: PendingPause | None = None
-    holds: tuple[Ticket, ...] = ()
+    run_tickets: tuple[Ticket, ...] = ()
     next_due: datetime | None = None
     revision: int = 0
     request: RequestChanges | None = None
@@ -297,11 +297,11 @@ class CallFields(Fields, kw_only=True):
         resumed_at: bodies started when a decision last resumed the call; None: no decision has.
         outcome: succeeded, failed or cancelled; None before the end.
         provisional: a gate said block, deny or set_result while earlier calls had not run; it is asked again.
-        weighed: how many earlier calls had settled when the gate was asked again and stayed provisional.
+        settled_at_gate: how many earlier calls had settled when the gate was asked again and stayed provisional.
         approved: fingerprint that a decision has approved.
         decision: the newest decision, for the gates.
-        told: the newest answer to a question of the body itself.
-        asked: the newest ticket is a question of the body.
+        body_decision: the newest answer to a question of the body itself.
+        body_question: the newest ticket is a question of the body.
         ticket: the newest ticket.
         result: the full result (JSON).
         shown: the model's text about the result.
@@ -316,7 +316,7 @@ class CallFields(Fields, kw_only=True):
         spawned: marks of the background tasks that its body has spawned, in order.
         task_id: the background task that runs the body of a background tool; None for any other tool.
         definition: digest of the tool's definition that the fingerprint covers; "" in rows of older releases.
-        lost: the outcome of an attempt is unknown: "process" (its process ended) or "grace" (it overran its grace).
+        unknown_cause: the outcome of an attempt is unknown: "process" (its process ended) or "grace" (it overran its grace).
     """
 
     call_id: str
@@ -340,16 +340,16 @@ class CallFields(Fields, kw_only=True):
     edited: bool = False
     edited_at: int = 0
     provisional: bool = False
-    weighed: int | None = None
+    settled_at_gate: int | None = None
     started_at: datetime | None = None
     batch: Batch | None = None
     verdict_at: int = 0
     alone: bool = False
     large: bool = False
     spawned: tuple[str, ...] = ()
-    told: Decision | None = None
-    asked: bool = False
-    lost: Lost = ""
+    body_decision: Decision | None = None
+    body_question: bool = False
+    unknown_cause: UnknownCause = ""
     definition: str = ""
     task_id: str | None = None
 
@@ -373,10 +373,10 @@ class CallRow(CallFields, frozen=True):  # type: ignore[misc]  # `sealed` makes 
         return self.outcome is not None
 
     @property
-    def doubt(self) -> Lost:
+    def doubt(self) -> UnknownCause:
         """Why an effect of the call may have happened that no result shows; "" if there is none."""
         asked = self.ticket is not None and self.ticket.reason == "outcome_unknown"  # also rows of older releases
-        return self.lost or ("process" if asked else "")
+        return self.unknown_cause or ("process" if asked else "")
 
 
 class EventDraft(msgspec.Struct, frozen=True, gc=False):

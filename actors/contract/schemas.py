@@ -20,11 +20,11 @@ _QUOTED: Final = re.compile(r"`([a-z]+(?:_[a-z]+)+)`")
 def wire_words(text: str, properties: Collection[str]) -> str:
     """A docstring for readers of the wire: a field of the class that it quotes has its name there."""
 
-    def told(found: re.Match[str]) -> str:
-        name = camel(found[1])
-        return f"`{name}`" if name in properties else found[0]
+    def camel_name(match: re.Match[str]) -> str:
+        name = camel(match[1])
+        return f"`{name}`" if name in properties else match[0]
 
-    return _QUOTED.sub(told, text)
+    return _QUOTED.sub(camel_name, text)
 
 
 def event_schemas() -> dict[str, JSONValue]:

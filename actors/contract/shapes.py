@@ -101,8 +101,8 @@ SECRET_NAMES: Final = (
         "credential",
         "credentials",
     ),
-    *(f"{one}{between}key" for one in ("secret", "api", "access", "private") for between in ("", "_", "-")),
-    *(f"{one}{between}token" for one in _TOKENS_OF for between in ("", "_", "-")),
+    *(f"{word}{between}key" for word in ("secret", "api", "access", "private") for between in ("", "_", "-")),
+    *(f"{word}{between}token" for word in _TOKENS_OF for between in ("", "_", "-")),
 )
 """Names whose values are never shown, also with a prefix; `clientSecret` is read as `client_Secret`."""
 
@@ -131,7 +131,7 @@ def _token(name: str, token: SecretShape) -> tuple[str, str]:
 
 def _telling(separator: str) -> str:
     """Return a look-behind for a separator or quote: the name before may be one of `SECRET_KEYS`."""
-    ends = "|".join("".join(f"[{one}{one.upper()}]" for one in end) for end in KEY_ENDS)
+    ends = "|".join("".join(f"[{letter}{letter.upper()}]" for letter in end) for end in KEY_ENDS)
     return rf"(?:(?<=(?:{ends}){separator})|(?<=[iI][zZ][aA][tT][iI][oO][nN]{separator}))"
 
 
@@ -172,7 +172,9 @@ def alternatives(name: str) -> list[tuple[str, str]]:
     A group has one name per alternative: the part's, with a digit if there are several.
     """
     first, rest = _PARTS[name]
-    return [(one, rest.replace(f"?P<{name}>", f"?P<{name}{n or ''}>")) for n, one in enumerate(first)]
+    return [
+        (first_letters, rest.replace(f"?P<{name}>", f"?P<{name}{n or ''}>")) for n, first_letters in enumerate(first)
+    ]
 
 
 def expression(parts: Iterable[tuple[str, str]]) -> str:
@@ -182,7 +184,7 @@ def expression(parts: Iterable[tuple[str, str]]) -> str:
     it tries them in order: so alternatives with one first character are merged, and the most frequent characters come
     first.
     """
-    by_first: dict[str, list[str]] = {one: [] for one in _FREQUENT}
+    by_first: dict[str, list[str]] = {letter: [] for letter in _FREQUENT}
     for first, rest in parts:
         by_first.setdefault(first, []).append(rest)
     return "|".join(f"{re.escape(first)}(?:{'|'.join(rests)})" for first, rests in by_first.items() if rests)

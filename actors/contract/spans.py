@@ -67,11 +67,11 @@ def spellings(secret: str) -> set[str]:
     spelling is applied to the results of the others, `NESTED` times.
     """
     plain = secret.encode("utf-8", "replace").decode("utf-8")
-    found = newest = {secret, plain}
+    forms = newest = {secret, plain}
     for _ in range(NESTED):
-        newest = {write(text) for text in newest for write in _WRITERS} - found
-        found = found | newest
-    return found | {write(text) for text in found for write in _QUOTERS}
+        newest = {write(text) for text in newest for write in _WRITERS} - forms
+        forms = forms | newest
+    return forms | {write(text) for text in forms for write in _QUOTERS}
 
 
 _WRITERS: Final[tuple[Callable[[str], str], ...]] = (
@@ -127,7 +127,7 @@ class Finder:
             self._by_head.setdefault(form[: head_length(form)], []).append(form)
         heads = sorted(self._by_head, key=lambda head: (-len(head), head))
         named = [(head[0], f"{re.escape(head[1:])}(?P<secret{n}>)") for n, head in enumerate(heads)]
-        known = [one for part in PARTS.values() for one in part] if shapes else []
+        known = [shape for part in PARTS.values() for shape in part] if shapes else []
         self.search = re.compile(expression([*named, *known]) or r"(?!)").search
 
     def masked(self, text: str) -> str:
@@ -137,21 +137,21 @@ class Finder:
     def spans(self, text: str) -> Iterator[Span]:
         """Yield the spans of a text, from its beginning to its end, without overlap."""
         at = position = 0
-        while (found := self.search(text, position)) is not None:
-            span = self._read(text, found, at)
+        while (match := self.search(text, position)) is not None:
+            span = self._read(text, match, at)
             if span is None:  # it only looked like one
-                position = found.start() + 1
+                position = match.start() + 1
                 continue
             yield span
-            at, position = span.end, max(span.end, found.start() + 1)
+            at, position = span.end, max(span.end, match.start() + 1)
 
-    def _read(self, text: str, found: re.Match[str], at: int) -> Span | None:
+    def _read(self, text: str, match: re.Match[str], at: int) -> Span | None:
         """Return the span of a match of the expression. `at`: the end of the previous span."""
-        kind = (found.lastgroup or "").rstrip("0123456789")
+        kind = (match.lastgroup or "").rstrip("0123456789")
         if kind == "secret":
-            return self._named(text, found.start())
+            return self._named(text, match.start())
         reader = _READERS.get(kind, _token if kind in TOKENS else _whole)
-        return reader(text, found, at)
+        return reader(text, match, at)
 
     @property
     def heads(self) -> Iterable[str]:
@@ -161,58 +161,58 @@ class Finder:
     def _named(self, text: str, start: int) -> Span | None:
         """Return a named secret, or its beginning if the text ends or was cut there."""
         forms = [form for head, forms in self._by_head.items() if text.startswith(head, start) for form in forms]
-        size, begun, whole = len(text), start, start
+        size, partial_end, whole = len(text), start, start
         for form in forms:
             if text.startswith(form, start):
                 whole = max(whole, start + len(form))
             else:
                 end = _cut(text, start, len(form))
-                begun = end if end - start < len(form) and form.startswith(text[start:end]) else begun
-        end = whole if whole > start else begun
-        return Span(start, end, MASK, start, begun == size) if end > start else None
+                partial_end = end if end - start < len(form) and form.startswith(text[start:end]) else partial_end
+        end = whole if whole > start else partial_end
+        return Span(start, end, MASK, start, partial_end == size) if end > start else None
 
 
 # --- readers of the parts: (text, match, where the last span ended) -> what must go, None if nothing ------------------
 
 
-def _whole(text: str, found: re.Match[str], _: int) -> Span:
-    return Span(found.start(), found.end(), MASK, found.start(), found.end() == len(text))
+def _whole(text: str, match: re.Match[str], _: int) -> Span:
+    return Span(match.start(), match.end(), MASK, match.start(), match.end() == len(text))
 
 
-def _token(text: str, found: re.Match[str], at: int) -> Span:
+def _token(text: str, match: re.Match[str], at: int) -> Span:
     """Read a token; the match begins with the last character of its head, if that is punctuation."""
-    start, heads = found.start(), TOKENS[found.lastgroup or ""].heads
+    start, heads = match.start(), TOKENS[match.lastgroup or ""].heads
     if not heads[0][-1].isalnum():
-        start = max(at, next(start + 1 - len(one) for one in heads if text.endswith(one, 0, start + 1)))
-    return Span(start, found.end(), MASK, start, found.end() == len(text))
+        start = max(at, next(start + 1 - len(head) for head in heads if text.endswith(head, 0, start + 1)))
+    return Span(start, match.end(), MASK, start, match.end() == len(text))
 
 
-def _home(text: str, found: re.Match[str], _: int) -> Span:
-    return Span(found.start(), found.end(), HOME, found.start(), found.end() == len(text))
+def _home(text: str, match: re.Match[str], _: int) -> Span:
+    return Span(match.start(), match.end(), HOME, match.start(), match.end() == len(text))
 
 
-def _windows(text: str, found: re.Match[str], at: int) -> Span:
-    start = max(at, found.start() - 1)  # the drive's letter
-    return Span(start, found.end(), HOME, start, found.end() == len(text))
+def _windows(text: str, match: re.Match[str], at: int) -> Span:
+    start = max(at, match.start() - 1)  # the drive's letter
+    return Span(start, match.end(), HOME, start, match.end() == len(text))
 
 
-def _web_token(text: str, found: re.Match[str], at: int) -> Span:
+def _web_token(text: str, match: re.Match[str], at: int) -> Span:
     """Read a JSON web token; the match begins with the dot after the first part, which no other match reads again."""
-    start = found.start()
+    start = match.start()
     while start > at and _is_word(text[start - 1]):
         start -= 1
-    first = text.find("eyJ", start, found.start())
-    start = found.start() if first < 0 else first
-    return Span(start, found.end(), MASK, start, found.end() == len(text))
+    first = text.find("eyJ", start, match.start())
+    start = match.start() if first < 0 else first
+    return Span(start, match.end(), MASK, start, match.end() == len(text))
 
 
 def _is_word(letter: str) -> bool:
     return letter.isascii() and (letter.isalnum() or letter in "_-")
 
 
-def _basic(text: str, found: re.Match[str], _: int) -> Span | None:
+def _basic(text: str, match: re.Match[str], _: int) -> Span | None:
     """Read basic credentials only if they hold a name and a password: "basic understanding" is prose."""
-    start, end = found.span()
+    start, end = match.span()
     word = _BASE64.search(text, start + len("basic "), end)
     pure = "" if word is None else word[0].rstrip("=").replace("-", "+").replace("_", "/")
     try:
@@ -224,9 +224,9 @@ def _basic(text: str, found: re.Match[str], _: int) -> Span | None:
     return Span(start, end, text[start:end], start, True) if end == len(text) else None
 
 
-def _in_quotes(text: str, found: re.Match[str], _: int) -> Span | None:
+def _in_quotes(text: str, match: re.Match[str], _: int) -> Span | None:
     """Read the value after a quoted name, as JSON and Python write it."""
-    place = found.start()
+    place = match.start()
     since = name_before(text, place, quoted=True)
     separator = _SEPARATOR.match(text, place + 1)
     if separator is None or not hides(text[since:place].rstrip("\\")):
@@ -240,9 +240,9 @@ def _in_quotes(text: str, found: re.Match[str], _: int) -> Span | None:
     return _quoted_value(text, start, since) or _bare_value(text, start, since, _BARE, shown=f'"{MASK}"')
 
 
-def _unquoted(text: str, found: re.Match[str], _: int) -> Span | None:
+def _unquoted(text: str, match: re.Match[str], _: int) -> Span | None:
     """Read the value after a name and `=` or `:`, as settings, headers, URLs and source text write it."""
-    place = found.start()
+    place = match.start()
     since = name_before(text, place, quoted=False)
     name = text[since:place]
     separator = _SEPARATOR.match(text, place)
@@ -279,8 +279,8 @@ def _quoted_value(text: str, start: int, since: int) -> Span | None:
 
 
 def _bare_value(text: str, start: int, since: int, value: re.Pattern[str], *, shown: str) -> Span | None:
-    found = value.match(text, start)
-    end = start if found is None else found.end()
+    match = value.match(text, start)
+    end = start if match is None else match.end()
     if end == start and 0 < len(text) - start <= _ESCAPES and not text[start:].strip("\\"):  # those of a quote to come
         return Span(start, len(text), text[start:], since, True)
     if text[start:end] in ("null", "None") or text.startswith(MASK, start) or (end == start and end < len(text)):
@@ -302,14 +302,14 @@ def name_before(text: str, place: int, *, quoted: bool) -> int:
 def _balanced(text: str, start: int) -> tuple[int, bool]:
     """Return where a value in brackets ends, and whether it is closed. Brackets inside quotes do not count."""
     depth, inside = 0, ""
-    for found in BRACKET.finditer(text, start):
-        mark = found["quoted"]
+    for match in BRACKET.finditer(text, start):
+        mark = match["quoted"]
         if mark is not None:
             inside = mark if not inside else "" if mark == inside else inside
         elif not inside:
-            depth += 1 if found["opens"] else -1
+            depth += 1 if match["opens"] else -1
             if depth == 0:
-                return found.end(), True
+                return match.end(), True
     return len(text), False
 
 

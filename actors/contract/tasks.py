@@ -11,7 +11,7 @@ from .plain import JSONObject
 from .row_forms import Value
 
 TaskStatus = Literal["running", "cancelling"]
-Lost = Literal["", "process", "grace"]
+UnknownCause = Literal["", "process", "grace"]
 """Why the outcome of a body is unknown: its process ended, or it overran its grace."""
 
 MAX_SPAWNS: Final = 1_000
@@ -29,7 +29,7 @@ class TaskRow(Value, frozen=True, kw_only=True):
         status: "cancelling" if cancelled while the body has not ended.
         spawned: marks of the tasks that this task has spawned, in order.
         started_at: when the newest body started, UTC.
-        lost: the outcome of an attempt is unknown.
+        unknown_cause: the outcome of an attempt is unknown.
     """
 
     task_id: str
@@ -40,7 +40,7 @@ class TaskRow(Value, frozen=True, kw_only=True):
     attempts: int = 1
     status: TaskStatus = "running"
     spawned: tuple[str, ...] = ()
-    lost: Lost = ""
+    unknown_cause: UnknownCause = ""
 
 
 @attrs.frozen(kw_only=True)

@@ -54,6 +54,8 @@ def summary_of(ticket: Ticket) -> TicketSummary:
     )
 
 
-def redacted_summary(asked: TicketSummary, redactor: Redactor) -> TicketSummary:
+def redacted_summary(summary: TicketSummary, redactor: Redactor) -> TicketSummary:
     """Return the summary as people may see it: redacted, each text one line of at most `titles.LINE` characters."""
-    return attrs.evolve(asked, action=shown_line(asked.action, redactor), message=shown_line(asked.message, redactor))
+    return attrs.evolve(
+        summary, action=shown_line(summary.action, redactor), message=shown_line(summary.message, redactor)
+    )

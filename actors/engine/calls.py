@@ -18,7 +18,7 @@ from .decisions import cancelled, early_decisions, release_held, supersede
 from .gates import ask_again, gate_new
 from .run_tickets import open_pause, rest
 from .state import TOOLS, StepBuilder
-from .state_merge import merge_held
+from .state_merge import merge_pending
 from .termination import end
 from .tool_bodies import start, startable
 
@@ -58,14 +58,14 @@ def _advance(builder: StepBuilder) -> bool:
     gated = gate_new(builder)
     if builder.row.early:
         early_decisions(builder)
-    if builder.row.unheard is not None and builder.spec.on_new_input == "supersede":
+    if builder.row.unread_input_by is not None and builder.spec.on_new_input == "supersede":
         supersede(builder)
-    if CallPosition.HELD in builder.positions:
+    if CallPosition.DECIDED in builder.positions:
         release_held(builder)
     if not gated or not builder.in_tools:
         return False
     at = builder.positions
-    if EXECUTING.isdisjoint(at) and merge_held(builder):
+    if EXECUTING.isdisjoint(at) and merge_pending(builder):
         return True  # a merge may have released a decided call
     if CallPosition.PROVISIONAL in at:
         ask_again(builder)

@@ -49,9 +49,9 @@ class CommandRules:
         if refused is not None:
             return refused
         if facts.known is not None:
-            first, answer = facts.known
+            first, result = facts.known
             if first.content() == command.content():
-                return attrs.evolve(answer, status="duplicate")
+                return attrs.evolve(result, status="duplicate")
             text = f"the id {command.command_id!r} was used for another command; take a new one"
             return reject(command, "decision_id_conflict", text)
         if command.kind in ("decide", "expire"):

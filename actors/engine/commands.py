@@ -16,7 +16,7 @@ from ..contract.pending_input import text_size
 from ..contract.phases import BETWEEN_STEPS, LEAVING
 from ..contract.rows import CallRow, PendingCancel, SentText
 from .decisions import act, cancelled, expire, refuse
-from .pauses import decide_hold, expire_hold, find_hold, pause
+from .pauses import decide_run_ticket, expire_run_ticket, find_run_ticket, pause
 from .state import StepBuilder
 from .termination import end, lose_bodies
 
@@ -96,7 +96,7 @@ def _send(builder: StepBuilder, command: Command) -> None:
         "run.input.received",
         ev.InputReceived(command_id=command.command_id, message_id=message.id, text=command.text, by=command.by),
     )
-    builder.row.unheard = command.by or ""
+    builder.row.unread_input_by = command.by or ""
 
 
 # --- decisions -------------------------------------------------------------------------------------------------------
@@ -106,12 +106,12 @@ def _decide(builder: StepBuilder, command: Command) -> None:
     decision = command.decision
     if decision is None:
         return
-    hold = find_hold(builder, decision.target)
-    if hold is not None and builder.row.cursor not in LEAVING:
+    run_ticket = find_run_ticket(builder, decision.target)
+    if run_ticket is not None and builder.row.cursor not in LEAVING:
         if command.kind == "expire":
-            expire_hold(builder, hold, command.command_id)
+            expire_run_ticket(builder, run_ticket, command.command_id)
         else:
-            decide_hold(builder, hold, decision)
+            decide_run_ticket(builder, run_ticket, decision)
         return
     call = _target(builder, decision.target)
     waits = call is not None and call.at is CallPosition.PARKED and builder.in_tools

@@ -29,9 +29,9 @@ from .tickets import close_call, resolve, withdraw
 from .tool_bodies import out_of_turn
 
 
-def cancelled(wish: PendingCancel, code: str | None = None) -> Termination:
+def cancelled(cancel: PendingCancel, code: str | None = None) -> Termination:
     """Return the termination of a cancel."""
-    return Termination(kind=TerminationKind.CANCELLED, code=code, detail=wish.reason, by=wish.by)
+    return Termination(kind=TerminationKind.CANCELLED, code=code, detail=cancel.reason, by=cancel.by)
 
 
 def refuse(builder: StepBuilder, decision: Decision, code: str, detail: str) -> None:
@@ -77,7 +77,7 @@ def supersede(builder: StepBuilder) -> None:
     """
     for call in tuple(builder.calls.values()):
         if call.at is CallPosition.PARKED and builder.in_tools:
-            row = withdraw(builder, call, by=builder.row.unheard or None, reason="superseded by new input")
+            row = withdraw(builder, call, by=builder.row.unread_input_by or None, reason="superseded by new input")
             shown = doubted(SUPERSEDED, call.doubt)
             close_call(builder, row, CallStatus.CANCELLED, result=None, shown=shown, code="superseded")
 
@@ -93,7 +93,7 @@ def act(builder: StepBuilder, call: CallRow, decision: Decision) -> None:
         reason=decision.reason,
         edited=decision.edited_arguments is not None,
     )
-    call = builder.put(call, decision=decision, at=CallPosition.HELD)
+    call = builder.put(call, decision=decision, at=CallPosition.DECIDED)
     release_held(builder)
 
 
@@ -105,13 +105,13 @@ def release_held(builder: StepBuilder) -> None:
     if builder.mode.batch and any(call.position.undecided for call in builder.calls.values()):
         return
     for call in tuple(builder.calls.values()) if builder.in_tools else ():
-        if call.at is CallPosition.HELD and call.decision is not None and builder.in_tools:
+        if call.at is CallPosition.DECIDED and call.decision is not None and builder.in_tools:
             if call.decision.action == "cancel":
                 text = denial_text(builder, call, call.decision)
                 close_call(builder, call, CallStatus.CANCELLED, result=None, shown=text, code="approval_rejected")
                 if builder.spec.on_deny == "cancel_run":
-                    wish = PendingCancel(mode="now", by=call.decision.decided_by, reason=call.decision.reason)
-                    end(builder, cancelled(wish, "approval_rejected"))
+                    cancel = PendingCancel(mode="now", by=call.decision.decided_by, reason=call.decision.reason)
+                    end(builder, cancelled(cancel, "approval_rejected"))
             elif supplies_result(call.ticket, call.decision) or not out_of_turn(
                 call, builder.calls.values(), builder.spec.tools
             ):
@@ -129,10 +129,12 @@ def _resume(builder: StepBuilder, call: CallRow, decision: Decision) -> None:
         call = replace(_edited(builder, call, edited), edited=True, edited_at=call.attempts)
     else:
         call = replace(call, approved=call.fingerprint)
-    answer = (
-        decision if call.asked else call.told
+    body_decision = (
+        decision if call.body_question else call.body_decision
     )  # only a body's own question gets the decision: a permission or a lost outcome does not
-    call = builder.put(call, at=CallPosition.NEW, resumed_at=call.attempts, told=answer, asked=False)
+    call = builder.put(
+        call, at=CallPosition.NEW, resumed_at=call.attempts, body_decision=body_decision, body_question=False
+    )
     _say_resumed(builder, call, ticket)
     ask_gates(builder, call)
 
@@ -168,8 +170,8 @@ def expire(builder: StepBuilder, call: CallRow) -> None:
     text = doubted("The approval expired: no decision came in time.", call.doubt)
     close_call(builder, call, CallStatus.CANCELLED, result=None, shown=text, code="expired")
     if ticket.on_expiry == "cancel_run":
-        wish = PendingCancel(mode="now", by="clock", reason="an approval expired")
-        end(builder, cancelled(wish, "approval_rejected"))
+        cancel = PendingCancel(mode="now", by="clock", reason="an approval expired")
+        end(builder, cancelled(cancel, "approval_rejected"))
 
 
 def _edited(builder: StepBuilder, call: CallRow, arguments: JSONObject) -> CallRow:

@@ -12,7 +12,7 @@ from ..contract.codec import failure_text, normalise
 from ..contract.decisions import Decision
 from ..contract.ids import error_id
 from ..contract.rows import CallRow
-from ..contract.tasks import Lost
+from ..contract.tasks import UnknownCause
 from ..state.values import copied_decision, copied_ticket
 from .effects import Raised, ReportFailure
 from .state import StepBuilder
@@ -21,10 +21,10 @@ PERHAPS: Final = "It ran when its process ended: it may or may not have taken ef
 """Tells the model that a body ended with its process."""
 OVERRAN: Final = "It had not ended when its time to clean up was over: it may or may not have taken effect."
 """Tells the model that a body overran its grace; its late result is dropped."""
-_DOUBT: Final[Mapping[Lost, str]] = {"process": PERHAPS, "grace": OVERRAN}
+_DOUBT: Final[Mapping[UnknownCause, str]] = {"process": PERHAPS, "grace": OVERRAN}
 
 
-def doubted(text: str, doubt: Lost) -> str:
+def doubted(text: str, doubt: UnknownCause) -> str:
     """Return the text with a sentence that the effect is unknown, if the body of the call or task was cut off."""
     return f"{text}\n{_DOUBT[doubt]}" if doubt else text
 

@@ -38,7 +38,7 @@ class CallModel(msgspec.Struct, frozen=True, kw_only=True):
         message_id: id of the message to be written.
         step: the step, from 1.
         attempt: of this step's request, from 1.
-        answers: model answers and errors of the run so far.
+        model_attempts: model answers and errors of the run so far.
         changes: what hooks changed about the request.
         delay: seconds to wait first.
     """
@@ -46,7 +46,7 @@ class CallModel(msgspec.Struct, frozen=True, kw_only=True):
     message_id: str
     step: int
     attempt: int
-    answers: int
+    model_attempts: int
     changes: RequestChanges | None = None
     delay: float = 0.0
     durable: bool = False

@@ -80,12 +80,12 @@ def forced_commit(outline: RunOutline, commands: Iterable[Command], why: str, no
         output=None,
         draft=None,
         pending_input=(),
-        unheard=None,
+        unread_input_by=None,
         early={},
         inference=None,
         tasks=(),
         pause=None,
-        holds=(),
+        run_tickets=(),
         next_due=None,
     )
     return Commit(

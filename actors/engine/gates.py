@@ -22,7 +22,7 @@ from ..contract.spec import ToolSpec
 from .denials import doubted
 from .effects import RunPhase
 from .state import StepBuilder
-from .state_merge import merge_held
+from .state_merge import merge_pending
 from .termination import end, fail
 from .tickets import close_call, open_ticket
 
@@ -148,8 +148,8 @@ def ask_again(builder: StepBuilder, *, quiet: bool = False) -> bool:
         if call.at is not CallPosition.PROVISIONAL:
             continue
         ready = all(other.at is CallPosition.SETTLED or _awaits_a_person(other) for other in _earlier(builder, call))
-        if ready or (quiet and (call.weighed is None or call.weighed < _settled_before(builder, call))):
-            merge_held(builder, before=call)
+        if ready or (quiet and (call.settled_at_gate is None or call.settled_at_gate < _settled_before(builder, call))):
+            merge_pending(builder, before=call)
             builder.put(call, at=CallPosition.GATING)
             builder.do(
                 RunPhase(phase=Phase.TOOL_GATE, step=builder.row.step, call_id=call.call_id, state=builder.snapshot)

@@ -44,7 +44,7 @@ def ask_model(builder: StepBuilder, *, attempt: int = 1, delay_ms: int = 0, fail
             message_id=builder.row.inference.message_id,
             step=builder.row.step,
             attempt=attempt,
-            answers=builder.counters.answers,
+            model_attempts=builder.counters.model_attempts,
             changes=builder.row.request,
             delay=delay_ms / 1000,
         )
@@ -78,7 +78,7 @@ def model_failed(builder: StepBuilder, message: ModelFailed) -> None:
     flight = builder.row.inference
     if builder.row.cursor is not RunPosition.INFERENCE or flight is None or flight.message_id != message.message_id:
         return
-    builder.counters.answers += 1
+    builder.counters.model_attempts += 1
     builder.counters.errors += 1
     builder.row.usage += message.usage
     detail, name = f"{message.kind}: {message.text}", error_id(builder.info.run_id, flight.message_id)
@@ -164,7 +164,7 @@ def model_answered(builder: StepBuilder, message: ModelAnswered) -> bool:
         return False
     usage = response.usage if response.usage.requests else response.usage + ONE_REQUEST
     builder.row.usage = builder.row.usage + usage
-    builder.counters.answers += 1
+    builder.counters.model_attempts += 1
     builder.row.finish = response.finish
     builder.row.cursor = RunPosition.AFTER_INFERENCE
     requests = _requests(builder, response)

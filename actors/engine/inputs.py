@@ -79,7 +79,7 @@ class PhaseDone(msgspec.Struct, frozen=True, kw_only=True):
         keys: the keys in `batch`.
         request: of before_inference: changes of this step's request.
         edits: of after_inference: changes of the calls.
-        holds: of run_start, step_start and step_end: tickets that hold the run.
+        ticket_requests: of run_start, step_start and step_end: tickets that hold the run.
         end: a hook asked to end the run (behavior_requested), with the reason.
         failure: a hook failed: plugin, phase and the failure.
         ignored: failures that their plugins declare as harmless.
@@ -97,7 +97,7 @@ class PhaseDone(msgspec.Struct, frozen=True, kw_only=True):
     keys: Keys = msgspec.field(default_factory=dict)
     request: RequestChanges | None = None
     edits: tuple[CallEdit, ...] = ()
-    holds: tuple[Suspend, ...] = ()
+    ticket_requests: tuple[Suspend, ...] = ()
     end: str | None = None
     failure: str | None = None
     ignored: tuple[str, ...] = ()

@@ -142,6 +142,6 @@ def timed(state: RunState) -> tuple[Ticket, ...]:
     parked = (call.ticket for call in state.calls.values() if call.at is CallPosition.PARKED)
     return tuple(
         ticket
-        for ticket in (*parked, *state.row.holds)
+        for ticket in (*parked, *state.row.run_tickets)
         if ticket is not None and ticket.status == "open" and ticket.expires_at is not None
     )

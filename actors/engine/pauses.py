@@ -26,7 +26,7 @@ def pause(builder: StepBuilder, command: Command) -> None:
     if builder.row.cursor in LEAVING:
         refuse_command(builder, command.command_id, "run_done", "the run was on its way out when the pause arrived")
         return
-    paused = next((ticket.ticket_id for ticket in builder.row.holds if ticket.reason == "manual_pause"), None)
+    paused = next((ticket.ticket_id for ticket in builder.row.run_tickets if ticket.reason == "manual_pause"), None)
     joins = builder.row.pause.command_id if builder.row.pause is not None else paused
     builder.emit(
         "run.pause.requested",
@@ -42,12 +42,12 @@ def pause(builder: StepBuilder, command: Command) -> None:
         rest(builder)
 
 
-def find_hold(builder: StepBuilder, target: str) -> Ticket | None:
+def find_run_ticket(builder: StepBuilder, target: str) -> Ticket | None:
     """Return the run's open ticket with this id, or None."""
-    return next((ticket for ticket in builder.row.holds if ticket.ticket_id == target), None)
+    return next((ticket for ticket in builder.row.run_tickets if ticket.ticket_id == target), None)
 
 
-def decide_hold(builder: StepBuilder, ticket: Ticket, decision: Decision) -> None:
+def decide_run_ticket(builder: StepBuilder, ticket: Ticket, decision: Decision) -> None:
     """Apply a decision about the run: it continues, with the result as a message, or ends as cancelled."""
     denied = decision.action == "cancel"
     by = decision.decided_by
@@ -59,15 +59,15 @@ def decide_hold(builder: StepBuilder, ticket: Ticket, decision: Decision) -> Non
     _go_on(builder, by)
 
 
-def expire_hold(builder: StepBuilder, ticket: Ticket, command_id: str) -> None:
+def expire_run_ticket(builder: StepBuilder, ticket: Ticket, command_id: str) -> None:
     """Apply the expiry of a run's ticket: a default result continues the run, otherwise the run ends as cancelled."""
     close_run_ticket(builder, ticket, "expired", by="clock", reason="no decision came in time")
     if ticket.on_expiry == "set_result":
         _tell(builder, ticket.expiry_result, command_id, "clock")
         _go_on(builder, "clock")
         return
-    wish = PendingCancel(mode="now", by="clock", reason="an approval expired")
-    end(builder, cancelled(wish, "approval_rejected"))
+    cancel = PendingCancel(mode="now", by="clock", reason="an approval expired")
+    end(builder, cancelled(cancel, "approval_rejected"))
 
 
 def _tell(builder: StepBuilder, result: object, command_id: str, by: str | None) -> None:
@@ -83,7 +83,7 @@ def _tell(builder: StepBuilder, result: object, command_id: str, by: str | None)
 
 def _go_on(builder: StepBuilder, by: str | None) -> None:
     """Continue the run where it was held, if no other ticket holds it; a run in the middle of a step was not held."""
-    if builder.row.holds or builder.row.stage is not Stage.NEEDS_APPROVAL:
+    if builder.row.run_tickets or builder.row.stage is not Stage.NEEDS_APPROVAL:
         return
     if builder.row.cursor is RunPosition.PAUSED:
         builder.move(Stage.RUNNING, by=by or "local")

@@ -110,8 +110,8 @@ def _run_phase_done(builder: StepBuilder, message: PhaseDone) -> None:
             call = builder.calls.get(edit.call_id)
             if call is not None and not call.settled:
                 _edit(builder, call, edit)
-    for wish in message.holds:
-        open_run_ticket(builder, wish)
+    for suspend in message.ticket_requests:
+        open_run_ticket(builder, suspend)
 
 
 def _edit(builder: StepBuilder, call: CallRow, edit: CallEdit) -> None:

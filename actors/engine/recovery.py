@@ -52,7 +52,7 @@ def _redefined(builder: StepBuilder, call: CallRow) -> bool:
     builder.emit("run.degraded", ev.RunDegraded(reason="tool_changed", detail=text))
     mark = fingerprint(builder.spec.key, call.tool, call.arguments, definition)
     call, ticket = builder.put(call, definition=definition, fingerprint=mark), call.ticket
-    denied = call.at is CallPosition.HELD and call.decision is not None and call.decision.action == "cancel"
+    denied = call.at is CallPosition.DECIDED and call.decision is not None and call.decision.action == "cancel"
     begins = call.status is CallStatus.RESUMING or (call.status is CallStatus.SUSPENDED and not denied)
     again = call.status is CallStatus.RUNNING and (
         call.at is CallPosition.BODY or CallPosition.BODY in call.position.to
@@ -103,7 +103,7 @@ def recover(builder: StepBuilder) -> None:
             stop_work(builder, builder.row.termination)  # no work is alive, but unread commands may wait
         case RunPosition.ENDED | RunPosition.ADMISSION | RunPosition.PAUSED:
             pass
-        case RunPosition.STEP_START if builder.row.holds:
+        case RunPosition.STEP_START if builder.row.run_tickets:
             pass  # the phase's hooks have answered: their tickets hold the run
         case RunPosition.RUN_END:
             run_end(builder)
@@ -142,7 +142,7 @@ def _recover_call(builder: StepBuilder, call: CallRow) -> None:
             builder.do(
                 RunPhase(phase=after, step=builder.row.step, call_id=call.call_id, state=builder.snapshot, durable=True)
             )
-        case CallPosition.PARKED | CallPosition.HELD if call.ticket is not None:
+        case CallPosition.PARKED | CallPosition.DECIDED if call.ticket is not None:
             builder.do(ParkCall(call_id=call.call_id, ticket=call.ticket, durable=False))
         case _:
             pass

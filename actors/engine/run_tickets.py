@@ -22,29 +22,29 @@ ACTION: Final = "run:resume"
 """Default action of a run's ticket."""
 
 
-def open_run_ticket(builder: StepBuilder, wish: Suspend) -> Ticket:
+def open_run_ticket(builder: StepBuilder, suspend: Suspend) -> Ticket:
     """Hold the run with a ticket that belongs to no call. Several may be open; the run continues when none is.
 
     Resume continues the run, and a result joins the thread as a message; cancel ends the run. `resume_mode` has no
     meaning here, and every reason except manual_pause becomes external_event.
     """
-    reason: TicketReason = "manual_pause" if wish.reason == "manual_pause" else "external_event"
-    wish = attrs.evolve(wish, reason=reason, action=wish.action or ACTION, resume_mode="replay_tool_call")
+    reason: TicketReason = "manual_pause" if suspend.reason == "manual_pause" else "external_event"
+    suspend = attrs.evolve(suspend, reason=reason, action=suspend.action or ACTION, resume_mode="replay_tool_call")
     name = builder.new_ticket_id()
     mark = fingerprint(builder.spec.key, f"run:{reason}", {"ticket_id": name})
-    ticket = new_ticket(builder, wish, ticket_id=name, fingerprint=mark)
-    builder.row.holds += (ticket,)
+    ticket = new_ticket(builder, suspend, ticket_id=name, fingerprint=mark)
+    builder.row.run_tickets += (ticket,)
     announce(builder, ticket)
     return ticket
 
 
 def open_pause(builder: StepBuilder) -> None:
     """Turn a pending pause into a ticket."""
-    wish, builder.row.pause = builder.row.pause, None
-    if wish is None:
+    pending, builder.row.pause = builder.row.pause, None
+    if pending is None:
         return
-    who = wish.by or "Somebody"
-    message = f"{who} paused the run." if wish.reason is None else f"{who} paused the run: {wish.reason}"
+    who = pending.by or "Somebody"
+    message = f"{who} paused the run." if pending.reason is None else f"{who} paused the run: {pending.reason}"
     open_run_ticket(builder, Suspend(reason="manual_pause", message=message))
 
 
@@ -52,11 +52,11 @@ def close_run_ticket(
     builder: StepBuilder, ticket: Ticket, how: Resolution, *, by: str | None, reason: str | None
 ) -> None:
     """Close a ticket of the run."""
-    builder.row.holds = tuple(hold for hold in builder.row.holds if hold.ticket_id != ticket.ticket_id)
+    builder.row.run_tickets = tuple(other for other in builder.row.run_tickets if other.ticket_id != ticket.ticket_id)
     closed(builder, ticket, how, by=by, reason=reason)
 
 
 def rest(builder: StepBuilder) -> None:
     """Bring the run to rest: it waits for the decisions of all open tickets."""
     calls = (call.ticket for call in builder.calls.values() if call.at is CallPosition.PARKED)
-    builder.rest(tuple(ticket.ticket_id for ticket in (*calls, *builder.row.holds) if ticket is not None))
+    builder.rest(tuple(ticket.ticket_id for ticket in (*calls, *builder.row.run_tickets) if ticket is not None))

@@ -308,7 +308,7 @@ class StepBuilder:
         if self.row.stage in TERMINAL:
             return None
         due = None if self.row.cursor in LEAVING else self.info.deadline
-        for ticket in (*(call.ticket for call in self.calls.values()), *self.row.holds):
+        for ticket in (*(call.ticket for call in self.calls.values()), *self.row.run_tickets):
             if ticket is not None and ticket.status == "open" and ticket.expires_at is not None:
                 due = ticket.expires_at if due is None else min(due, ticket.expires_at)
         return due

@@ -35,7 +35,7 @@ def returned(builder: StepBuilder, call: CallRow, message: CallReturned) -> None
         _close(builder, call, batch)
 
 
-def merge_held(builder: StepBuilder, *, again: bool = True, before: CallRow | None = None) -> bool:
+def merge_pending(builder: StepBuilder, *, again: bool = True, before: CallRow | None = None) -> bool:
     """Merge the held batches, in the model's order. Returns True if a call moved, which others may have waited for.
 
     `again`: a tool that retries on a conflict may run again. `before`: merge only the batches of calls before this one.

@@ -36,7 +36,7 @@ def admit(builder: StepBuilder, message: Admit | None = None) -> None:
     builder.move(Stage.ACCEPTED)
     builder.move(Stage.PREPARING)
     builder.move(Stage.RUNNING)
-    builder.row.begun = True
+    builder.row.hooks_started = True
     arrive(builder, RunPosition.RUN_START)
 
 
@@ -67,7 +67,7 @@ def next_step(builder: StepBuilder) -> None:
         return
     if builder.row.pause is not None:
         open_pause(builder)
-    if builder.row.holds:
+    if builder.row.run_tickets:
         _hold(builder, RunPosition.PAUSED)
         return
     builder.next_step()
@@ -79,7 +79,7 @@ def next_step(builder: StepBuilder) -> None:
 
 def step_started(builder: StepBuilder) -> None:
     """Continue with the inference, unless a hook holds the run."""
-    if builder.row.holds:
+    if builder.row.run_tickets:
         _hold(builder, RunPosition.STEP_START)
     else:
         arrive(builder, RunPosition.BEFORE_INFERENCE)
@@ -150,17 +150,17 @@ def step_over(builder: StepBuilder) -> None:
         end(builder, cancelled(builder.row.cancel))
         return
     final, builder.row.termination = builder.row.termination, None
-    asked = final is not None and final.kind is TerminationKind.BEHAVIOR_REQUESTED
+    ended_by_hook = final is not None and final.kind is TerminationKind.BEHAVIOR_REQUESTED
     # results of live tasks must reach the model before its answer is final
     waits = bool(builder.row.tasks) and not builder.calls
-    if final is not None and (asked or not (builder.row.pending_input or waits)):
+    if final is not None and (ended_by_hook or not (builder.row.pending_input or waits)):
         end(builder, final)
     elif not _stopped(builder, answered=final is not None):
         builder.row.output = None
         if final is not None and not builder.row.pending_input:
             builder.row.cursor = RunPosition.TASKS
             open_pause(builder)
-            if builder.row.holds:
+            if builder.row.run_tickets:
                 _hold(builder, RunPosition.TASKS)
         else:
             next_step(builder)
@@ -180,7 +180,7 @@ def _stopped(builder: StepBuilder, *, answered: bool) -> bool:
 
 def wake(builder: StepBuilder) -> None:
     """Continue a run that waits for its tasks, once a message waits for the model and no ticket holds the run."""
-    if builder.row.cursor is not RunPosition.TASKS or not builder.row.pending_input or builder.row.holds:
+    if builder.row.cursor is not RunPosition.TASKS or not builder.row.pending_input or builder.row.run_tickets:
         return
     builder.account_active_time(True)
     if not _stopped(builder, answered=False):

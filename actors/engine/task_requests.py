@@ -66,7 +66,7 @@ def task_said(
             finish_task(builder, task, "succeeded", result=message.result, shown=shown, large=message.large)
         case CallRaised():
             bug = of_bug(builder, message)
-            shown = doubted(message.shown, "grace" if task.lost == "grace" else "")
+            shown = doubted(message.shown, "grace" if task.unknown_cause == "grace" else "")
             finish_task(builder, task, "failed", shown=shown, code=message.code, error_id=bug)
             # the task was being cancelled: its failure must not end the run
             if message.fatal and task.status != "cancelling":

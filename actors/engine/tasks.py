@@ -48,7 +48,7 @@ def task_of(builder: StepBuilder, name: str) -> TaskRow | None:
 def put_task(builder: StepBuilder, task: TaskRow, **changes: Any) -> TaskRow:
     """Change a task's row and return the new one."""
     new = replace(task, **changes)
-    builder.row.tasks = tuple(new if one.task_id == task.task_id else one for one in builder.row.tasks)
+    builder.row.tasks = tuple(new if other.task_id == task.task_id else other for other in builder.row.tasks)
     builder.changed = True
     return new
 
@@ -135,7 +135,7 @@ def finish_task(
     error_id: str | None = None,
 ) -> None:
     """End a task: remove its row, emit its event, and queue its message for the next step."""
-    builder.row.tasks = tuple(one for one in builder.row.tasks if one.task_id != task.task_id)
+    builder.row.tasks = tuple(other for other in builder.row.tasks if other.task_id != task.task_id)
     builder.changed = True
     builder.emit(
         "run.task.finished",
@@ -212,15 +212,15 @@ def newest_input(history: Sequence[Message]) -> str:
 def end_tasks(builder: StepBuilder, why: str) -> None:
     """End the tasks left when the run ends: each was cancelled with the run."""
     for task in builder.row.tasks:
-        if task.lost:
+        if task.unknown_cause:
             builder.row.unknown += (task.task_id,)
         cut_task(builder, task, why)
 
 
 def cut_task(builder: StepBuilder, task: TaskRow, why: str) -> None:
     """End a cancelled task whose body has not reported an outcome."""
-    code = "outcome_unknown" if task.lost else "cancelled"
-    finish_task(builder, task, "cancelled", shown=doubted(why, task.lost), code=code)
+    code = "outcome_unknown" if task.unknown_cause else "cancelled"
+    finish_task(builder, task, "cancelled", shown=doubted(why, task.unknown_cause), code=code)
 
 
 def recover_tasks(builder: StepBuilder) -> None:

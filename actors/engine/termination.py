@@ -20,13 +20,13 @@ from ..contract.lifecycle import TERMINATION_STAGE, Stage, Termination, Terminat
 from ..contract.messages import Message, Producer
 from ..contract.phases import LEAVING, Phase, RunPosition
 from ..contract.rows import CallRow, EventDraft
-from ..contract.tasks import Lost
+from ..contract.tasks import UnknownCause
 from .denials import doubted
 from .effects import CancelWork, FinishRun, RunPhase
 from .inputs import Unfinished
 from .run_tickets import close_run_ticket
 from .state import ENGINE, StepBuilder
-from .state_merge import merge_held
+from .state_merge import merge_pending
 from .tasks import end_tasks, put_task
 from .tickets import close_call, withdraw
 
@@ -47,8 +47,12 @@ def end(builder: StepBuilder, termination: Termination) -> None:
     """
     if builder.row.cursor in LEAVING:
         return
-    asks = builder.followed or bool(builder.row.stubborn)  # only the owner knows whether an overrun body is still alive
-    in_flight = asks or builder.phase_open or builder.row.cursor is RunPosition.INFERENCE or bool(builder.row.tasks)
+    has_listeners = builder.followed or bool(
+        builder.row.stubborn
+    )  # only the owner knows whether an overrun body is still alive
+    in_flight = (
+        has_listeners or builder.phase_open or builder.row.cursor is RunPosition.INFERENCE or bool(builder.row.tasks)
+    )
     in_flight = in_flight or any(call.position.alive for call in builder.calls.values())
     builder.row.termination, builder.changed = termination, True
     builder.row.cursor = RunPosition.STOPPING
@@ -85,14 +89,14 @@ def lose_bodies(builder: StepBuilder) -> None:
         _lose(builder, "process", name)
 
 
-def _lose(builder: StepBuilder, how: Lost, name: str) -> None:
+def _lose(builder: StepBuilder, how: UnknownCause, name: str) -> None:
     """Mark a call or task whose running body ended in an unknown way."""
     call = builder.calls.get(name)
-    if call is not None and call.at is CallPosition.BODY and not call.lost:
-        builder.put(call, lost=how)
+    if call is not None and call.at is CallPosition.BODY and not call.unknown_cause:
+        builder.put(call, unknown_cause=how)
     for task in builder.row.tasks:
-        if task.task_id == name and not task.lost:
-            put_task(builder, task, lost=how)
+        if task.task_id == name and not task.unknown_cause:
+            put_task(builder, task, unknown_cause=how)
 
 
 def work_stopped(builder: StepBuilder, stubborn: tuple[Unfinished, ...]) -> None:
@@ -112,7 +116,7 @@ def settle(builder: StepBuilder) -> None:
     for call in tuple(builder.calls.values()):
         if call.settled and call.at is not CallPosition.SETTLED:  # the call's after hooks will not answer any more
             builder.put(call, at=CallPosition.SETTLED)
-    merge_held(builder, again=False)
+    merge_pending(builder, again=False)
     by, why = ENGINE, "the run ended"
     termination = builder.row.termination
     if termination is not None and termination.kind is TerminationKind.CANCELLED:
@@ -126,7 +130,7 @@ def settle(builder: StepBuilder) -> None:
         row, shown = withdraw(builder, call, by=by, reason=why), doubted(CANCELLED_TEXT, call.doubt)
         close_call(builder, row, CallStatus.CANCELLED, result=None, shown=shown, code=code)
     end_tasks(builder, "It was cancelled: the run ended.")
-    for ticket in builder.row.holds:
+    for ticket in builder.row.run_tickets:
         close_run_ticket(builder, ticket, "withdrawn", by=by, reason=why)
     append_step(builder)
     builder.row.cursor = RunPosition.RUN_END
@@ -135,7 +139,7 @@ def settle(builder: StepBuilder) -> None:
 
 def run_end(builder: StepBuilder) -> None:
     """Run the run_end hooks if there are any, then write the terminal event."""
-    if builder.row.begun and Phase.RUN_END in builder.spec.hooked:
+    if builder.row.hooks_started and Phase.RUN_END in builder.spec.hooked:
         builder.phase_open = True
         builder.do(RunPhase(phase=Phase.RUN_END, step=builder.row.step, state=builder.snapshot, durable=True))
     else:
@@ -189,7 +193,7 @@ def append_input(builder: StepBuilder) -> None:
     """Append the pending input to the thread."""
     if builder.row.pending_input:
         builder.messages.extend(builder.row.pending_input)
-        builder.row.pending_input, builder.row.sent, builder.row.unheard = (), (), None
+        builder.row.pending_input, builder.row.sent, builder.row.unread_input_by = (), (), None
         builder.changed = True
 
 
@@ -282,6 +286,6 @@ def abandon(builder: StepBuilder, detail: str) -> None:
         error_id=error_id(builder.info.run_id, "owner"),
     )
     builder.row.cursor, builder.changed, builder.phase_open = RunPosition.STOPPING, True, False
-    builder.row.begun = False  # no run_end hooks run
+    builder.row.hooks_started = False  # no run_end hooks run
     lose_bodies(builder)
     stop_work(builder, builder.row.termination)

@@ -23,9 +23,9 @@ from .effects import ParkCall, ReleaseCall, RunPhase
 from .state import ENGINE, StepBuilder, milliseconds
 
 
-def open_ticket(builder: StepBuilder, call: CallRow, wish: Suspend, *, replaces: str | None = None) -> CallRow:
+def open_ticket(builder: StepBuilder, call: CallRow, suspend: Suspend, *, replaces: str | None = None) -> CallRow:
     """Suspend a call: open a ticket, emit its events, and park the call's actor."""
-    ticket = new_ticket(builder, wish, ticket_id=builder.new_ticket_id(), fingerprint=call.fingerprint, call=call)
+    ticket = new_ticket(builder, suspend, ticket_id=builder.new_ticket_id(), fingerprint=call.fingerprint, call=call)
     ticket = ticket if replaces is None else replace(ticket, replaces=replaces)
     call = builder.put(call, at=CallPosition.PARKED, ticket=ticket)
     builder.emit(
@@ -41,9 +41,11 @@ def ask_afresh(builder: StepBuilder, call: CallRow, ticket: Ticket, reason: str)
     """Replace a ticket that does not fit the present action by a new one."""
     call = withdraw(builder, call, by=ENGINE, reason=reason)
     if call.status is not CallStatus.SUSPENDED:
-        return open_ticket(builder, builder.put(call, decision=None), wish_of(ticket), replaces=ticket.ticket_id)
+        return open_ticket(
+            builder, builder.put(call, decision=None), suspend_of_ticket(ticket), replaces=ticket.ticket_id
+        )
     name = builder.new_ticket_id()
-    new = new_ticket(builder, wish_of(ticket), ticket_id=name, fingerprint=call.fingerprint, call=call)
+    new = new_ticket(builder, suspend_of_ticket(ticket), ticket_id=name, fingerprint=call.fingerprint, call=call)
     new = replace(new, replaces=ticket.ticket_id)
     call = builder.put(call, at=CallPosition.PARKED, ticket=new, decision=None)
     announce(builder, new)
@@ -52,10 +54,10 @@ def ask_afresh(builder: StepBuilder, call: CallRow, ticket: Ticket, reason: str)
 
 
 def new_ticket(
-    builder: StepBuilder, wish: Suspend, *, ticket_id: str, fingerprint: str, call: CallRow | None = None
+    builder: StepBuilder, suspend: Suspend, *, ticket_id: str, fingerprint: str, call: CallRow | None = None
 ) -> Ticket:
     """Return a ticket for a `Suspend`, of a call or of the run itself."""
-    result = wish.on_expiry if isinstance(wish.on_expiry, SetResult) else None
+    result = suspend.on_expiry if isinstance(suspend.on_expiry, SetResult) else None
     return Ticket(
         ticket_id=ticket_id,
         run_id=builder.info.run_id,
@@ -63,18 +65,18 @@ def new_ticket(
         tool="" if call is None else call.tool,
         arguments={} if call is None else call.arguments,
         fingerprint=fingerprint,
-        reason=wish.reason,
+        reason=suspend.reason,
         requested_at=builder.now,
-        action=wish.action or ("" if call is None else f"tool:{call.tool}"),
-        message=wish.message,
-        parameters=wish.parameters,
-        response_schema=wish.response_schema,
-        resume_mode=wish.resume_mode,
-        expires_at=None if wish.expires_after is None else builder.now + timedelta(seconds=wish.expires_after),
-        on_expiry=wish.on_expiry if not isinstance(wish.on_expiry, SetResult) else "set_result",
+        action=suspend.action or ("" if call is None else f"tool:{call.tool}"),
+        message=suspend.message,
+        parameters=suspend.parameters,
+        response_schema=suspend.response_schema,
+        resume_mode=suspend.resume_mode,
+        expires_at=None if suspend.expires_after is None else builder.now + timedelta(seconds=suspend.expires_after),
+        on_expiry=suspend.on_expiry if not isinstance(suspend.on_expiry, SetResult) else "set_result",
         expiry_result=None if result is None else result.value,
         expiry_code=None if result is None else result.code,
-        reviewers=wish.reviewers,
+        reviewers=suspend.reviewers,
     )
 
 
@@ -82,7 +84,7 @@ _NO_TIME: Final = 1e-9
 """Seconds that a ticket waited which expired at the moment of its creation."""
 
 
-def wish_of(ticket: Ticket) -> Suspend:
+def suspend_of_ticket(ticket: Ticket) -> Suspend:
     """Return the `Suspend` from which a ticket was made; the expiry counts from the beginning again."""
     seconds = None if ticket.expires_at is None else (ticket.expires_at - ticket.requested_at).total_seconds()
     on_expiry: Any = ticket.on_expiry

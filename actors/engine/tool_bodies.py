@@ -101,7 +101,7 @@ def start_body(builder: StepBuilder, call: CallRow) -> None:
             attempt=call.attempts,
             tool=call.tool,
             arguments=call.arguments,
-            decision=call.told,
+            decision=call.body_decision,
             state=builder.snapshot,
             durable=tool is None or not tool.replay_safe or call.ticket is not None,
         )
@@ -142,12 +142,14 @@ def body_said(builder: StepBuilder, message: FromBody) -> None:
             )
         case CallSuspended():
             if builder.in_tools:
-                open_ticket(builder, builder.put(call, asked=True), message.suspend)
+                open_ticket(builder, builder.put(call, body_question=True), message.suspend)
         case CallReturned():
             returned(builder, call, message)
         case CallRaised():
             name = of_bug(builder, message)
-            shown = doubted(message.shown, "grace" if call.lost == "grace" else "")  # the body may still run and act
+            shown = doubted(
+                message.shown, "grace" if call.unknown_cause == "grace" else ""
+            )  # the body may still run and act
             close_call(builder, call, CallStatus.FAILED, result=None, shown=shown, code=message.code, error_id=name)
             if message.fatal:
                 fail(builder, "tool_error", f"{call.tool}: {message.shown}", error_id=name)

@@ -41,14 +41,14 @@ class Mutation:
         request: changes of the model request.
         edits: of calls.
         reason: why the run is to end.
-        holds: tickets that are to hold the run.
+        ticket_requests: tickets that are to hold the run.
     """
 
     writes: tuple[tuple[StateKey[Any], Write], ...] = ()
     request: RequestChanges = attrs.field(factory=RequestChanges)
     edits: tuple[CallEdit, ...] = ()
     reason: str | None = None
-    holds: tuple[Suspend, ...] = ()
+    ticket_requests: tuple[Suspend, ...] = ()
 
     def set(self, key: StateKey[T], value: T) -> Mutation:
         """Replace the value of a state key.
@@ -80,19 +80,19 @@ class Mutation:
         """
         return attrs.evolve(self, reason=_text(reason, "end(reason)"))
 
-    def hold(self, wish: Suspend) -> Mutation:
+    def hold(self, suspend: Suspend) -> Mutation:
         """Hold the run with a ticket of its own until it is decided, by a person or a program.
 
         The current step finishes; no other begins. Resume continues the run, and a result joins the thread as a user
         message; cancel ends the run as cancelled. `resume_mode` has no meaning here.
 
         Raises:
-            MutationError: `wish` is not a Suspend.
+            MutationError: `suspend` is not a Suspend.
         """
-        given: Any = wish
+        given: Any = suspend
         if not isinstance(given, Suspend):
-            raise MutationError(f"hold({wish!r:.80}): give a gr.Suspend(message=..., ...)")
-        return attrs.evolve(self, holds=(*self.holds, wish))
+            raise MutationError(f"hold({suspend!r:.80}): give a gr.Suspend(message=..., ...)")
+        return attrs.evolve(self, ticket_requests=(*self.ticket_requests, suspend))
 
     # --- before_inference --------------------------------------------------------------------------------------------
 
@@ -204,7 +204,7 @@ class Mutation:
         """Return what is not allowed in this phase, or None."""
         if self.request != RequestChanges() and phase is not Phase.BEFORE_INFERENCE:
             return "asks to change the request; only before_inference can"
-        if self.holds and phase not in (Phase.RUN_START, Phase.STEP_START, Phase.STEP_END):
+        if self.ticket_requests and phase not in (Phase.RUN_START, Phase.STEP_START, Phase.STEP_END):
             return "asks to hold the run; only run_start, step_start and step_end can"
         if self.edits and phase is not Phase.AFTER_INFERENCE:
             return "asks to change calls; only after_inference can"

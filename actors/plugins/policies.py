@@ -90,16 +90,16 @@ def gathered(where: str, plugins: Iterable[Plugin]) -> Policies:
     Raises:
         AgentDefinitionError: two plugins have one kind of policy.
     """
-    found: dict[type[Policy], Policy] = {}
+    policies: dict[type[Policy], Policy] = {}
     for plugin in plugins:
         if not isinstance(plugin, PolicyPlugin):
             continue
         kind = type(plugin.policy)
-        if kind in found:
+        if kind in policies:
             name = kind.__name__.removesuffix("Policy")
             raise AgentDefinitionError(f"{where}: two plugins are a {name}; keep one of them")
-        found[kind] = plugin.policy
-    return Policies(retry=found.get(RetryPolicy, RetryPolicy()))
+        policies[kind] = plugin.policy
+    return Policies(retry=policies.get(RetryPolicy, RetryPolicy()))
 
 
 def essence(policies: Policies) -> dict[str, Any]:

@@ -97,10 +97,10 @@ class Replay:
 
     def report(self) -> ReplayReport:
         """Return the result of the replay; call it when `steps` has ended."""
-        run_id, events, found = self._stored.info.run_id, self._position, self._found
-        if isinstance(found, Difference):
-            return ReplayReport(run_id=run_id, equal=False, events=events, difference=found)
-        return ReplayReport(run_id=run_id, equal=found is None, events=events, unreplayable=found)
+        run_id, events, difference = self._stored.info.run_id, self._position, self._found
+        if isinstance(difference, Difference):
+            return ReplayReport(run_id=run_id, equal=False, events=events, difference=difference)
+        return ReplayReport(run_id=run_id, equal=difference is None, events=events, unreplayable=difference)
 
 
 def _readable(frame: bytes) -> Event | None:

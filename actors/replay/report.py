@@ -87,10 +87,10 @@ def _first_difference(recorded: Event | None, replayed: Event | None) -> tuple[s
         return "type", f"the log ends here, in the middle of what one input came to: {name} should follow"
     if recorded.type != replayed.type:
         return "type", f"recorded {recorded.type}, replayed {replayed.type}"
-    found = first_path(recorded.payload, replayed.payload) or first_path(_head(recorded), _head(replayed))
-    if found is None:
+    differs_at = first_path(recorded.payload, replayed.payload) or first_path(_head(recorded), _head(replayed))
+    if differs_at is None:
         return "bytes", f"{recorded.type} is recorded in other bytes than it is replayed, which say the same"
-    path, before, after = found
+    path, before, after = differs_at
     return path, f"{recorded.type}: {path} is recorded as {_shown(before)}, and replayed as {_shown(after)}"
 
 

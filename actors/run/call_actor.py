@@ -183,10 +183,10 @@ class CallActor:
         return SyncToolContext(**facts, **_thread_reports(cue, self._children))
 
 
-def _suspended(tool: Tool[..., object], cue: StartCall, wish: Suspend) -> Input:
+def _suspended(tool: Tool[..., object], cue: StartCall, suspend: Suspend) -> Input:
     """Turn a tool's `Suspend` into an input. A request that cannot be stored is a failure of the tool."""
     try:
-        return CallSuspended(call_id=cue.call_id, attempt=cue.attempt, suspend=suspend_of(wish))
+        return CallSuspended(call_id=cue.call_id, attempt=cue.attempt, suspend=suspend_of(suspend))
     except BaseException as error:  # noqa: BLE001, ASYNC103 - its values are the tool's objects, and reading them may run any code
         why = error if isinstance(error, InvalidValue) else failure_text(failure_of_call(error))
         text = f"The tool {tool.name!r} asked for a decision that cannot be stored: {why}."

@@ -94,9 +94,9 @@ class LocalDirectory:
         """See `RunCommands.post`."""
         return await self.commands.post(run_id, command)
 
-    def released(self, run_id: str) -> None:
+    def thread_freed(self, run_id: str) -> None:
         """Report that the run's thread is free."""
-        self.roster.released(run_id)
+        self.roster.thread_freed(run_id)
 
     def resting(self, run_id: str, resting: bool) -> None:
         """Report that the run came to rest, or works again."""

@@ -128,7 +128,7 @@ class Child:
             self.mailbox.close()
 
 
-Hold = Callable[[str], tuple[int, str]]
+SplitText = Callable[[str], tuple[int, str]]
 """(unfinished text) -> how many characters may be shown, and what to keep of the rest."""
 
 
@@ -140,9 +140,9 @@ class DeltaBuffer:
     characters, so that an event stays small whatever the size of a chunk; the rest stays for the next `take`.
     """
 
-    def __init__(self, nudge: Callable[[], None], hold: Hold) -> None:
+    def __init__(self, nudge: Callable[[], None], split: SplitText) -> None:
         self._nudge = nudge
-        self._hold = hold
+        self._split = split
         self._parts: list[str] = []
         self._size = 0
         self._ready = 0
@@ -217,7 +217,7 @@ class DeltaBuffer:
         while self._ready < 0:
             text = self._front()
             more = bool(self._parts)
-            cut, kept = self._hold(text)
+            cut, kept = self._split(text)
             if len(kept) >= PIECE:  # held-back text is bounded: from this size on it is shown
                 cut, kept = len(text), ""
             dropped = len(text) - cut - len(kept)
@@ -287,7 +287,7 @@ class Children:
         self,
         nursery: trio.Nursery,
         nudge: Callable[[], None],
-        hold: Hold,
+        split: SplitText,
         left: Mapping[str, OverrunBody] | None = None,
     ) -> None:
         self._nursery = nursery
@@ -296,7 +296,7 @@ class Children:
         self._gone: trio.Event | None = None
         self._ended = False
         self.crash: BaseException | None = None
-        self._hold = hold
+        self._split = split
         self.nudge = nudge
         self.live: dict[str, Child] = {}
         self.inputs: list[Input] = []  # a list: an empty deque costs 0.8 KB, for every run that waits
@@ -438,7 +438,7 @@ class Children:
 
     def streams(self) -> DeltaBuffers:
         """Return empty buffers."""
-        streams = DeltaBuffers(DeltaBuffer(self.nudge, self._hold), DeltaBuffer(self.nudge, self._hold))
+        streams = DeltaBuffers(DeltaBuffer(self.nudge, self._split), DeltaBuffer(self.nudge, self._split))
         if self._hushed:
             streams.discard_further()
         return streams
@@ -500,11 +500,11 @@ class Children:
 
     def live_left(self) -> bool:
         """Return True if an overrun body is still alive."""
-        return any(not one.ended.is_set() for one in self.left.values())
+        return any(not body.ended.is_set() for body in self.left.values())
 
     def still_left(self) -> dict[str, OverrunBody]:
         """Return what is unresponsive after a cancel and its grace, by key: overrun bodies and running children."""
-        left = {key: one for key, one in self.left.items() if not one.ended.is_set()}
+        left = {key: body for key, body in self.left.items() if not body.ended.is_set()}
         for key, child in self.live.items():
             if not child.ours:
                 item = Unfinished(call_id=call_of(key), tool=child.tool, grace=child.grace, stack=self.where(child))

@@ -173,7 +173,7 @@ class RunTime:
 def _newest_of(state: RunState) -> datetime:
     """Return the newest time in a run's rows."""
     row = state.row
-    tickets = [*row.holds, *(call.ticket for call in state.calls.values() if call.ticket is not None)]
+    tickets = [*row.run_tickets, *(call.ticket for call in state.calls.values() if call.ticket is not None)]
     return max(
         moment
         for moment in (

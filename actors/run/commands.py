@@ -127,21 +127,21 @@ class RunCommands:
             await trio.lowlevel.checkpoint()
             return reject(command, "store_unavailable", "the runtime is closing; try again when it is open")
         await trio.lowlevel.checkpoint_if_cancelled()
-        answer = reject(command, "store_unavailable", "the store gave no answer; repeat the command with the same id")
+        result = reject(command, "store_unavailable", "the store gave no answer; repeat the command with the same id")
         try:
             command = await self._unmasked(run_id, command)
             check, definition = await self._tools_of(run_id, command)
             with trio.CancelScope(shield=True):  # between submit and receipt; the store's patience bounds the wait
-                answer = await services.store.post(
+                result = await services.store.post(
                     run_id, command, CommandRules(services.clock.now(), check, definition)
                 )
         except (StoreUnavailable, StoreDown) as error:
-            answer = reject(command, "store_unavailable", f"{error}; repeat the command with the same id")
+            result = reject(command, "store_unavailable", f"{error}; repeat the command with the same id")
             # a checkpoint: a caller that retries in a loop lets the store recover
             await trio.lowlevel.cancel_shielded_checkpoint()
-        if answer.code == "fingerprint_mismatch":
+        if result.code == "fingerprint_mismatch":
             self._roster.wake(run_id)  # the tool changed: the owner, once woken, asks again with a new ticket
-        return answer
+        return result
 
     def check(self, record: RunRecord, decision: Decision) -> CommandResult:
         """Return the result that `decide` would give now.
@@ -155,14 +155,18 @@ class RunCommands:
             decision: with its id.
         """
         target, by = decision.target, decision.decided_by
-        by_call = (one for one in reversed(record.tickets) if one.call_id == target)  # the call's newest ticket
-        ticket = next((one for one in record.tickets if one.ticket_id == target), None) or next(by_call, None)
+        by_call = (
+            candidate for candidate in reversed(record.tickets) if candidate.call_id == target
+        )  # the call's newest ticket
+        ticket = next((candidate for candidate in record.tickets if candidate.ticket_id == target), None) or next(
+            by_call, None
+        )
         name = target if ticket is None else ticket.call_id
         facts = CommandContext(
             stage=record.row.stage,
             pending=len(record.inbox),
             ticket=ticket,
-            call=next((one for one in record.calls if one.call_id == name), None),
+            call=next((candidate for candidate in record.calls if candidate.call_id == name), None),
         )
         judge = CommandRules(self._services.clock.now(), _argument_check(self._agents.get(record.info.agent)))
         command_id = decision.decision_id or self.new_id()

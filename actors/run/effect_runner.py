@@ -109,8 +109,8 @@ class EffectRunner:
     def _call_model(self, effect: CallModel) -> None:
         agent = self._need_agent()
 
-        async def request(asked: Model) -> ModelRequest:
-            native = asked.structured == "native"
+        async def request(chosen: Model) -> ModelRequest:
+            native = chosen.structured == "native"
             return model_request(agent, self.info.run_id, effect, await self._thread(), native=native)
 
         def model() -> Model:
@@ -179,7 +179,7 @@ class EffectRunner:
             case CancelTask():
                 self._cancel_task(effect)
             case AnswerBody():
-                self.children.questions.answer(effect)
+                self.children.questions.deliver(effect)
 
     def _start_task(self, effect: StartTask) -> None:
         key = call_key(effect.task_id)
@@ -241,7 +241,7 @@ class EffectRunner:
 
         async def body(child: Child) -> None:
             history = await self._thread() if effect.phase in agent.spec.hooked else []
-            asked = attrs.evolve(
+            request = attrs.evolve(
                 hook_request(effect, state, agent, self.deps, history),
                 find_model=self.services.models.named,
                 watch=watch,
@@ -249,13 +249,13 @@ class EffectRunner:
             )
             if effect.phase is Phase.RUN_END and RUN_END_LIMIT not in children.live:
                 await trio.lowlevel.checkpoint_if_cancelled()  # reading the store may have hidden a cancel
-                children.start(RUN_END_LIMIT, partial(_give_up, children, asked), broke=None, ours=True)
+                children.start(RUN_END_LIMIT, partial(_give_up, children, request), broke=None, ours=True)
             if effect.phase is not Phase.TOOL_GATE or call is None:
-                done = await run_hooks(asked)
+                done = await run_hooks(request)
             else:
                 approved = call.approved == call.fingerprint
                 needed = self._predicate(agent, call, effect, watch) if not approved else None
-                done = await run_gates(asked, approved=approved, built_in=needed)
+                done = await run_gates(request, approved=approved, built_in=needed)
             if not child.muted:
                 children.submit_input(done)
 
@@ -344,7 +344,7 @@ async def _always() -> ApprovalNeed:
     return YES
 
 
-async def _give_up(children: Children, asked: HookRequest, _: Child) -> None:
+async def _give_up(children: Children, request: HookRequest, _: Child) -> None:
     """Fail the run_end phase when its time is over, so that a hook that ignores its cancel cannot block the end."""
-    await trio.sleep(most_seconds(asked))
-    children.submit_input(asked.done(failure="a hook in run_end did not finish in time and did not obey either"))
+    await trio.sleep(most_seconds(request))
+    children.submit_input(request.done(failure="a hook in run_end did not finish in time and did not obey either"))

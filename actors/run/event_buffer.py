@@ -52,10 +52,10 @@ class EventSlice:
 
     def encoded(self, encode: Callable[[EventSlice], bytes]) -> bytes:
         """Return the slice in a transport's form, encoded once for all readers. `encode` must be a pure function."""
-        found = self._encoded.get(encode)
-        if found is None:
-            found = self._encoded[encode] = encode(self)
-        return found
+        encoded = self._encoded.get(encode)
+        if encoded is None:
+            encoded = self._encoded[encode] = encode(self)
+        return encoded
 
 
 class EventBuffer:

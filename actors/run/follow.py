@@ -88,13 +88,13 @@ class Follower:
         if self.peek() is not None:
             await trio.lowlevel.checkpoint()  # a reader that never waits still lets other tasks run
         while not self.ended:
-            found = self.ready()
-            if found is not None:
-                return found
+            events = self.ready()
+            if events is not None:
+                return events
             notice = self.signal.change()
-            found = await retry_until_available(self.fetch)
-            if found is not None:
-                return found
+            events = await retry_until_available(self.fetch)
+            if events is not None:
+                return events
             if await retry_until_available(self.finished):
                 break
             if not self.behind():
@@ -103,8 +103,8 @@ class Follower:
 
     def ready(self) -> EventSlice | None:
         """Return the next slice if memory has it, and move the cursor behind it. Never waits."""
-        found = self.tail.slice(self.after)
-        return None if found is None else self.given(found)
+        events = self.tail.slice(self.after)
+        return None if events is None else self.given(events)
 
     def peek(self) -> EventSlice | None:
         """Return what `ready` would return; the cursor does not move."""
@@ -123,9 +123,9 @@ class Follower:
             StoreUnavailable, StoreDown, StoreError: the store cannot be read.
             RuntimeClosed: the runtime is closed, and memory does not have the next event.
         """
-        found = self.ready()
-        if found is not None or not self.behind():
-            return found
+        events = self.ready()
+        if events is not None or not self.behind():
+            return events
         board, after = self._log.board, self.after
         with board.looking():
             frames = await self._log.store.events(self.run_id, after=after, limit=PAGE, max_bytes=PAGE_BYTES)
@@ -134,12 +134,12 @@ class Follower:
             return None
         return self.given(EventSlice(after + 1, frames))
 
-    def given(self, found: EventSlice) -> EventSlice:
+    def given(self, events: EventSlice) -> EventSlice:
         """Move the cursor behind a slice that begins at the cursor; returns the slice."""
-        self.after = found.last
+        self.after = events.last
         self._looked = False
-        self.ended = found.ends
-        return found
+        self.ended = events.ends
+        return events
 
     async def finished(self) -> bool:
         """Return True if there is nothing to wait for: the run is done (or at rest) and all its events were yielded.

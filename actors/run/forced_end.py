@@ -93,8 +93,8 @@ async def _end_by_force(services: Services, outline: RunOutline, items: Sequence
         await arrived.wait()
     receipt = receipts[0]
     if receipt.kind == "committed":
-        if receipt.released is not None:
-            services.directory.released(receipt.released)
+        if receipt.next_in_thread is not None:
+            services.directory.thread_freed(receipt.next_in_thread)
         return True
     if receipt.kind in ("inbox_ahead", "lease_lost"):
         return False

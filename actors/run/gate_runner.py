@@ -32,42 +32,42 @@ _WORD: Final[dict[type, Any]] = {Block: "block", Deny: "deny", Suspend: "suspend
 
 
 async def run_gates(
-    asked: HookRequest, *, approved: bool, built_in: Callable[[], Awaitable[ApprovalNeed]] | None
+    request: HookRequest, *, approved: bool, built_in: Callable[[], Awaitable[ApprovalNeed]] | None
 ) -> PhaseDone:
     """Run the gates of a call and return the strongest verdict; of equal verdicts, the first registered gate's.
 
     Args:
-        asked: the phase, with the call's context.
+        request: the phase, with the call's context.
         approved: a person has approved exactly this action.
         built_in: finds out whether the tool itself needs an approval; counts as the gate registered last.
     """
-    plugins = asked.plugins
+    plugins = request.plugins
     ignored: list[str] = []
 
     async def ask(plugin: Plugin) -> Verdict | None:
         try:
-            answer = await call_hook(asked, plugin, asked.context(State(asked.snapshot, known), ()))
-            return read_answer(plugin, asked.phase, lambda: _verdict(plugin, answer))
+            answer = await call_hook(request, plugin, request.context(State(request.snapshot, known), ()))
+            return read_answer(plugin, request.phase, lambda: _verdict(plugin, answer))
         except HookFailed as failure:
-            asked.tell(name_of(plugin), failure)
+            request.tell(name_of(plugin), failure)
             if plugin.on_error == "fail":
                 raise
             ignored.append(text_of(str(failure)))
             doubt = text_of(f"A person must look: {failure}.")
             return None if approved else Suspend(reason="tool_permission", message=doubt)
 
-    known = asked.agent.spec.keys
+    known = request.agent.spec.keys
     try:
         verdicts = await together(plugins, ask)
     except HookFailed as failure:
-        return asked.done(failure=text_of(str(failure)), ignored=tuple(ignored))
+        return request.done(failure=text_of(str(failure)), ignored=tuple(ignored))
     named = [(name_of(plugin), verdict) for plugin, verdict in zip(plugins, verdicts, strict=True)]
     wanted = NO
     if built_in is not None and not any(isinstance(verdict, Block | Deny) for verdict in verdicts):
         wanted = await built_in()  # with a block or denial no person is asked, so the predicate is not needed
     if wanted.needed:
         named.append((BUILT_IN, APPROVAL if wanted.doubt is None else _doubted(wanted.doubt)))
-    done = _strongest(asked, named, tuple(ignored))
+    done = _strongest(request, named, tuple(ignored))
     return done if wanted.doubt is None else msgspec.structs.replace(done, doubt=text_of(wanted.doubt))
 
 
@@ -76,17 +76,19 @@ def _doubted(doubt: str) -> Suspend:
     return Suspend(reason="tool_permission", message=text_of(f"It is not known whether this is allowed: {doubt}."))
 
 
-def _strongest(asked: HookRequest, named: list[tuple[str, Verdict | None]], ignored: tuple[str, ...]) -> PhaseDone:
+def _strongest(request: HookRequest, named: list[tuple[str, Verdict | None]], ignored: tuple[str, ...]) -> PhaseDone:
     said = [(name, verdict) for name, verdict in named if verdict is not None and not isinstance(verdict, Allow)]
     if not said:
-        return asked.done(verdict=Allow(), ignored=ignored)
-    winner, verdict = max(said, key=lambda one: _RANK[_kind(one[1])])  # max returns the first of equals
+        return request.done(verdict=Allow(), ignored=ignored)
+    winner, verdict = max(
+        said, key=lambda named_verdict: _RANK[_kind(named_verdict[1])]
+    )  # max returns the first of equals
     overruled = tuple(
         Overruled(plugin=name, verdict=_WORD[_kind(other)], by=winner)
         for name, other in said
         if name not in (winner, BUILT_IN)
     )
-    return asked.done(verdict=verdict, overruled=overruled, ignored=ignored)
+    return request.done(verdict=verdict, overruled=overruled, ignored=ignored)
 
 
 def _kind(verdict: object) -> type:
@@ -100,8 +102,8 @@ def _verdict(plugin: Plugin, answer: object) -> Verdict | None:
             case None | Allow():
                 return answer
             case Suspend():
-                wish = suspend_of(answer)
-                return attrs.evolve(wish, reason="tool_permission") if wish.reason == "user_input" else wish
+                suspend = suspend_of(answer)
+                return attrs.evolve(suspend, reason="tool_permission") if suspend.reason == "user_input" else suspend
             case SetResult(code=None | str()):
                 code = answer.code if answer.code is None else text_of(answer.code)
                 return SetResult(data_of(answer.value, "the result"), code)

@@ -218,8 +218,8 @@ class Run(Generic[T_co]):
 
 
 async def _decoded(follower: Follower) -> AsyncGenerator[Event, None]:
-    async for found in follower:
-        for frame in found.frames:
+    async for events in follower:
+        for frame in events.frames:
             # a slice may hold 1,024 events; the follower has a checkpoint only between slices
             await trio.lowlevel.checkpoint_if_cancelled()
             yield decode_event(frame)

@@ -88,32 +88,32 @@ class HookRequest:
         """The plugins with a hook for the phase, in the order of registration."""
         return tuple(plugin for plugin in self.agent.plugins if has_hook(plugin, self.phase))
 
-    def done(self, **found: Any) -> PhaseDone:
+    def done(self, **fields: Any) -> PhaseDone:
         """Return the answer of the phase."""
         return PhaseDone(
-            phase=self.phase, step=self.step, call_id=self.call_id, revision=self.snapshot.revision, **found
+            phase=self.phase, step=self.step, call_id=self.call_id, revision=self.snapshot.revision, **fields
         )
 
 
 # --- run-level phases, and those around a body -----------------------------------------------------------------------
 
 
-async def run_hooks(asked: HookRequest) -> PhaseDone:
+async def run_hooks(request: HookRequest) -> PhaseDone:
     """Run the hooks of a phase and return their merged answer.
 
     Failures of hooks are part of the answer; Cancelled passes.
     """
-    plugins, known = asked.plugins, asked.agent.spec.keys
-    board = _HookAnswers(asked)
+    plugins, known = request.plugins, request.agent.spec.keys
+    board = _HookAnswers(request)
     try:
-        answers = await together(plugins, lambda plugin: board.ask(plugin, State(asked.snapshot, known), ()))
+        answers = await together(plugins, lambda plugin: board.ask(plugin, State(request.snapshot, known), ()))
         later = [plugin for plugin, answer in zip(plugins, answers, strict=True) if not board.take(plugin, answer)]
         for plugin in later:
             answer = await board.ask(plugin, board.state.view(), tuple(board.edits))
             board.take(plugin, answer, fresh=True)
         return board.done()
     except HookFailed as failure:
-        return asked.done(failure=text_of(str(failure)), ignored=tuple(board.ignored))
+        return request.done(failure=text_of(str(failure)), ignored=tuple(board.ignored))
 
 
 async def together(plugins: Sequence[Plugin], ask: Callable[[Plugin], Awaitable[Any]]) -> list[Any]:
@@ -127,7 +127,7 @@ async def together(plugins: Sequence[Plugin], ask: Callable[[Plugin], Awaitable[
     answers: list[Any] = [None] * len(plugins)
     failures: list[HookFailed] = []
 
-    async def one(index: int, plugin: Plugin) -> None:
+    async def ask_one(index: int, plugin: Plugin) -> None:
         try:
             answers[index] = await ask(plugin)
         except HookFailed as failure:
@@ -138,7 +138,7 @@ async def together(plugins: Sequence[Plugin], ask: Callable[[Plugin], Awaitable[
         return [await ask(plugin) for plugin in plugins]
     async with open_collapsing_nursery() as nursery:
         for index, plugin in enumerate(plugins):
-            nursery.start_soon(one, index, plugin)
+            nursery.start_soon(ask_one, index, plugin)
     if failures:
         raise failures[0]
     return answers
@@ -147,9 +147,9 @@ async def together(plugins: Sequence[Plugin], ask: Callable[[Plugin], Awaitable[
 class _HookAnswers:
     """The merged answers of one phase's hooks, in the order of registration."""
 
-    def __init__(self, asked: HookRequest) -> None:
-        self._asked = asked
-        self.state = WritableState(asked.snapshot, asked.agent.spec.keys)
+    def __init__(self, request: HookRequest) -> None:
+        self._request = request
+        self.state = WritableState(request.snapshot, request.agent.spec.keys)
         self.edits: list[CallEdit] = []
         self.ignored: list[str] = []
         self._touched: dict[Any, str] = {}
@@ -157,12 +157,12 @@ class _HookAnswers:
 
     async def ask(self, plugin: Plugin, state: State, edits: tuple[CallEdit, ...]) -> Mutation | None:
         """Run one hook and return its checked answer; None for no request or an ignored failure."""
-        asked = self._asked
+        request = self._request
         try:
-            answer = await call_hook(asked, plugin, asked.context(state, edits))
-            return read_answer(plugin, asked.phase, lambda: _checked(plugin, asked, answer))
+            answer = await call_hook(request, plugin, request.context(state, edits))
+            return read_answer(plugin, request.phase, lambda: _checked(plugin, request, answer))
         except HookFailed as failure:
-            asked.tell(name_of(plugin), failure)
+            request.tell(name_of(plugin), failure)
             if self._fatal(plugin):
                 raise
             self.ignored.append(text_of(str(failure)))
@@ -170,7 +170,7 @@ class _HookAnswers:
 
     def _fatal(self, plugin: Plugin) -> bool:
         """Return True if a failure ends the run. In run_end it does not: the other hooks still have to run."""
-        return plugin.on_error == "fail" and self._asked.phase is not Phase.RUN_END
+        return plugin.on_error == "fail" and self._request.phase is not Phase.RUN_END
 
     def take(self, plugin: Plugin, answer: Mutation | None, *, fresh: bool = False) -> bool:
         """Merge an answer. Returns False if it conflicts with an earlier answer that this hook had not seen."""
@@ -201,10 +201,10 @@ class _HookAnswers:
         self.edits = [edit for edit in self.edits if edit.call_id not in changed] + new
 
     def _unmergeable(self, plugin: Plugin, error: BaseException) -> bool:
-        text = text_of(f"{where(plugin, self._asked.phase)}: {shown_text(error)}")
+        text = text_of(f"{where(plugin, self._request.phase)}: {shown_text(error)}")
         failure = HookFailed(text)
         failure.__cause__ = error
-        self._asked.tell(name_of(plugin), failure)
+        self._request.tell(name_of(plugin), failure)
         if self._fatal(plugin):
             raise failure
         self.ignored.append(text)
@@ -213,50 +213,50 @@ class _HookAnswers:
     def done(self) -> PhaseDone:
         """Return the phase's answer, in the order of registration even if some hooks ran twice."""
         request, end = RequestChanges(), None
-        holds: tuple[Suspend, ...] = ()
-        for plugin in self._asked.plugins:
+        ticket_requests: tuple[Suspend, ...] = ()
+        for plugin in self._request.plugins:
             answer = self._taken.get(name_of(plugin), Mutation())
             request = request.joined(answer.request)
             end = end if end is not None else answer.reason
-            holds += answer.holds
-        return self._asked.done(
+            ticket_requests += answer.ticket_requests
+        return self._request.done(
             batch=self.state.batch(),
             keys=self.state.used,
             request=None if request == RequestChanges() else request,
             edits=tuple(self.edits),
             end=end,
-            holds=holds,
+            ticket_requests=ticket_requests,
             ignored=tuple(self.ignored),
         )
 
 
-def _checked(plugin: Plugin, asked: HookRequest, answer: object) -> Mutation | None:
-    named = where(plugin, asked.phase)
+def _checked(plugin: Plugin, request: HookRequest, answer: object) -> Mutation | None:
+    named = where(plugin, request.phase)
     if answer is None:
         return None
     if not isinstance(answer, Mutation):
         way = _HOLD if isinstance(answer, Suspend) else "return a gr.Mutation or None"
         raise HookFailed(f"{named}: it returned {shown(answer)}; {way}")
-    wrong = answer.misplaced(asked.phase) or _unknown(answer, asked)
+    wrong = answer.misplaced(request.phase) or _unknown(answer, request)
     if wrong is not None:
         raise HookFailed(f"{named} {wrong}")
     try:
         if answer.request.model is not None:
-            asked.find_model(answer.request.model)
-        return attrs.evolve(answer, holds=tuple(map(suspend_of, answer.holds)))
+            request.find_model(answer.request.model)
+        return attrs.evolve(answer, ticket_requests=tuple(map(suspend_of, answer.ticket_requests)))
     except AgentDefinitionError as error:
         raise HookFailed(f"{named}: {error}") from error
     except InvalidValue as error:
         raise HookFailed(f"{named}: it asked for a decision that cannot be stored: {error}") from error
 
 
-def _unknown(answer: Mutation, asked: HookRequest) -> str | None:
+def _unknown(answer: Mutation, request: HookRequest) -> str | None:
     """Return what is wrong if an answer names a tool or call that does not exist; else None."""
-    tools = {info.name for info in asked.agent.tool_infos}
+    tools = {info.name for info in request.agent.tool_infos}
     for name in (*(answer.request.include or ()), *answer.request.exclude):
         if name not in tools:
             return f"names the tool {name!r}; the agent's tools are: {', '.join(sorted(tools)) or 'none'}"
-    calls = {call.call_id for call in asked.context(State(), ()).calls} if answer.edits else set()
+    calls = {call.call_id for call in request.context(State(), ()).calls} if answer.edits else set()
     for edit in answer.edits:
         if edit.call_id not in calls:
             return f"names the call {edit.call_id!r}; the step's calls are: {', '.join(sorted(calls)) or 'none'}"
@@ -266,19 +266,19 @@ def _unknown(answer: Mutation, asked: HookRequest) -> str | None:
 # --- one hook --------------------------------------------------------------------------------------------------------
 
 
-async def call_hook(asked: HookRequest, plugin: Plugin, ctx: PhaseContext) -> Any:
+async def call_hook(request: HookRequest, plugin: Plugin, ctx: PhaseContext) -> Any:
     """Call one hook within its time limit; a later answer is dropped.
 
     Raises:
         HookFailed: the hook raised, or did not finish in time.
         trio.Cancelled: cancelled.
     """
-    limit, name = limit_of(plugin, asked.phase), name_of(plugin)
-    late = f"{where(plugin, asked.phase)}: it did not finish within {limit:g} s"
-    if name in asked.watch.given_up:
+    limit, name = limit_of(plugin, request.phase), name_of(plugin)
+    late = f"{where(plugin, request.phase)}: it did not finish within {limit:g} s"
+    if name in request.watch.given_up:
         raise HookFailed(f"{late}, and did not obey either", level=logging.WARNING)
-    with asked.watch.over(name, limit), trio.move_on_after(limit) as time:
-        answer = await _answer(plugin, asked.phase, ctx)
+    with request.watch.over(name, limit), trio.move_on_after(limit) as time:
+        answer = await _answer(plugin, request.phase, ctx)
         if not time.cancel_called:
             return answer
     raise HookFailed(late, level=logging.WARNING)
@@ -319,9 +319,9 @@ def limit_of(plugin: Plugin, phase: Phase) -> float:
     return LAST if phase is Phase.RUN_END else math.inf
 
 
-def most_seconds(asked: HookRequest) -> float:
+def most_seconds(request: HookRequest) -> float:
     """Return the longest time in seconds that a phase takes if no hook ignores the end of its time."""
-    limits = [limit_of(plugin, asked.phase) for plugin in asked.plugins]
+    limits = [limit_of(plugin, request.phase) for plugin in request.plugins]
     # after a conflict, all but the first may run again, one by one
     return max(limits, default=0.0) + sum(limits[1:]) + GRACE
 

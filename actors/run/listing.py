@@ -41,15 +41,15 @@ def query_of(*, status: Any, since: Any, until: Any, **given: Any) -> RunQuery:
 
 def shown_page(page: RunPage, redactor: Redactor) -> RunPage:
     """Return a page with redacted titles and questions; the rows stay private."""
-    return attrs.evolve(page, runs=tuple(shown_summary(one, redactor) for one in page.runs))
+    return attrs.evolve(page, runs=tuple(shown_summary(line, redactor) for line in page.runs))
 
 
 def shown_summary(summary: RunSummary, redactor: Redactor) -> RunSummary:
     """Return a list line, redacted again: the runtime may have other secrets than when the row was written."""
-    info, asked = summary.info, summary.asked
+    info, tickets = summary.info, summary.asked
     title = redactor.text(info.title)
-    if title is info.title and not asked:
+    if title is info.title and not tickets:
         return summary
     return attrs.evolve(
-        summary, info=replace(info, title=title), asked=tuple(redacted_summary(one, redactor) for one in asked)
+        summary, info=replace(info, title=title), asked=tuple(redacted_summary(ticket, redactor) for ticket in tickets)
     )

@@ -144,13 +144,13 @@ class ModelCall:
 def _known(source: ModelError | ModelResponse | None) -> Usage:
     """Return the usage of a failed request, as far as known."""
     try:
-        found = usage_of(getattr(source, "usage", None))
+        usage = usage_of(getattr(source, "usage", None))
     except InvalidValue:
         return ONE_REQUEST
     except BaseException as broken:  # noqa: BLE001, ASYNC103 - a subclass may answer with code of its own
         failure_of_call(broken)
         return ONE_REQUEST  # noqa: ASYNC104 - the border has raised what passes
-    return found if found.requests else found + ONE_REQUEST
+    return usage if usage.requests else usage + ONE_REQUEST
 
 
 def _seconds(value: Any) -> float | None:

@@ -45,15 +45,15 @@ def model_request(
         settings=settings,
         run_id=run_id,
         step=effect.step,
-        answers=effect.answers,
+        model_attempts=effect.model_attempts,
         output_schema=agent.output_schema,
     )
 
 
 def _placed(system: Iterable[Message], history: list[Message], changes: RequestChanges) -> tuple[Message, ...]:
     at: dict[str, list[Message]] = {"system": [], "session": [], "conversation": [], "suffix": []}
-    for index, one in enumerate(changes.messages):
-        at[one.placement].append(_context(index, one))
+    for index, added in enumerate(changes.messages):
+        at[added.placement].append(_context(index, added))
     newest = next((i for i in range(len(history) - 1, -1, -1) if history[i].role == "user"), len(history))
     before, after = history[:newest], history[newest:]
     return (*system, *at["system"], *at["session"], *before, *at["conversation"], *after, *at["suffix"])

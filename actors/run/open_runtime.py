@@ -148,7 +148,7 @@ async def open_runtime(
     exits = _Exits(journal)
     try:
         async with open_supervisor(
-            name="runtime", stop_budget=GRACE, on_exit=exits.told, on_restart=partial(_log_restart, journal)
+            name="runtime", stop_budget=GRACE, on_exit=exits.note_exit, on_restart=partial(_log_restart, journal)
         ) as supervisor:
             parts = assemble(
                 real_store,
@@ -178,9 +178,9 @@ async def open_runtime(
         cause = cause_of(error)
         raise RuntimeFailed(f"the runtime cannot go on: {message_of(cause)}") from cause
     except (StoreDown, BaseExceptionGroup) as error:  # the block was in a call when the store failed for good
-        if exits.lost is None or not isinstance(flatten(error), StoreDown):
+        if exits.failure is None or not isinstance(flatten(error), StoreDown):
             raise
-        raise RuntimeFailed(f"the runtime cannot go on: {message_of(exits.lost)}") from exits.lost
+        raise RuntimeFailed(f"the runtime cannot go on: {message_of(exits.failure)}") from exits.failure
 
 
 async def _close(parts: Parts, drain: float) -> None:
@@ -205,24 +205,24 @@ class _Exits:
     def __init__(self, journal: ErrorLog) -> None:
         self._journal = journal
         self.of_run: Callable[[Ref[Any], Exit], None] = lambda _ref, _exit: None
-        self.lost: BaseException | None = None
+        self.failure: BaseException | None = None
         self.open = False
 
-    def told(self, ref: Ref[object], exit_: Exit) -> None:
+    def note_exit(self, ref: Ref[object], exit_: Exit) -> None:
         """Handle the final exit of a child of the supervisor."""
         if isinstance(exit_, Crashed) and self.open:  # during closing there is no restart and no caller to raise to
             self._journal.bug(RUN, f"{ref.name} crashed while the runtime closed", exit_.error, child=ref.name)
         if ref.id not in (STORE, MODELS, WORKPLACE, PASSIVATION, ALARM, CLOCK):
             self.of_run(ref, exit_)
-        elif (isinstance(exit_, GaveUp) or (isinstance(exit_, Crashed) and self.open)) and self.lost is None:
-            self.lost = RuntimeError(f"{ref.name} has returned") if exit_.error is None else exit_.error
+        elif (isinstance(exit_, GaveUp) or (isinstance(exit_, Crashed) and self.open)) and self.failure is None:
+            self.failure = RuntimeError(f"{ref.name} has returned") if exit_.error is None else exit_.error
 
 
 def _log_restart(journal: ErrorLog, ref: Ref[object], exit_: Exit, attempt: int) -> None:
     if isinstance(exit_, Crashed):
         what = f"the owner of run {ref.id} crashed; incarnation {attempt} follows"
-        found: dict[str, Any] = {"run_id": ref.id, "error_id": error_id(ref.id, "owner"), "attempt": attempt}
-        journal.bug(RUN, what, exit_.error, code="internal_error", **found)
+        fields: dict[str, Any] = {"run_id": ref.id, "error_id": error_id(ref.id, "owner"), "attempt": attempt}
+        journal.bug(RUN, what, exit_.error, code="internal_error", **fields)
 
 
 def _check_options(max_running: object, **seconds: object) -> None:

@@ -251,7 +251,9 @@ class RunReader:
             known = None if actor is None else actor.durable
             if known is not None and known.row.status is RunStatus.DONE and not known.row.stubborn:
                 record = RunRecord(info=known.info, row=known.row)  # the receipt was seen, so no read is needed;
-                await self._roster.gone(run_id, record)  # this also holds if the runtime closed before this task ran
+                await self._roster.tasks_ended(
+                    run_id, record
+                )  # this also holds if the runtime closed before this task ran
                 return self._outcome_of(record)
             signal = signal or self._services.board.signal(run_id)
             notice = signal.rest()
@@ -264,7 +266,7 @@ class RunReader:
             record = looked
             done = record.row.status is RunStatus.DONE
             if done:
-                await self._roster.gone(run_id, record)
+                await self._roster.tasks_ended(run_id, record)
             if record.at_rest and not done and self._asks_anew(record):
                 await notice.wait()
                 continue
@@ -350,9 +352,9 @@ class RunReader:
         name = record.info.run_id
         actor = self._roster.get(name)
         agent = (None if actor is None else actor.agent) or self._agents.get(record.info.agent)
-        asked = [call for call in record.calls if call.status is CallStatus.SUSPENDED and call.definition]
+        suspended = [call for call in record.calls if call.status is CallStatus.SUSPENDED and call.definition]
         if agent is None or all(
-            agent.spec.definition(call.tool, call.call_id) in ("", call.definition) for call in asked
+            agent.spec.definition(call.tool, call.call_id) in ("", call.definition) for call in suspended
         ):
             return False
         self._roster.wake(name)

@@ -69,14 +69,14 @@ async def _load(store: Store, run_id: str) -> StoredRun:
         info=rows.info,
         definitions={call.call_id: call.definition for call in rows.calls},
         frames=frames,
-        record=(*early, *(one for one in late if one.last <= len(frames))),
+        record=(*early, *(delta for delta in late if delta.last <= len(frames))),
     )
 
 
 async def _record(store: Store, run_id: str, after: int) -> Sequence[RecordDelta]:
-    found: list[RecordDelta] = []
+    deltas: list[RecordDelta] = []
     while True:
-        page = await store.record(run_id, after=after + len(found), limit=PAGE)
-        found += page
+        page = await store.record(run_id, after=after + len(deltas), limit=PAGE)
+        deltas += page
         if len(page) < PAGE:
-            return found
+            return deltas

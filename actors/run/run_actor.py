@@ -170,10 +170,10 @@ class RunActor:
             return
         self.life, self._patient_until = None, math.inf
         was_born = self.born is not None
-        begun = await self._begin(ctx)
-        if begun is None:
+        beginning = await self._begin(ctx)
+        if beginning is None:
             return
-        life, first = begun
+        life, first = beginning
         self.life = life
         try:
             await life.live(first)
@@ -225,7 +225,7 @@ class RunActor:
             children=Children(
                 self.services.workplace.nursery,
                 ctx.mailbox.nudge,
-                self.services.holdback.within(state.info.workspace).hold,
+                self.services.holdback.within(state.info.workspace).split,
                 self.left,
             ),
             history=None if history is None else list(history),
@@ -328,7 +328,7 @@ class RunActor:
         if self.abandon is not None:
             return (FailUnrecoverable(detail=self.abandon),)
         if agent is not None:
-            left = (BodyOverran(item=one.item) for one in self.left.values() if not one.ended.is_set())
+            left = (BodyOverran(item=overrun.item) for overrun in self.left.values() if not overrun.ended.is_set())
             commands = (CommandArrived(item=item) for item in inbox)
             return (*left, Activate(admitted=self.orders.admitted, agent_digest=agent.spec.digest), *commands)
         if any(_is_cancel(item) for item in inbox):

@@ -242,12 +242,14 @@ class RunLoop:
                 return self._state.row.cursor is not RunPosition.INFERENCE or self._orders.draining
             case RunPhase():
                 cursor = self._state.row.cursor
-                asked = (
+                open_phase = (
                     cursor is RunPosition.TOOLS if effect.call_id is not None else PHASE_OF.get(cursor) is effect.phase
                 )
-                return not asked or self._orders.draining  # the next owner runs the phase
+                return not open_phase or self._orders.draining  # the next owner runs the phase
             case StartTask():
-                task = next((one for one in self._state.row.tasks if one.task_id == effect.task_id), None)
+                task = next(
+                    (candidate for candidate in self._state.row.tasks if candidate.task_id == effect.task_id), None
+                )
                 wanted = task is not None and task.attempts == effect.attempt and task.status == "running"
                 return not wanted or self._state.row.cursor in LEAVING
             case ReleaseCall() | CancelTask() | AnswerBody() | ReportFailure() | CancelWork() | FinishRun():
@@ -266,8 +268,8 @@ class RunLoop:
             raise receipt.error
         if receipt.kind != "committed":
             raise ClaimLost(receipt.kind)
-        if receipt.released is not None:
-            self._services.directory.released(receipt.released)
+        if receipt.next_in_thread is not None:
+            self._services.directory.thread_freed(receipt.next_in_thread)
         input_read = entry.state.row.inbox != self.durable.row.inbox
         self.durable = entry.state
         status = entry.state.row.status
@@ -453,10 +455,10 @@ class RunLoop:
         async def expire(ticket_id: str, name: str) -> None:
             while True:
                 decision = Decision(target=ticket_id, action="cancel", decision_id=name, decided_by="clock")
-                answer = await directory.post(run_id, Command(command_id=name, kind="expire", decision=decision))
-                if answer.code == "decision_id_conflict":
+                result = await directory.post(run_id, Command(command_id=name, kind="expire", decision=decision))
+                if result.code == "decision_id_conflict":
                     name += "+"  # a caller's command has that id already
-                elif answer.code in ("store_unavailable", "busy"):
+                elif result.code in ("store_unavailable", "busy"):
                     await trio.sleep(1)
                 else:
                     return

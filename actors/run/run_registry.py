@@ -157,7 +157,7 @@ class RunRegistry:
         self.spawn(run_id)
         return True
 
-    def released(self, run_id: str) -> None:
+    def thread_freed(self, run_id: str) -> None:
         """Queue a run whose thread became free (`Directory`)."""
         if run_id in self._held:
             self._held.discard(run_id)
@@ -177,7 +177,7 @@ class RunRegistry:
             self._resting.discard(run_id)
             self._working.add(run_id)
 
-    async def gone(self, run_id: str, record: RunRecord) -> None:
+    async def tasks_ended(self, run_id: str, record: RunRecord) -> None:
         """Wait until no task of a finished run is alive; a run with unresponsive bodies is not waited for."""
         actor = self._actors.get(run_id)
         if actor is not None and actor.ref is not None and not record.row.stubborn:

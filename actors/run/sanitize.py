@@ -97,18 +97,18 @@ def _str(value: object, what: str) -> str:
 # --- tools -----------------------------------------------------------------------------------------------------------
 
 
-def suspend_of(wish: Suspend) -> Suspend:
+def suspend_of(suspend: Suspend) -> Suspend:
     """Return a `Suspend` that can become a ticket.
 
     Raises:
         InvalidValue: a part of it cannot be stored.
     """
-    if wish.expires_after is not None and not wish.expires_after <= LATEST:
-        raise InvalidValue(f"expires_after={wish.expires_after!r} seconds is more than a hundred years")
-    reviewers: Any = wish.reviewers
+    if suspend.expires_after is not None and not suspend.expires_after <= LATEST:
+        raise InvalidValue(f"expires_after={suspend.expires_after!r} seconds is more than a hundred years")
+    reviewers: Any = suspend.reviewers
     if not isinstance(reviewers, tuple | list) or not all(isinstance(name, str) for name in reviewers):
         raise InvalidValue(f"reviewers={reviewers!r} is not a tuple of names")
-    schema, expiry = wish.response_schema, wish.on_expiry
+    schema, expiry = suspend.response_schema, suspend.on_expiry
     if isinstance(expiry, SetResult):
         expiry = SetResult(data_of(expiry.value, "on_expiry"), _maybe(expiry.code, "the code of on_expiry"))
     if schema is not None:
@@ -117,10 +117,10 @@ def suspend_of(wish: Suspend) -> Suspend:
         if wrong is not None:
             raise InvalidValue(f"response_schema is no JSON Schema: {wrong}")
     return attrs.evolve(
-        wish,
-        action=_str(wish.action, "action"),
-        message=_str(wish.message, "message"),
-        parameters=object_of(wish.parameters, "parameters"),
+        suspend,
+        action=_str(suspend.action, "action"),
+        message=_str(suspend.message, "message"),
+        parameters=object_of(suspend.parameters, "parameters"),
         response_schema=schema,
         on_expiry=expiry,
         reviewers=tuple(map(text_of, reviewers)),

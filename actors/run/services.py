@@ -68,7 +68,7 @@ class Directory(Protocol):
     def can_revive(self, info: RunInfo) -> bool:
         """Return True if the run's agent and deps can be had again once it has left memory."""
 
-    def released(self, run_id: str) -> None:
+    def thread_freed(self, run_id: str) -> None:
         """Report that the run's thread is free."""
 
     def resting(self, run_id: str, resting: bool) -> None:

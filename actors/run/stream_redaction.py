@@ -53,7 +53,7 @@ class StreamRedactor:
         """Return how many characters may be shown whatever follows; at least all but `LONGEST`."""
         return max(self._end(text, self._known(text)), len(text) - LONGEST, 0)
 
-    def hold(self, text: str) -> tuple[int, str]:
+    def split(self, text: str) -> tuple[int, str]:
         """Return how many characters may be shown whatever follows, and what to keep of the rest.
 
         The rest is kept whole, except for a secret longer than the held-back limit: the middle of a secret whose end
@@ -124,10 +124,10 @@ def _without_middle(text: str, span: Span) -> str:
 def _still_open(text: str, start: int) -> str:
     """Return a text as open as the bracketed value that begins at `start`: its brackets, and the quote of a string."""
     depth, inside = 0, ""
-    for found in BRACKET.finditer(text, start):
-        mark = found["quoted"]
+    for match in BRACKET.finditer(text, start):
+        mark = match["quoted"]
         if mark is None:
-            depth += 0 if inside else 1 if found["opens"] else -1
+            depth += 0 if inside else 1 if match["opens"] else -1
         elif not inside or mark == inside:
             inside = "" if inside else mark
     backslashes = len(text) - len(text.rstrip("\\"))  # they may belong to a quote that comes next
@@ -138,14 +138,14 @@ def _open_web_token(text: str) -> int:
     """Return where a JSON web token may have begun; its first part has no fixed length."""
     if "eyJ" not in text:
         return len(text)
-    found = text.find("eyJ", len(text.rstrip(_WORD)))
-    return len(text) if found < 0 else found
+    start = text.find("eyJ", len(text.rstrip(_WORD)))
+    return len(text) if start < 0 else start
 
 
 def _open_url(text: str) -> int:
     """Return where name and password in a URL may have begun."""
-    found = text.rfind("://", max(0, len(text) - _URL))
-    return len(text) if found < 0 or _URL_ENDS.search(text, found + 3) else found
+    start = text.rfind("://", max(0, len(text) - _URL))
+    return len(text) if start < 0 or _URL_ENDS.search(text, start + 3) else start
 
 
 def _alternatives(heads: Iterable[str]) -> Iterator[str]:

@@ -67,7 +67,7 @@ class TaskRequests:
             raise ToolError(question.fault)
         return question.value
 
-    def answer(self, effect: AnswerBody) -> None:
+    def deliver(self, effect: AnswerBody) -> None:
         """Deliver the machine's answer. An answer without a waiting body is dropped."""
         question = self._open.get(effect.ask)
         if question is not None:
@@ -91,7 +91,7 @@ class TaskPort:
         self._requests, self._spawner, self._attempt = requests, spawner, attempt
         self._spawned: Counter[str] = Counter()
         # spawns whose answer was cancelled: their numbers are used again
-        self._unheard: defaultdict[str, list[int]] = defaultdict(list)
+        self._unread: defaultdict[str, list[int]] = defaultdict(list)
 
     async def start(self, tool: str, arguments: JSONObject) -> str:
         """Spawn a task and return its id as soon as the task is stored.
@@ -105,11 +105,11 @@ class TaskPort:
         if why is not None:
             raise ToolError(f"spawn({tool!r}): the arguments cannot be stored ({why}); give plain JSON data")
         mark = content_digest([tool, data])[:_MARK]
-        unheard = self._unheard[mark]
-        if not unheard:
+        unread = self._unread[mark]
+        if not unread:
             self._spawned[mark] += 1
-            unheard.append(self._spawned[mark])
-        nth = unheard.pop(0)
+            unread.append(self._spawned[mark])
+        nth = unread.pop(0)
 
         def question(number: int) -> Input:
             return SpawnAsked(
@@ -119,7 +119,7 @@ class TaskPort:
         try:
             name: str = await self._requests().ask(question)
         except trio.Cancelled:
-            insort(unheard, nth)
+            insort(unread, nth)
             raise
         return name
 

@@ -86,7 +86,7 @@ def open_tickets(record: RunRecord, redactor: Redactor) -> tuple[Ticket, ...]:
                 expiry_result=redactor.value(ticket.expiry_result),
             )
         )
-        for ticket in (*parked, *record.row.holds)
+        for ticket in (*parked, *record.row.run_tickets)
         if ticket is not None and ticket.status == "open"
     )
 
@@ -130,7 +130,12 @@ def make_view(
         tickets=() if row.status is RunStatus.DONE else open_tickets(record, redactor),
         usage=row.usage,
         messages=tuple(map(copied_message, messages)),
-        state={one.key: copied(one.value) for scope in SCOPES[::-1] for one in record.state if one.scope == scope},
+        state={
+            written.key: copied(written.value)
+            for scope in SCOPES[::-1]
+            for written in record.state
+            if written.scope == scope
+        },
         step=row.step,
         last_sequence=row.last_sequence,
         pending=len(record.inbox),
@@ -146,8 +151,8 @@ def _title(info: RunInfo, messages: Sequence[Message], redactor: Redactor) -> st
     if info.title:
         return redactor.text(info.title)
     own = f"{info.run_id}.m1"
-    asked = next((message.content for message in messages if message.id == own), "")
-    return title_of(asked, redactor) or info.run_id
+    own_text = next((message.content for message in messages if message.id == own), "")
+    return title_of(own_text, redactor) or info.run_id
 
 
 def shown_termination(termination: Termination | None, redactor: Redactor) -> Termination | None:

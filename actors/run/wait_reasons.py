@@ -65,7 +65,7 @@ def _behind(roster: RunRegistry, front: str | None) -> WaitingFor:
 
 def _at_rest(record: RunRecord) -> WaitingFor | None:
     tickets = [call.ticket for call in record.calls if call.ticket is not None and call.ticket.status == "open"]
-    tickets += [one for one in record.row.holds if one.status == "open"]
+    tickets += [run_ticket for run_ticket in record.row.run_tickets if run_ticket.status == "open"]
     if tickets:
         names = sorted({ticket.tool or ticket.reason for ticket in tickets})
         many = "a ticket wants" if len(tickets) == 1 else f"{len(tickets)} tickets want"

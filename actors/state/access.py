@@ -67,10 +67,10 @@ class State:
                 or an undeclared key of that name is stored with the other scope.
         """
         named: Any = key
-        found, data = self._data(named)
-        if not found:
+        exists, data = self._data(named)
+        if not exists:
             self._check_scope(named)
-        value: T = named.decode(data) if found else named.initial()
+        value: T = named.decode(data) if exists else named.initial()
         return value
 
     def __contains__(self, key: StateKey[Any]) -> bool:
@@ -149,10 +149,10 @@ class WritableState(State):
         Raises:
             StateError, Exception: as `update`.
         """
-        found, current = self._data(key)
+        exists, current = self._data(key)
         result = write.value
         if write.op == "update" and key.spec.reduce is not None:
-            result = key.spec.reduce(current if found else key.initial_data(), write.value)
+            result = key.spec.reduce(current if exists else key.initial_data(), write.value)
         made = Write(
             name=key.name, scope=key.scope, persistent=key.persistent, op=write.op, value=write.value, result=result
         )

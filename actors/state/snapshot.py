@@ -100,10 +100,10 @@ class StateSnapshot:
         if behind <= 0:
             return ()
         keys = self.cells.keys() if behind > len(self.recent) else frozenset[KeyId]().union(*self.recent[-behind:])
-        found = ((key, self.cells[key]) for key in keys)
+        cells = ((key, self.cells[key]) for key in keys)
         return tuple(
             StateWrite(key=key.name, scope=key.scope, value=cell.value, revision=cell.revision)
-            for key, cell in sorted(found, key=lambda item: item[0])
+            for key, cell in sorted(cells, key=lambda item: item[0])
             if cell.revision > since.revision and cell.persistent
         )
 

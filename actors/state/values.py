@@ -47,9 +47,9 @@ def write(value: object, kind: object) -> Any:
         raise NotSerializable(_DEEP) from None
     except (TypeError, ValueError, AttributeError, CattrsError) as error:
         raise NotSerializable(str(error) or type(error).__name__) from error
-    found = read(kind, data)
-    if not _alike(value, found):
-        raise NotSerializable(f"it would be read as {shown(found)}")
+    stored = read(kind, data)
+    if not _alike(value, stored):
+        raise NotSerializable(f"it would be read as {shown(stored)}")
     return data
 
 
@@ -93,8 +93,8 @@ def _check_names(kind: object) -> None:
         if isinstance(key, type) and issubclass(key, int | float | tuple):
             way = "use text keys, dict[str, ...], or a list of pairs"
             raise NotSerializable(f"{kind!r} has keys of {key.__name__}, which JSON does not have; {way}")
-    for one in inner:
-        _check_names(one)
+    for inner_type in inner:
+        _check_names(inner_type)
 
 
 def _unknown(kind: object) -> str:
@@ -198,13 +198,13 @@ def _key(key: object, path: str) -> str:
     return _text(name, path)
 
 
-def _alike(value: object, found: object) -> bool:
+def _alike(value: object, stored: object) -> bool:
     """Return True if the value read equals the value written; a tuple may be read as a list."""
-    if isinstance(value, list | tuple) and isinstance(found, list | tuple):
-        return len(value) == len(found) and all(map(_alike, value, found))
-    if isinstance(value, Mapping) and isinstance(found, Mapping):
-        return value.keys() == found.keys() and all(_alike(value[key], found[key]) for key in value)
+    if isinstance(value, list | tuple) and isinstance(stored, list | tuple):
+        return len(value) == len(stored) and all(map(_alike, value, stored))
+    if isinstance(value, Mapping) and isinstance(stored, Mapping):
+        return value.keys() == stored.keys() and all(_alike(value[key], stored[key]) for key in value)
     equality: Any = type(value).__eq__
-    if type(value) is type(found) and equality is object.__eq__:
-        return bool(converter.unstructure(value) == converter.unstructure(found))
-    return bool(value == found)
+    if type(value) is type(stored) and equality is object.__eq__:
+        return bool(converter.unstructure(value) == converter.unstructure(stored))
+    return bool(value == stored)

@@ -41,22 +41,22 @@ def judged(judge: Judge, facts: CommandContext, command: Command) -> CommandResu
     The judge decides, and the store's unique ids are the backstop: two decisions about one ticket are never both
     journaled.
     """
-    answer = judge(facts, command)
-    if answer.status != "accepted":
-        return answer
+    result = judge(facts, command)
+    if result.status != "accepted":
+        return result
     if facts.known is not None:
         text = f"the id {command.command_id!r} was used before; take a new one"
         return CommandResult(status="rejected", code="decision_id_conflict", detail=text, command_id=command.command_id)
     if facts.prior is not None:
         text = f"decided by {facts.prior.by or 'an unnamed principal'}"
         return CommandResult(status="rejected", code="already_decided", detail=text, command_id=command.command_id)
-    return answer if answer.command_id else attrs.evolve(answer, command_id=command.command_id)
+    return result if result.command_id else attrs.evolve(result, command_id=command.command_id)
 
 
-def journaled(facts: CommandContext, command: Command, answer: CommandResult) -> Command:
+def journaled(facts: CommandContext, command: Command, result: CommandResult) -> Command:
     """Return an accepted command as its run reads it: an early decision is bound to the call's present action."""
     decision, call = command.decision, facts.call
-    if answer.code != "early" or decision is None or call is None:
+    if result.code != "early" or decision is None or call is None:
         return command
     bound = attrs.evolve(decision, fingerprint=decision.fingerprint or call.fingerprint)
     return attrs.evolve(command, decision=bound, early=True)

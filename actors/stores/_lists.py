@@ -50,19 +50,19 @@ class _Where:
 
 def page(connection: sqlite3.Connection, query: RunQuery, behind: _paging.Position | None) -> RunPage:
     """Return a page of runs behind a position."""
-    found, unreadable, size, last, more = list[RunSummary](), list[str](), 0, None, False
+    runs, unreadable, size, last, more = list[RunSummary](), list[str](), 0, None, False
     for position in _positions(connection, query, behind):
-        if len(found) >= query.limit or size >= PAGE_BYTES:
+        if len(runs) >= query.limit or size >= PAGE_BYTES:
             more = True
             break
         line, read = _line(connection, position[1])
         if isinstance(line, str):
             unreadable.append(line)
         else:
-            found.append(line)
+            runs.append(line)
         last, size = position, size + read
     return RunPage(
-        runs=tuple(found),
+        runs=tuple(runs),
         cursor=_paging.encode(query, last) if more and last is not None else None,
         counts=counts(connection) if query.counts else None,
         unreadable=tuple(unreadable),
@@ -74,11 +74,11 @@ def _positions(
 ) -> Iterator[_paging.Position]:
     """Yield the runs of a list behind a position, one lookup per page: a page with unreadable rows needs more runs."""
     while True:
-        found = _numbers(connection, query, behind)
-        yield from found
-        if len(found) <= query.limit:
+        numbers = _numbers(connection, query, behind)
+        yield from numbers
+        if len(numbers) <= query.limit:
             return
-        behind = found[-1]
+        behind = numbers[-1]
 
 
 def _numbers(
@@ -143,34 +143,34 @@ def _table(query: RunQuery) -> str:
     if query.prefix:
         return "runs"
     filters = [query.agent, query.by, query.since, query.until, query.text]
-    if sum(one is not None for one in filters) == 1:
+    if sum(condition is not None for condition in filters) == 1:
         if query.agent is not None:
             return "runs INDEXED BY runs_agent"
         if query.by is not None:
             return "runs INDEXED BY runs_by"
-    if any(one is not None for one in filters):
+    if any(condition is not None for condition in filters):
         return "runs INDEXED BY runs_list"
     return "runs INDEXED BY runs_done" if query.status is RunStatus.DONE else "runs"
 
 
 def _line(connection: sqlite3.Connection, number: int) -> tuple[RunSummary | str, int]:
     """Return a line of a list (for an unreadable run, its id), and the bytes read for it."""
-    found = connection.execute(_LINE, (number,)).fetchone()
-    run_id, *_, blob, row = found
+    columns = connection.execute(_LINE, (number,)).fetchone()
+    run_id, *_, blob, row = columns
     size = len(blob) + len(row)
     try:
-        line, briefs = _readable(connection, number, found)
+        line, briefs = _readable(connection, number, columns)
     except codec.SchemaError:
         return run_id, size
     return line, size + briefs
 
 
-def _readable(connection: sqlite3.Connection, number: int, found: tuple[Any, ...]) -> tuple[RunSummary, int]:
-    _, pending, held, ended, since, title, blob, row = found
+def _readable(connection: sqlite3.Connection, number: int, columns: tuple[Any, ...]) -> tuple[RunSummary, int]:
+    _, pending, held, ended, since, title, blob, row = columns
     info = codec.load(RunInfo, blob)
     if title != info.title:  # an older file: the title was derived from the first event
         info = replace(info, title=title)
-    asked, count, size = _asked(connection, number) if ended is None else ((), 0, 0)
+    tickets, count, size = _asked(connection, number) if ended is None else ((), 0, 0)
     summary = RunSummary(
         info=info,
         row=codec.load(RunRow, row),
@@ -178,7 +178,7 @@ def _readable(connection: sqlite3.Connection, number: int, found: tuple[Any, ...
         held=bool(held) and ended is None,
         ended_at=None if ended is None else moment(ended),
         waiting_since=None if since is None else moment(since),
-        asked=asked,
+        asked=tickets,
         asked_count=count,
     )
     return summary, size
@@ -204,7 +204,7 @@ def counts(connection: sqlite3.Connection) -> RunCounts:
 
 def summaries(connection: sqlite3.Connection, run_ids: Iterable[str], counted: bool) -> RunPage:
     """Return the lines of these runs, in this order."""
-    found, unreadable = list[RunSummary](), list[str]()
+    lines, unreadable = list[RunSummary](), list[str]()
     for run_id in run_ids:
         number = connection.execute("SELECT number FROM runs WHERE run_id = ?", (run_id,)).fetchone()
         if number is None:
@@ -213,9 +213,9 @@ def summaries(connection: sqlite3.Connection, run_ids: Iterable[str], counted: b
         if isinstance(line, str):
             unreadable.append(line)
         else:
-            found.append(line)
+            lines.append(line)
     return RunPage(
-        runs=tuple(found),
+        runs=tuple(lines),
         cursor=None,
         counts=counts(connection) if counted else None,
         unreadable=tuple(unreadable),

@@ -44,7 +44,7 @@ class ThreadRecord:
     Attributes:
         owner, created_at, created: as in `ThreadInfo`, where `created` is `runs`.
         runs: the remaining runs, by id, oldest first.
-        gone: facts -> the first pruned run with these facts, while messages remain.
+        pruned_members: facts -> the first pruned run with these facts, while messages remain.
         late: number of a run that ended before it was admitted -> its input, until its turn has come.
     """
 
@@ -52,7 +52,7 @@ class ThreadRecord:
     created_at: datetime
     created: int = 0
     runs: dict[str, RunTables] = attrs.field(factory=dict)
-    gone: dict[tuple[str | None, ...], RunInfo] = attrs.field(factory=dict)
+    pruned_members: dict[tuple[str | None, ...], RunInfo] = attrs.field(factory=dict)
     messages: list[Message] = attrs.field(factory=list)
     ids: set[str] = attrs.field(factory=set)
     state: StateHistory = attrs.field(factory=StateHistory)
@@ -78,11 +78,11 @@ class ThreadRecord:
         del self.runs[info.run_id]
         self.late.pop(run.number, None)
         if self.runs:
-            self.gone.setdefault((info.by, info.agent, info.session_id, info.workspace), info)
+            self.pruned_members.setdefault((info.by, info.agent, info.session_id, info.workspace), info)
             self.state.forget(next(iter(self.runs.values())).number)
             return 0
         removed = len(self.messages)
-        self.messages, self.ids, self.state, self.gone = [], set(), StateHistory(), {}
+        self.messages, self.ids, self.state, self.pruned_members = [], set(), StateHistory(), {}
         return removed
 
     def repeated(self, messages: Sequence[Message]) -> str | None:
@@ -161,7 +161,7 @@ class RunTables:
             self.since = None
             return
         began = milliseconds(at) if self.since is None else self.since
-        self.since = min([began, *(milliseconds(one.requested_at) for one in self.open_tickets.values())])
+        self.since = min([began, *(milliseconds(ticket.requested_at) for ticket in self.open_tickets.values())])
 
     def summary(self) -> RunSummary:
         """Return the run's line in a list."""
@@ -262,8 +262,8 @@ class MemoryTables:
 
     def counts(self) -> RunCounts:
         """Return how many runs are not done."""
-        found = Counter(run.row.status.value for run in self.open.values())
-        return RunCounts(created=found["created"], running=found["running"], waiting=found["waiting"])
+        by_status = Counter(run.row.status.value for run in self.open.values())
+        return RunCounts(created=by_status["created"], running=by_status["running"], waiting=by_status["waiting"])
 
     def timers(self) -> Iterator[tuple[datetime, str]]:
         """Yield the timers of waiting runs: when, and the run's id."""
@@ -355,7 +355,9 @@ class MemoryTables:
             return Receipt(kind="inbox_ahead", last=len(run.frames))
         run.consumed = consumed
         self._write(run, commit, frames)
-        return Receipt(kind="committed", last=len(run.frames), released=self._end(run, commit) if terminal else None)
+        return Receipt(
+            kind="committed", last=len(run.frames), next_in_thread=self._end(run, commit) if terminal else None
+        )
 
     def _write(self, run: RunTables, commit: Commit, frames: Sequence[bytes]) -> None:
         run.frames += frames
@@ -402,17 +404,17 @@ class MemoryTables:
         if run is None:
             raise UnknownRun(run_id)
         facts = run.facts(command)
-        answer = _commit_rules.judged(judge, facts, command)
-        if answer.status != "accepted":
-            return PostResult(answer)
-        command = _commit_rules.journaled(facts, command, answer)
-        run.inbox.append((command, answer))
+        result = _commit_rules.judged(judge, facts, command)
+        if result.status != "accepted":
+            return PostResult(result)
+        command = _commit_rules.journaled(facts, command, result)
+        run.inbox.append((command, result))
         position = len(run.inbox)
         run.ids[command.command_id] = position
         key = _commit_rules.target_key(facts, command)
         if key is not None:
             run.targets[key] = position
-        return PostResult(answer, InboxItem(position=position, command=command))
+        return PostResult(result, InboxItem(position=position, command=command))
 
     def prune(self, before: int, limit: int) -> PruneSlice:
         """Delete up to `limit` runs that ended before `before` (milliseconds), and unused parts of their threads."""
@@ -445,5 +447,5 @@ class MemoryTables:
             owner=thread.owner,
             created_at=thread.created_at,
             runs=thread.created,
-            members=(*thread.gone.values(), *(run.info for run in thread.runs.values())),
+            members=(*thread.pruned_members.values(), *(run.info for run in thread.runs.values())),
         )

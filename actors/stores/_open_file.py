@@ -77,9 +77,9 @@ os.register_at_fork(before=_guard.acquire, after_in_parent=_guard.release, after
 os.register_at_fork(after_in_child=_in_child)
 
 
-def key_of(found: os.stat_result) -> Key:
+def key_of(status: os.stat_result) -> Key:
     """Return device and inode."""
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 class OpenFile:
@@ -162,12 +162,12 @@ class OpenFile:
         """
         for name, key in self._names:
             try:
-                found = os.stat(name)
+                status = os.stat(name)
             except (FileNotFoundError, NotADirectoryError):
                 raise FileGone(_gone(name, "removed or renamed")) from None
             except OSError:
                 continue  # such an error tells nothing about the file
-            if key_of(found) != key:
+            if key_of(status) != key:
                 raise FileGone(_gone(name, "replaced"))
 
     def close(self) -> None:
@@ -241,8 +241,8 @@ def _unlock(inode: _Inode) -> None:
 
 def _asked(descriptor: int) -> bool:
     """Return True if a lock would be refused."""
-    answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _range(fcntl.F_RDLCK))
-    return bool(struct.unpack_from("h", answer)[0] != fcntl.F_UNLCK)
+    region = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _range(fcntl.F_RDLCK))
+    return bool(struct.unpack_from("h", region)[0] != fcntl.F_UNLCK)
 
 
 def refused(path: Path, error: OSError) -> str:

@@ -111,7 +111,7 @@ def connect(path: Path, mode: str, busy: float) -> sqlite3.Connection:
     )
 
 
-def examine(hold: OpenFile, busy: float) -> str | None:
+def examine(file: OpenFile, busy: float) -> str | None:
     """Return what SQLite's check of the whole file finds; None if the file is sound.
 
     Reads the whole file, possibly twice.
@@ -121,39 +121,39 @@ def examine(hold: OpenFile, busy: float) -> str | None:
     """
     try:
         try:
-            return _checked(hold.path, busy)
+            return _checked(file.path, busy)
         except sqlite3.DatabaseError as error:
             if not is_suspect(error):
                 raise
-            _read_through(hold)  # the check itself has met an unreadable page, or one that no check can follow
+            _read_through(file)  # the check itself has met an unreadable page, or one that no check can follow
         try:
-            return _checked(hold.path, busy)
+            return _checked(file.path, busy)
         except sqlite3.DatabaseError as error:
             if not is_suspect(error):
                 raise
             return str(error)
     except (sqlite3.Error, OSError, MemoryError) as error:
-        raise UnreadableData(f"{hold.path} cannot be read now ({error}); look at the disk") from error
+        raise UnreadableData(f"{file.path} cannot be read now ({error}); look at the disk") from error
 
 
 def _checked(path: Path, busy: float) -> str | None:
     with closing(connect(path, "rw", busy)) as connection:
         connection.execute("PRAGMA query_only = ON")
-        found = str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
-    return None if found == "ok" else " ".join(found.replace("*** in database main ***", "").split())
+        problem = str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
+    return None if problem == "ok" else " ".join(problem.replace("*** in database main ***", "").split())
 
 
-def _read_through(hold: OpenFile) -> None:
+def _read_through(file: OpenFile) -> None:
     """Read the file and its WAL to their ends.
 
     Raises:
         OSError: a part cannot be read.
     """
     offset = 0
-    while data := hold.read(_CHUNK, offset):
+    while data := file.read(_CHUNK, offset):
         offset += len(data)
     try:
-        with open(f"{hold.path}-wal", "rb", buffering=0) as wal:
+        with open(f"{file.path}-wal", "rb", buffering=0) as wal:
             while wal.read(_CHUNK):
                 pass
     except FileNotFoundError:

@@ -44,9 +44,9 @@ def sweep(connection: sqlite3.Connection, before: int) -> PruneSlice:
     """Do one slice of work, inside the open transaction: garbage of earlier slices first, then further runs."""
     until = time.perf_counter() + SLICE
     runs = messages = 0
-    for found in _work(connection, before):
-        runs, messages = runs + found.runs, messages + found.messages
-        if not found.more:
+    for work in _work(connection, before):
+        runs, messages = runs + work.runs, messages + work.messages
+        if not work.more:
             return PruneSlice(runs, messages, more=False)
         if time.perf_counter() >= until:
             break
@@ -68,10 +68,10 @@ def _work(connection: sqlite3.Connection, before: int) -> Iterator[PruneSlice]:
 
 
 def _take_runs(connection: sqlite3.Connection, before: int) -> PruneSlice | None:
-    found = connection.execute(f"SELECT number, run_id, thread, info {_ENDED}", (before, _ROWS)).fetchall()
-    if not found:
+    rows = connection.execute(f"SELECT number, run_id, thread, info {_ENDED}", (before, _ROWS)).fetchall()
+    if not rows:
         return None
-    for number, run_id, thread, blob in found:
+    for number, run_id, thread, blob in rows:
         info = _info(blob)
         connection.execute("DELETE FROM runs WHERE number = ?", (number,))
         content = "" if info is None else info.content
@@ -80,21 +80,21 @@ def _take_runs(connection: sqlite3.Connection, before: int) -> PruneSlice | None
         if info is not None:
             row = (thread, _facts(info), blob)
             connection.execute("INSERT OR IGNORE INTO members(thread, facts, info) VALUES (?, ?, ?)", row)
-    for thread in {thread for _, _, thread, _ in found}:
+    for thread in {thread for _, _, thread, _ in rows}:
         oldest = _oldest_run(connection, thread)
         if oldest is None:
             _empty(connection, thread)
         else:
             connection.execute(_DROP_HIDDEN, {"thread": thread, "oldest": oldest})
-    return PruneSlice(runs=len(found))
+    return PruneSlice(runs=len(rows))
 
 
 def _take_vacant(connection: sqlite3.Connection) -> PruneSlice | None:
     """Empty threads whose runs were all pruned by an older release, which left the messages."""
-    found = connection.execute("SELECT number FROM threads WHERE vacant LIMIT ?", (_ROWS,)).fetchall()
-    for (thread,) in found:
+    rows = connection.execute("SELECT number FROM threads WHERE vacant LIMIT ?", (_ROWS,)).fetchall()
+    for (thread,) in rows:
         _empty(connection, thread)
-    return PruneSlice() if found else None
+    return PruneSlice() if rows else None
 
 
 def _empty(connection: sqlite3.Connection, thread: int) -> None:
@@ -106,10 +106,10 @@ def _empty(connection: sqlite3.Connection, thread: int) -> None:
 
 def _clear(connection: sqlite3.Connection) -> PruneSlice | None:
     """Delete some rows of one garbage number."""
-    found = connection.execute("SELECT kind, number FROM garbage LIMIT 1").fetchone()
-    if found is None:
+    row = connection.execute("SELECT kind, number FROM garbage LIMIT 1").fetchone()
+    if row is None:
         return None
-    kind, number = found
+    kind, number = row
     if kind == "run":
         for table in _RUN_TABLES:
             if _delete(connection, table, "run = ?", number):
@@ -139,8 +139,8 @@ def _give_back(connection: sqlite3.Connection) -> PruneSlice | None:
 
 def _oldest_run(connection: sqlite3.Connection, thread: int) -> int | None:
     sql = "SELECT number FROM runs WHERE thread = ? ORDER BY number LIMIT 1"
-    found = connection.execute(sql, (thread,)).fetchone()
-    return None if found is None else int(found[0])
+    row = connection.execute(sql, (thread,)).fetchone()
+    return None if row is None else int(row[0])
 
 
 def _info(blob: bytes) -> RunInfo | None:

@@ -161,10 +161,10 @@ def epoch(connection: sqlite3.Connection) -> str:
     Raises:
         StoreError: the file has none.
     """
-    found = connection.execute("SELECT value FROM about WHERE name = 'epoch'").fetchone()
-    if found is None:
+    row = connection.execute("SELECT value FROM about WHERE name = 'epoch'").fetchone()
+    if row is None:
         raise StoreError("its log has no name; restore it from a backup")
-    return str(found[0])
+    return str(row[0])
 
 
 def open_runs(connection: sqlite3.Connection) -> Sequence[tuple[str, bool]]:
@@ -182,8 +182,8 @@ def to_do(connection: sqlite3.Connection) -> Sequence[tuple[str, bool]]:
 def next_due(connection: sqlite3.Connection) -> datetime | None:
     """Return when the earliest timer of a waiting run fires."""
     sql = f"SELECT next_due FROM runs INDEXED BY runs_due WHERE {DUE} ORDER BY next_due LIMIT 1"  # noqa: S608 - constants
-    found = connection.execute(sql).fetchone()
-    return None if found is None else moment(found[0])
+    row = connection.execute(sql).fetchone()
+    return None if row is None else moment(row[0])
 
 
 def due(connection: sqlite3.Connection, now: datetime, limit: int) -> Sequence[str]:
@@ -195,10 +195,10 @@ def due(connection: sqlite3.Connection, now: datetime, limit: int) -> Sequence[s
 def load(connection: sqlite3.Connection, run_id: str, calls: Literal["step", "all"]) -> RunRecord | None:
     """Return a run's rows."""
     sql = "SELECT number, thread, step, consumed, info, row FROM runs WHERE run_id = ?"
-    found = connection.execute(sql, (run_id,)).fetchone()
-    if found is None:
+    columns = connection.execute(sql, (run_id,)).fetchone()
+    if columns is None:
         return None
-    number, thread, step, consumed, info, row = found
+    number, thread, step, consumed, info, row = columns
     rows = _calls(connection, number, None if calls == "all" else step)
     names = connection.execute("SELECT call_id FROM calls WHERE run = ?", (number,))
     return RunRecord(
@@ -219,10 +219,10 @@ def outline(connection: sqlite3.Connection, run_id: str) -> RunOutline | None:
         " created_at, info, row,"
         " (SELECT thread_id FROM threads WHERE number = thread) FROM runs WHERE run_id = ?"
     )
-    found = connection.execute(sql, (run_id,)).fetchone()
-    if found is None:
+    values = connection.execute(sql, (run_id,)).fetchone()
+    if values is None:
         return None
-    thread, agent, stage, step, last, posted, consumed, held, created, info, row, thread_id = found
+    thread, agent, stage, step, last, posted, consumed, held, created, info, row, thread_id = values
     columns = RunInfo(
         run_id=run_id,
         thread_id=thread_id,
@@ -255,17 +255,17 @@ def _readable(cls: type[T], blob: bytes) -> T | None:
 
 def ticket(connection: sqlite3.Connection, run_id: str, target: str) -> Ticket | None:
     """Return the ticket with that id, else the newest of the call with that id."""
-    found = connection.execute("SELECT number FROM runs WHERE run_id = ?", (run_id,)).fetchone()
-    return None if found is None else find_ticket(connection, found[0], target)
+    row = connection.execute("SELECT number FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    return None if row is None else find_ticket(connection, row[0], target)
 
 
 def thread(connection: sqlite3.Connection, thread_id: str) -> ThreadInfo | None:
     """Return the facts of a thread."""
     sql = "SELECT number, owner, created_at, runs FROM threads WHERE thread_id = ?"
-    found = connection.execute(sql, (thread_id,)).fetchone()
-    if found is None:
+    columns = connection.execute(sql, (thread_id,)).fetchone()
+    if columns is None:
         return None
-    number, owner, created, runs = found
+    number, owner, created, runs = columns
     pruned_facts = connection.execute("SELECT info FROM members WHERE thread = ? ORDER BY facts", (number,)).fetchall()
     left = connection.execute("SELECT info FROM runs WHERE thread = ? ORDER BY number", (number,)).fetchall()
     members = tuple(codec.load(RunInfo, info) for (info,) in (*pruned_facts, *left))
@@ -280,15 +280,17 @@ def _calls(connection: sqlite3.Connection, number: int, step: int | None) -> tup
 def _tickets(connection: sqlite3.Connection, number: int, calls: frozenset[str] | None) -> tuple[Ticket, ...]:
     """Return all tickets, or the open ones and those of the calls, in the order of their creation."""
     if calls is None:
-        found = connection.execute("SELECT rowid, body FROM tickets WHERE run = ? ORDER BY rowid", (number,)).fetchall()
+        numbered = connection.execute(
+            "SELECT rowid, body FROM tickets WHERE run = ? ORDER BY rowid", (number,)
+        ).fetchall()
     else:
         sql = "SELECT rowid, body FROM tickets INDEXED BY tickets_open WHERE run = ? AND status = 'open'"
         rows = dict(connection.execute(sql, (number,)))
         for call_id in calls:
             sql = "SELECT rowid, body FROM tickets INDEXED BY tickets_call WHERE run = ? AND call_id = ?"
             rows.update(connection.execute(sql, (number, call_id)))
-        found = sorted(rows.items())
-    return tuple(codec.load(Ticket, body) for _, body in found)
+        numbered = sorted(rows.items())
+    return tuple(codec.load(Ticket, body) for _, body in numbered)
 
 
 def _inbox(connection: sqlite3.Connection, number: int, consumed: int) -> tuple[InboxItem, ...]:
@@ -303,10 +305,10 @@ def state_at(connection: sqlite3.Connection, run_id: str, step: int) -> tuple[St
     Raises:
         UnknownRun: no run has this id.
     """
-    found = connection.execute("SELECT number, thread FROM runs WHERE run_id = ?", (run_id,)).fetchone()
-    if found is None:
+    columns = connection.execute("SELECT number, thread FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    if columns is None:
         raise UnknownRun(run_id)
-    number, thread = found
+    number, thread = columns
     return _state(connection, number, thread, _STATE_AT, step)
 
 
@@ -341,8 +343,8 @@ def events(
 
 def commands(connection: sqlite3.Connection, run_id: str) -> Sequence[InboxItem]:
     """Return every accepted command of a run, in order."""
-    found = connection.execute("SELECT number FROM runs WHERE run_id = ?", (run_id,)).fetchone()
-    return () if found is None else _inbox(connection, found[0], 0)
+    columns = connection.execute("SELECT number FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    return () if columns is None else _inbox(connection, columns[0], 0)
 
 
 def record(connection: sqlite3.Connection, run_id: str, after: int, limit: int) -> Sequence[RecordDelta]:
@@ -351,9 +353,9 @@ def record(connection: sqlite3.Connection, run_id: str, after: int, limit: int) 
         "SELECT last, body FROM record WHERE run = (SELECT number FROM runs WHERE run_id = ?)"
         " ORDER BY rowid LIMIT ? OFFSET ?"
     )
-    found = connection.execute(sql, (run_id, limit, after)).fetchall()
-    items = {item.position: item for item in commands(connection, run_id)} if found else {}
-    return tuple(RecordDelta(last, load_taken(body, items)) for last, body in found)
+    columns = connection.execute(sql, (run_id, limit, after)).fetchall()
+    items = {item.position: item for item in commands(connection, run_id)} if columns else {}
+    return tuple(RecordDelta(last, load_taken(body, items)) for last, body in columns)
 
 
 def messages(connection: sqlite3.Connection, thread_id: str) -> Sequence[Message]:

@@ -49,7 +49,7 @@ _VERDICTS: Final = {kind.__name__: kind for kind in get_args(Verdict)}
 def dump_taken(taken: Sequence[RecordEntry]) -> bytes:
     """Encode entries; entries that cannot be encoded become one `RecordGap`, so that the commit succeeds."""
     try:
-        return codec.dump_data([_plain(one) for one in taken])
+        return codec.dump_data([_plain(entry) for entry in taken])
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001 - a value that its writer should have refused: the run matters more than its record
@@ -63,9 +63,9 @@ def load_taken(body: bytes, items: Items) -> tuple[RecordEntry, ...]:
     Raises:
         SchemaError: the bytes are not entries; or a newer release wrote them.
     """
-    found = codec.load(list[Any], body)
+    rows = codec.load(list[Any], body)
     try:
-        return tuple(_taken(one, items) for one in found)
+        return tuple(_taken(row, items) for row in rows)
     except (LookupError, TypeError, ValueError) as error:
         raise SchemaError(f"the record of a run cannot be read: {codec.failure_text(error)}") from error
 
@@ -96,8 +96,8 @@ def _form(hint: Any) -> tuple[Write, Read]:
     if get_origin(hint) is tuple:
         write, read = _form(get_args(hint)[0])
         return (
-            lambda value: [write(one) for one in value],
-            lambda data, items: tuple(read(one, items) for one in data),
+            lambda value: [write(item) for item in value],
+            lambda data, items: tuple(read(item, items) for item in data),
         )
     kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else ()
     if type(None) in kinds:
@@ -120,12 +120,12 @@ def _struct(kind: Any) -> tuple[Write, Read]:
     reads = {name: read for name, _, _, read in fields}
 
     def write(value: object) -> dict[str, JSONValue]:
-        found = {}
+        written = {}
         for name, default, write_field, _ in fields:
             given = getattr(value, name)
             if default is msgspec.NODEFAULT or (given is not default and given != default):
-                found[name] = write_field(given)
-        return found
+                written[name] = write_field(given)
+        return written
 
     def read(data: dict[str, JSONValue], items: Items) -> Any:
         return kind(**{name: reads[name](given, items) for name, given in data.items()})
@@ -152,11 +152,11 @@ def _keys(keys: Keys) -> list[Any]:
 
 
 def _read_keys(data: Any, _: Items) -> Keys:
-    found = {}
+    specs = {}
     for scope, name, persistent, commutative in data:
         key = KeyId(scope, name)
-        found[key] = KeySpec(key=key, reduce=_unknown if commutative else None, persistent=persistent)
-    return found
+        specs[key] = KeySpec(key=key, reduce=_unknown if commutative else None, persistent=persistent)
+    return specs
 
 
 def _unknown(_value: object, _update: object) -> Any:

@@ -68,7 +68,7 @@ class PendingRequest(Generic[T]):
         """Settle the request as down."""
         self.settle(Result(error=error), hooks)
 
-    async def answer(self) -> T:
+    async def wait(self) -> T:
         """Wait for the result, shielded, because a queued request gets written. The store's end bounds the wait.
 
         Raises:
@@ -115,7 +115,7 @@ class ClaimRequest(PendingRequest[Claim | None]):
 class PostResult:
     """A judged command; `item` is set if it was journaled."""
 
-    answer: CommandResult
+    reply: CommandResult
     item: InboxItem | None = None
 
 

@@ -37,7 +37,7 @@ class RequestStore(Store):
         self._refuse()
         request = CreateRequest(new, frame)
         self._put(request)
-        return await request.answer()
+        return await request.wait()
 
     async def claim(self, run_id: str) -> Claim | None:
         """Claim a run with a new fencing token. See `Store.claim`."""
@@ -45,7 +45,7 @@ class RequestStore(Store):
         self._refuse()
         request = ClaimRequest(run_id)
         self._put(request)
-        return await request.answer()
+        return await request.wait()
 
     def submit(self, claim: Claim, commit: Commit, frames: Sequence[bytes], deliver: Deliver) -> None:
         """Queue a commit; never waits, and never raises for failures of the store. See `Store.submit`."""
@@ -57,7 +57,7 @@ class RequestStore(Store):
         self._refuse()
         request = PostRequest(run_id, command, judge)
         self._put(request)
-        return (await request.answer()).answer
+        return (await request.wait()).reply
 
     @abc.abstractmethod
     async def _sizes(self) -> tuple[int, int]:
@@ -82,7 +82,7 @@ class RequestStore(Store):
             self._refuse()
             request = PruneRequest(milliseconds(before))
             self._put(request)
-            swept = await request.answer()
+            swept = await request.wait()
             runs, messages = runs + swept.runs, messages + swept.messages
             if not swept.more:
                 left, reusable = await self._sizes()

@@ -125,7 +125,7 @@ def encode_commit(commit: Commit, frames: Sequence[bytes]) -> EncodedRows:
     taken = dump_taken(commit.taken) if commit.taken else b""
     size = len(row) + len(taken) + sum(map(len, frames))
     for rows in (calls, tickets, messages, state):
-        size += sum(len(one[-1]) for one in rows)
+        size += sum(len(values[-1]) for values in rows)
     return EncodedRows(row, calls, tickets, messages, state, size, taken=taken)
 
 
@@ -135,7 +135,11 @@ def encode_new(new: NewRun, frame: bytes) -> EncodedRows:
     messages, state = _encode_messages(new.messages), _encode_state(new.state)
     taken = dump_taken(new.taken) if new.taken else b""
     size = (
-        len(row) + len(info) + len(frame) + len(taken) + sum(len(one[-1]) for rows in (messages, state) for one in rows)
+        len(row)
+        + len(info)
+        + len(frame)
+        + len(taken)
+        + sum(len(values[-1]) for rows in (messages, state) for values in rows)
     )
     return EncodedRows(row, (), (), messages, state, size, info, taken)
 
@@ -146,7 +150,10 @@ def _ticket_row(ticket: Ticket) -> Row:
 
 
 def _encode_messages(messages: Sequence[Message]) -> Sequence[Row]:
-    return [(one.id, 0 if one.producer is None else one.producer.step, codec.dump(one)) for one in messages]
+    return [
+        (message.id, 0 if message.producer is None else message.producer.step, codec.dump(message))
+        for message in messages
+    ]
 
 
 def _encode_state(state: Sequence[StateWrite]) -> Sequence[tuple[bool, str, int, bytes]]:
@@ -225,8 +232,8 @@ def wait_since(connection: sqlite3.Connection, number: int) -> None:
 def find_thread(connection: sqlite3.Connection, thread_id: str) -> tuple[int, int] | None:
     """Return the thread's number, and how many runs were ever created in it; None if there is no such thread."""
     sql = "SELECT number, runs FROM threads WHERE thread_id = ?"
-    found: tuple[int, int] | None = connection.execute(sql, (thread_id,)).fetchone()
-    return found
+    columns: tuple[int, int] | None = connection.execute(sql, (thread_id,)).fetchone()
+    return columns
 
 
 def join_thread(connection: sqlite3.Connection, thread: int | None, info: RunInfo) -> int:
@@ -245,8 +252,8 @@ def join_thread(connection: sqlite3.Connection, thread: int | None, info: RunInf
 def active_run(connection: sqlite3.Connection, thread: int) -> str | None:
     """Return the run that works on the thread, or None."""
     sql = f"SELECT run_id FROM {OPEN} WHERE thread = ? AND ended_at IS NULL AND dispatch = 'ready' LIMIT 1"  # noqa: S608 - a constant
-    found = connection.execute(sql, (thread,)).fetchone()
-    return None if found is None else str(found[0])
+    columns = connection.execute(sql, (thread,)).fetchone()
+    return None if columns is None else str(columns[0])
 
 
 def release(connection: sqlite3.Connection, number: int, thread: int, left: Sequence[Message]) -> str | None:
@@ -260,13 +267,13 @@ def release(connection: sqlite3.Connection, number: int, thread: int, left: Sequ
         return None
     held = "thread = ? AND ended_at IS NULL AND dispatch = 'held' ORDER BY number LIMIT 1"
     sql = f"SELECT number, run_id FROM {OPEN} WHERE {held}"  # noqa: S608 - constants
-    found = connection.execute(sql, (thread,)).fetchone()
+    columns = connection.execute(sql, (thread,)).fetchone()
     _append(connection, thread, number, left)
-    _append_late(connection, thread, number, 1 << 62 if found is None else int(found[0]))
-    if found is None:
+    _append_late(connection, thread, number, 1 << 62 if columns is None else int(columns[0]))
+    if columns is None:
         return None
-    connection.execute("UPDATE runs SET dispatch = 'ready' WHERE number = ?", (found[0],))
-    return str(found[1])
+    connection.execute("UPDATE runs SET dispatch = 'ready' WHERE number = ?", (columns[0],))
+    return str(columns[1])
 
 
 def _append_late(connection: sqlite3.Connection, thread: int, after: int, before: int) -> None:
@@ -297,13 +304,13 @@ def copy_messages(connection: sqlite3.Connection, thread: int, parent: tuple[str
 
 
 def add_command(
-    connection: sqlite3.Connection, number: int, item: InboxItem, answer: CommandResult, key: str | None
+    connection: sqlite3.Connection, number: int, item: InboxItem, result: CommandResult, key: str | None
 ) -> None:
     """Journal an accepted command."""
     command = item.command
     connection.execute(
         "INSERT INTO inbox(run, position, command_id, kind, target_key, body, answer) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (number, item.position, command.command_id, command.kind, key, codec.dump(command), codec.dump(answer)),
+        (number, item.position, command.command_id, command.kind, key, codec.dump(command), codec.dump(result)),
     )
     connection.execute("UPDATE runs SET posted = ? WHERE number = ?", (item.position, number))
 
@@ -315,40 +322,40 @@ def find_ticket(connection: sqlite3.Connection, number: int, target: str) -> Tic
     """Return the ticket with that id, else the newest of the call with that id."""
     for column in ("ticket_id", "call_id"):
         sql = f"SELECT body FROM tickets WHERE run = ? AND {column} = ? ORDER BY rowid DESC LIMIT 1"  # noqa: S608
-        found = connection.execute(sql, (number, target)).fetchone()
-        if found is not None:
-            return codec.load(Ticket, found[0])
+        columns = connection.execute(sql, (number, target)).fetchone()
+        if columns is not None:
+            return codec.load(Ticket, columns[0])
     return None
 
 
 def find_call(connection: sqlite3.Connection, number: int, call_id: str) -> CallRow | None:
     """Return the call with that id, or None."""
     sql = "SELECT body FROM calls WHERE run = ? AND call_id = ?"
-    found = connection.execute(sql, (number, call_id)).fetchone()
-    return None if found is None else codec.load(CallRow, found[0])
+    columns = connection.execute(sql, (number, call_id)).fetchone()
+    return None if columns is None else codec.load(CallRow, columns[0])
 
 
 def find_command(connection: sqlite3.Connection, number: int, command_id: str) -> tuple[Command, CommandResult] | None:
     """Return the accepted command with that id, and its result; or None."""
     sql = "SELECT body, answer FROM inbox WHERE run = ? AND command_id = ?"
-    found = connection.execute(sql, (number, command_id)).fetchone()
-    return None if found is None else (codec.load(Command, found[0]), codec.load(CommandResult, found[1]))
+    columns = connection.execute(sql, (number, command_id)).fetchone()
+    return None if columns is None else (codec.load(Command, columns[0]), codec.load(CommandResult, columns[1]))
 
 
 def find_target(connection: sqlite3.Connection, number: int, key: str) -> tuple[int, Command] | None:
     """Return the accepted decision that occupies a target, with its position; or None."""
     sql = "SELECT position, body FROM inbox WHERE run = ? AND target_key = ?"
-    found = connection.execute(sql, (number, key)).fetchone()
-    return None if found is None else (int(found[0]), codec.load(Command, found[1]))
+    columns = connection.execute(sql, (number, key)).fetchone()
+    return None if columns is None else (int(columns[0]), codec.load(Command, columns[1]))
 
 
 def load_row(connection: sqlite3.Connection, number: int, run_id: str, blob: bytes) -> RunRow:
     """Return a run's row from its bytes, with the texts of pending input, which are in the inbox."""
     row = codec.load(RunRow, blob)
     texts: dict[str, str] = {}
-    for one in row.sent:
-        known = find_command(connection, number, one.command_id)
-        texts[one.command_id] = "" if known is None else known[0].text
+    for sent_text in row.sent:
+        known = find_command(connection, number, sent_text.command_id)
+        texts[sent_text.command_id] = "" if known is None else known[0].text
     return whole(run_id, row, texts)
 
 
@@ -361,5 +368,5 @@ def waiting_input(connection: sqlite3.Connection, number: int, consumed: int) ->
 
 def find_row(connection: sqlite3.Connection, number: int) -> RunRow:
     """Return the run's row as stored: without the texts that are in the inbox."""
-    found = connection.execute("SELECT row FROM runs WHERE number = ?", (number,)).fetchone()
-    return codec.load(RunRow, found[0])
+    columns = connection.execute("SELECT row FROM runs WHERE number = ?", (number,)).fetchone()
+    return codec.load(RunRow, columns[0])

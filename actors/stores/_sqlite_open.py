@@ -52,23 +52,23 @@ def begin_using(path: Path, *, own: bool) -> OpenFile:
         StoreOpenError: not a database, truncated, owned under another name, or it cannot be opened.
     """
     try:
-        hold = OpenFile(path)
+        file = OpenFile(path)
     except OSError as error:
         raise StoreOpenError(f"{path}: {error.strerror}; the file must be readable") from error
     with contextlib.ExitStack() as undo:
-        undo.callback(hold.close)
+        undo.callback(file.close)
         if own:
-            _own(path, hold)
-        if hold.fresh:
-            _check_header(path, hold)
+            _own(path, file)
+        if file.fresh:
+            _check_header(path, file)
         undo.pop_all()
-    return hold
+    return file
 
 
-def _own(path: Path, hold: OpenFile) -> None:
+def _own(path: Path, file: OpenFile) -> None:
     try:
-        if not hold.own():
-            raise StoreOpenError(in_use(path, Owner(pid=os.getpid() if hold.owned_here else 0)))
+        if not file.own():
+            raise StoreOpenError(in_use(path, Owner(pid=os.getpid() if file.owned_here else 0)))
     except OSError as error:
         raise StoreOpenError(f"{path} cannot be locked: {error.strerror}") from error
     names = path.stat().st_nlink
@@ -90,7 +90,7 @@ def make_ready(path: Path) -> None:
 
 
 def open_writer(
-    hold: OpenFile, *, busy: float, migrations: Sequence[Migration] = MIGRATIONS, compact: bool = False
+    file: OpenFile, *, busy: float, migrations: Sequence[Migration] = MIGRATIONS, compact: bool = False
 ) -> sqlite3.Connection:
     """Open the one connection that writes: migrated, in WAL mode, with every older claim void.
 
@@ -100,14 +100,14 @@ def open_writer(
     Raises:
         StoreOpenError: the message has the fault of the file and what to do.
     """
-    path = hold.path
+    path = file.path
     unclean = _unclean(path)
-    with _explained(hold, busy), contextlib.ExitStack() as undo:
+    with _explained(file, busy), contextlib.ExitStack() as undo:
         connection = connect(path, "rw", busy)
         undo.callback(connection.close)
         fresh = _check_kind(connection, path, len(migrations))
         if unclean and not fresh:
-            _check_pages(connection, hold, busy)
+            _check_pages(connection, file, busy)
         _set_up(connection, path)
         migrate(connection, migrations)
         _compact(connection, path, wanted=compact)
@@ -116,15 +116,15 @@ def open_writer(
     return connection
 
 
-def open_reader(hold: OpenFile, *, busy: float, versions: int = len(MIGRATIONS)) -> sqlite3.Connection:
+def open_reader(file: OpenFile, *, busy: float, versions: int = len(MIGRATIONS)) -> sqlite3.Connection:
     """Open a connection that cannot write, of a file with our tables. Call it after `begin_using`.
 
     Raises:
         StoreOpenError: the message has the fault of the file and what to do.
     """
-    path = hold.path
-    hold.check()
-    with _explained(hold, busy), contextlib.ExitStack() as undo:
+    path = file.path
+    file.check()
+    with _explained(file, busy), contextlib.ExitStack() as undo:
         connection = connect(path, "rw" if os.access(path, os.W_OK) else "ro", busy)
         undo.callback(connection.close)
         connection.execute("PRAGMA query_only = ON")
@@ -135,24 +135,24 @@ def open_reader(hold: OpenFile, *, busy: float, versions: int = len(MIGRATIONS))
 
 
 @contextlib.contextmanager
-def _explained(hold: OpenFile, busy: float) -> Iterator[None]:
+def _explained(file: OpenFile, busy: float) -> Iterator[None]:
     """Translate foreign errors. Damage is reported only if a check of the whole file confirms it."""
     try:
         yield
     except sqlite3.Error as error:
         if not is_suspect(error):
-            raise StoreOpenError(explain(hold.path, error)) from error
+            raise StoreOpenError(explain(file.path, error)) from error
         try:
-            finding = examine(hold, busy)
+            finding = examine(file, busy)
         except UnreadableData as unread:
             raise StoreOpenError(str(unread)) from unread
         if finding is None:
             raise StoreOpenError(
-                f"{hold.path} was misread ({error}), and is sound; look at the disk"
+                f"{file.path} was misread ({error}), and is sound; look at the disk"
             ) from UnreadableData("it was misread")
-        raise StoreOpenError(f"{hold.path} is damaged ({finding}); restore it from a backup") from error
+        raise StoreOpenError(f"{file.path} is damaged ({finding}); restore it from a backup") from error
     except MemoryError as error:
-        raise StoreOpenError(f"{hold.path} cannot be opened: there is no memory for it") from error
+        raise StoreOpenError(f"{file.path} cannot be opened: there is no memory for it") from error
 
 
 def _compact(connection: sqlite3.Connection, path: Path, *, wanted: bool) -> None:
@@ -239,12 +239,12 @@ def _unclean(path: Path) -> bool:
     return wal.exists() and wal.stat().st_size > 0
 
 
-def _check_header(path: Path, hold: OpenFile) -> None:
+def _check_header(path: Path, file: OpenFile) -> None:
     size = path.stat().st_size
     if size == 0:
         return
     try:
-        header = hold.read(_HEADER, 0)
+        header = file.read(_HEADER, 0)
     except OSError as error:
         raise StoreOpenError(f"{path}: {error.strerror}; the file must be readable") from error
     if not header.startswith(_MAGIC[: len(header)]):
@@ -274,19 +274,19 @@ def _check_kind(connection: sqlite3.Connection, path: Path, versions: int) -> bo
     return False
 
 
-def _check_pages(connection: sqlite3.Connection, hold: OpenFile, busy: float) -> None:
+def _check_pages(connection: sqlite3.Connection, file: OpenFile, busy: float) -> None:
     """Check a file of moderate size after an unclean end."""
-    if hold.path.stat().st_size > CHECKED_WHOLE:
+    if file.path.stat().st_size > CHECKED_WHOLE:
         return
-    found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-    if found == "ok":
+    problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if problem == "ok":
         return
-    finding = examine(hold, busy)  # with another connection, because a misread page stays in the cache of this one
+    finding = examine(file, busy)  # with another connection, because a misread page stays in the cache of this one
     if finding is None:
-        raise StoreOpenError(f"{hold.path} was misread ({found}), and is sound; look at the disk") from UnreadableData(
-            "it was misread"
-        )
-    raise StoreOpenError(f"{hold.path} is damaged ({finding}); restore it from a backup")
+        raise StoreOpenError(
+            f"{file.path} was misread ({problem}), and is sound; look at the disk"
+        ) from UnreadableData("it was misread")
+    raise StoreOpenError(f"{file.path} is damaged ({finding}); restore it from a backup")
 
 
 _WORDS: Final = {

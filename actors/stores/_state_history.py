@@ -45,9 +45,13 @@ class StateHistory:
         One run at a time works on a thread, in the order of their numbers.
         """
         for entries in self._entries.values():
-            known = (one for one in reversed(entries) if one.run < run or (one.run == run and one.step <= step))
-            if (found := next(known, None)) is not None:
-                yield _as_known(found, run)
+            known = (
+                version
+                for version in reversed(entries)
+                if version.run < run or (version.run == run and version.step <= step)
+            )
+            if (newest := next(known, None)) is not None:
+                yield _as_known(newest, run)
 
     def forget(self, oldest: int | None) -> None:
         """Drop the values that no run can read if `oldest` is the oldest remaining run; None: there is none.
@@ -55,7 +59,7 @@ class StateHistory:
         Each run reads its own writes, and of earlier writes only the newest.
         """
         for key, entries in self._entries.items():
-            before = sum(1 for one in entries if oldest is None or one.run < oldest)
+            before = sum(1 for version in entries if oldest is None or version.run < oldest)
             self._entries[key] = entries[max(0, before - 1) :]
 
 

@@ -49,7 +49,7 @@ class _Changes:
     Attributes:
         known: run -> number and thread.
         broken: number -> the token whose commits fail.
-        gone: runs that have ended.
+        ended: runs that have ended.
         events: not yet written: run, sequence, frame, and so on.
         record: not yet written: run, sequence, body, and so on.
         written: the number of written events.
@@ -57,7 +57,7 @@ class _Changes:
 
     known: dict[str, tuple[int, int]] = attrs.field(factory=dict)
     broken: dict[int, int] = attrs.field(factory=dict)
-    gone: list[str] = attrs.field(factory=list)
+    ended: list[str] = attrs.field(factory=list)
     commits: int = 0
     events: list[object] = attrs.field(factory=list)
     record: list[object] = attrs.field(factory=list)
@@ -168,7 +168,7 @@ class TransactionWriter:
         changes, statistics = self._changes, self.statistics
         self._known |= changes.known
         self._broken |= changes.broken
-        for name in changes.gone:
+        for name in changes.ended:
             self._broken.pop(self._known.pop(name, (0, 0))[0], None)
         self.statistics = attrs.evolve(
             statistics,
@@ -236,7 +236,7 @@ class TransactionWriter:
         """Return the receipt of a failed commit, and fail the later ones under its claim."""
         self._changes.broken[number] = request.claim.token
         with contextlib.suppress(ValueError):
-            self._changes.gone.remove(request.commit.run_id)
+            self._changes.ended.remove(request.commit.run_id)
         if not isinstance(error, StoreError):
             cause, error = (
                 error,
@@ -265,18 +265,18 @@ class TransactionWriter:
         if known is not None:
             return known
         sql = "SELECT number, thread FROM runs WHERE run_id = ?"
-        found: tuple[int, int] | None = self._connection.execute(sql, (run_id,)).fetchone()
-        return found
+        columns: tuple[int, int] | None = self._connection.execute(sql, (run_id,)).fetchone()
+        return columns
 
     # --- commits -----------------------------------------------------------------------------------------------------
 
     def _commit(self, request: CommitRequest) -> Receipt:
         claim, commit = request.claim, request.commit
-        found = self._find(commit.run_id)
-        number, thread = found or (0, 0)
+        position = self._find(commit.run_id)
+        number, thread = position or (0, 0)
         broken = self._changes.broken.get(number) or self._broken.get(number)
         old = claim.token <= self._base  # a claim of an earlier opening
-        if found is None or old or broken == claim.token or claim.run_id != commit.run_id:
+        if position is None or old or broken == claim.token or claim.run_id != commit.run_id:
             return Receipt(kind="lease_lost", error=LeaseLost(_commit_rules.stale_text(commit.run_id, claim.token)))
         if isinstance(request.error, MemoryError):  # encoding ran out of memory: there may be enough now
             request.blobs, request.error = _sql.encode_commit(commit, request.frames), None
@@ -300,8 +300,8 @@ class TransactionWriter:
         changes.size += blobs.size
         if commit.row.stage not in TERMINAL:
             return Receipt(kind="committed", last=commit.last)
-        changes.gone.append(commit.run_id)
-        return Receipt(kind="committed", last=commit.last, released=self._release(commit, number, thread))
+        changes.ended.append(commit.run_id)
+        return Receipt(kind="committed", last=commit.last, next_in_thread=self._release(commit, number, thread))
 
     def _release(self, commit: Commit, number: int, thread: int) -> str | None:
         return _sql.release(self._connection, number, thread, commit.row.pending_input)
@@ -368,33 +368,33 @@ class TransactionWriter:
             "UPDATE runs SET token = max(token, ?) + 1 WHERE run_id = ? AND ended_at IS NULL"
             " RETURNING token, number, thread"
         )
-        found = self._connection.execute(sql, (self._base, run_id)).fetchall()
-        if not found:
+        rows = self._connection.execute(sql, (self._base, run_id)).fetchall()
+        if not rows:
             return None
-        token, number, thread = found[0]
+        token, number, thread = rows[0]
         self._changes.known[run_id] = (number, thread)
         return Claim(run_id=run_id, token=token)
 
     def _post(self, request: PostRequest) -> Result[PostResult]:
         connection, command = self._connection, request.command
         sql = "SELECT number, stage, posted, consumed FROM runs WHERE run_id = ?"
-        found = connection.execute(sql, (request.run_id,)).fetchone()
-        if found is None:
+        columns = connection.execute(sql, (request.run_id,)).fetchone()
+        if columns is None:
             return Result(error=UnknownRun(request.run_id))
-        number, stage, posted, consumed = found
+        number, stage, posted, consumed = columns
         try:
             facts = self._facts(number, Stage(stage), (posted, consumed), command)
-            answer = _commit_rules.judged(request.judge, facts, command)
+            result = _commit_rules.judged(request.judge, facts, command)
         except (sqlite3.Error, MemoryError):
             raise
         except Exception as error:  # noqa: BLE001 - a judge may raise anything: only the caller of its post gets the exception
             return Result(error=error)
-        if answer.status != "accepted":
-            return Result(PostResult(answer))
-        item = InboxItem(position=posted + 1, command=_commit_rules.journaled(facts, command, answer))
-        _sql.add_command(connection, number, item, answer, _commit_rules.target_key(facts, command))
+        if result.status != "accepted":
+            return Result(PostResult(result))
+        item = InboxItem(position=posted + 1, command=_commit_rules.journaled(facts, command, result))
+        _sql.add_command(connection, number, item, result, _commit_rules.target_key(facts, command))
         self._changes.posts += 1
-        return Result(PostResult(answer, item))
+        return Result(PostResult(result, item))
 
     def _facts(self, number: int, stage: Stage, inbox: tuple[int, int], command: Command) -> CommandContext:
         """Return the facts for the judge."""
@@ -422,9 +422,9 @@ class TransactionWriter:
     def _prior(self, number: int, facts: CommandContext, consumed: int) -> Command | None:
         """Return the decision that has the target; until used, an early one for the call counts for its ticket, too."""
         key = facts.target_key
-        found = None if key is None else _sql.find_target(self._connection, number, key)
-        if found is not None:
-            return found[1]
+        earlier = None if key is None else _sql.find_target(self._connection, number, key)
+        if earlier is not None:
+            return earlier[1]
         if facts.call is None or facts.ticket is None:
             return None
         call_id = facts.call.call_id

@@ -220,14 +220,14 @@ class WriteQueue:
         """Settle each waiting and each later request as "down"; the first reason is kept."""
         if self.down is None:
             self.down = down
-        lost, self._taken = list(self._taken), ()
+        unwritten, self._taken = list(self._taken), ()
         while True:
             try:
                 request = self._waiting.get_nowait()
             except Empty:
                 break
             if request is not None:
-                lost.append(request)
-        for request in lost:
+                unwritten.append(request)
+        for request in unwritten:
             self.unsettled -= 1
             request.lose(self.down, self._hooks)

@@ -39,10 +39,10 @@ def disk(name: str, text: str = "") -> sqlite3.Error:
 
 def passing() -> dict[str, Exception]:
     """Return one new error of each temporary kind: a store that meets one waits and retries."""
-    found: dict[str, Exception] = {name: disk(name) for name in _PASSING}
+    errors: dict[str, Exception] = {name: disk(name) for name in _PASSING}
     for number in _NUMBERS:
-        found[errno.errorcode[number]] = OSError(number, os.strerror(number))
-    return found | {"MemoryError": MemoryError()}
+        errors[errno.errorcode[number]] = OSError(number, os.strerror(number))
+    return errors | {"MemoryError": MemoryError()}
 
 
 _PASSING: Final = (

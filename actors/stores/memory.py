@@ -229,11 +229,11 @@ class MemoryStore(RequestStore):
         """A page of runs. See `Store.runs`."""
         behind = _paging.start(query)
         ledger = await self._read()
-        found = list(islice(_listed(ledger, query, behind), query.limit + 1))
-        page = found[: query.limit]
+        listed = list(islice(_listed(ledger, query, behind), query.limit + 1))
+        page = listed[: query.limit]
         return RunPage(
             runs=tuple(summary for _, summary in page),
-            cursor=_paging.encode(query, page[-1][0]) if len(found) > len(page) else None,
+            cursor=_paging.encode(query, page[-1][0]) if len(listed) > len(page) else None,
             counts=ledger.counts() if query.counts else None,
         )
 

@@ -123,7 +123,7 @@ class SQLiteStore(RequestStore):
         self._limiter = trio.CapacityLimiter(_READERS)
         self._transactor: TransactionWriter | None = None
         self._readers: ReadConnections | None = None
-        self._hold: OpenFile | None = None
+        self._file: OpenFile | None = None
         self._epoch = ""
         self._queue = WriteQueue(self._make_writer)
 
@@ -194,16 +194,16 @@ class SQLiteStore(RequestStore):
             lock = None if self._read_only else self._prepared(real, undo)
             if lock is None:
                 look_for(real)
-            hold = begin_using(real, own=lock is not None)
-            undo.callback(hold.close)
+            file = begin_using(real, own=lock is not None)
+            undo.callback(file.close)
             if lock is not None:
-                connection = open_writer(hold, busy=self._busy, migrations=self._migrations, compact=self._compact)
+                connection = open_writer(file, busy=self._busy, migrations=self._migrations, compact=self._compact)
                 undo.callback(connection.close)
-                hold.watch()
+                file.watch()
             readers = ReadConnections(
-                lambda: open_reader(hold, busy=self._busy, versions=len(self._migrations)),
+                lambda: open_reader(file, busy=self._busy, versions=len(self._migrations)),
                 faults=self._faults,
-                examine=lambda: examine(hold, self._busy),
+                examine=lambda: examine(file, self._busy),
             )
             undo.callback(readers.close)
             try:
@@ -216,10 +216,10 @@ class SQLiteStore(RequestStore):
                 raise StoreOpenError(f"{self.path} cannot be read: {error}") from error
             if connection is not None:
                 self._transactor = TransactionWriter(
-                    connection, self._faults, in_place=hold.check, examine=lambda: examine(hold, self._busy)
+                    connection, self._faults, in_place=file.check, examine=lambda: examine(file, self._busy)
                 )
             undo.pop_all()
-        self._readers, self._hold, self._lock = readers, hold, lock
+        self._readers, self._file, self._lock = readers, file, lock
         return connection
 
     def _prepared(self, real: Path, undo: ExitStack) -> FileLock:
@@ -238,9 +238,9 @@ class SQLiteStore(RequestStore):
             lock, self._lock = self._lock, None
             if lock is not None:
                 rest.callback(lock.release)
-            hold, self._hold = self._hold, None
-            if hold is not None:
-                rest.callback(hold.close)
+            file, self._file = self._file, None
+            if file is not None:
+                rest.callback(file.close)
             if connection is not None:
                 rest.callback(connection.close)
             if readers is not None:
@@ -248,8 +248,8 @@ class SQLiteStore(RequestStore):
 
     def _look(self) -> None:
         """Check that the file is where it was opened."""
-        if self._hold is not None:
-            self._hold.check()
+        if self._file is not None:
+            self._file.check()
 
     async def _aside(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function that waits for the disk: in a thread, or directly where threads are not allowed.
@@ -260,17 +260,17 @@ class SQLiteStore(RequestStore):
         if not self.threaded:
             await trio.lowlevel.checkpoint()
             return function(*args, **kwargs)
-        begun = False
+        started = False
 
         def called() -> T:
-            nonlocal begun
-            begun = True
+            nonlocal started
+            started = True
             return function(*args, **kwargs)
 
         try:
             return await trio.to_thread.run_sync(called, limiter=self._limiter)
         except (RuntimeError, MemoryError, OSError) as error:
-            if begun:
+            if started:
                 raise
             raise NoThread(f"the system gives no thread to read the store with ({error}); try again") from error
 

@@ -44,10 +44,10 @@ async def an_accepted_command_is_journaled_and_told(store: Store, hooks: HookLog
     await create(store, new_run(me, me))
     commands = [say(f"c{i}", text=f"{i}") for i in range(3)]
     for number, command in enumerate(commands, 1):
-        answer = await store.post(me, command, judge)
-        expect((answer.status, answer.command_id), ("accepted", command.command_id), "a message is accepted")
+        result = await store.post(me, command, judge)
+        expect((result.status, result.command_id), ("accepted", command.command_id), "a message is accepted")
         expect(len(hooks.items), number, "the hook was called before post returned")
-    wanted = [InboxItem(position=i, command=one) for i, one in enumerate(commands, 1)]
+    wanted = [InboxItem(position=i, command=posted) for i, posted in enumerate(commands, 1)]
     expect(hooks.items, [(me, item) for item in wanted], "the hook got the items, positions from 1")
     expect(list((await loaded(store, me)).inbox), wanted, "and they are in the inbox")
 
@@ -93,8 +93,8 @@ async def a_rejected_command_leaves_no_trace(store: Store, hooks: HookLog, me: s
 async def a_run_that_is_done_takes_no_command(store: Store, hooks: HookLog, me: str) -> None:
     """The judge sees its stage, and nothing is journaled."""
     await (await create(store, new_run(me, me))).end()
-    answer = await store.post(me, say("c1"), judge)
-    expect((answer.status, answer.code), ("rejected", "run_done"), "the run is done")
+    result = await store.post(me, say("c1"), judge)
+    expect((result.status, result.code), ("rejected", "run_done"), "the run is done")
     expect(((await loaded(store, me)).inbox, hooks.items), ((), []), "nothing was journaled")
 
 
@@ -105,15 +105,15 @@ async def of_two_deciders_one_wins(store: Store, hooks: HookLog, me: str) -> Non
     waiting = replace(author.row, step=1, stage=Stage.NEEDS_APPROVAL)
     suspended = call_row("a", at=CallPosition.PARKED)
     await author.write(row=waiting, calls=(suspended,), tickets=(ticket_row(me, 1, "a"),))
-    answers: list[CommandResult] = []
+    results: list[CommandResult] = []
 
     async def post(name: str, target: str) -> None:
-        answers.append(await store.post(me, decide(name, target, by=name), judge))
+        results.append(await store.post(me, decide(name, target, by=name), judge))
 
     async with trio.open_nursery() as nursery:
         for name, target in (("ann", f"{me}.t1"), ("bob", "a"), ("eve", f"{me}.t1")):
             nursery.start_soon(post, name, target)
-    outcome = sorted((answer.status, answer.code) for answer in answers)
+    outcome = sorted((result.status, result.code) for result in results)
     rejected = ("rejected", "already_decided")
     expect(outcome, [("accepted", None), rejected, rejected], "one decision wins")
     expect(len(hooks.items), 1, "one decision is journaled")
@@ -208,16 +208,16 @@ async def consuming_lowers_pending(store: Store, _: HookLog, me: str) -> None:
 async def a_run_does_not_end_with_unread_commands(store: Store, _: HookLog, me: str) -> None:
     """A terminal commit that meets unconsumed items is refused with inbox_ahead; consuming them first helps."""
     author = await create(store, new_run(me, me))
-    held = await store.create_run(new_run(f"{me}.2", me), frame(f"{me}.2", 1))
+    second = await store.create_run(new_run(f"{me}.2", me), frame(f"{me}.2", 1))
     await store.post(me, say("c1"), judge)
     before = author.row
     ending = author.make(1, row=replace(before, stage=Stage.COMPLETED))
     receipt = await author.send(ending).receipt()
-    expect((receipt.kind, receipt.released), ("inbox_ahead", None), "there is something left to consume")
+    expect((receipt.kind, receipt.next_in_thread), ("inbox_ahead", None), "there is something left to consume")
     expect((await loaded(store, me)).row, before, "nothing was written")
     author.row = before
     await author.write(row=replace(before, inbox=1), consumed=1)
-    expect((held.held, (await author.end()).released), (True, f"{me}.2"), "now it ends, and releases")
+    expect((second.held, (await author.end()).next_in_thread), (True, f"{me}.2"), "now it ends, and releases")
 
 
 @scenario
@@ -231,8 +231,8 @@ async def a_cancelled_poster_still_posts(store: Store, hooks: HookLog, me: str) 
             token.run_sync_soon(scope.cancel)  # a store may judge in a thread of its own
             return judge(facts, command)
 
-        answer = await store.post(me, say("c1"), cancelling)
-        expect(answer.status, "accepted", "the answer comes in spite of the cancel")
+        result = await store.post(me, say("c1"), cancelling)
+        expect(result.status, "accepted", "the answer comes in spite of the cancel")
         await trio.sleep_forever()
     expect([name for name, _ in hooks.items], [me], "and it is journaled")
     with trio.CancelScope() as scope:
@@ -306,11 +306,11 @@ async def prune_deletes_whole_done_runs(store: Store, hooks: HookLog, me: str) -
     pruned = await store.prune(then + timedelta(seconds=1))
     expect((pruned.runs, pruned.messages), (1, 0), "the one that ended before is deleted")
     expect(hooks.sweeps, 1, "the hooks are told once of what one slice deleted")
-    left = [one.info.run_id for one in (await store.runs(RunQuery(agent=me))).runs]
+    left = [posted.info.run_id for posted in (await store.runs(RunQuery(agent=me))).runs]
     expect(left, [f"{me}.open", f"{me}.edge"], "the others stay")
     expect((await store.load(old.run_id), list(await store.events(old.run_id))), (None, []), "nothing of it is left")
     await refused(UnknownRun, store.post(old.run_id, say("c1"), judge), "not even for commands")
-    expect([one.id for one in await store.messages(me)], ["m1"], "the thread's history stays")
+    expect([posted.id for posted in await store.messages(me)], ["m1"], "the thread's history stays")
     expect((await loaded(store, f"{me}.open")).state, (key,), "and its state")
     receipt = await old.send(old.make(1)).receipt()
     expect(receipt.kind in ("lease_lost", "failed"), True, "nothing can be written to it")
@@ -348,14 +348,14 @@ async def only_what_is_not_at_rest_is_to_do(store: Store, _: HookLog, me: str) -
     await author.write(row=waiting)
     expect(await mine(), [], "one that waits is not")
     expect(await store.next_due(), NOW, "its timer is known")
-    expect([one for one in await store.due(NOW) if one == me], [me], "and due at its time")
+    expect([run_id for run_id in await store.due(NOW) if run_id == me], [me], "and due at its time")
     expect(list(await store.due(NOW - timedelta(seconds=1))), [], "and not before")
     await store.post(me, say("c1"), judge)
     expect(await mine(), [me], "a command is to be acted on")
     consumed = replace(author.row, inbox=1, next_due=None)
     await author.write(row=consumed, consumed=1)
     expect(await mine(), [], "and then it waits again")
-    expect([one for one in await store.due(NOW) if one == me], [], "without a timer")
+    expect([run_id for run_id in await store.due(NOW) if run_id == me], [], "without a timer")
     task = TaskRow(task_id="c.task1", call_id="c", tool="crawl", arguments={}, started_at=NOW)
     await author.write(row=replace(author.row, tasks=(task,)))
     expect(await mine(), [me], "one whose background task lives is to do though it waits")
@@ -428,7 +428,7 @@ async def what_is_queued_is_written_before_the_store_closes(open_store: OpenStor
     async with opened(store):
         author = await create(store, new_run(me, me))
         sent = [author.send(author.make(2)) for _ in range(20)]
-    kinds = [one.receipts[0].kind if one.receipts else None for one in sent]
+    kinds = [submitted.receipts[0].kind if submitted.receipts else None for submitted in sent]
     expect(kinds, ["committed"] * 20, "each commit has its receipt when run has ended")
     second = open_store()
     async with opened(second):

@@ -66,7 +66,7 @@ async def durable_events_are_told_before_the_receipt(store: Store, hooks: HookLo
     await author.write()
     reported = [(run_id, last, len(frames)) for run_id, last, frames in hooks.frames[1:]]
     expect(reported, [(me, 3, 2), (me, 4, 1)], "each commit is told once, with the sequence of its newest event")
-    everything = [one for _, _, frames in hooks.frames for one in frames]
+    everything = [item for _, _, frames in hooks.frames for item in frames]
     expect(everything, list(await store.events(me)), "what is told is what is stored")
     await store.create_run(new_run(me, me), frame(me, 1))
     author.row = replace(author.row, last_sequence=2)
@@ -78,8 +78,8 @@ async def durable_events_are_told_before_the_receipt(store: Store, hooks: HookLo
 async def a_busy_thread_holds_a_run_back_or_refuses_it(store: Store, _: HookLog, me: str) -> None:
     """While a thread has an active run, a second one is held (queue) or refused without a trace (refuse)."""
     await create(store, new_run(f"{me}.1", me))
-    held = await store.create_run(new_run(f"{me}.2", me), frame(f"{me}.2", 1))
-    expect((held.held, held.claim is not None), (True, True), "the second run is created, claimed and held")
+    second = await store.create_run(new_run(f"{me}.2", me), frame(f"{me}.2", 1))
+    expect((second.held, second.claim is not None), (True, True), "the second run is created, claimed and held")
     refusing = new_run(f"{me}.3", me, on_busy="refuse", messages=(message("no"),))
     await refused(ThreadBusy, store.create_run(refusing, frame(f"{me}.3", 1)), "a busy thread refuses")
     expect(await store.load(f"{me}.3"), None, "a refused run leaves no trace")
@@ -92,13 +92,15 @@ async def a_busy_thread_holds_a_run_back_or_refuses_it(store: Store, _: HookLog,
 async def the_end_of_a_run_releases_the_oldest_held_one(store: Store, _: HookLog, me: str) -> None:
     """Held runs are released one at a time, oldest first; the end of a held run releases none."""
     authors = [await create(store, new_run(f"{me}.{i}", me)) for i in range(4)]
-    expect((await authors[1].end()).released, None, "the end of a held run releases nobody")
-    expect((await authors[0].end()).released, f"{me}.2", "the end of the active run releases the oldest held one")
+    expect((await authors[1].end()).next_in_thread, None, "the end of a held run releases nobody")
+    expect((await authors[0].end()).next_in_thread, f"{me}.2", "the end of the active run releases the oldest held one")
     mine = [entry for entry in await store.open_runs() if entry[0].startswith(me)]
     expect(mine, [(f"{me}.2", False), (f"{me}.3", True)], "the released one is not held any more")
-    expect((await authors[2].write()).released, None, "a commit in between releases nobody")
-    expect((await authors[2].end(stage=Stage.FAILED)).released, f"{me}.3", "a failed run releases as well")
-    expect((await authors[3].end(stage=Stage.CANCELLED)).released, None, "after the last there is nobody to release")
+    expect((await authors[2].write()).next_in_thread, None, "a commit in between releases nobody")
+    expect((await authors[2].end(stage=Stage.FAILED)).next_in_thread, f"{me}.3", "a failed run releases as well")
+    expect(
+        (await authors[3].end(stage=Stage.CANCELLED)).next_in_thread, None, "after the last there is nobody to release"
+    )
     later = await store.create_run(new_run(f"{me}.4", me, on_busy="refuse"), frame(f"{me}.4", 1))
     expect(later.held, False, "the thread is free again")
 
@@ -109,8 +111,8 @@ async def a_fork_begins_with_a_copy_of_its_parents_history(store: Store, _: Hook
     old = tuple(message(f"m{i}") for i in range(3))
     await create(store, new_run(me, me, messages=old))
     await create(store, new_run(f"{me}.f", f"{me}.f", thread_parent=(me, 2), messages=(old[0], message("new"))))
-    expect([one.id for one in await store.messages(f"{me}.f")], ["m0", "m1", "new"], "the copy, then what is new")
-    expect([one.id for one in await store.messages(me)], ["m0", "m1", "m2"], "the parent stays as it is")
+    expect([item.id for item in await store.messages(f"{me}.f")], ["m0", "m1", "new"], "the copy, then what is new")
+    expect([item.id for item in await store.messages(me)], ["m0", "m1", "m2"], "the parent stays as it is")
 
 
 # --- commits
@@ -141,8 +143,8 @@ async def a_commit_that_does_not_follow_is_lease_lost(store: Store, _: HookLog, 
     good = author.row
     gap = author.make(1)
     sent = [author.send(author.make(1)), author.send(author.make(2))]
-    for one in sent:
-        expect((await one.receipt()).kind, "lease_lost", "a commit that leaves a gap is refused")
+    for item in sent:
+        expect((await item.receipt()).kind, "lease_lost", "a commit that leaves a gap is refused")
     expect((await loaded(store, me)).row, good, "nothing was written")
     expect((await author.send(gap).receipt()).kind, "committed", "the one that follows is written")
     expect((await author.send(gap).receipt()).kind, "lease_lost", "the same one again is refused")
@@ -200,12 +202,12 @@ async def a_commit_that_can_not_be_written_fails_alone(store: Store, _: HookLog,
         good.send(good.make(1)),
         bad.send(bad.make(1)),
     ]
-    kinds = [(await one.receipt()).kind for one in sent]
+    kinds = [(await item.receipt()).kind for item in sent]
     wanted = ["committed", "failed", "lease_lost", "committed", "lease_lost"]
     expect(kinds, wanted, "a repeated message id fails its commit and the run's later ones, and nobody else")
     record = await loaded(store, bad.run_id)
     expect((record.row, record.state), (before, ()), "nothing of the failed commits was written")
-    expect([one.id for one in await store.messages(bad.run_id)], ["m1"], "no message of them either")
+    expect([item.id for item in await store.messages(bad.run_id)], ["m1"], "no message of them either")
     claim = await store.claim(bad.run_id)
     if claim is None:
         raise AssertionError("the run can be claimed again")
@@ -253,7 +255,7 @@ async def messages_are_appended_and_have_unique_ids(store: Store, _: HookLog, me
     await author.end()
     second = await create(store, new_run(f"{me}.2", me, messages=(message("m4"),)))
     await second.write(messages=(message("m5"),))
-    texts = [one.id for one in await store.messages(me)]
+    texts = [item.id for item in await store.messages(me)]
     expect(texts, ["m1", "m2", "m3", "m4", "m5"], "the history is whole and in order")
     await create(store, new_run(f"{me}.3", f"{me}.3", messages=(message("m1"),)))
     expect(len(await store.messages(f"{me}.3")), 1, "another thread may use the same ids")
@@ -271,7 +273,7 @@ async def events_are_read_in_pages(store: Store, _: HookLog, me: str) -> None:
         seen += page
     expect(seen, [frame(me, n) for n in range(1, 26)], "the pages together are all events")
     expect(list(await store.events(me, after=99)), [], "there is nothing behind the end")
-    sizes = [len(one) for one in seen]
+    sizes = [len(item) for item in seen]
     page = await store.events(me, max_bytes=sum(sizes[:5]))
     expect(len(page), 5, "a page ends with the event that brings it to its bytes")
     expect(len(await store.events(me, max_bytes=sum(sizes[:5]) + 1)), 6, "and not before")

@@ -27,19 +27,23 @@ async def a_ticket_of_the_run_itself_belongs_to_no_call(store: Store, _: HookLog
     """It is kept with the run's row, found by its id and by nothing else, and decided once."""
     author = await create(store, new_run(me, me))
     ticket = replace(ticket_row(me, 1, "a"), call_id=None, tool="", arguments={}, reason="manual_pause")
-    wish = PendingPause(command_id="p", by="ann", reason="lunch")
-    held = replace(author.row, stage=Stage.NEEDS_APPROVAL, cursor=RunPosition.PAUSED, holds=(ticket,), pause=wish)
-    await author.write(row=held, tickets=(ticket,))
+    pause = PendingPause(command_id="p", by="ann", reason="lunch")
+    paused = replace(
+        author.row, stage=Stage.NEEDS_APPROVAL, cursor=RunPosition.PAUSED, run_tickets=(ticket,), pause=pause
+    )
+    await author.write(row=paused, tickets=(ticket,))
     record = await loaded(store, me)
-    expect((record.row.holds, record.row.pause, record.tickets), ((ticket,), wish, (ticket,)), "it is as written")
+    expect(
+        (record.row.run_tickets, record.row.pause, record.tickets), ((ticket,), pause, (ticket,)), "it is as written"
+    )
     seen: list[CommandContext] = []
 
     def look(facts: CommandContext, command: Command) -> CommandResult:
         seen.append(facts)
         return judge(facts, command)
 
-    answers = [await store.post(me, decide(name, f"{me}.t1"), look) for name in ("d1", "d2")]
-    expect([answer.code for answer in answers], [None, "already_decided"], "one decision wins")
+    results = [await store.post(me, decide(name, f"{me}.t1"), look) for name in ("d1", "d2")]
+    expect([result.code for result in results], [None, "already_decided"], "one decision wins")
     expect([(facts.ticket, facts.call) for facts in seen], [(ticket, None)] * 2, "there is a ticket and no call")
     expect(seen[1].prior and seen[1].prior.command_id, "d1", "the earlier decision is known")
     expect((await store.post(me, decide("d3", ""), judge)).code, "unknown_target", "no call's id is empty")

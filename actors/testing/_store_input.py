@@ -34,7 +34,7 @@ async def _end_in_line(author: Author) -> None:
 
 
 async def _thread(store: Store, name: str) -> list[str]:
-    return [one.id for one in await store.messages(name)]
+    return [sent.id for sent in await store.messages(name)]
 
 
 @scenario
@@ -45,7 +45,7 @@ async def what_a_run_was_asked_that_ended_in_the_line_comes_at_its_turn(store: S
         await _end_in_line(authors[i])
     expect(await _thread(store, me), [], "nothing is appended while another run works in the thread")
     await authors[0].write(messages=(message(f"{me}.0.said"),))
-    expect((await authors[0].end()).released, f"{me}.2", "the end of the active run releases the next one")
+    expect((await authors[0].end()).next_in_thread, f"{me}.2", "the end of the active run releases the next one")
     expect(await _thread(store, me), [f"{me}.0.said", f"{me}.1.m1"], "what stood before the released run is appended")
     await authors[2].end()
     everything = [f"{me}.0.said", f"{me}.1.m1", f"{me}.3.m1", f"{me}.4.m1"]

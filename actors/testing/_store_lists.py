@@ -35,13 +35,13 @@ async def _author(store: Store, run_id: str, agent: str, *, thread: str | None =
 
 async def _named(store: Store, query: RunQuery) -> list[str]:
     """The ids of a whole list, in its order, read page by page; and that `matches` says the same of each."""
-    found: list[str] = []
+    names: list[str] = []
     while True:
         page = await store.runs(query)
         expect([query.matches(line) for line in page.runs], [True] * len(page.runs), "what is listed matches its query")
-        found += [line.info.run_id for line in page.runs]
+        names += [line.info.run_id for line in page.runs]
         if page.cursor is None:
-            return found
+            return names
         query = attrs.evolve(query, cursor=page.cursor)
 
 
@@ -53,7 +53,7 @@ async def lists_are_filtered_by_who_when_and_text(store: Store, _: HookLog, me: 
     for i, (run_id, title) in enumerate(zip(ids, titles, strict=True)):
         at = NOW + timedelta(minutes=i)
         await _author(store, run_id, me, title=title, by="ann" if i % 2 else "bob", created_at=at)
-    for text, found in (
+    for text, expected in (
         ("REFUND", [2, 0]),
         ("ärger", [2]),
         ("%", [1]),
@@ -63,7 +63,7 @@ async def lists_are_filtered_by_who_when_and_text(store: Store, _: HookLog, me: 
         ("nothing of it", []),
     ):
         listed = await _named(store, RunQuery(agent=me, text=text, limit=1))
-        expect(listed, [ids[i] for i in found], f"by text {text!r}")
+        expect(listed, [ids[i] for i in expected], f"by text {text!r}")
     expect(await _named(store, RunQuery(agent=me, by="ann", limit=1)), [ids[3], ids[1]], "by the one that started them")
     expect(await _named(store, RunQuery(agent=me, by="an")), [], "whole names only")
     since, until = NOW + timedelta(minutes=1), NOW + timedelta(minutes=3)
@@ -101,7 +101,7 @@ async def a_list_says_what_is_asked_and_since_when(store: Store, _: HookLog, me:
     for number in range(1, 6):
         await _ask(author, number, number)
     (line,) = (await store.runs(RunQuery(agent=me))).runs
-    expect([one.message for one in line.asked], ["May 1?", "May 2?", "May 3?"], "the oldest first, three at most")
+    expect([ticket.message for ticket in line.asked], ["May 1?", "May 2?", "May 3?"], "the oldest first, three at most")
     expect((line.asked[0].tool, line.asked[0].reason), ("pay", "tool_permission"), "with what a person needs to know")
     expect((line.asked_count, line.waiting_since), (5, NOW + timedelta(minutes=1)), "how many, and since when")
     await _answer(author, 1, 6)
@@ -157,10 +157,10 @@ async def runs_that_are_not_done_are_counted(store: Store, _: HookLog, me: str) 
     await _ask(third, 1, 1)
     await store.post(third.run_id, say("c1"), judge)
     after = await counted()
-    found = (after.created - before.created, after.running - before.running, after.waiting - before.waiting)
-    expect(found, (1, 1, 1), "by status")
-    held: Sequence[bool] = [line.held for line in (await store.runs(RunQuery(agent=me))).runs]
-    expect(held, [False, True, False], "the second waits for the thread of the first")
+    changes = (after.created - before.created, after.running - before.running, after.waiting - before.waiting)
+    expect(changes, (1, 1, 1), "by status")
+    flags: Sequence[bool] = [line.held for line in (await store.runs(RunQuery(agent=me))).runs]
+    expect(flags, [False, True, False], "the second waits for the thread of the first")
     await first.end(at=datetime(2026, 3, 2, tzinfo=UTC))
     expect((await counted()).running, before.running, "a run that is done counts no more")
     (line,) = (await store.summaries((f"{me}.2",))).runs

@@ -88,9 +88,9 @@ class _Pair:
 
     async def both(self, sentence: str, method: str, *args: object, **options: object) -> Any:
         """Call both stores and return the result, which must be equal, errors included."""
-        answers = [await _answered(getattr(store, method)(*args, **options)) for store in self.stores]
-        found, wanted = (list(one) if isinstance(one, Sequence) else one for one in answers)
-        expect(found, wanted, sentence)
+        results = [await _answered(getattr(store, method)(*args, **options)) for store in self.stores]
+        actual, wanted = (list(value) if isinstance(value, Sequence) else value for value in results)
+        expect(actual, wanted, sentence)
         return wanted
 
     # --- operations --------------------------------------------------------------------------------------------------
@@ -116,9 +116,12 @@ class _Pair:
             name = self.rng.choice(list(self.runs))
         new = new_run(name, thread, agent=self.me, messages=(message(f"{name}.in"),), state=self.writes(), **changes)
         created = [await _answered(store.create_run(new, frame(name, 1))) for store in self.stores]
-        found, wanted = (one if isinstance(one, str) else attrs.evolve(one, claim=None) for one in created)
-        expect(found, wanted, "a run is created, held or refused")
-        claims = [None if isinstance(one, str) else one.claim for one in created]
+        actual, wanted = (
+            created_run if isinstance(created_run, str) else attrs.evolve(created_run, claim=None)
+            for created_run in created
+        )
+        expect(actual, wanted, "a run is created, held or refused")
+        claims = [None if isinstance(created_run, str) else created_run.claim for created_run in created]
         expect(claims[0] is None, claims[1] is None, "exactly a new run is claimed")
         if claims[0] is not None and claims[1] is not None:
             self.add(new, claims[0], claims[1])
@@ -134,7 +137,7 @@ class _Pair:
     def writes(self) -> tuple[StateWrite, ...]:
         """Writes to some of the state keys."""
         self.revision += 1
-        keys = [one for one in _KEYS if self.maybe(0.4)]
+        keys = [key_name for key_name in _KEYS if self.maybe(0.4)]
         return tuple(
             StateWrite(key=key, scope=scope, value=self.rng.random(), revision=self.revision) for scope, key in keys
         )
@@ -152,10 +155,10 @@ class _Pair:
         name = f"{run.name}.in" if trouble == "taken" else f"{run.name}.{self.revision}"
         parts["messages"] = (message(name),)
         if self.maybe(0.4):
-            parts |= self.asked(run, row.step)
+            parts |= self.random_changes(run, row.step)
         await self.send(run, self.rng.randrange(5), row, gap=3 * (trouble == "gap"), **parts)
 
-    def asked(self, run: _Run, step: int) -> dict[str, Any]:
+    def random_changes(self, run: _Run, step: int) -> dict[str, Any]:
         """Calls, new or old, with a new ticket each."""
         calls = {f"c{self.rng.randint(1, run.tickets + 1)}" for _ in range(2)}
         first, run.tickets = run.tickets + 1, run.tickets + len(calls)
@@ -193,13 +196,13 @@ class _Pair:
         **parts: object,
     ) -> None:
         """A commit to both stores; what became of it must be the same."""
-        found, wanted = [
+        actual, wanted = [
             await _sent(author, claims and claims[number], gap=gap, events=events, row=row, **parts)
             for number, author in enumerate(run.authors)
         ]
         if run.row.status is RunStatus.DONE:
-            found, wanted = _refused(found), _refused(wanted)
-        expect(_came_to(found), _came_to(wanted), f"{run.name}: a commit is written or refused")
+            actual, wanted = _refused(actual), _refused(wanted)
+        expect(_came_to(actual), _came_to(wanted), f"{run.name}: a commit is written or refused")
 
     async def post(self, run: _Run) -> None:
         """A new message, a decision about some ticket, or an accepted command again."""
@@ -210,8 +213,8 @@ class _Pair:
         elif run.commands and self.maybe(0.4):
             command = self.rng.choice(run.commands)
         sentence = f"{run.name}: a command is answered by what is known of its run"
-        answer = await self.both(sentence, "post", run.name, command, judge)
-        if answer.status == "accepted":
+        result = await self.both(sentence, "post", run.name, command, judge)
+        if result.status == "accepted":
             run.commands.append(command)
 
     # --- looking -----------------------------------------------------------------------------------------------------
@@ -224,8 +227,8 @@ class _Pair:
             await self.both(f"{thread}: the history is whole", "messages", thread)
             await self.both(f"{thread}: the runs of the thread", "thread", thread)
         for method in ("open_runs", "to_do"):
-            found, wanted = [await self.mine(getattr(store, method)()) for store in self.stores]
-            expect(found, wanted, f"{method}: the same runs in the same order")
+            actual, wanted = [await self.mine(getattr(store, method)()) for store in self.stores]
+            expect(actual, wanted, f"{method}: the same runs in the same order")
         for query in (
             RunQuery(agent=self.me, limit=_PAGE),
             RunQuery(agent=self.me, limit=_PAGE, order="waiting_longest"),
@@ -278,17 +281,17 @@ def _refused(receipt: Receipt) -> Receipt:
 
 
 def _came_to(receipt: Receipt) -> tuple[Any, ...]:
-    return receipt.kind, receipt.released, receipt.last if receipt.kind == "committed" else 0, type(receipt.error)
+    return receipt.kind, receipt.next_in_thread, receipt.last if receipt.kind == "committed" else 0, type(receipt.error)
 
 
 async def _listed(store: Store, query: RunQuery) -> Sequence[RunSummary]:
     """All pages of a list."""
     page = await store.runs(query)
-    found = list(page.runs)
+    actual = list(page.runs)
     while page.cursor is not None:
         page = await store.runs(attrs.evolve(query, cursor=page.cursor))
-        found += page.runs
-    return found
+        actual += page.runs
+    return actual
 
 
 async def play_random(open_store: OpenStore, me: str, seed: int, *, steps: int = _STEPS, openings: int = 3) -> None:

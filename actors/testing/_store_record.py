@@ -45,7 +45,7 @@ RETURNED = (
 
 async def _read(store: Store, me: str, **page: Any) -> list[str]:
     """As texts: a `Suspend` is an exception, and equal to itself only."""
-    return [repr(one) for one in await store.record(me, **page)]
+    return [repr(delta) for delta in await store.record(me, **page)]
 
 
 @scenario
@@ -54,16 +54,16 @@ async def record_comes_back_with_its_commits(store: Store, _: HookLog, me: str) 
     expect(await _read(store, me), [], "a run that is not there has no record")
     born = _taken(CreatedEntry(row=RunRow(last_sequence=1), text="hello"))
     author = await create(store, new_run(me, f"{me}.t", taken=born))
-    asked = _taken(PhaseDone(phase=Phase.TOOL_GATE, step=1, call_id="c1", verdict=Suspend(message="may it?")))
+    decided = _taken(PhaseDone(phase=Phase.TOOL_GATE, step=1, call_id="c1", verdict=Suspend(message="may it?")))
     await author.write(2, taken=BEGUN)
     await author.write(1)
     await author.write(0, taken=ANSWERED, calls=(call_row("c1"),))
-    await author.write(3, taken=(*RETURNED, *asked))
+    await author.write(3, taken=(*RETURNED, *decided))
     wanted = [
         RecordDelta(1, born),
         RecordDelta(3, BEGUN),
         RecordDelta(4, ANSWERED),
-        RecordDelta(7, (*RETURNED, *asked)),
+        RecordDelta(7, (*RETURNED, *decided)),
     ]
     texts = list(map(repr, wanted))
     expect(
@@ -81,8 +81,8 @@ async def record_names_commands_that_the_inbox_keeps(store: Store, _: HookLog, m
     (item,) = await store.commands(me)
     arrived: Input = CommandArrived(item=item)
     await author.write(row=replace(author.row, inbox=1), consumed=1, taken=_taken(arrived))
-    (found,) = await store.record(me)
-    expect(found.taken[0].entry, arrived, "the command comes back whole")
+    (delta,) = await store.record(me)
+    expect(delta.taken[0].entry, arrived, "the command comes back whole")
 
 
 @scenario
@@ -101,8 +101,8 @@ async def record_that_has_no_form_harms_no_commit(store: Store, _: HookLog, me: 
     author = await create(store, new_run(me, f"{me}.t"))
     strange = CallReturned(call_id="c1", attempt=1, result=object(), shown="")
     await author.write(taken=_taken(strange))
-    ((found,),) = [one.taken for one in await store.record(me)]
-    expect(found.entry is strange or isinstance(found.entry, RecordGap), True, "the record says that it has a gap")
+    ((delta,),) = [item.taken for item in await store.record(me)]
+    expect(delta.entry is strange or isinstance(delta.entry, RecordGap), True, "the record says that it has a gap")
 
 
 @reopening

@@ -189,19 +189,19 @@ async def a_pruned_runs_thread_state_stays(store: Store, _: HookLog, me: str) ->
 async def prune_takes_no_state_from_the_runs_that_stay(store: Store, _: HookLog, me: str) -> None:
     """Whichever goes: the first one, one between two others, the last one."""
     then = NOW.replace(year=1979)
-    for gone in range(4):
-        authors = [await create(store, new_run(f"{me}.{gone}.{i}", f"{me}.{gone}")) for i in range(4)]
+    for pruned in range(4):
+        authors = [await create(store, new_run(f"{me}.{pruned}.{i}", f"{me}.{pruned}")) for i in range(4)]
         for i, author in enumerate(authors):
             for step in (1, 2):
                 await _write(author, step, _shared("n", [i, step], step), _shared(f"only {i}", step, step))
-            await author.end(at=then if i == gone else then.replace(year=1981))
-        left = [author.run_id for i, author in enumerate(authors) if i != gone]
+            await author.end(at=then if i == pruned else then.replace(year=1981))
+        left = [author.run_id for i, author in enumerate(authors) if i != pruned]
         before = [[await _at(store, run_id, step) for step in range(3)] for run_id in left]
         await store.prune(then.replace(year=1980))
         after = [[await _at(store, run_id, step) for step in range(3)] for run_id in left]
-        expect(after, before, f"without run {gone} the others have what they had")
+        expect(after, before, f"without run {pruned} the others have what they had")
         await store.prune(then.replace(year=1982))
-        last = await create(store, new_run(f"{me}.{gone}.last", f"{me}.{gone}"))
+        last = await create(store, new_run(f"{me}.{pruned}.last", f"{me}.{pruned}"))
         expect(await _now(store, last.run_id), [], "with the last run the thread's state is gone")
 
 

@@ -51,9 +51,9 @@ async def the_first_run_of_a_thread_makes_its_owner(store: Store, _: HookLog, me
     first, second = _by("ann", f"{me}.1", me), _by("bob", f"{me}.2", me)
     await create(store, first)
     await create(store, second)
-    found = await store.thread(me)
-    expect(found and (found.thread_id, found.owner, found.created_at, found.runs), (me, "ann", NOW, 2), "its facts")
-    expect(found and found.members, (first.info, second.info), "its members, oldest first")
+    info = await store.thread(me)
+    expect(info and (info.thread_id, info.owner, info.created_at, info.runs), (me, "ann", NOW, 2), "its facts")
+    expect(info and info.members, (first.info, second.info), "its members, oldest first")
 
 
 @scenario
@@ -137,22 +137,24 @@ async def a_thread_is_emptied_with_its_last_run(store: Store, _: HookLog, me: st
     expect((forecast.runs, forecast.messages), (1, 0), "a dry run counts")
     expect(await store.load(f"{me}.1") is None, False, "and deletes nothing")
     await store.prune(LATER)
-    expect([one.id for one in await store.messages(me)], ["m1", "m2"], "the history of the run that is left is whole")
-    found = await store.thread(me)
-    expect(found and (found.owner, found.runs), ("ann", 2), "the owner is the first run's principal")
-    expect(found and [one.by for one in found.members], ["ann", "bob"], "whose messages are left is a member")
+    expect(
+        [member.id for member in await store.messages(me)], ["m1", "m2"], "the history of the run that is left is whole"
+    )
+    info = await store.thread(me)
+    expect(info and (info.owner, info.runs), ("ann", 2), "the owner is the first run's principal")
+    expect(info and [member.by for member in info.members], ["ann", "bob"], "whose messages are left is a member")
     await second.end(at=THEN)
     forecast = await store.prune(LATER, dry_run=True)
     expect((forecast.runs, forecast.messages), (1, 2), "a dry run counts the messages of the last run's thread")
     pruned = await store.prune(LATER)
     expect((pruned.runs, pruned.messages), (1, 2), "the messages go with the last run")
     expect(list(await store.messages(me)), [], "there is no history")
-    found = await store.thread(me)
-    expect(found and (found.owner, found.runs, found.members), ("ann", 2, ()), "the thread stays its owner's")
+    info = await store.thread(me)
+    expect(info and (info.owner, info.runs, info.members), ("ann", 2, ()), "the thread stays its owner's")
     third = await create(store, _by("bob", f"{me}.3", me, messages=(message("m1"),)))
     record = await store.load(third.run_id)
     expect(record and record.state, (), "a run that comes later begins anew")
-    expect([one.id for one in await store.messages(me)], ["m1"], "with its own messages")
+    expect([member.id for member in await store.messages(me)], ["m1"], "with its own messages")
 
 
 @reopening
@@ -167,5 +169,5 @@ async def owners_and_used_ids_outlive_an_opening(open_store: OpenStore, me: str)
     store = open_store()
     async with opened(store):
         owners = [await store.thread(name) for name in (me, f"{me}.2")]
-        expect([one and one.owner for one in owners], ["ann", "bob"], "the owners")
+        expect([member and member.owner for member in owners], ["ann", "bob"], "the owners")
         expect((await _try(store, new_run(me, me))).pruned, "", "the used id")

@@ -7,7 +7,7 @@
         "done",
     ])
 
-The script is indexed by `request.answers`, which the runtime carries in the request: the answers and errors that this
+The script is indexed by `request.model_attempts`, which the runtime carries in the request: the answers and errors that this
 run and agent have received so far. So concurrent runs, handoffs, forks and restarts each read the right step, and an
 interrupted step is read again.
 """
@@ -200,10 +200,10 @@ class _TestModel(Model):
             raise UsageError(f"keep={keep!r}: give a number of requests, 0 or more, or None for all of them")
         self._chunk = chunk
         self._requests: deque[ModelRequest] = deque(maxlen=keep)
-        self._asked = 0
+        self._received = 0
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}, {self._asked} requests>"
+        return f"<{type(self).__name__}, {self._received} requests>"
 
     @property
     def requests(self) -> tuple[ModelRequest, ...]:
@@ -211,9 +211,9 @@ class _TestModel(Model):
         return tuple(self._requests)
 
     @property
-    def asked(self) -> int:
+    def received(self) -> int:
         """The number of received requests, kept or not."""
-        return self._asked
+        return self._received
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[ModelEvent]]:
@@ -223,8 +223,8 @@ class _TestModel(Model):
             ModelError: the step fails, or the script has no more steps; from the iteration.
         """
         self._requests.append(request)
-        self._asked += 1
-        self._note(request, request.answers)
+        self._received += 1
+        self._note(request, request.model_attempts)
         async with aclosing(self._play(request)) as events:
             yield events
 
@@ -240,7 +240,7 @@ class _TestModel(Model):
                     await trio.sleep(part.seconds)
                 case Fail():
                     await trio.lowlevel.checkpoint()
-                    self._note(request, request.answers + 1)
+                    self._note(request, request.model_attempts + 1)
                     raise ModelError(part.message, kind=part.kind, retry_after=part.retry_after, usage=part.usage)
                 case Text() | Think():
                     make = TextDelta if isinstance(part, Text) else ReasoningDelta
@@ -250,10 +250,10 @@ class _TestModel(Model):
                 case Call() | Refuse() | Finish():
                     pass  # they come with the response
         await trio.lowlevel.checkpoint()
-        self._note(request, request.answers + 1)
+        self._note(request, request.model_attempts + 1)
         yield _response(self.name, request, parts)
 
-    def _note(self, request: ModelRequest, answers: int) -> None:
+    def _note(self, request: ModelRequest, attempts: int) -> None:
         """Note how many answers and errors the asking run has received."""
 
 
@@ -298,7 +298,7 @@ class ScriptedModel(_TestModel):
             AssertionError: names the runs and their missing steps (of at most 100 runs); or the model had no request;
                 or more than 10,000 runs were in the middle of the script at once, and some were forgotten.
         """
-        if self._steps and not self._asked:
+        if self._steps and not self._received:
             raise AssertionError(f"the model was never asked; its script has {len(self._steps)} steps")
         lines = [
             f"run {run!r}, agent {agent!r}: step {index} was not played: {_shown(self._steps[index])}"
@@ -310,9 +310,9 @@ class ScriptedModel(_TestModel):
         if lines:
             raise AssertionError("the script was not played to its end\n" + "\n".join(lines))
 
-    def _note(self, request: ModelRequest, answers: int) -> None:
+    def _note(self, request: ModelRequest, attempts: int) -> None:
         who = (request.run_id, request.agent)
-        count = max(self._playing.pop(who, 0), self._played.pop(who, 0), answers)
+        count = max(self._playing.pop(who, 0), self._played.pop(who, 0), attempts)
         book = self._played if count >= len(self._steps) else self._playing
         book[who] = count  # as its newest entry
         if len(book) > RUNS:
@@ -320,14 +320,14 @@ class ScriptedModel(_TestModel):
             self._forgotten += book is self._playing
 
     async def _step(self, request: ModelRequest) -> tuple[Part, ...]:
-        if request.answers >= len(self._steps):
+        if request.model_attempts >= len(self._steps):
             raise ModelError(
                 f"the script has no more answers than {len(self._steps)}, but run {request.run_id!r} (agent"
-                f" {request.agent!r}) asks for number {request.answers + 1}; add it to the script, or find out why"
+                f" {request.agent!r}) asks for number {request.model_attempts + 1}; add it to the script, or find out why"
                 " the run asks again",
                 kind="invalid_request",
             )
-        return self._steps[request.answers]
+        return self._steps[request.model_attempts]
 
 
 class FunctionModel(_TestModel):
@@ -366,7 +366,7 @@ class FunctionModel(_TestModel):
 def _parts(step: Any, where: str) -> tuple[Part, ...]:
     """Return the parts of a step, checked."""
     many = isinstance(step, Sequence) and not isinstance(step, str)
-    parts = tuple(_part(one, where) for one in (step if many else (step,)))
+    parts = tuple(_part(given, where) for given in (step if many else (step,)))
     for position, part in enumerate(parts):
         if isinstance(part, Fail) and position + 1 < len(parts):
             raise UsageError(f"{where}: what stands behind fail({part.kind!r}) cannot be reached")

@@ -20,7 +20,7 @@ def parameter_texts(documented: object) -> dict[str, str]:
     """Return parameter name -> its text in the `Args:` section; continued lines are joined into one."""
     lines = inspect.cleandoc(getattr(documented, "__doc__", None) or "").splitlines()
     starts = [number for number, line in enumerate(lines) if _SECTION.fullmatch(line)]
-    found: dict[str, list[str]] = {}
+    lines_of: dict[str, list[str]] = {}
     if not starts:
         return {}
     margin, current = 0, ""
@@ -34,7 +34,7 @@ def parameter_texts(documented: object) -> dict[str, str]:
         entry = _ENTRY.fullmatch(line.strip()) if depth <= margin else None
         if entry is not None:
             current = entry["name"]
-            found[current] = [entry["text"]]
+            lines_of[current] = [entry["text"]]
         elif current:
-            found[current].append(line.strip())
-    return {name: " ".join(filter(None, texts)) for name, texts in found.items()}
+            lines_of[current].append(line.strip())
+    return {name: " ".join(filter(None, texts)) for name, texts in lines_of.items()}

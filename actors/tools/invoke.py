@@ -218,14 +218,14 @@ async def wants_approval(tool: Tool[..., object], ctx: ToolContext, arguments: J
     if isinstance(predicate, bool):
         return YES if predicate else NO
     try:
-        answer = predicate(ctx, tool.complete(arguments))
+        needed = predicate(ctx, tool.complete(arguments))
         with trio.move_on_after(PREDICATE_TIMEOUT) as limit:
-            answer = await answer if inspect.isawaitable(answer) else answer
+            needed = await needed if inspect.isawaitable(needed) else needed
     except BaseException as error:  # noqa: BLE001, ASYNC103 - user code: a failure counts as "approval needed"
         failure = failure_of(error)
         return doubtful(tool, shown_text(failure), failure)  # noqa: ASYNC104 - the border has raised what passes
     if limit.cancel_called:  # a late answer does not count
         return unanswered(tool)
-    if isinstance(answer, bool):
-        return YES if answer else NO
-    return doubtful(tool, f"it returned {shown(answer)}, which is neither True nor False")
+    if isinstance(needed, bool):
+        return YES if needed else NO
+    return doubtful(tool, f"it returned {shown(needed)}, which is neither True nor False")

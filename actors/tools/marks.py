@@ -34,11 +34,11 @@ def definition_mark(tool: Tool[..., object]) -> str:
 
 def _code_of(function: Callable[..., Any]) -> Any:
     """Return the code as plain data; cached per function, because the source is read from a file."""
-    found = _known.get(function)
-    if found is None:
+    code = _known.get(function)
+    if code is None:
         body = inspect.unwrap(function)
-        found = _known[function] = _text_of(body) or _bytecode_of(getattr(body, "__code__", None))
-    return found
+        code = _known[function] = _text_of(body) or _bytecode_of(getattr(body, "__code__", None))
+    return code
 
 
 def _text_of(function: Callable[..., Any]) -> str | None:
@@ -59,7 +59,9 @@ def _text_of(function: Callable[..., Any]) -> str | None:
 def _bytecode_of(code: CodeType | None) -> Any:
     if code is None:
         return None
-    constants = [_bytecode_of(one) if isinstance(one, CodeType) else _shown(one) for one in code.co_consts]
+    constants = [
+        _bytecode_of(constant) if isinstance(constant, CodeType) else _shown(constant) for constant in code.co_consts
+    ]
     return [code.co_code.hex(), constants, list(code.co_names), list(code.co_varnames)]
 
 

@@ -84,7 +84,7 @@ class ThreadBody:
             return self._ended
 
     @property
-    def begun(self) -> bool:
+    def started(self) -> bool:
         """True if a thread has begun the body."""
         return self._thread is not None
 
@@ -104,10 +104,10 @@ class ThreadBody:
         if frame is None:
             return ()
         frames = list(traceback.extract_stack(frame))
-        start = next((number for number, one in enumerate(frames) if one.filename == __file__), 0)
+        start = next((number for number, entry in enumerate(frames) if entry.filename == __file__), 0)
         # only frames of this package lie between the thread's start and the body
-        body = dropwhile(lambda one: Path(one.filename).parent == _HERE, frames[start:])
-        return tuple([f"{one.filename}:{one.lineno}:{one.name}" for one in body][-_STACK_LIMIT:])
+        body = dropwhile(lambda entry: Path(entry.filename).parent == _HERE, frames[start:])
+        return tuple([f"{entry.filename}:{entry.lineno}:{entry.name}" for entry in body][-_STACK_LIMIT:])
 
 
 async def run_body(body: ThreadBody, *, limiter: trio.CapacityLimiter, grace: float, name: str) -> ThreadResult | None:
@@ -140,7 +140,7 @@ async def _in_thread(body: ThreadBody, *, limiter: trio.CapacityLimiter, name: s
         try:
             await trio.to_thread.run_sync(body.run, abandon_on_cancel=True, limiter=limiter, thread_name=name)
         except (RuntimeError, MemoryError):
-            if body.begun:
+            if body.started:
                 raise
             await trio.sleep(NO_THREAD)
         else:

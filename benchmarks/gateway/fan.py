@@ -53,14 +53,14 @@ class Fan:
             if not self.rate:
                 more += ["--window", str(WINDOW), "--credit", str(server.orders)]
             if self.peer is None:
-                arguments = follower(server, clients=clients, last=server.told["last"] + events, more=more)
+                arguments = follower(server, clients=clients, last=server.report["last"] + events, more=more)
             else:
-                arguments = ["follow", "--plain", "--path", "/", "--port", str(server.told["port"]), *more]
+                arguments = ["follow", "--plain", "--path", "/", "--port", str(server.report["port"]), *more]
                 arguments += ["--clients", str(clients), "--last", str(events)]
             with play(server, arguments) as seen:
                 self._check(seen)
-                told = {"peak": server.peak(), **({} if self.peer else server.report())}
-        return self._values(seen, told)
+                reported = {"peak": server.peak(), **({} if self.peer else server.report())}
+        return self._values(seen, reported)
 
     def _check(self, seen: Told) -> None:
         """Slow is one thing, wrong another."""

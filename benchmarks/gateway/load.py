@@ -107,7 +107,7 @@ class Bench:
         self._server = Measured([*command, json.dumps(asked)], stdin=read)
         os.close(read)
         try:
-            self.told = self._server.data()
+            self.report = self._server.data()
         except BaseException:
             self.close()
             raise
@@ -207,9 +207,9 @@ def follower(
         server: ours. clients: how many. last: sequence at which they are done.
         after: where they begin; None: behind what is there already. more: arguments.
     """
-    told = server.told
-    begin = told["last"] if after is None else after
-    where = ["--port", str(told["port"]), "--run", told["run"], "--token", TOKEN]
+    reported = server.report
+    begin = reported["last"] if after is None else after
+    where = ["--port", str(reported["port"]), "--run", reported["run"], "--token", TOKEN]
     return ["follow", *where, "--clients", str(clients), "--after", str(begin), "--last", str(last), *more]
 
 

@@ -160,9 +160,9 @@ async def order() -> bytes:
 
 async def publish(author: Author, course: Course, marks: dict[int, Mapping[str, int]], meter: Meter) -> bytes:
     """Everything that is due, when it is due; returns the last order that was read."""
-    told = b"g"
+    reported = b"g"
     course.begin()
-    while course.left and told not in END:
+    while course.left and reported not in END:
         for index, stamp in course.take():
             author.commit([stamp])
             if index + 1 in marks:
@@ -170,8 +170,8 @@ async def publish(author: Author, course: Course, marks: dict[int, Mapping[str, 
         if course.rate:
             await trio.sleep(course.pause())
         else:
-            told = await order()
-    return told
+            reported = await order()
+    return reported
 
 
 async def watch(meter: Meter) -> None:
@@ -186,16 +186,16 @@ async def measure(author: Author, asked: Mapping[str, Any]) -> dict[str, Any]:
     course, meter, count = Course(asked.get("events", 0), asked.get("rate", 0)), Meter(), Count()
     marks: dict[int, Mapping[str, int]] = {event: {} for event in asked.get("marks", ())}
     async with trio.open_nursery() as nursery:
-        told = await order()
+        reported = await order()
         if asked.get("count"):
             sys.setprofile(count)
         meter.begin()
         if asked.get("watch"):
             nursery.start_soon(watch, meter)
-        if told == b"g":
-            told = await publish(author, course, marks, meter)
-        while told not in END:
-            told = await order()
+        if reported == b"g":
+            reported = await publish(author, course, marks, meter)
+        while reported not in END:
+            reported = await order()
         sys.setprofile(None)
         nursery.cancel_scope.cancel()
     report = {**meter.report(), "log": author.bytes, "marks": list(marks.values())}

@@ -81,10 +81,15 @@ class Bank:
         must(not isinstance(outcome, gr.Failed), f"{run_id}: {outcome}")
         events = await events_of(run)
         must([one.sequence for one in events] == list(range(1, len(events) + 1)), f"{run_id}: a gap")
-        accepted, told = self.accepted[run_id], (await frames_of(self.runtime, run_id)).decode()
-        must("cancel" not in accepted or isinstance(outcome, gr.Cancelled), f"{run_id}: not cancelled: {told[-2000:]}")
+        accepted, reported = self.accepted[run_id], (await frames_of(self.runtime, run_id)).decode()
+        must(
+            "cancel" not in accepted or isinstance(outcome, gr.Cancelled),
+            f"{run_id}: not cancelled: {reported[-2000:]}",
+        )
         for one in accepted - {"cancel", "decide"}:
-            must(one in told or isinstance(outcome, gr.Cancelled), f"{run_id}: no word of {one}: {told[-2000:]}")
+            must(
+                one in reported or isinstance(outcome, gr.Cancelled), f"{run_id}: no word of {one}: {reported[-2000:]}"
+            )
 
 
 async def on_a_bad_disk(dice: Dice, path: Path) -> None:

@@ -129,7 +129,7 @@ async def through_a_door(bad: gr.Agent[Any], dice: Dice) -> None:
         await run.cancel()
         await run.result()
         events = await events_of(run)
-        must([one.sequence for one in events] == list(range(1, len(events) + 1)), "the log has a gap")
+        must([event.sequence for event in events] == list(range(1, len(events) + 1)), "the log has a gap")
 
 
 def doors(dice: Dice) -> None:

@@ -109,9 +109,11 @@ async def inbox(dice: Dice) -> None:
     async def ask() -> str:
         return "yes"
 
-    one = agent(call("ask", id="c1"), *["done"] * 3_000, tools=[ask], on_new_input=dice.choice(("queue", "supersede")))
-    async with home(None, agents=[one], passivate_after=dice.choice((0.0, None))) as runtime:
-        run = await runtime.start(one, "hi")
+    message = agent(
+        call("ask", id="c1"), *["done"] * 3_000, tools=[ask], on_new_input=dice.choice(("queue", "supersede"))
+    )
+    async with home(None, agents=[message], passivate_after=dice.choice((0.0, None))) as runtime:
+        run = await runtime.start(message, "hi")
         await run.wait()
         size, accepted = dice.choice((1, 1_000, 40_000)), list[str]()
         for number in range(dice.choice((10, 300))):
@@ -122,7 +124,7 @@ async def inbox(dice: Dice) -> None:
         for ticket in getattr(await run.wait(), "tickets", ()):
             await run.decide(ticket.approve())
         await run.result()
-        record = json.dumps([str(one.content) for one in (await run.view()).messages])
+        record = json.dumps([str(message.content) for message in (await run.view()).messages])
         must([word for word in accepted if word not in record] == [], f"{len(accepted)} accepted, some are lost")
 
 
@@ -177,7 +179,7 @@ async def pruned_while_followed(dice: Dice) -> None:
 async def cursors(dice: Dice) -> None:
     """A cursor of another principal, or one that was changed, is refused or gives a page of one's own."""
     names = ("ann", "bob")
-    people = [Principal(name=one, token=f"token-of-{one}-0123456789", sees=partial(_of, one)) for one in names]
+    people = [Principal(name=name, token=f"token-of-{name}-0123456789", sees=partial(_of, name)) for name in names]
     echo = gr.Agent("echo", model=ScriptedModel(["done"] * 99))
     async with gr.open_runtime(agents=[echo]) as runtime, gateway(runtime, principals=people) as address:
         for number in range(12):

@@ -203,10 +203,10 @@ async def intrude(dice: Dice, address: Address, who: str, run: str, thread: str)
         Ask("POST", "/v1/ai-sdk/v7/agents/asks/chat", chat),
         Ask("POST", "/v1/ag-ui/agents/echo/run", ag_ui),
     ))  # fmt: skip
-    status, told = await answered(address, token, ask)
-    refused = status in (403, 409) or any(f'"code": "{code}"' in told for code in ("not_allowed", "unknown_run"))
-    must(refused, f"{who} intrudes into {run} or {thread}: {ask}: {status} {told}")
-    return status, told
+    status, reported = await answered(address, token, ask)
+    refused = status in (403, 409) or any(f'"code": "{code}"' in reported for code in ("not_allowed", "unknown_run"))
+    must(refused, f"{who} intrudes into {run} or {thread}: {ask}: {status} {reported}")
+    return status, reported
 
 
 async def answered(address: Address, token: str | None, ask: Ask) -> tuple[int, str]:
@@ -214,7 +214,7 @@ async def answered(address: Address, token: str | None, ask: Ask) -> tuple[int, 
     if not ask.frames:
         reply = await http(address, ask.method, ask.target, token=token, body=ask.body, headers=dict(ask.headers))
         return reply.status, reply.body.decode()
-    heard = []
+    received = []
     async with welcomed(address, token=token) as talk:
         for frame in ask.frames:
             await talk.say(**{"kind": frame["type"], **{k: v for k, v in frame.items() if k != "type"}})
@@ -223,8 +223,8 @@ async def answered(address: Address, token: str | None, ask: Ask) -> tuple[int, 
             while until:
                 got = await talk.hear()
                 until -= {"gw.runs"} if got["type"] == "gw.error" and got.get("id") == named else {got["type"]}
-                heard += [] if got["type"] == "gw.tick" else [got]
-    return 0, json.dumps(heard, sort_keys=True)
+                received += [] if got["type"] == "gw.tick" else [got]
+    return 0, json.dumps(received, sort_keys=True)
 
 
 async def moved(runtime: gr.Runtime, ids: Mapping[str, str]) -> dict[str, Any]:
@@ -250,18 +250,18 @@ async def strangers_ask(dice: Dice, tries: int) -> None:
                 seed = dice.getrandbits(40)
                 never = f"zqno-{dice.getrandbits(40):010x}", "th-" + "x" * (len(threads[state]) - 3)
                 before = await moved(runtime, ids)
-                status, told = await intrude(dice, address, who, ids[state], threads[state])
+                status, reported = await intrude(dice, address, who, ids[state], threads[state])
                 named = f"{ids[state]} {threads[state]}"
                 hidden = (SAID, *(one for one in ids.values() if one not in named))
-                must(not [one for one in hidden if one in told], f"{who} intrudes into {state}: {told}")
+                must(not [one for one in hidden if one in reported], f"{who} intrudes into {state}: {reported}")
                 found: list[tuple[int, str]] = []
                 for run, thread in ((ids[state], threads[state]), never):
                     ask = make(Dice(seed), run, thread)
                     with trio.move_on_after(PATIENCE) as limit:
-                        status, told = await answered(address, TOKENS[who], ask)
-                        found.append((status, told.replace(thread, "THREAD").replace(run, "RUN")))
+                        status, reported = await answered(address, TOKENS[who], ask)
+                        found.append((status, reported.replace(thread, "THREAD").replace(run, "RUN")))
                     must(not limit.cancelled_caught, f"{who} gets a stream of {state}: {ask}")
-                must(status < 500, f"{who}, {ask}: {status} {told}")
+                must(status < 500, f"{who}, {ask}: {status} {reported}")
                 said = f"{who} about {state}: {ask}\n{found[0]}\n{found[1]}"
                 must(SAID not in found[0][1], said)
                 must(not [one for one in ids.values() if one in found[0][1]], said)

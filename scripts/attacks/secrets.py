@@ -82,8 +82,8 @@ async def a_run_of_secrets(dice: Dice, secret: str, wrote: Any) -> None:
     at = set(dice.sample(PLACES, 4))
 
     def there(place: str) -> str:
-        told = wrote if isinstance(wrote, str) else json.dumps(wrote)
-        return told if place in at else "plain"
+        reported = wrote if isinstance(wrote, str) else json.dumps(wrote)
+        return reported if place in at else "plain"
 
     @gr.tool
     async def work(ctx: gr.ToolContext[Any]) -> Any:
@@ -100,8 +100,8 @@ async def a_run_of_secrets(dice: Dice, secret: str, wrote: Any) -> None:
     async def asks(ctx: gr.ToolContext[Any]) -> Any:
         return ctx.decision or gr.Suspend(message=there("question"), parameters={"p": there("question")})
 
-    heard, root = Heard(), logging.getLogger("greenroom")
-    root.addHandler(heard)
+    received, root = Heard(), logging.getLogger("greenroom")
+    root.addHandler(received)
     steps = [call("work", id="c1"), call("fails", id="c2"), call("asks", id="c3")]
     one = agent([text(there("answer")), *steps], there("answer"), tools=[work, fails, asks])
     try:
@@ -114,7 +114,7 @@ async def a_run_of_secrets(dice: Dice, secret: str, wrote: Any) -> None:
             await run.result()
             shown |= {"the log": await frames_of(runtime, run.id), "a view at its end": plain_view(await run.view())}
     finally:
-        root.removeHandler(heard)
-    shown["logging"] = "\n".join(heard.texts)
-    for name, told in shown.items():
-        must(shows(str(told), secret) is None, f"{name} of a run with {wrote!r} in {sorted(at)}: {told}")
+        root.removeHandler(received)
+    shown["logging"] = "\n".join(received.texts)
+    for name, reported in shown.items():
+        must(shows(str(reported), secret) is None, f"{name} of a run with {wrote!r} in {sorted(at)}: {reported}")

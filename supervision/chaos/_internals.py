@@ -42,7 +42,7 @@ def self_test() -> None:
     if not hasattr(trio.testing.MockClock, "_autojump"):
         raise TrioChangedError(f"trio {trio.__version__} has no MockClock._autojump")
     traces = {seed: {_trace(seed) for _ in range(3)} for seed in range(8)}
-    if any(len(found) != 1 for found in traces.values()):
+    if any(len(trace) != 1 for trace in traces.values()):
         raise TrioChangedError(f"trio {trio.__version__}: one seed gives several schedules")
     if len(set.union(*traces.values())) == 1:
         raise TrioChangedError(f"trio {trio.__version__}: all seeds give the same schedule")
@@ -88,16 +88,16 @@ async def _check_injection() -> None:
 
 
 def _check_idle() -> None:
-    asked: list[bool] = []
+    requests: list[bool] = []
 
     def may_jump() -> bool:
-        asked.append(len(asked) == 2)
-        return asked[-1]
+        requests.append(len(requests) == 2)
+        return requests[-1]
 
     clock = trio.testing.MockClock(autojump_threshold=0)
     before_jump(clock, may_jump)
     trio.run(trio.sleep, 1, clock=clock)
-    if asked != [False, False, True]:
+    if requests != [False, False, True]:
         raise TrioChangedError(f"trio {trio.__version__}: a clock jumps without being asked")
 
 

@@ -12,9 +12,9 @@ from .scheduling import program_tasks
 
 def find_leaks(*, registries: Iterable[Registry] = (), refs: Iterable[Ref[Any]] = ()) -> list[str]:
     """Return one sentence per registered name and per actor without an exit; call this after the supervisor's block."""
-    found = [f"the name {name!r} is still registered" for registry in registries for name in registry.names()]
-    found += [f"{ref.name!r} has no exit" for ref in refs if ref.exit is None]
-    return found
+    leaks = [f"the name {name!r} is still registered" for registry in registries for name in registry.names()]
+    leaks += [f"{ref.name!r} has no exit" for ref in refs if ref.exit is None]
+    return leaks
 
 
 def find_live_tasks(*, except_names: Iterable[str] = ()) -> list[str]:

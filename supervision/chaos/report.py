@@ -120,8 +120,8 @@ class Report:
             if self.kind == "schedule"
             else f"{self.runs} runs, {self.hits} struck, {len(self.sites & self.struck)} of {len(self.sites)} sites"
         )
-        found = f"{len(self.violations)} violations"
-        return f"{self.kind} sweep: {sum(self.steps.values())} steps under {len(self.steps)} seeds, {did}, {found}"
+        summary = f"{len(self.violations)} violations"
+        return f"{self.kind} sweep: {sum(self.steps.values())} steps under {len(self.steps)} seeds, {did}, {summary}"
 
     def _groups(self) -> list[str]:
         """Return the lines of the violations, grouped by place and message, the most frequent first."""
@@ -129,11 +129,11 @@ class Report:
         for violation in self.violations:
             groups.setdefault((violation.place, violation.message), []).append(violation)
         lines = []
-        for (place, message), found in sorted(groups.items(), key=lambda item: -len(item[1]))[:_GROUPS]:
-            tokens = ", ".join(str(violation.token) for violation in found[:_TOKENS])
-            more = f" and {len(found) - _TOKENS} more" if len(found) > _TOKENS else ""
+        for (place, message), members in sorted(groups.items(), key=lambda item: -len(item[1]))[:_GROUPS]:
+            tokens = ", ".join(str(violation.token) for violation in members[:_TOKENS])
+            more = f" and {len(members) - _TOKENS} more" if len(members) > _TOKENS else ""
             text = message.replace("\n", "\n    ")
-            lines += [f"  {len(found)} x {place}: {text}", f"    replay: {tokens}{more}"]
+            lines += [f"  {len(members)} x {place}: {text}", f"    replay: {tokens}{more}"]
         if len(groups) > _GROUPS:
             lines.append(f"  and {len(groups) - _GROUPS} more places")
         return lines

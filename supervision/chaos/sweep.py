@@ -252,8 +252,8 @@ def _faults(
     def scope() -> trio.CancelScope | None:
         if plan.get_scope is not None:
             return plan.get_scope(world)
-        found: trio.CancelScope | None = getattr(world, "scope", whole)
-        return found
+        inner: trio.CancelScope | None = getattr(world, "scope", whole)
+        return inner
 
     step = {"cancel": token.k, "pair": token.second}.get(token.kind)
     cancel = None if step is None else CancelAt(step, scope)

@@ -34,7 +34,7 @@ class Book:
     running: set[str] = attrs.field(factory=set)
     seen: dict[int, bytes] = attrs.field(factory=dict)
     cursor: int = 0
-    answers: dict[str, gr.CommandResult] = attrs.field(factory=dict)
+    replies: dict[str, gr.CommandResult] = attrs.field(factory=dict)
     outcomes: list[Any] = attrs.field(factory=list)
     faults: list[str] = attrs.field(factory=list)
 
@@ -45,7 +45,7 @@ class Book:
             bodies=Counter(self.bodies),
             running=set(),
             seen=dict(self.seen),
-            answers=dict(self.answers),
+            replies=dict(self.replies),
             outcomes=list(self.outcomes),
             faults=list(self.faults),
         )
@@ -261,7 +261,7 @@ class World:
     async def _cancel(self, book: Book, run: gr.Run[Any]) -> None:
         with self.scope:
             await trio.sleep_forever()
-        book.answers["cancel"] = await run.cancel(by="canceller", command_id="cancel")
+        book.replies["cancel"] = await run.cancel(by="canceller", command_id="cancel")
 
     async def _follow(self, book: Book, run: gr.Run[Any]) -> None:
         for ticket in (await run.view()).tickets:
@@ -279,7 +279,7 @@ class World:
         result = "told" if call_id == "ask" or (unknown and self.unknown == "result") else None
         name = f"decide:{ticket_id}"
         answer = await run.decide(ticket_id, action, result=result, decision_id=name, by="decider")
-        book.answers.setdefault(name, answer)
+        book.replies.setdefault(name, answer)
         if answer.status == "rejected" and answer.code not in ("already_decided", "run_done", "store_unavailable"):
             book.faults.append(f"{name} was rejected: {answer.code}: {answer.detail}")
 
@@ -308,7 +308,7 @@ def broken(world: World) -> Iterator[str]:
     events = [decode_event(frame) for frame in frames]
     yield from broken_log(events, frames, world.book.seen)
     yield from broken_calls(events, record, history)
-    yield from broken_decisions(events, world.book.answers)
+    yield from broken_decisions(events, world.book.replies)
     yield from broken_effects(events, world.book.bodies)
 
 
@@ -329,17 +329,17 @@ def broken_log(events: list[gr.Event], frames: Any, seen: dict[int, bytes]) -> I
 def broken_calls(events: list[gr.Event], record: Any, history: Any) -> Iterator[str]:
     """Each call settles once and has one tool message; each started attempt is followed by an end or a question."""
     results = Counter(event.payload["callId"] for event in events if event.type == "run.tool.result")
-    told = Counter(message.call_id for message in history if message.role == "tool")
+    reported = Counter(message.call_id for message in history if message.role == "tool")
     asked = [call.call_id for message in history for call in message.calls]
     for row in record.calls:
         if not row.settled:
             yield f"call {row.call_id} ended as {row.status}"
         if results[row.call_id] != 1:
             yield f"call {row.call_id} has {results[row.call_id]} results"
-        if told[row.call_id] != 1:
-            yield f"call {row.call_id} has {told[row.call_id]} tool messages"
-    if sorted(asked) != sorted(told.elements()):
-        yield f"the history asks for {asked} and answers {sorted(told)}"
+        if reported[row.call_id] != 1:
+            yield f"call {row.call_id} has {reported[row.call_id]} tool messages"
+    if sorted(asked) != sorted(reported.elements()):
+        yield f"the history asks for {asked} and answers {sorted(reported)}"
 
 
 def broken_decisions(events: list[gr.Event], answers: dict[str, gr.CommandResult]) -> Iterator[str]:
@@ -356,8 +356,8 @@ def broken_decisions(events: list[gr.Event], answers: dict[str, gr.CommandResult
         if name != "cancel" and answer.status != "rejected" and acted != 1:
             yield f"{name} was {answer.status} and acted {acted} times"
     wanted = [event for event in events if event.type == "run.cancel.requested"]
-    told = answers.get("cancel")
-    if told is not None and told.status == "accepted" and len(wanted) != 1:
+    reported = answers.get("cancel")
+    if reported is not None and reported.status == "accepted" and len(wanted) != 1:
         yield f"one accepted cancel, {len(wanted)} events of it"
     for ticket_id, times in resolved.items():
         if times > 1:

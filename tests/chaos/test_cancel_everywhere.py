@@ -20,12 +20,12 @@ class Hand:
     def __init__(self) -> None:
         self.running: set[str] = set()
         self.log: list[str] = []
-        self.begun = trio.Event()
+        self.started = trio.Event()
         self.go = trio.Event()
 
     def enter(self, name: str) -> None:
         self.running.add(name)
-        self.begun.set()
+        self.started.set()
 
     def leave(self, name: str) -> None:
         self.running.discard(name)
@@ -131,16 +131,16 @@ async def test_a_run_that_waits_for_its_slot_is_cancelled_before_it_has_worked(a
         first = await runtime.start("a", "x")
         second = await runtime.start("a", "x")
         third = await runtime.start("a", "x")
-        await hand.begun.wait()
+        await hand.started.wait()
         assert (await second.view()).stage in (gr.Stage.CREATED, gr.Stage.PLANNED)
         assert (await second.cancel(by="me", reason="no more")).status == "accepted"
         events = await ended(second)
         assert [event.type for event in events if event.type.startswith("run.inf")] == []
         await first.cancel()
         await ended(first)
-        hand.begun = trio.Event()
+        hand.started = trio.Event()
         with trio.fail_after(60):
-            await hand.begun.wait()  # the third one got the slot
+            await hand.started.wait()  # the third one got the slot
         await third.cancel()
         await came_to(third, hand)
 
@@ -174,7 +174,7 @@ async def test_a_gate_that_is_being_asked_is_cancelled(autojump_clock):
     hand = Hand()
     async with gr.open_runtime(agents=[agent([call("judged"), call("quick")])], deps=hand) as runtime:
         run = await runtime.start("a", "x")
-        await hand.begun.wait()
+        await hand.started.wait()
         await run.cancel()
         events = await came_to(run, hand)
         assert "run.tool.started" not in [event.type for event in events]
@@ -184,7 +184,7 @@ async def test_a_tool_is_cancelled_and_its_finished_sibling_keeps_its_result(aut
     hand = Hand()
     async with gr.open_runtime(agents=[agent([call("endless", id="e"), call("quick", id="q")])], deps=hand) as runtime:
         run = await runtime.start("a", "x")
-        await hand.begun.wait()
+        await hand.started.wait()
         await wait_all_tasks_blocked()
         await run.cancel(by="me", reason="enough")
         await came_to(run, hand)
@@ -211,16 +211,16 @@ async def test_the_terminal_event_comes_after_the_clean_up_and_a_second_cancel_d
     hand = Hand()
     async with gr.open_runtime(agents=[agent([call("tidy"), call("endless")])], deps=hand) as runtime:
         run = await runtime.start("a", "x")
-        await hand.begun.wait()
+        await hand.started.wait()
         await wait_all_tasks_blocked()
-        begun = trio.current_time()
+        started_at = trio.current_time()
         await run.cancel(reason="first")
         await trio.sleep(1.0)
         assert hand.running == {"tidy"}
         assert (await run.cancel(reason="second")).status == "accepted"
         events = await came_to(run, hand)
-        assert hand.log == [f"tidied up at {begun + 2.0}"]
-        assert trio.current_time() - begun < 2.1
+        assert hand.log == [f"tidied up at {started_at + 2.0}"]
+        assert trio.current_time() - started_at < 2.1
         assert (await run.result()).reason == "first"
         assert [event.type for event in events].count("run.cancel.requested") == 2
         assert "run.cleanup.overrun" not in [event.type for event in events]
@@ -240,7 +240,7 @@ async def test_after_step_lets_the_step_end_and_asks_the_model_no_more(autojump_
     one = gr.Agent("a", tools=[held], model=ScriptedModel([call("held", id="h"), "done"]))
     async with gr.open_runtime(agents=[one], deps=hand) as runtime:
         run = await runtime.start("a", "x")
-        await hand.begun.wait()
+        await hand.started.wait()
         await run.cancel(mode="after_step")
         await wait_all_tasks_blocked()
         assert hand.running == {"held"}
@@ -283,7 +283,7 @@ async def test_an_endless_shield_is_named_with_its_stack_and_its_late_result_dro
         agents=[agent([call("stubborn", id="s"), call("quick", id="q")]), agent("fine", key="b")], deps=hand
     ) as runtime:
         run = await runtime.start("a", "x")
-        await hand.begun.wait()
+        await hand.started.wait()
         await run.cancel()
         events = await came_to(run, hand)
         (overrun,) = [event.payload for event in events if event.type == "run.cleanup.overrun"]
@@ -303,12 +303,12 @@ async def test_an_endless_shield_is_named_with_its_stack_and_its_late_result_dro
 
 @pytest.mark.slow
 async def test_a_thread_that_listens_ends_in_time_and_one_that_does_not_is_named(tmp_path):
-    begun, go, late = threading.Event(), threading.Event(), threading.Event()
+    started, go, late = threading.Event(), threading.Event(), threading.Event()
 
     @gr.tool
     def polite(ctx: gr.SyncToolContext[None]) -> str:
         """Reports now and then."""
-        begun.set()
+        started.set()
         while True:
             ctx.progress(0.5)
             threading.Event().wait(0.01)
@@ -316,7 +316,7 @@ async def test_a_thread_that_listens_ends_in_time_and_one_that_does_not_is_named
     @gr.tool(grace=0.2)
     def deaf(ctx: gr.SyncToolContext[None]) -> str:
         """Reports nothing until it is over."""
-        begun.set()
+        started.set()
         go.wait(120)
         late.set()
         return "too late"
@@ -327,9 +327,9 @@ async def test_a_thread_that_listens_ends_in_time_and_one_that_does_not_is_named
     with trio.fail_after(120):
         async with gr.open_runtime(tmp_path / "r.db", agents=[one("polite", polite), one("deaf", deaf)]) as runtime:
             for name in ("polite", "deaf"):
-                begun.clear()
+                started.clear()
                 run = await runtime.start(name, "x")
-                await trio.to_thread.run_sync(begun.wait)
+                await trio.to_thread.run_sync(started.wait)
                 await run.cancel()
                 events = await came_to(run, Hand())
                 overruns = [event.payload for event in events if event.type == "run.cleanup.overrun"]

@@ -19,7 +19,7 @@ class Hand:
 
     def __init__(self) -> None:
         self.ran: Counter[str] = Counter()
-        self.begun = trio.Event()
+        self.started = trio.Event()
         self.go = trio.Event()
         self.order: list[str] = []
 
@@ -36,7 +36,7 @@ async def pay(ctx: gr.ToolContext[Hand], cents: int = 1) -> str:
 @gr.tool
 async def sibling(ctx: gr.ToolContext[Hand]) -> str:
     """Runs until the test lets it end."""
-    ctx.deps.begun.set()
+    ctx.deps.started.set()
     await ctx.deps.go.wait()
     ctx.deps.order.append("sibling ended")
     return "ended"
@@ -91,7 +91,7 @@ async def test_a_decision_acts_while_its_sibling_still_runs(make_store, _):
     with trio.fail_after(120):
         async with gr.open_runtime(make_store(), agents=[agent(steps)], deps=hand) as runtime:
             run = await runtime.start("a", "x")
-            await hand.begun.wait()
+            await hand.started.wait()
             answer = await run.decide("p", "resume")
             assert answer.status == "accepted"
             async with run.events() as following:
@@ -110,7 +110,9 @@ async def test_a_decision_acts_while_its_sibling_still_runs(make_store, _):
 async def test_decide_then_wait_never_shows_the_old_ticket(make_store):
     """Sixty approvals, one after the other: after each decision, wait() and view() know nothing of its ticket."""
     rounds, hand = 60, Hand()
-    model = FunctionModel(lambda request: "done" if request.answers >= rounds else call("pay", cents=request.answers))
+    model = FunctionModel(
+        lambda request: "done" if request.model_attempts >= rounds else call("pay", cents=request.model_attempts)
+    )
     one = gr.Agent("a", tools=TOOLS, model=model, stop=[gr.stop.MaxRounds(None)])
     old: set[str] = set()
     with trio.fail_after(120):
@@ -216,7 +218,9 @@ def test_around_the_expiry_a_decision_acts_or_is_told_that_it_is_late_and_the_ru
                         outcome = await run.result()
                     assert isinstance(outcome, gr.Completed), outcome
                     events = await events_of(run)
-                    resolved = [one.payload["resolution"] for one in events if one.type == "run.approval.resolved"]
+                    resolved = [
+                        event.payload["resolution"] for event in events if event.type == "run.approval.resolved"
+                    ]
                     assert resolved == ["approved" if answer.status == "accepted" else "expired"]
                     assert sum(hand.ran.values()) == (answer.status == "accepted")
                     assert answer.code in (None, "expired", "run_done"), answer
@@ -304,8 +308,8 @@ def test_a_decision_that_races_a_cancel_of_the_run_acts_or_is_refused_aloud():
                         outcome = await run.result()
                     events = await events_of(run)
                     acted = sum(
-                        one.type == "run.approval.resolved" and one.payload["resolution"] == "approved"
-                        for one in events
+                        event.type == "run.approval.resolved" and event.payload["resolution"] == "approved"
+                        for event in events
                     )
                     accepted = answers["decide"].status == "accepted"
                     assert acted + count(events, "run.decision.refused") == accepted

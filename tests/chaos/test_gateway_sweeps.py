@@ -49,16 +49,16 @@ class Pieces(Raw):
 
     def __init__(self, stream: trio.abc.Stream) -> None:
         super().__init__(stream)
-        self.heard: list[Heard] = []
+        self.received: list[Heard] = []
 
     async def more(self, most: int = PIECE) -> None:
         await super().more(most)
 
     async def hear(self) -> Heard:
-        if self.heard:
-            assert self.heard[-1].opcode != CLOSE or not self.left, "something came after a close frame"
+        if self.received:
+            assert self.received[-1].opcode != CLOSE or not self.left, "something came after a close frame"
         found = await super().hear()
-        self.heard.append(found)
+        self.received.append(found)
         return found
 
 
@@ -80,7 +80,7 @@ class World:
 
     Attributes:
         strikes: what `scope` is: around the connection's task, around the client's, or the end of the gateway.
-        told: what was logged as a failure.
+        reports: what was logged as a failure.
         ended: the first client has read up to the end of its connection.
     """
 
@@ -91,7 +91,7 @@ class World:
     gateway: Gateway | None = None
     injected: BaseException | None = None
     faults: list[str] = attrs.field(factory=list)
-    told: list[str] = attrs.field(factory=list)
+    reports: list[str] = attrs.field(factory=list)
     under_way: bool = False
     ended: bool = False
     client: Pieces | None = None
@@ -129,7 +129,7 @@ class World:
                 await self._second()
                 await trio.sleep(SETTLED)
                 self.faults += [f"left after the second: {one}" for one in self.left(before)]
-        self.told = failures.texts
+        self.reports = failures.texts
 
     async def _first(self) -> None:
         ours, theirs = PAIRS[self.pair]()
@@ -228,31 +228,31 @@ async def hear_out(raw: Pieces) -> None:
 async def talked(world: World, raw: Pieces, kind: str) -> dict[str, Any]:
     """The next frame of a type."""
     while True:
-        heard = await raw.hear()
-        if heard.opcode == CLOSE:
+        received = await raw.hear()
+        if received.opcode == CLOSE:
             await hear_out(raw)
             raise Ended(b"")
-        if heard.opcode == TEXT and heard.json()["type"] == kind:
-            return heard.json()
+        if received.opcode == TEXT and received.json()["type"] == kind:
+            return received.json()
 
 
 async def http(world: World, raw: Pieces) -> None:
     """Requests on one connection that is kept: a start, a page, server-sent events up to the run's end."""
-    told = {"Authorization": f"Bearer {TOKEN}"}
+    headers = {"Authorization": f"Bearer {TOKEN}"}
     await raw.send(head("GET /healthz HTTP/1.1"))
     assert (await raw.answer()).status == 200 or world.struck
     body = json.dumps({"agent": "helper", "text": "hi"}).encode()
-    await raw.send(head("POST /v1/runs HTTP/1.1", told, Content_Length=str(len(body))), body[:7])
+    await raw.send(head("POST /v1/runs HTTP/1.1", headers, Content_Length=str(len(body))), body[:7])
     await raw.send(body[7:])
     answer = await raw.answer()
     if answer.status >= 500:
         assert world.struck
         return
     run = answer.json()["run"]
-    await raw.send(head(f"GET /v1/runs/{run} HTTP/1.1", told))
+    await raw.send(head(f"GET /v1/runs/{run} HTTP/1.1", headers))
     answer = await raw.answer()
     assert answer.json()["run"] == run if answer.status == 200 else world.strikes == "crash"
-    await raw.send(head(f"GET /v1/runs/{run}/events HTTP/1.1", told, Accept="text/event-stream"))
+    await raw.send(head(f"GET /v1/runs/{run}/events HTTP/1.1", headers, Accept="text/event-stream"))
     status, _ = await raw.heading()
     if status != 200:
         assert world.strikes == "crash"
@@ -266,7 +266,7 @@ async def http(world: World, raw: Pieces) -> None:
             raise AssertionError(f"the stream has no end: {ended.rest!r}") from ended
         raise
     events = [json.loads(line[6:]) for line in data.decode().splitlines() if line.startswith("data: ")]
-    assert [one["sequence"] for one in events] == list(range(1, len(events) + 1))
+    assert [event["sequence"] for event in events] == list(range(1, len(events) + 1))
     if not events or events[-1]["type"] != "run.completed":
         assert world.struck, "the stream has ended before the run"
     assert await raw.rest() == b""
@@ -282,7 +282,7 @@ def broken(world: World) -> Iterator[str]:
     """One sentence per broken promise."""
     yield from world.faults
     if world.strikes != "crash":
-        yield from (f"told as a failure: {one}" for one in world.told)
+        yield from (f"told as a failure: {one}" for one in world.reports)
     if world.client is None:
         return
     yield from broken_frames(world, world.client)
@@ -290,7 +290,7 @@ def broken(world: World) -> Iterator[str]:
 
 def broken_frames(world: World, client: Pieces) -> Iterator[str]:
     """Each run's events are in order, and the end is the end."""
-    place, texts = 0, [one.json() for one in client.heard if one.opcode == TEXT]
+    place, texts = 0, [one.json() for one in client.received if one.opcode == TEXT]
     for one in texts:
         if one["type"] == "gw.subscribed":
             place = one["after"]
@@ -298,11 +298,11 @@ def broken_frames(world: World, client: Pieces) -> Iterator[str]:
             if one["sequence"] != place + 1:
                 yield f"event {one['sequence']} after {place}"
             place = one["sequence"]
-    closes = [one.code for one in client.heard if one.opcode == CLOSE]
+    closes = [one.code for one in client.received if one.opcode == CLOSE]
     if len(closes) > 1:
         yield f"{len(closes)} close frames"
     byes = [one for one in texts if one["type"] == "gw.bye"]
-    if world.strikes == "goodbye" and world.kind == "websocket" and world.struck and client.heard:
+    if world.strikes == "goodbye" and world.kind == "websocket" and world.struck and client.received:
         if closes not in ([1012], [1000]):
             yield f"closed with {closes}"
         if closes == [1012] and [one["code"] for one in byes] != [1012]:
@@ -362,9 +362,11 @@ def test_a_task_of_a_connection_that_crashes_takes_nobody_with_it(kind, sample, 
 
     def promises(world: World) -> Iterator[str]:
         yield from broken(world)
-        heard = [] if world.client is None else [one.code for one in world.client.heard if one.opcode == CLOSE]
-        told = any(str(world.injected) in one for one in world.told)
-        if world.injected is not None and not told and heard != [1000]:  # trio-websocket's reader, behind the end
+        received = [] if world.client is None else [one.code for one in world.client.received if one.opcode == CLOSE]
+        reported = any(str(world.injected) in one for one in world.reports)
+        if (
+            world.injected is not None and not reported and received != [1000]
+        ):  # trio-websocket's reader, behind the end
             yield "nobody was told of the crash"
 
     report = chaos.sweep_crash(

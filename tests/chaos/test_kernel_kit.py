@@ -309,7 +309,7 @@ def test_a_race_that_only_some_orders_show_is_found_by_schedules_alone():
     assert 0 < len(report.violations) < 40
     assert report.schedules > 3
     again = chaos.sweep_schedules(Pot, race, check, only=str(report.violations[0].token))
-    assert [str(one) for one in again.violations] == [str(report.violations[0])]
+    assert [str(violation) for violation in again.violations] == [str(report.violations[0])]
     chaos.sweep_schedules(Pot, race, seeds=range(40)).require()
 
 
@@ -435,9 +435,9 @@ def tested(tmp_path):
 def test_the_plugin_fails_a_test_with_the_command_that_replays_it(tested):
     code, said = tested()
     assert code == 1
-    found = re.search(r"replay: pytest '(test_pay.py::test_pay)' --chaos-replay (cancel:1:\d+)", said)
-    assert found, said
-    code, said = tested(found[1], "--chaos-replay", found[2])
+    match = re.search(r"replay: pytest '(test_pay.py::test_pay)' --chaos-replay (cancel:1:\d+)", said)
+    assert match, said
+    code, said = tested(match[1], "--chaos-replay", match[2])
     assert code == 1
     assert "the fault strikes here" in said
     assert "still locked" in said

@@ -195,7 +195,7 @@ class Post:
     injected: BaseException | None = None
     mailbox: Mailbox | None = None
     seen: list = field(factory=list)
-    told: int = 0
+    sent: int = 0
 
 
 async def post_scenario(post):
@@ -217,7 +217,7 @@ async def post_scenario(post):
     async def produce():
         for i in range(post.total):
             box.tell(i)
-            post.told += 1
+            post.sent += 1
             box.nudge()
             await trio.lowlevel.checkpoint()
 
@@ -230,8 +230,8 @@ async def post_scenario(post):
 
 
 def check_post(post):
-    if sorted(set(post.seen)) != list(range(post.told)):
-        yield f"lost: {set(range(post.told)) - set(post.seen)}"
+    if sorted(set(post.seen)) != list(range(post.sent)):
+        yield f"lost: {set(range(post.sent)) - set(post.seen)}"
     if post.seen != sorted(post.seen):
         yield f"out of order: {post.seen}"
     if len(post.mailbox):
@@ -243,7 +243,7 @@ def check_post(post):
 def test_no_message_is_lost_duplicated_or_overtaken_by_a_cancel_at_any_step(work):
     def check(post):
         yield from check_post(post)
-        if len(post.seen) != post.told:
+        if len(post.seen) != post.sent:
             yield f"handled twice: {post.seen}"
 
     chaos.sweep_cancel(lambda: Post(work=work), post_scenario, check, seeds=range(5)).require()
@@ -266,7 +266,7 @@ def test_no_message_is_lost_when_the_consumer_crashes_at_any_step():
             ref = sup.start_child(ChildSpec(id="c", start=consume, restart="transient"))
             for i in range(post.total):
                 ref.tell(i)
-                post.told += 1
+                post.sent += 1
                 await trio.lowlevel.checkpoint()
             await sup.join()
 

@@ -96,16 +96,16 @@ async def test_a_waiting_run_whose_end_is_cut_off_is_taken_up_and_ends(autojump_
                 if self.left < 0:
                     raise OSError("disk full")
 
-    gone = Gone()
-    store = gr.MemoryStore(faults=gone, patience=0.1)
+    removed = Gone()
+    store = gr.MemoryStore(faults=removed, patience=0.1)
     with contextlib.suppress(gr.RuntimeFailed):
         async with gr.open_runtime(store, agents=[agent()], drain=0) as runtime:
             run = await runtime.start("a", "x")
             await run.wait()
-            gone.left = 1 + writes  # the command itself is journaled
+            removed.left = 1 + writes  # the command itself is journaled
             assert (await run.cancel(reason="enough")).ok
             await trio.sleep(10)
-    gone.left = None
+    removed.left = None
     async with gr.open_runtime(store, agents=[agent()]) as runtime:
         with trio.fail_after(60):
             assert isinstance(await (await runtime.get(run.id)).result(), gr.Cancelled)

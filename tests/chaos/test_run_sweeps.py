@@ -136,7 +136,7 @@ def test_the_runtime_is_cancelled_from_outside_at_every_step_and_the_next_one_fi
 def test_the_run_is_told_to_cancel_at_every_step_and_ends_once(make, sample, request):
     def check(world: World) -> Iterator[str]:
         yield from broken(world)
-        answer = world.book.answers.get("cancel")
+        answer = world.book.replies.get("cancel")
         if answer is not None and answer.status == "accepted":
             yield from ended_by_cancel(world)
 
@@ -232,7 +232,7 @@ def test_the_store_s_task_crashes_at_every_step_and_the_next_runtime_finishes_th
     report = chaos.Report(kind="crash")
     for schedule in SEEDS:
         report.steps[schedule] = chaos.count_steps(until_it_has_ended, make()(), seed=schedule)
-    for seed, k in sampled([(one, k) for one, steps in report.steps.items() for k in range(steps)], 8):
+    for seed, k in sampled([(step, k) for step, steps in report.steps.items() for k in range(steps)], 8):
         token = chaos.CaseToken("crash", seed, k)
         world = make(unknown="resume")()
         world.injected = chaos.InjectedCrashError(str(token))

@@ -112,12 +112,12 @@ def test_user_data_in_an_event_keeps_its_bytes(kind: str, data: st.DataObject) -
         run_id="r", thread_id="t", agent="a", agent_digest="d", created_at=data.draw(MOMENTS), execution="sequential"
     )
     (frame,) = EventEncoder(info, Redactor()).frames(0, info.created_at, [EventDraft(kind, payload)])
-    told = json.loads(frame)["payload"]
+    report = json.loads(frame)["payload"]
     for name in foreign(cls):
         given_ = getattr(payload, name)
-        if camel(name) in told:
+        if camel(name) in report:
             assert b'"%b":%b' % (camel(name).encode(), encode(given_)) in frame
-    assert not [key for key in told if SNAKE.search(key)]
+    assert not [key for key in report if SNAKE.search(key)]
 
 
 def test_every_place_of_user_data_in_events_is_among_them() -> None:
@@ -154,9 +154,13 @@ def test_user_data_in_a_ticket_arrives_as_it_was(arguments: Any, parameters: Any
         parameters=parameters,
         response_schema=schema,
     )
-    told = wire(ticket)
-    assert (told["arguments"], told["parameters"], told["responseSchema"]) == (arguments, parameters, schema)
-    assert parse(gr.Ticket, from_wire(gr.Ticket, cased(json.loads(encode(told))))) == ticket
+    reported = wire(ticket)
+    assert (reported["arguments"], reported["parameters"], reported["responseSchema"]) == (
+        arguments,
+        parameters,
+        schema,
+    )
+    assert parse(gr.Ticket, from_wire(gr.Ticket, cased(json.loads(encode(reported))))) == ticket
 
 
 # --- user data through a run -----------------------------------------------------------------------------------------

@@ -280,8 +280,8 @@ async def test_a_run_is_paused_and_resumed_by_a_client():
             assert (await client.decide(run.id, first.deny(text="Not this year."))).ok
             await run.result()
             assert (await client.pause(run.id)).code == "run_done"
-        told = [message.content for message in (await run.view()).messages]
-        assert told[2:4] == ["Not this year.", "back again"]
+        texts = [message.content for message in (await run.view()).messages]
+        assert texts[2:4] == ["Not this year.", "back again"]
 
 
 async def test_a_client_forks_a_run_once_and_owns_the_fork():

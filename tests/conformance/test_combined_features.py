@@ -119,8 +119,8 @@ async def test_a_run_that_only_waits_for_its_task_is_held_at_once_and_the_task_g
     assert life.path == "running waiting running completed"
     assert life.seconds("waiting") == second
     assert ends(life) == {"N.task1": "succeeded"}
-    told = ["user: go", "assistant: done", notes(life)[0], "assistant: done"]
-    assert life.history[4:] == (told if long else [notes(life)[0], "user: go", "assistant: done"])
+    reported = ["user: go", "assistant: done", notes(life)[0], "assistant: done"]
+    assert life.history[4:] == (reported if long else [notes(life)[0], "user: go", "assistant: done"])
     assert life.seconds("step.started", step=3) > 60
 
 
@@ -130,7 +130,7 @@ async def test_a_task_that_ends_while_a_call_waits_for_a_person(play, autojump_c
     acts = [*([restart] if down else []), pause(60), approve("A")]
     life = await played(play, [N, call("sign", id="A")], "done", do=acts)
     assert (life.view.stage, life.view.state["total"], ends(life)) == ("completed", 1, {"N.task1": "succeeded"})
-    assert life.told["A"] == "- 1 - 0"
+    assert life.tool_texts["A"] == "- 1 - 0"
 
 
 @SEQUENTIAL
@@ -159,7 +159,7 @@ async def test_a_held_run_that_has_left_memory_is_woken_by_its_ticket(play, auto
 async def test_what_a_body_spawned_that_runs_again_alone_is_not_spawned_twice(play, autojump_clock):
     calls = [call("keep", last="k", id="A"), call("boss_again", last="b", id="B")]
     life = await played(play, calls, "done")
-    assert life.told["B"] == "k B.task1 2"
+    assert life.tool_texts["B"] == "k B.task1 2"
     assert (life.view.state, ends(life)) == ({"last": "b", "total": 10}, {"B.task1": "succeeded"})
 
 
@@ -170,7 +170,7 @@ async def test_an_approved_call_that_runs_again_is_not_asked_about_again(play, a
     acts = [after(1, approve("B")), *([after(2, restart)] if down else [])]
     life = await played(play, calls, "done", do=acts)
     assert (life.view.stage, len(life.tickets)) == ("completed", 1)
-    assert (life.view.state["last"], life.told["B"]) == (("k", "- 1") if down else ("s", "k 2"))
+    assert (life.view.state["last"], life.tool_texts["B"]) == (("k", "- 1") if down else ("s", "k 2"))
 
 
 # --- hooks and calls -------------------------------------------------------------------------------------------------
@@ -266,8 +266,8 @@ async def test_the_tools_about_tasks_are_tools_like_others(play, autojump_clock,
     plugin = scripted("narrow", before_inference=lambda ctx: change)
     calls = [call("counts", id="N"), call("list_tasks", id="L"), call("cancel_task", task_id="N.task1", id="X")]
     life = await played(play, calls, "done", plugins=[plugin])
-    assert "not available" in life.told["L"]
-    assert "not available" in life.told["X"]
+    assert "not available" in life.tool_texts["L"]
+    assert "not available" in life.tool_texts["X"]
     assert ends(life) == {"N.task1": "succeeded"}
 
 
@@ -275,7 +275,7 @@ async def test_the_tools_about_tasks_are_tools_like_others(play, autojump_clock,
 async def test_a_gates_result_in_place_of_a_background_call_begins_no_task(play, autojump_clock):
     plugin = scripted("gate", tool_gate=lambda ctx: gr.SetResult("known"))
     life = await played(play, [N], "done", plugins=[plugin])
-    assert (life.told["N"], ends(life), life.view.state) == ("known", {}, {})
+    assert (life.tool_texts["N"], ends(life), life.view.state) == ("known", {}, {})
 
 
 @pytest.mark.parametrize("down", [False, True])

@@ -110,9 +110,9 @@ class Lived:
         """Everything that was promised has happened once."""
         row, view = self.record.row, self.view
         assert (view.stage, view.state["last"]) == ("completed", "end")
-        assert (row.tasks, row.holds, row.pause, dict(row.early)) == ((), (), None, {})
-        told = [message for message in view.messages if message.kind == "task_finished"]
-        assert len(told) == self.count("task.finished") == 2
+        assert (row.tasks, row.run_tickets, row.pause, dict(row.early)) == ((), (), None, {})
+        reported = [message for message in view.messages if message.kind == "task_finished"]
+        assert len(reported) == self.count("task.finished") == 2
         hooked = sum(one.status in ("succeeded", "failed") for one in self.record.calls)
         assert view.state["total"] == 11 + 100 * self.count("step.finished") + 1_000 * hooked
 

@@ -124,7 +124,7 @@ def answer(steps: int) -> Any:
 
     def each(request: gr.ModelRequest) -> Step:
         used = gr.Usage(requests=1, input=1_000, output=100)
-        if request.answers + 1 >= steps:
+        if request.model_attempts + 1 >= steps:
             return text("done", usage=used)
         return [text("", usage=used), *(call("look", at="here") for _ in range(CALLS))]
 
@@ -197,9 +197,9 @@ async def test_a_step_that_changes_one_of_two_hundred_state_keys_writes_one(stor
 
     def each(request: gr.ModelRequest) -> Step:
         used = gr.Usage(requests=1)
-        if request.answers == STEPS // 2:
+        if request.model_attempts == STEPS // 2:
             return text("done", usage=used)
-        return [text("", usage=used), call("turn") if request.answers else call("fill")]
+        return [text("", usage=used), call("turn") if request.model_attempts else call("fill")]
 
     unlimited = [gr.stop.MaxRounds(None)]
     keeper = gr.Agent("helper", tools=[fill, turn], model=FunctionModel(each), stop=unlimited, state=KEYS)
@@ -220,9 +220,9 @@ async def test_the_counts_would_see_a_step_that_costs_more(store, autojump_clock
 
     def wordy(request: gr.ModelRequest) -> Step:
         used = gr.Usage(requests=1)
-        if request.answers == 20:
+        if request.model_attempts == 20:
             return text("done", usage=used)
-        return [text("", usage=used), call("look", at="here " * request.answers)]
+        return [text("", usage=used), call("look", at="here " * request.model_attempts)]
 
     unlimited = [gr.stop.MaxRounds(None)]
     async with home(store) as runtime:

@@ -133,8 +133,8 @@ async def test_the_deltas_of_a_large_message_are_all_of_it(shelf, autojump_clock
     assert whole["large"]
     assert len(whole["text"].encode()) < PAYLOAD_BYTES // 10
     deltas = payloads(events, "message.delta")
-    assert "".join(one["text"] for one in deltas) == words
-    assert all(len(one["text"]) <= PIECE for one in deltas)
+    assert "".join(delta["text"] for delta in deltas) == words
+    assert all(len(delta["text"]) <= PIECE for delta in deltas)
 
 
 async def test_a_secret_at_the_border_of_two_pieces_is_in_none(shelf, autojump_clock):
@@ -144,7 +144,7 @@ async def test_a_secret_at_the_border_of_two_pieces_is_in_none(shelf, autojump_c
         async with home(shelf) as runtime:
             run = await runtime.start(helper, "hi", run_id=f"r{before}")
             await run.result()
-            log = "".join(one["text"] for one in payloads(await events_of(run), "message.delta"))
+            log = "".join(payload["text"] for payload in payloads(await events_of(run), "message.delta"))
         assert "aaaa" not in log
         assert log.count("x") >= before
 

@@ -275,17 +275,17 @@ async def test_a_cursor_outlives_the_runtime(shelf, autojump_clock):
 
 async def test_who_follows_is_told_that_the_runtime_closes(shelf, autojump_clock):
     helper = talker([text(WORDS), call("pay", cents=5, id="c1")], "done")
-    heard: list[str] = []
+    received: list[str] = []
     live: list[bytes] = []
 
     async def follow(runtime: gr.Runtime) -> None:
         with pytest.raises(gr.RuntimeClosed):
             await frames(runtime, "r", live)
-        heard.append("follower")
+        received.append("follower")
 
     async def wait(runtime: gr.Runtime) -> None:
         await runtime.closed()
-        heard.append("closed")
+        received.append("closed")
 
     async with trio.open_nursery() as nursery:
         async with home(shelf, agents=[helper]) as runtime:
@@ -294,9 +294,9 @@ async def test_who_follows_is_told_that_the_runtime_closes(shelf, autojump_clock
             nursery.start_soon(wait, runtime)  # noqa: ASYNC111 - it is to hear of the close
             await run.wait()
             await wait_all_tasks_blocked()
-            assert heard == []
+            assert received == []
             everything = await stored(runtime, "r")
-    assert sorted(heard) == ["closed", "follower"]
+    assert sorted(received) == ["closed", "follower"]
     assert live == everything
     assert runtime._parts.services.board.followed == 0
     await runtime.closed()
@@ -508,7 +508,7 @@ async def test_a_run_of_twenty_thousand_events(kind, tmp_path):
     """Live, far behind, and from the middle: memory holds the newest, the store has the rest."""
 
     def answer(request: gr.ModelRequest) -> Any:
-        return "done" if request.answers >= 170 else [text(WORDS), *(call("count", n=n) for n in range(40))]
+        return "done" if request.model_attempts >= 170 else [text(WORDS), *(call("count", n=n) for n in range(40))]
 
     @gr.tool(replay="safe")
     async def count(n: int) -> int:

@@ -96,8 +96,8 @@ async def test_the_text_of_a_denial_comes_through_to_the_model():
         answer = await talk.ask("decide", id="d", run=run.id, target="c1", action="cancel", result="Not this year.")
         assert answer["status"] == "accepted"
         await run.result()
-        told = [message.content for message in (await run.view()).messages if message.role == "tool"]
-        assert told == ["Not this year."]
+        texts = [message.content for message in (await run.view()).messages if message.role == "tool"]
+        assert texts == ["Not this year."]
 
 
 async def test_who_comes_too_late_is_told_how_it_was_decided():
@@ -142,7 +142,7 @@ async def test_a_cursor_that_is_no_good_is_reset_with_a_snapshot(cursor, reason)
             reset = await talk.ask("subscribe", run=run.id, **cursor)
             assert (reset["type"], reset["reason"], reset["sequence"]) == ("gw.reset", reason, view.last_sequence)
             assert reset["snapshot"]["stage"] == "needs_approval"
-            assert [one["ticketId"] for one in reset["snapshot"]["tickets"]] == [view.tickets[0].ticket_id]
+            assert [ticket["ticketId"] for ticket in reset["snapshot"]["tickets"]] == [view.tickets[0].ticket_id]
             assert (await talk.hear())["type"] == "gw.live"
             await run.decide("c1", "resume")
             frames = await talk.until("gw.unsubscribed")
@@ -251,10 +251,10 @@ async def test_a_run_is_paused_and_ended_by_posts():
         await run.wait()
         at, key = f"/v1/runs/{run.id}/commands", {"idempotency-key": "p"}
         for status in ("accepted", "duplicate"):
-            told = await http(address, "POST", at, body={"type": "pause", "reason": "lunch"}, headers=key)
-            assert (told.status, told.json()["status"]) == (202, status)
+            reply = await http(address, "POST", at, body={"type": "pause", "reason": "lunch"}, headers=key)
+            assert (reply.status, reply.json()["status"]) == (202, status)
         tickets = (await http(address, "GET", f"/v1/runs/{run.id}")).json()["tickets"]
-        assert [(one["callId"], one["tool"], one["reason"]) for one in tickets] == [
+        assert [(ticket["callId"], ticket["tool"], ticket["reason"]) for ticket in tickets] == [
             ("c1", "refund", "tool_permission"),
             (None, "", "manual_pause"),
         ]
@@ -499,10 +499,10 @@ async def test_http_starts_lists_reads_and_decides(tmp_path):
         assert (page["next"], page["head"], page["done"]) == (5, snapshot["sequence"], False)
         command = {"type": "decide", "target": ticket["ticketId"], "action": "resume"}
         for status in ("accepted", "duplicate"):
-            told = await http(
+            reply = await http(
                 address, "POST", f"/v1/runs/{run.id}/commands", body=command, headers={"idempotency-key": "k2"}
             )
-            assert (told.status, told.json()["status"]) == (202, status)
+            assert (reply.status, reply.json()["status"]) == (202, status)
         await run.result()
         end = (await http(address, "GET", f"/v1/runs/{run.id}/events?limit=1000")).json()
         assert end["done"] is True

@@ -26,12 +26,12 @@ class Work:
     """A tool that works until it may end."""
 
     def __init__(self) -> None:
-        self.begun, self.may_end = trio.Event(), trio.Event()
+        self.started, self.may_end = trio.Event(), trio.Event()
 
         @gr.tool(replay="safe")
         async def work() -> str:
             """Work."""
-            self.begun.set()
+            self.started.set()
             await self.may_end.wait()
             return "worked"
 
@@ -93,7 +93,7 @@ async def test_a_client_that_hangs_up_cancels_its_run_where_the_gateway_is_to_do
     helper = agent(call("work", id="c1"), "done", tools=[work.tool])
     async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime, on_abort="cancel") as address:
         async with streaming(address, *asked("u1")):
-            await work.begun.wait()
+            await work.started.wait()
         with trio.fail_after(PATIENCE):
             outcome = await (await only_run(runtime)).result()
     assert isinstance(outcome, gr.Cancelled)
@@ -106,7 +106,7 @@ async def test_a_client_that_hangs_up_leaves_its_run_alone_by_default(asked):
     helper = agent(call("work", id="c1"), "done", tools=[work.tool])
     async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
         async with streaming(address, *asked("u1")):
-            await work.begun.wait()
+            await work.started.wait()
         await trio.testing.wait_all_tasks_blocked(0.05)
         work.may_end.set()
         with trio.fail_after(PATIENCE):
@@ -136,7 +136,7 @@ async def test_a_principal_that_may_not_cancel_cancels_nothing_by_hanging_up():
     ):
         target, body = ai_sdk("u1")
         async with streaming(address, target, body):
-            await work.begun.wait()
+            await work.started.wait()
             async with streaming(address, f"{target}/chat/stream", token=WATCHER.token):
                 pass
             await trio.testing.wait_all_tasks_blocked(0.05)
@@ -151,7 +151,7 @@ async def test_a_message_behind_a_live_run_is_told_so_at_once(asked):
     helper = agent(call("work", id="c1"), "first", "second", tools=[work.tool])
     async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
         async with streaming(address, *asked("u1")):
-            await work.begun.wait()
+            await work.started.wait()
             first = (await only_run(runtime)).id
             async with streaming(address, *asked("u2")) as second:
                 with trio.fail_after(PATIENCE):

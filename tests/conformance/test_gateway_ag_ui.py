@@ -73,7 +73,7 @@ class Front:
     def __init__(self, address: Any, thread: str = "th", token: str = TOKEN) -> None:
         self.address, self.thread, self.token = address, thread, token
         self.client = Client(state={"page": 7})
-        self.told: list[dict[str, Any]] = []
+        self.events: list[dict[str, Any]] = []
         self.run_of_ours = ""
 
     def say(self, name: str, content: Any) -> None:
@@ -93,11 +93,11 @@ class Front:
         body = self.body(run_id, resume, **more)
         reply = await self.post(body)
         assert (reply.status, reply.headers["content-type"]) == (200, "text/event-stream"), reply.body
-        self.told = parsed(reply.body)
-        check(self.told, thread_id=self.thread, run_id=run_id, known=body["messages"])
-        self.client.take(self.told)
-        self.run_of_ours = self.told[0].get("metadata", {}).get("greenroom", {}).get("run", self.run_of_ours)
-        return self.told
+        self.events = parsed(reply.body)
+        check(self.events, thread_id=self.thread, run_id=run_id, known=body["messages"])
+        self.client.take(self.events)
+        self.run_of_ours = self.events[0].get("metadata", {}).get("greenroom", {}).get("run", self.run_of_ours)
+        return self.events
 
     async def ask(self, run_id: str, content: str, resume: Any = None) -> list[dict[str, Any]]:
         self.say(f"u-{run_id}", content)
@@ -109,7 +109,9 @@ class Front:
         return [answer(one["id"], payload) for one, payload in pairs]
 
     def contents(self, role: str) -> list[str]:
-        return [one["content"] for one in self.client.messages if one["role"] == role and "content" in one]
+        return [
+            message["content"] for message in self.client.messages if message["role"] == role and "content" in message
+        ]
 
     @property
     def results(self) -> dict[str, str]:
@@ -182,15 +184,15 @@ async def test_a_conversation_goes_on_on_its_thread_and_the_agent_reads_every_me
     async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
         front = Front(address)
         await front.ask("r1", "hi")
-        assert [one["role"] for one in front.client.messages] == ["user", "reasoning", "assistant"]
+        assert [message["role"] for message in front.client.messages] == ["user", "reasoning", "assistant"]
         await front.ask("r2", "and?")
     assert front.contents("assistant") == ["hello", "hello"]
     assert front.client.outcome == "success"
-    assert front.told[-1]["result"] == "hello"
-    assert front.told[-1]["usage"][0]["model"] == "scripted"
+    assert front.events[-1]["result"] == "hello"
+    assert front.events[-1]["usage"][0]["model"] == "scripted"
     assert front.client.state["page"] == 7
     assert front.client.state["greenroom"]["stage"] == "completed"
-    assert [one.content for one in model.requests[-1].messages if one.role == "user"] == ["hi", "and?"]
+    assert [message.content for message in model.requests[-1].messages if message.role == "user"] == ["hi", "and?"]
 
 
 async def test_a_pause_is_an_interrupt_without_a_call_that_comes_when_nothing_else_holds_the_run():
@@ -224,7 +226,7 @@ async def test_to_decline_a_pause_ends_the_run():
         await front.run("r2", front.answers(YES, YES))
         await front.run("r3", front.answers(None))
         assert isinstance(await run.result(), gr.Cancelled)
-    assert front.told[-1]["outcome"]["type"] == "cancelled"
+    assert front.events[-1]["outcome"]["type"] == "cancelled"
 
 
 async def test_two_interrupts_are_answered_at_once_one_approved_one_declined():
@@ -245,7 +247,7 @@ async def test_two_interrupts_are_answered_at_once_one_approved_one_declined():
     assert front.client.outcome == "success"
     assert front.results == {"c1": "paid 5 for 1", "c2": "The reviewer denied this call: too much"}
     assert front.contents("assistant") == ["Two refunds.", "done"]
-    kinds = [event["type"] for event in front.told]
+    kinds = [event["type"] for event in front.events]
     assert kinds[:2] == ["RUN_STARTED", "MESSAGES_SNAPSHOT"]
     assert not {"TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END"} & set(kinds)
 
@@ -276,7 +278,7 @@ async def test_what_a_tool_tells_while_it_runs_is_an_activity():
     async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
         front = Front(address)
         await front.ask("r1", "count")
-    (activity,) = [one for one in front.client.messages if one["role"] == "activity"]
+    (activity,) = [message for message in front.client.messages if message["role"] == "activity"]
     assert activity["content"]["fraction"] == 0.5
     assert activity["content"]["output"] == ["one"]
     assert front.results == {"c1": "2"}
@@ -287,9 +289,9 @@ async def test_a_failure_is_an_error_with_its_code():
     async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
         front = Front(address)
         await front.ask("r1", "go")
-    assert front.told[-1]["type"] == "RUN_ERROR"
-    assert front.told[-1]["code"] == "model_error"
-    assert "no key" in front.told[-1]["message"]
+    assert front.events[-1]["type"] == "RUN_ERROR"
+    assert front.events[-1]["code"] == "model_error"
+    assert "no key" in front.events[-1]["message"]
 
 
 async def test_a_run_that_is_cancelled_elsewhere_ends_as_cancelled():
@@ -300,7 +302,7 @@ async def test_a_run_that_is_cancelled_elsewhere_ends_as_cancelled():
         await run.cancel(reason="enough")
         await front.run("r2", front.answers(None, None))
     assert front.client.outcome == "cancelled"
-    assert front.told[-1]["metadata"]["greenroom"]["reason"] == "enough"
+    assert front.events[-1]["metadata"]["greenroom"]["reason"] == "enough"
 
 
 # --- the same again --------------------------------------------------------------------------------------------------
@@ -364,8 +366,8 @@ async def test_interrupts_are_answered_where_they_were_asked():
     async with gr.open_runtime(agents=[two_refunds(), clerk("x", key="other")]) as runtime, gateway(runtime) as address:
         front = Front(address)
         await front.ask("r1", "refund both")
-        told = parsed((await front.post(front.body("r2", front.answers(YES, YES)), key="other")).body)
-        assert told[-1]["code"] == "unknown_target"
+        events = parsed((await front.post(front.body("r2", front.answers(YES, YES)), key="other")).body)
+        assert events[-1]["code"] == "unknown_target"
         await front.run("r3", front.answers(YES, YES))
         assert front.client.outcome == "success"
 
@@ -401,7 +403,7 @@ async def test_several_new_messages_begin_one_run():
         front.say("u2", [{"type": "text", "text": "it is "}, {"type": "text", "text": "me"}])
         await front.run("r1")
         assert (await events_of(await runtime.get(front.run_of_ours)))[0].payload["input"] == "hi\n\nit is me"
-    assert [one["id"] for one in front.client.messages[:2]] == ["u1", "u2"]
+    assert [message["id"] for message in front.client.messages[:2]] == ["u1", "u2"]
 
 
 # --- what is answered RUN_ERROR --------------------------------------------------------------------------------------
@@ -438,13 +440,13 @@ async def test_answers_that_do_not_fit_are_told_and_none_of_them_acts(case):
             front.say("u2", "never mind")
         else:
             resume = json.loads(json.dumps(resume).replace("{run}", run_id))
-        told = await front.run("r2", resume)
-        assert [event["type"] for event in told] == ["RUN_STARTED", "RUN_ERROR"]
-        assert told[-1]["code"] == code
+        events = await front.run("r2", resume)
+        assert [event["type"] for event in events] == ["RUN_STARTED", "RUN_ERROR"]
+        assert events[-1]["code"] == code
         assert await runtime.store.events(run_id, limit=1000) == before
         assert len((await runtime.runs()).runs) == 1
         front.client.interrupts = asked
-        front.client.messages = [one for one in front.client.messages if one["id"] != "u2"]
+        front.client.messages = [message for message in front.client.messages if message["id"] != "u2"]
         await front.run("r3", front.answers(YES, YES))
         assert front.results == {"c1": "paid 5 for 1", "c2": "paid 5 for 2"}
 
@@ -455,8 +457,8 @@ async def test_an_answer_that_says_something_else_than_before_is_refused():
         await front.ask("r1", "refund both")
         other = front.body("r3", front.answers(YES, None))
         await front.run("r2", front.answers(None, YES))
-        told = parsed((await front.post(other)).body)
-        assert told[-1]["code"] == "already_decided"
+        events = parsed((await front.post(other)).body)
+        assert events[-1]["code"] == "already_decided"
     assert front.results["c2"] == "paid 5 for 2"
 
 
@@ -467,8 +469,8 @@ async def test_a_ticket_that_was_decided_elsewhere_can_be_left_behind():
         await front.ask("r1", "refund both")
         run, asked = await runtime.get(front.run_of_ours), front.client.interrupts
         await run.decide(asked[0]["id"], "cancel", reason="the console said no")
-        told = await front.run("r2", front.answers(YES, YES))
-        assert told[-1]["code"] == "already_decided"
+        events = await front.run("r2", front.answers(YES, YES))
+        assert events[-1]["code"] == "already_decided"
         front.client.interrupts = asked
         await front.run("r3", front.answers(None, YES))
     assert front.client.outcome == "success"
@@ -483,8 +485,8 @@ async def test_an_interrupt_that_has_expired_can_be_cancelled_and_no_more():
         asked = front.client.interrupts
         assert "expiresAt" in asked[0]
         await (await runtime.get(front.run_of_ours)).result()
-        told = await front.run("r2", front.answers(YES))
-        assert told[-1]["code"] == "expired"
+        events = await front.run("r2", front.answers(YES))
+        assert events[-1]["code"] == "expired"
         front.client.interrupts = asked
         await front.run("r3", front.answers(None))
     assert front.client.outcome == "success"
@@ -494,11 +496,11 @@ async def test_an_interrupt_that_has_expired_can_be_cancelled_and_no_more():
 async def test_a_request_without_a_question_is_told_so():
     async with gr.open_runtime(agents=[clerk("hello")]) as runtime, gateway(runtime) as address:
         front = Front(address)
-        told = await front.run("r1")
-        assert (told[-1]["type"], told[-1]["code"]) == ("RUN_ERROR", "unprocessable")
+        events = await front.run("r1")
+        assert (events[-1]["type"], events[-1]["code"]) == ("RUN_ERROR", "unprocessable")
         front.client.messages.append({"id": "a1", "role": "assistant", "content": "hello, who are you?"})
-        told = await front.run("r2")
-        assert (told[-1]["type"], told[-1]["code"]) == ("RUN_ERROR", "unprocessable")
+        events = await front.run("r2")
+        assert (events[-1]["type"], events[-1]["code"]) == ("RUN_ERROR", "unprocessable")
         assert (await runtime.runs()).runs == ()
 
 
@@ -517,10 +519,10 @@ async def test_a_message_that_comes_with_answers_goes_to_the_run(on_new_input):
         await front.run("r2", body["resume"])
         again = parsed((await front.post(body)).body)
         assert len((await runtime.runs()).runs) == 1
-    assert again == front.told
+    assert again == front.events
     assert front.results == {"c1": "paid 5 for 1"}
     assert front.contents("user") == ["refund", "and be quick"]
-    said = [one.content for one in helper.model.requests[-1].messages if one.role == "user"]
+    said = [message.content for message in helper.model.requests[-1].messages if message.role == "user"]
     assert said == ["refund", "and be quick"]
 
 
@@ -533,9 +535,11 @@ async def test_a_blank_message_is_refused_alone_and_passed_over_beside_answers()
         await front.ask("r1", "refund")
         body = front.body("r2", front.answers(YES))
         body["messages"].append({"id": "u2", "role": "user", "content": " "})
-        told = parsed((await front.post(body)).body)
-        assert told[-1]["type"] == "RUN_FINISHED"
-        assert "run.input.received" not in [one.type for one in await events_of(await runtime.get(front.run_of_ours))]
+        events = parsed((await front.post(body)).body)
+        assert events[-1]["type"] == "RUN_FINISHED"
+        assert "run.input.received" not in [
+            event.type for event in await events_of(await runtime.get(front.run_of_ours))
+        ]
 
 
 async def test_a_message_that_comes_when_the_run_has_ended_begins_the_next_one():
@@ -547,12 +551,12 @@ async def test_a_message_that_comes_when_the_run_has_ended_begins_the_next_one()
         await (await runtime.get(front.run_of_ours)).result()
         front.say("u2", "something else")
         body, asked = front.body("r2", front.answers(None)), front.client.interrupts
-        told = await front.run("r2", body["resume"])
-        assert parsed((await front.post(body)).body) == told
+        events = await front.run("r2", body["resume"])
+        assert parsed((await front.post(body)).body) == events
         assert len((await runtime.runs()).runs) == 2
         assert front.client.outcome == "interrupt"
         assert front.client.interrupts != asked
-        assert [one["role"] for one in front.client.messages] == [
+        assert [message["role"] for message in front.client.messages] == [
             *("user", "assistant", "tool", "assistant"),
             *("user", "assistant"),
         ]
@@ -567,7 +571,9 @@ async def test_a_client_that_sends_no_history_is_told_the_whole_run():
         front.client.messages.clear()
         await front.run("r2", front.answers(YES, YES))
         run = front.run_of_ours
-    assert [one["id"] for one in front.client.messages if one["role"] != "tool"] == [f"{run}.m{n}" for n in (1, 2, 5)]
+    assert [message["id"] for message in front.client.messages if message["role"] != "tool"] == [
+        f"{run}.m{n}" for n in (1, 2, 5)
+    ]
     assert front.contents("user") == ["refund both"]
 
 
@@ -579,7 +585,7 @@ async def test_input_from_elsewhere_is_a_message_of_the_user():
         await (await runtime.get(front.run_of_ours)).send("from the console")
         await front.run("r2", front.answers(YES))
     assert front.contents("user") == ["refund", "from the console"]
-    assert [one["role"] for one in front.client.messages][-1] == "assistant"
+    assert [message["role"] for message in front.client.messages][-1] == "assistant"
 
 
 # --- HTTP ------------------------------------------------------------------------------------------------------------
@@ -626,10 +632,10 @@ async def test_what_is_not_known_is_passed_over_and_nulls_are_as_good_as_nothing
         body = front.body("r1", future={"a": 1}, resume=None, parentRunId="r0", state=None)
         body["messages"] = [*front.client.messages]
         reply = await front.post({**body, "resume": None})
-        told = parsed(reply.body)
-        check(told, thread_id="th", run_id="r1")
-    assert told[0]["parentRunId"] == "r0"
-    assert told[-1]["outcome"] == {"type": "success"}
+        events = parsed(reply.body)
+        check(events, thread_id="th", run_id="r1")
+    assert events[0]["parentRunId"] == "r0"
+    assert events[-1]["outcome"] == {"type": "success"}
 
 
 async def test_what_can_not_be_is_refused_with_a_status():
@@ -656,14 +662,14 @@ async def test_a_principal_sees_and_does_what_it_may():
         front, other = Front(address), Front(address, token=OTHER)
         await front.ask("r1", "refund both")
         asked = front.answers(YES, YES)
-        told = await front.run("r2", asked)
-        assert told[-1]["code"] == "not_allowed"
-        told = await other.run("r3", asked)
-        assert told[-1]["code"] == "unknown_target"
+        events = await front.run("r2", asked)
+        assert events[-1]["code"] == "not_allowed"
+        events = await other.run("r3", asked)
+        assert events[-1]["code"] == "unknown_target"
         other.say("u", "hi")
         assert (await other.post(other.body("r4"))).status == 403
-        told = await Front(address, thread="another").run("r5", asked)
-        assert told[-1]["code"] == "unknown_target"
+        events = await Front(address, thread="another").run("r5", asked)
+        assert events[-1]["code"] == "unknown_target"
         run = await runtime.get(front.run_of_ours)
         assert not payloads(await events_of(run, until="rest"), "approval.resolved")
 
@@ -690,9 +696,9 @@ async def test_a_stream_is_closed_when_the_server_stops_and_told_again_when_it_i
             front.say("u1", "tell me")
             reader = await stack.enter_async_context(reading(front, front.body("r1")))
             await reader.until(b"TEXT_MESSAGE_CONTENT")
-        told = parsed(await reader.until(None))
-    check(told, thread_id="th", run_id="r1")
-    assert told[-1]["code"] == "closing"
+        events = parsed(await reader.until(None))
+    check(events, thread_id="th", run_id="r1")
+    assert events[-1]["code"] == "closing"
     async with gr.open_runtime(tmp_path / "runs.db", agents=[clerk("the end")]) as runtime:
         async with gateway(runtime) as front.address:
             await front.run("r1")
@@ -734,5 +740,5 @@ async def test_a_run_that_nobody_works_on_is_told_so(tmp_path):
 
     async with gr.open_runtime(tmp_path / "runs.db", agents=[two_refunds()], deps=none) as runtime:
         async with gateway(runtime) as front.address:
-            told = await front.run("r2", front.answers(YES, YES))
-    assert told[-1]["code"] == "degraded"
+            events = await front.run("r2", front.answers(YES, YES))
+    assert events[-1]["code"] == "degraded"

@@ -93,14 +93,14 @@ async def test_two_approvals_are_answered_in_one_request_one_approved_one_denied
         assert page.last.reason == "tool-calls"
         page.approve("c1", deny="c2")
         assert page.last.answered()
-        told = await page.answer(messageId=page.run_of_ours)
+        message = await page.answer(messageId=page.run_of_ours)
         run = await runtime.get(page.run_of_ours)
         events = await events_of(run)
     assert states(page) == ["output-available", "output-denied"]
     assert page.last.texts() == "Two refunds. done"
     check_message(page.last.message, ended=True)
-    assert [part["type"] for part in told][:2] == ["start", "data-run"]
-    assert not [part for part in told if part["type"] == "tool-input-available"]
+    assert [part["type"] for part in message][:2] == ["start", "data-run"]
+    assert not [part for part in message if part["type"] == "tool-input-available"]
     resolved = [e.payload for e in events if e.type == "run.approval.resolved"]
     assert [(one["resolution"], one["by"], one["reason"]) for one in resolved] == [
         ("approved", "operator", "because"),
@@ -134,7 +134,7 @@ async def test_a_page_gives_the_outputs_that_tools_ask_it_for(version):
         page.last.output("c2", {"to": "Oslo"})
         assert page.last.completed()
         await page.answer()
-    assert [one["output"] for one in page.last.tools()] == [{"city": "Kyiv"}, "shipped to Oslo"]
+    assert [tool["output"] for tool in page.last.tools()] == [{"city": "Kyiv"}, "shipped to Oslo"]
     check_message(page.last.message, ended=True)
     assert not page.last.completed()
 
@@ -153,8 +153,8 @@ async def test_an_output_that_the_page_could_not_make_is_told_to_the_model_or_de
         view = await run.view()
     assert page.last.tool("c1")["output"] == {"error": "no GPS"}
     assert [str(status) for status in view.calls.values()] == ["succeeded", "cancelled", "cancelled"]
-    told = [message.content for message in view.messages if message.role == "tool"]
-    assert told[1:] == ["The reviewer denied this call: no GPS"] * 2
+    texts = [message.content for message in view.messages if message.role == "tool"]
+    assert texts[1:] == ["The reviewer denied this call: no GPS"] * 2
     check_message(page.last.message, ended=True)
 
 
@@ -169,8 +169,8 @@ async def test_an_answer_that_does_not_fit_is_refused_and_asked_for_again(versio
         assert (status, code) == (422, "invalid_result")
         assert "7" in message
         page.approve("c2")
-        told = await page.answer()
-        (notice,) = [one["data"] for one in told if one["type"] == "data-notice"]
+        shown_message = await page.answer()
+        (notice,) = [one["data"] for one in shown_message if one["type"] == "data-notice"]
         assert (notice["event"], notice["code"]) == ("refused", "invalid_result")
         assert states(page) == ["input-available", "output-available"]
         page.last.output("c1", "blue")
@@ -205,11 +205,11 @@ async def test_what_a_client_says_of_tool_and_input_is_not_believed():
         page = Page(address)
         await page.ask("u1", "refund both")
         page.approve("c1", "c2")
-        for one in page.last.tools():
-            one["input"] = {"order": "1", "cents": 1_000_000}
+        for tool in page.last.tools():
+            tool["input"] = {"order": "1", "cents": 1_000_000}
         page.last.tool("c2")["type"] = "tool-look"
         await page.answer()
-    assert [one["output"] for one in page.last.tools()] == ["paid 5 for 1", "paid 5 for 2"]
+    assert [tool["output"] for tool in page.last.tools()] == ["paid 5 for 1", "paid 5 for 2"]
 
 
 async def test_parts_of_tools_that_the_page_does_not_know_count_too():
@@ -218,9 +218,9 @@ async def test_parts_of_tools_that_the_page_does_not_know_count_too():
         await page.ask("u1", "refund both")
         page.approve("c1", "c2")
         sent = page.last.sent()
-        for one in sent["parts"]:
-            if "toolCallId" in one:
-                one["type"], one["toolName"] = "dynamic-tool", "refund"
+        for part in sent["parts"]:
+            if "toolCallId" in part:
+                part["type"], part["toolName"] = "dynamic-tool", "refund"
         page.messages[-1] = sent
         page.take(await page.post(), fresh=False)
     assert page.last.texts() == "Two refunds. done"
@@ -252,7 +252,7 @@ async def test_a_failed_run_is_an_error(version):
         page = Page(address, version)
         await page.ask("u1", "hi")
     assert "no key" in str(page.last.error)
-    assert page.told[-1]["finishReason"] == "error"
+    assert page.parts[-1]["finishReason"] == "error"
 
 
 @both
@@ -268,7 +268,7 @@ async def test_a_run_that_waits_or_works_is_cancelled_once(version):
         await (await runtime.get(page.run_of_ours)).result()
         page.approve("c1")
         await page.answer()
-    assert page.told[-2] == {"type": "abort"}
+    assert page.parts[-2] == {"type": "abort"}
     assert "approval-requested" not in states(page)
     assert not page.last.answered(), "nothing is sent by itself any more"
 
@@ -342,9 +342,9 @@ async def test_a_message_without_its_data_parts_gets_what_follows_the_answer():
         sent = page.last.sent()
         sent["parts"] = [one for one in sent["parts"] if not one["type"].startswith("data-")]
         page.messages[-1] = sent
-        told = page.take(await page.post(), fresh=False)
+        message = page.take(await page.post(), fresh=False)
         assert page.last.texts() == "Two refunds. done"
-        kinds = [part["type"] for part in told]
+        kinds = [part["type"] for part in message]
         assert kinds.count("tool-output-available") == 2
         again = await page.post()
         assert (again.status, again.json()["error"]["code"]) == (422, "unprocessable")
@@ -355,12 +355,12 @@ async def test_a_message_without_its_data_parts_gets_what_follows_the_answer():
 
 @both
 async def test_a_chat_is_resumed_from_the_start_of_its_active_run(version):
-    going, begun = trio.Event(), trio.Event()
+    going, started = trio.Event(), trio.Event()
 
     @gr.tool
     async def slow(ctx: gr.ToolContext) -> str:
         await ctx.output("working")
-        begun.set()
+        started.set()
         await going.wait()
         return "slept"
 
@@ -376,14 +376,14 @@ async def test_a_chat_is_resumed_from_the_start_of_its_active_run(version):
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(post)
-            await begun.wait()
+            await started.wait()
             await nursery.start(second.watch)
             going.set()
         assert second.last.texts() == "wait done"
         assert (await page.get()).status == 204
         again = await page.get("?finished=true")
         assert again.body == replies[0].body
-        assert read_sse(again.body.decode()) == second.told
+        assert read_sse(again.body.decode()) == second.parts
         assert (await page.get("?finished=maybe")).status == 400
 
 
@@ -438,11 +438,11 @@ async def test_answers_act_after_a_restart(version, tmp_path: Path):
 
 @both
 async def test_a_gateway_that_stops_leaves_a_whole_stream_that_can_be_resumed(version):
-    going, begun = trio.Event(), trio.Event()
+    going, started = trio.Event(), trio.Event()
 
     @gr.tool
     async def slow() -> str:
-        begun.set()
+        started.set()
         await going.wait()
         return "slept"
 
@@ -451,7 +451,7 @@ async def test_a_gateway_that_stops_leaves_a_whole_stream_that_can_be_resumed(ve
         async with trio.open_nursery() as nursery, gateway(runtime) as address:
             page = Page(address, version)
             run = await runtime.start("helper", "go", thread_id="ch")
-            await begun.wait()
+            await started.wait()
             await nursery.start(page.watch)
         assert "resume the stream" in str(page.last.error)
         assert states(page) == ["input-available"]
@@ -464,11 +464,11 @@ async def test_a_gateway_that_stops_leaves_a_whole_stream_that_can_be_resumed(ve
 
 
 async def test_a_run_that_nobody_works_on_is_told_as_an_error(tmp_path: Path):
-    shelf, begun = Shelf("sqlite", tmp_path), trio.Event()
+    shelf, started = Shelf("sqlite", tmp_path), trio.Event()
 
     @gr.tool(replay="safe")
     async def slow() -> str:
-        begun.set()
+        started.set()
         await trio.sleep_forever()
         raise AssertionError
 
@@ -477,7 +477,7 @@ async def test_a_run_that_nobody_works_on_is_told_as_an_error(tmp_path: Path):
 
     async with gr.open_runtime(shelf.open(), agents=agents(), drain=0.0) as runtime:
         await runtime.start("helper", "hi", thread_id="ch", deps=object())
-        await begun.wait()
+        await started.wait()
     async with gr.open_runtime(shelf.open(), agents=agents()) as runtime, gateway(runtime) as address:
         page = Page(address)
         page.take(await page.get(), fresh=True)

@@ -53,15 +53,15 @@ async def test_a_fork_begins_where_the_step_ended_and_belongs_to_whoever_asked()
 async def test_http_forks_and_the_key_makes_it_once():
     async with gr.open_runtime(agents=[counter(3)]) as runtime, gateway(runtime) as address:
         await (await runtime.start("helper", "hi", run_id="r1")).wait()
-        told = [
+        reported = [
             await http(address, "POST", "/v1/runs/r1/fork", body={"step": 0}, headers={"idempotency-key": "k"})
             for _ in range(2)
         ]
-        assert [one.status for one in told] == [201, 200]
-        assert len({one.json()["run"] for one in told}) == 1
+        assert [one.status for one in reported] == [201, 200]
+        assert len({one.json()["run"] for one in reported}) == 1
         named = await http(address, "POST", "/v1/runs/r1/fork", body={"step": 0, "newRun": "mine"})
         assert (named.status, named.json()["run"]) == (201, "mine")
-        for run in ("mine", told[0].json()["run"]):
+        for run in ("mine", reported[0].json()["run"]):
             await (await runtime.get(run)).wait()
 
 
@@ -84,6 +84,6 @@ async def test_http_forks_and_the_key_makes_it_once():
 async def test_what_can_not_be_forked_is_refused_and_makes_no_run(token, run, body, status, code):
     async with gr.open_runtime(agents=[counter()]) as runtime, gateway(runtime, principals=PEOPLE) as address:
         await (await runtime.start("helper", "hi", by="operator", run_id="r1")).wait()
-        told = await http(address, "POST", f"/v1/runs/{run}/fork", token=token, body=body)
-        assert (told.status, told.json()["error"]["code"]) == (status, code)
+        reply = await http(address, "POST", f"/v1/runs/{run}/fork", token=token, body=body)
+        assert (reply.status, reply.json()["error"]["code"]) == (status, code)
         assert [one.info.run_id for one in (await runtime.runs()).runs] == ["r1"]

@@ -90,7 +90,7 @@ def test_every_legal_move_has_its_scene_or_its_reason():
 async def test_a_failed_call_is_told_to_the_model_and_the_run_goes_on(play, autojump_clock):
     life = await play([call("fails", id="X"), C], "done")
     assert life.codes == {"X": "tool_error", "C": None}
-    assert life.told == {"X": "no luck", "C": "saw C"}
+    assert life.tool_texts == {"X": "no luck", "C": "saw C"}
     assert life.path == "running completed"
 
 
@@ -99,15 +99,15 @@ async def test_arguments_are_checked_before_anything_happens(play, autojump_cloc
     life = await play([call("pay", cents="many", id="A"), C], "done")
     assert life.calls == {"A": "new failed", "C": "new running succeeded"}
     assert life.codes["A"] == "invalid_arguments"
-    assert "cents" in life.told["A"]
+    assert "cents" in life.tool_texts["A"]
     assert (life.effects, life.tickets) == (["C"], {})
 
 
 async def test_an_unknown_tool_is_told_with_those_that_are_known(play, autojump_clock):
     life = await play([call("nothing", id="X"), C], "done")
     assert (life.codes["X"], life.calls["C"]) == ("unknown_tool", "new running succeeded")
-    assert "'nothing'" in life.told["X"]
-    assert "look" in life.told["X"]
+    assert "'nothing'" in life.tool_texts["X"]
+    assert "look" in life.tool_texts["X"]
 
 
 @pytest.mark.rule("L-41")
@@ -175,8 +175,10 @@ async def test_a_call_may_suspend_many_times_each_time_with_a_new_ticket(play, a
     )
     assert life.calls["D"] == f"new {'running suspended resuming ' * 3}running succeeded"
     assert life.tickets == {f"r.t{number}": ("user_input", "approved") for number in (1, 2, 3)}
-    assert life.told["D"] == "told at last"
-    assert [one["message"] for one in life.payloads("approval.requested")] == [f"question {n}" for n in (1, 2, 3)]
+    assert life.tool_texts["D"] == "told at last"
+    assert [payload["message"] for payload in life.payloads("approval.requested")] == [
+        f"question {n}" for n in (1, 2, 3)
+    ]
 
 
 @pytest.mark.rule("A-2")
@@ -199,8 +201,8 @@ async def test_an_approval_needs_no_second_one(play, autojump_clock):
 async def test_replay_runs_the_body_again_with_the_same_arguments_and_the_decision(play, autojump_clock):
     life = await play([call("ask", id="D"), C], "done", do=[approve("D", {"name": "Ada"})])
     assert life.scene.outside.decided == {"D": {"name": "Ada"}}
-    assert [one["attempt"] for one in life.payloads("tool.started") if one["callId"] == "D"] == [1, 2]
-    assert life.told["D"] == "told {'name': 'Ada'}"
+    assert [payload["attempt"] for payload in life.payloads("tool.started") if payload["callId"] == "D"] == [1, 2]
+    assert life.tool_texts["D"] == "told {'name': 'Ada'}"
 
 
 def _spoils(ctx: Any, arguments: Any) -> bool:
@@ -224,9 +226,9 @@ async def test_what_a_body_or_a_predicate_does_to_its_values_is_lost_with_them(p
     """The next attempt has what the ticket shows, and what the next process would have."""
     yes = approve("S", {"answer": "yes"})
     life = await play([call("spoil", order={"items": [1]}, id="S")], "done", do=[yes, *acts, yes], tools=[spoil])
-    shown = [(one["message"], one["arguments"]) for one in life.payloads("approval.requested")]
+    shown = [(payload["message"], payload["arguments"]) for payload in life.payloads("approval.requested")]
     assert [arguments for _, arguments in shown] == [{"order": {"items": [1]}}] * 2
-    assert (shown[1][0], life.told["S"]) == ("[1] None", "[1] yes")
+    assert (shown[1][0], life.tool_texts["S"]) == ("[1] None", "[1] yes")
     assert life.record.calls[0].arguments == {"order": {"items": [1]}}
 
 
@@ -237,23 +239,23 @@ async def test_who_looks_at_a_ticket_may_change_what_he_sees(play, autojump_cloc
         (await scene.ticket("B")).arguments["cents"] = 99  # type: ignore[index]
 
     life = await play([call("sign", cents=1, id="B")], "done", do=[look, approve("B")])
-    assert life.told["B"] == "signed 1"
+    assert life.tool_texts["B"] == "signed 1"
 
 
 @pytest.mark.rule("L-11", "A-19")
 async def test_a_decision_as_result_is_the_result_and_the_body_does_not_run(play, autojump_clock):
     life = await play([call("ask", mode=RESULT, id="D"), C], "done", do=[approve("D", {"name": "Ada"})])
     assert life.calls["D"] == "new running suspended resuming succeeded"
-    assert life.told["D"] == '{"name":"Ada"}'
+    assert life.tool_texts["D"] == '{"name":"Ada"}'
     assert life.effects == ["C"]
-    assert [one["callId"] for one in life.payloads("tool.started")].count("D") == 1
+    assert [payload["callId"] for payload in life.payloads("tool.started")].count("D") == 1
 
 
 @pytest.mark.rule("L-11", "A-19")
 async def test_a_passed_decision_becomes_the_arguments(play, autojump_clock):
     life = await play([call("ask", mode=ARGUMENTS, said="this", id="D")], "done", do=[approve("D", {"said": "that"})])
-    assert life.scene.outside.begun == [("D", 2, {"said": "that"})]
-    assert life.told["D"].endswith("told that")
+    assert life.scene.outside.started == [("D", 2, {"said": "that"})]
+    assert life.tool_texts["D"].endswith("told that")
     assert life.requests[-1].messages[1].calls[0].arguments["said"] == "this"
 
 
@@ -268,15 +270,17 @@ async def test_each_mode_says_in_its_event_how_it_goes_on(play, autojump_clock, 
 async def test_each_mode_goes_on_in_another_process(play, autojump_clock, resume):
     life = await play([call("ask", mode=resume, id="D")], "done", do=[restart, approve("D", {"said": "yes"})])
     assert life.outcome.output == "done"
-    assert life.told["D"].endswith({RESULT: '{"said":"yes"}', ARGUMENTS: "told yes"}.get(resume, "{'said': 'yes'}"))
+    assert life.tool_texts["D"].endswith(
+        {RESULT: '{"said":"yes"}', ARGUMENTS: "told yes"}.get(resume, "{'said': 'yes'}")
+    )
 
 
 @pytest.mark.rule("L-14", "A-26")
 async def test_a_denied_call_ends_and_the_model_is_told_why(play, autojump_clock):
     life = await play([A, C], "done", do=[deny("A", "too dear")])
     assert (life.calls["A"], life.codes["A"]) == ("new suspended cancelled", "approval_rejected")
-    assert "too dear" in life.told["A"]
-    assert "suspended" not in life.told["A"]
+    assert "too dear" in life.tool_texts["A"]
+    assert "suspended" not in life.tool_texts["A"]
     assert (life.effects, life.outcome.output) == (["C"], "done")
 
 
@@ -286,7 +290,7 @@ async def test_a_denied_call_ends_and_the_model_is_told_why(play, autojump_clock
 @pytest.mark.rule("L-12")
 async def test_edited_arguments_run_in_place_of_the_model_s(play, autojump_clock):
     life = await play([call("pay", cents=500, id="A")], "done", do=[approve("A", edited_arguments={"cents": 5})])
-    assert life.scene.outside.begun == [("A", 1, {"cents": 5})]
+    assert life.scene.outside.started == [("A", 1, {"cents": 5})]
     assert life.payloads("approval.resolved")[0]["edited"] is True
 
 
@@ -294,8 +298,8 @@ async def test_edited_arguments_run_in_place_of_the_model_s(play, autojump_clock
 async def test_the_history_keeps_the_model_s_call_and_says_that_it_was_edited(play, autojump_clock):
     life = await play([call("pay", cents=500, id="A")], "done", do=[approve("A", edited_arguments={"cents": 5})])
     assert life.requests[-1].messages[1].calls[0].arguments == {"cents": 500}
-    assert "{'cents': 5}" in life.told["A"]
-    assert life.told["A"].endswith("paid 5")
+    assert "{'cents': 5}" in life.tool_texts["A"]
+    assert life.tool_texts["A"].endswith("paid 5")
 
 
 ANSWER = call("ask", id="A", mode="use_decision_as_tool_result")
@@ -308,9 +312,9 @@ async def test_where_no_body_runs_no_arguments_can_be_edited(play, autojump_cloc
     acts = [after(5, wrong) if early else wrong, decide("A", result="blue")]
     asked = attrs.evolve(ANSWER, arguments={**ANSWER.arguments, "seconds": 10.0})
     life = await play([asked], "done", do=acts)
-    assert life.told == {"A": "blue"}
-    refused = [(one["code"], one["detail"]) for one in life.payloads("decision.refused")]
-    code, detail = refused[0] if early else (life.answers[0], life.scene.details[0])
+    assert life.tool_texts == {"A": "blue"}
+    refused = [(payload["code"], payload["detail"]) for payload in life.payloads("decision.refused")]
+    code, detail = refused[0] if early else (life.replies[0], life.scene.details[0])
     assert code.endswith("invalid_arguments")
     assert detail == "the decision's result is what A comes to: no body runs, so nothing can be edited"
 
@@ -319,8 +323,8 @@ async def test_the_arguments_of_a_lost_body_can_not_be_edited_when_a_result_is_g
     acts = [after(2, restart), decide("N", result="noted", edited_arguments={"what": "x"})]
     acts += [decide("N", edited_arguments={"what": "x"})]
     life = await play([call("note", id="N")], "done", do=acts)
-    assert life.answers == ["rejected invalid_arguments", "accepted"]
-    assert life.told["N"] == "(The arguments were changed to {'what': 'x'} before the call ran.)\nnoted x"
+    assert life.replies == ["rejected invalid_arguments", "accepted"]
+    assert life.tool_texts["N"] == "(The arguments were changed to {'what': 'x'} before the call ran.)\nnoted x"
 
 
 async def test_of_edited_arguments_that_did_not_run_the_model_is_not_told_that_they_did(play, autojump_clock):
@@ -328,7 +332,7 @@ async def test_of_edited_arguments_that_did_not_run_the_model_is_not_told_that_t
     verdict = gate("no", lambda ctx: gr.SetResult("no") if ctx.decision is not None else None)
     acts = [decide("A", edited_arguments={"times": 2})]
     life = await play([call("ask", id="A")], "done", do=acts, plugins=[verdict])
-    assert life.told["A"] == "(The arguments were changed to {'times': 2}.)\nno"
+    assert life.tool_texts["A"] == "(The arguments were changed to {'times': 2}.)\nno"
 
 
 @pytest.mark.rule("A-20")
@@ -343,4 +347,4 @@ async def test_who_edits_the_arguments_approves_them(play, autojump_clock):
     """500 cents need an approval and so would 300; the one who wrote 300 is not asked again."""
     life = await play([call("spend", cents=500, id="L")], "done", do=[approve("L", edited_arguments={"cents": 300})])
     assert list(life.tickets.values()) == [("tool_permission", "approved")]
-    assert life.told["L"].endswith("spent 300")
+    assert life.tool_texts["L"].endswith("spent 300")

@@ -92,7 +92,7 @@ async def test_a_cancel_in_another_process_ends_it_too(play, autojump_clock, pla
     last = [after(SOON - spent(place), restart), after(0, cancel(reason="enough"))]
     life = await play(*place.script, do=[*place.do, *last], **place.options)
     assert life.outcome == gr.Cancelled(reason="enough", by="ada", code=None, outcome_unknown=place.at_work)
-    assert set(life.told) == set(place.calls)
+    assert set(life.tool_texts) == set(place.calls)
     assert life.view.tickets == ()
 
 
@@ -109,9 +109,9 @@ async def test_a_cancel_that_was_accepted_just_before_the_process_ended_is_obeye
 @pytest.mark.rule("L-29")
 async def test_a_finished_call_keeps_its_result_and_an_unfinished_one_is_told_of(play, autojump_clock):
     life = await play([call("look", seconds=1, id="Q"), LONG, B], do=[after(5, cancel())])
-    assert life.told["Q"] == "saw Q"
-    assert "cancelled" in life.told["L"]
-    assert "cancelled" in life.told["B"]
+    assert life.tool_texts["Q"] == "saw Q"
+    assert "cancelled" in life.tool_texts["L"]
+    assert "cancelled" in life.tool_texts["B"]
     assert life.effects == ["Q"]
 
 
@@ -124,7 +124,7 @@ async def test_a_waiting_run_withdraws_its_tickets(play, autojump_clock):
 
 async def test_what_was_heard_of_an_answer_is_discarded_aloud(play, autojump_clock):
     life = await play([text("so"), delay(100), text("late")], do=[after(5, cancel())])
-    assert [one["reason"] for one in life.payloads("message.discarded")] == ["the run ended"]
+    assert [payload["reason"] for payload in life.payloads("message.discarded")] == ["the run ended"]
     assert life.history == ["user: hi"]
 
 
@@ -217,12 +217,12 @@ async def test_a_pause_that_was_asked_for_before_it_does_not_cut_the_step(play, 
     plugin, do = scripted("x", step_start=slow(10)), [after(3, pause_run()), after(2, cancel(mode="after_step"))]
     life = await play([C], "never", plugins=[plugin], do=do)
     assert (life.calls["C"], life.end["steps"], life.path) == ("new running succeeded", 1, "running cancelled")
-    assert [one["code"] for one in life.payloads("decision.refused")] == ["unused"]
+    assert [payload["code"] for payload in life.payloads("decision.refused")] == ["unused"]
 
 
 async def test_a_second_cancel_may_be_less_patient(play, autojump_clock):
     life = await play([LONG], do=[after(5, cancel(mode="after_step")), after(5, cancel())])
-    assert (life.answers, life.seconds("cancelled")) == (["accepted", "accepted"], 10.0)
+    assert (life.replies, life.seconds("cancelled")) == (["accepted", "accepted"], 10.0)
 
 
 async def test_a_cancel_after_the_step_survives_a_restart(play, autojump_clock):
@@ -240,19 +240,19 @@ async def test_the_same_cancel_again_is_a_duplicate(play, autojump_clock, when):
     between = {"at once": [again], "after the end": [after(9, cancel(command_id="x"))]}
     acts = between.get(when, [after(0, restart), again])
     life = await play([LONG], do=[after(5, cancel(command_id="x")), *acts])
-    assert life.answers == ["accepted", "duplicate"]
+    assert life.replies == ["accepted", "duplicate"]
     assert life.types.count("cancelled") == 1
 
 
 async def test_a_done_run_can_not_be_cancelled(play, autojump_clock):
     life = await play("done", do=[cancel(), cancel(mode="after_step")])
-    assert life.answers == ["rejected run_done", "rejected run_done"]
+    assert life.replies == ["rejected run_done", "rejected run_done"]
     assert life.outcome.output == "done"
 
 
 async def test_input_on_the_way_out_is_not_lost_from_the_thread(play, autojump_clock):
     life = await play([call("tidy", id="T")], do=[after(5, cancel()), after(0.5, send("wait"))])
-    assert life.answers == ["accepted", "accepted"]
+    assert life.replies == ["accepted", "accepted"]
     assert life.history[-1] == "user: wait"
 
 
@@ -274,8 +274,8 @@ async def test_what_overruns_its_grace_is_named_and_not_waited_for(play, autojum
     assert (overrun["callId"], overrun["tool"], overrun["graceSeconds"]) == ("T", "tidy", 2.0)
     assert life.end["stubborn"] == ["T"]
     assert life.seconds("cancelled") == 8.0  # its grace, and one second more
-    (told,) = life.told.values()
-    assert told.startswith("This call was cancelled before it finished.\nIt had not ended ")
+    (reported,) = life.tool_texts.values()
+    assert reported.startswith("This call was cancelled before it finished.\nIt had not ended ")
 
 
 async def test_a_second_cancel_does_not_cut_a_clean_up_short(play, autojump_clock):
@@ -303,7 +303,7 @@ async def test_the_deadline_includes_waiting_and_the_time_without_a_process(play
 
 async def test_a_decision_after_the_deadline_is_too_late(play, autojump_clock):
     life = await play([B], do=[after(25, decide("B"))], start={"deadline": 20})
-    assert life.answers == ["rejected run_done"]
+    assert life.replies == ["rejected run_done"]
     assert life.tickets == {"r.t1": ("tool_permission", "withdrawn")}
 
 

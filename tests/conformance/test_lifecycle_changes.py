@@ -77,12 +77,12 @@ async def test_who_had_been_asked_is_asked_again_with_a_new_ticket(play, autojum
         scene.note(await scene.run.decide(old[0].approve(by="ada")))
 
     life = await played(play, [keep, release(NEXT[what]), restart, too_late, approve("B")])
-    assert life.answers == ["rejected fingerprint_mismatch", "accepted"]
+    assert life.replies == ["rejected fingerprint_mismatch", "accepted"]
     assert life.tickets == {"r.t1": ("tool_permission", "withdrawn"), "r.t2": ("tool_permission", "approved")}
-    (reason,) = [one["reason"] for one in life.payloads("approval.resolved") if one["ticketId"] == "r.t1"]
+    (reason,) = [payload["reason"] for payload in life.payloads("approval.resolved") if payload["ticketId"] == "r.t1"]
     assert reason == "the tool's definition has changed; the question is asked again"
-    assert life.told["B"] == ("new: a" if what == "the code" else "old: a")
-    assert [one["reason"] for one in life.payloads("degraded")][-1] == "tool_changed"
+    assert life.tool_texts["B"] == ("new: a" if what == "the code" else "old: a")
+    assert [payload["reason"] for payload in life.payloads("degraded")][-1] == "tool_changed"
     first, second = life.record.tickets
     assert (second.replaces, second.fingerprint == first.fingerprint) == ("r.t1", False)
 
@@ -90,8 +90,8 @@ async def test_who_had_been_asked_is_asked_again_with_a_new_ticket(play, autojum
 async def test_the_same_tool_is_not_asked_about_again(play, autojump_clock):
     """Another object of the same text, as each process has one."""
     life = await played(play, [release(made(OLD)), restart, approve("B")])
-    assert (life.answers, list(life.tickets)) == (["accepted"], ["r.t1"])
-    assert life.told["B"] == "old: a"
+    assert (life.replies, list(life.tickets)) == (["accepted"], ["r.t1"])
+    assert life.tool_texts["B"] == "old: a"
     assert "degraded" not in life.types
 
 
@@ -99,15 +99,15 @@ async def test_a_decision_that_comes_before_anyone_has_looked_is_refused_too(pla
     """Nobody has woken the run since the release: the judge knows the present tools."""
     do = [release(made(NEW)), restart, after(5, decide("r.t1")), approve("B")]
     life = await played(play, do)
-    assert life.answers == ["rejected fingerprint_mismatch", "accepted"]
-    assert life.told["B"] == "new: a"
+    assert life.replies == ["rejected fingerprint_mismatch", "accepted"]
+    assert life.tool_texts["B"] == "new: a"
 
 
 @pytest.mark.rule("A-13")
 async def test_a_denial_is_for_whatever_the_tool_would_do(play, autojump_clock):
     do = [release(made(NEW)), restart, after(5, decide("r.t1", "cancel", reason="no"))]
     life = await played(play, do)
-    assert (life.answers[0], life.effects) == ("accepted", [])
+    assert (life.replies[0], life.effects) == ("accepted", [])
 
 
 @pytest.mark.rule("A-12")
@@ -118,7 +118,7 @@ async def test_an_approval_that_has_not_acted_is_asked_for_again(play, autojump_
     do = [approve("B"), deny("D", "no"), release(made(NEW)), restart, approve("S"), approve("B")]
     life = await played(play, do, step=step)
     assert life.calls["B"] == "new suspended resuming running succeeded"
-    assert (life.told["B"], life.told["D"]) == ("new: a", "The reviewer denied this call: no")
+    assert (life.tool_texts["B"], life.tool_texts["D"]) == ("new: a", "The reviewer denied this call: no")
 
 
 async def test_an_approved_call_that_waits_for_its_turn_is_asked_about_again(play, autojump_clock):
@@ -126,7 +126,7 @@ async def test_an_approved_call_that_waits_for_its_turn_is_asked_about_again(pla
     do = [after(1, decide("B")), after(1, release(made(NEW, concurrency="exclusive"))), after(0, restart)]
     step = [call("look", seconds=100, id="L"), B]
     life = await played(play, [*do, approve("B")], first=first, step=step)
-    assert life.told == {"L": "saw L", "B": "new: a"}
+    assert life.tool_texts == {"L": "saw L", "B": "new: a"}
     assert [how for _, how in life.tickets.values()] == ["approved", "approved"]
 
 
@@ -136,7 +136,7 @@ async def test_a_call_that_needed_no_approval_is_looked_at_again(play, autojump_
     step = [call("ask", id="Q"), B]
     do = [release(made(NEW)), restart, approve("Q", "x"), approve("B")]
     life = await played(play, do, first=made(OLD, needs_approval=False), step=step)
-    assert life.told["B"] == "new: a"
+    assert life.tool_texts["B"] == "new: a"
     assert [reason for reason, _ in life.tickets.values()].count("tool_permission") == 1
 
 
@@ -148,7 +148,7 @@ async def test_a_call_of_an_older_release_whose_definition_is_not_known_goes_on(
         await forge(scene)
 
     life = await played(play, [forget, release(made(NEW)), restart, approve("B")])
-    assert (life.answers, list(life.tickets)) == (["accepted"], ["r.t1"])
+    assert (life.replies, list(life.tickets)) == (["accepted"], ["r.t1"])
 
 
 async def forge(scene: Scene) -> None:
@@ -176,5 +176,5 @@ async def test_a_question_of_a_body_is_asked_again_too(play, autojump_clock):
     do = [release(made(ASKS, needs_approval=False)), restart, after(5, decide("r.t1", result="x"))]
     first = made(ASKS.replace("}!", "}?"), needs_approval=False)
     life = await played(play, [*do, approve("B", "here")], first=first)
-    assert life.answers == ["rejected fingerprint_mismatch", "accepted"]
-    assert life.told["B"] == "here!"
+    assert life.replies == ["rejected fingerprint_mismatch", "accepted"]
+    assert life.tool_texts["B"] == "here!"

@@ -25,7 +25,7 @@ async def test_a_ticket_that_was_superseded_does_not_expire(play, autojump_clock
     life = await play([asks], [call("look", seconds=100, id="L")], "done", do=do, on_new_input="supersede")
     assert (life.outcome.output, life.codes) == ("done", {"D": "superseded", "L": None})
     assert life.tickets == {"r.t1": ("user_input", "withdrawn")}
-    assert life.answers == ["accepted", "rejected already_decided"]
+    assert life.replies == ["accepted", "rejected already_decided"]
 
 
 @BATCH
@@ -34,7 +34,7 @@ async def test_superseding_input_is_the_last_word_that_a_batch_waits_for(play, a
     do = [approve("A", edited_arguments={"cents": 7}), *down, send("not the other one")]
     life = await play([A, B], "done", do=do, on_new_input="supersede")
     assert life.codes == {"A": None, "B": "superseded"}
-    assert life.scene.outside.begun == [("A", 1, {"cents": 7})]
+    assert life.scene.outside.started == [("A", 1, {"cents": 7})]
     assert life.history[-2:] == ["user: not the other one", "assistant: done"]
 
 
@@ -69,7 +69,7 @@ async def test_edited_arguments_wait_for_the_rest_of_their_batch_and_no_longer(p
     waits = play.mode == "parallel_batch_approval"
     assert (life.seconds("tool.resumed", call_id="S") > 30) is waits
     assert sorted(life.effects) == ["B", "C", "S"]
-    assert life.told["S"] == "(The arguments were changed to {'cents': 900} before the call ran.)\nspent 900"
+    assert life.tool_texts["S"] == "(The arguments were changed to {'cents': 900} before the call ran.)\nspent 900"
 
 
 @DOWN
@@ -108,7 +108,7 @@ async def test_a_deadline_during_the_clean_up_of_a_cancel_changes_nothing(play, 
 
 async def test_a_cancel_during_the_clean_up_of_a_deadline_changes_nothing(play, autojump_clock):
     life = await play([call("tidy", seconds=1.5, id="T")], do=[after(5.5, cancel())], start={"deadline": 5})
-    assert (life.outcome.code, life.seconds("failed"), life.answers) == ("run_timeout", 6.5, ["accepted"])
+    assert (life.outcome.code, life.seconds("failed"), life.replies) == ("run_timeout", 6.5, ["accepted"])
 
 
 async def test_a_deadline_ends_a_run_whose_cancel_waits_for_the_step(play, autojump_clock):
@@ -122,7 +122,7 @@ async def test_a_step_that_meets_a_limit_while_a_pause_waits_is_the_last_one(pla
     do = [after(2, pause_run()), after(1, send("x"))]
     life = await play([C], "never", do=do, stop=[gr.stop.StopOnTool("look")])
     assert (life.outcome.code, life.path, life.history[-1]) == ("stop_on_tool", "running completed", "user: x")
-    assert [one["code"] for one in life.payloads("decision.refused")] == ["unused", "unused"]  # of both
+    assert [payload["code"] for payload in life.payloads("decision.refused")] == ["unused", "unused"]  # of both
 
 
 async def test_a_block_ends_what_is_approved_beside_it_and_what_still_asks(play, autojump_clock):

@@ -55,7 +55,7 @@ CODES: dict[str, tuple[list[Any], dict[str, Any]]] = {
 async def test_each_fault_of_a_command_has_its_code_and_a_sentence(play, autojump_clock, code):
     acts, more = CODES[code]
     life = await play(*more.get("script", [OPEN]), do=acts)
-    assert life.answers[-1] == f"rejected {code}"
+    assert life.replies[-1] == f"rejected {code}"
     assert life.scene.details[-1]
 
 
@@ -77,7 +77,7 @@ async def test_an_inbox_that_is_full_is_busy(play, autojump_clock):
 
     play.runtime = {"deps": provider}
     life = await play("hello", do=[after(1, flood), decide("r.t1")])
-    assert life.answers[0] == "rejected busy"
+    assert life.replies[0] == "rejected busy"
     assert len(life.payloads("pause.requested")) == MAX_PENDING
     assert life.outcome.output == "hello"
 
@@ -96,7 +96,7 @@ async def test_a_store_that_does_not_answer_is_told_so(play, autojump_clock):
     life = await play(
         [B, C], "done", do=[after(5, begin), after(10, decide("B")), after(0, cancel()), after(0, end), approve("B")]
     )
-    assert life.answers == ["rejected store_unavailable", "rejected store_unavailable", "accepted"]
+    assert life.replies == ["rejected store_unavailable", "rejected store_unavailable", "accepted"]
     assert "the disk is full" in life.scene.details[0]
     assert life.outcome.output == "done"
 
@@ -142,7 +142,7 @@ BOTH: dict[tuple[str, str], tuple[list[Any], list[Any]]] = {
 async def test_of_two_faults_the_one_that_is_checked_first_is_told(play, autojump_clock, first, second):
     script, acts = BOTH[first, second]
     life = await play(*script, do=acts)
-    assert life.answers[-1] == f"rejected {first}"
+    assert life.replies[-1] == f"rejected {first}"
     assert REJECTIONS.index(first) < REJECTIONS.index(second)
 
 
@@ -163,7 +163,7 @@ async def test_faults_are_told_one_after_the_other_until_the_decision_is_right(p
         )
     ]
     life = await play([B, asks], "done", do=[decide("B", decision_id="taken"), *(decide("D", **one) for one in mended)])
-    assert [answer.removeprefix("rejected ") for answer in life.answers] == [
+    assert [answer.removeprefix("rejected ") for answer in life.replies] == [
         *("accepted", "not_allowed", "decision_id_conflict", "fingerprint_mismatch", "invalid_arguments"),
         *("invalid_result", "accepted"),
     ]
@@ -179,8 +179,8 @@ async def test_no_fault_hurts_the_run_or_leaves_a_trace_in_it(play, autojump_clo
     acts = [*faults, decide("T", result=1), decide("C")]
     clean = [approve("B"), approve("N"), approve("T", {"name": "Ada"})]
     life = await play([B, NAMED, TYPED, C], "done", do=[*acts, *clean])
-    assert life.answers == [*life.answers[:6], "accepted", "accepted", "accepted"]
-    assert {answer.split()[0] for answer in life.answers[:6]} == {"rejected"}
+    assert life.replies == [*life.replies[:6], "accepted", "accepted", "accepted"]
+    assert {answer.split()[0] for answer in life.replies[:6]} == {"rejected"}
     assert life.outcome.output == "done"
     assert len(life.payloads("approval.resolved")) == 3
     assert "decision.refused" not in life.types
@@ -189,7 +189,7 @@ async def test_no_fault_hurts_the_run_or_leaves_a_trace_in_it(play, autojump_clo
 async def test_a_rejected_decision_s_id_may_be_used_again(play, autojump_clock):
     wrong = decide("B", decision_id="d", edited_arguments={"cents": "x"})
     life = await play([B], "done", do=[wrong, decide("B", "cancel", decision_id="d")])
-    assert life.answers == ["rejected invalid_arguments", "accepted"]
+    assert life.replies == ["rejected invalid_arguments", "accepted"]
 
 
 @pytest.mark.rule("A-17")
@@ -198,7 +198,7 @@ async def test_the_same_decision_again_is_a_duplicate_and_acts_once(play, autoju
     again = decide("B", decision_id="d", reason="ok")
     between = {"at once": [after(0, again)], "after the end": [again], "in another process": [after(3, restart), again]}
     life = await play([call("sign", id="B")], "done", do=[again, *between[when]])
-    assert life.answers == ["accepted", "duplicate"]
+    assert life.replies == ["accepted", "duplicate"]
     assert len(life.payloads("approval.resolved")) == 1
 
 
@@ -207,13 +207,13 @@ async def test_another_decision_under_the_same_id_is_a_conflict_whatever_differs
     others = [decide("B", **first, edited_arguments={"cents": 2})]
     others += [decide("B", **{**first, name: "else"}) for name in ("reason", "result")]
     life = await play([B], "done", do=[decide("B", **first), decide("B", "cancel", **first), *others])
-    assert life.answers == ["accepted", *["rejected decision_id_conflict"] * 4]
+    assert life.replies == ["accepted", *["rejected decision_id_conflict"] * 4]
 
 
 @pytest.mark.rule("A-16")
 async def test_the_first_valid_decision_wins_and_the_second_reviewer_hears_of_whom_and_when(play, autojump_clock):
     life = await play([B], "done", do=[deny("B", by="ada"), decide("B", by="bob")])
-    assert life.answers == ["accepted", "rejected already_decided"]
+    assert life.replies == ["accepted", "rejected already_decided"]
     assert "ada" in life.scene.details[1]
     assert "2031-05-01T12:00" in life.scene.details[1]
     assert life.calls["B"] == "new suspended cancelled"
@@ -227,7 +227,7 @@ async def test_each_decision_of_a_batch_has_its_own_answer(play, autojump_clock)
             scene.note(answer)
 
     life = await play([B, call("pay", id="A"), C], "done", do=[all_at_once])
-    assert life.answers == ["accepted", "rejected unknown_target", "rejected already_decided", "accepted"]
+    assert life.replies == ["accepted", "rejected unknown_target", "rejected already_decided", "accepted"]
     assert (life.calls["B"][-9:], life.calls["A"][-9:]) == ("succeeded", "cancelled")
 
 
@@ -246,20 +246,20 @@ async def test_a_batch_that_holds_something_else_is_not_half_sent(play, autojump
 
 async def test_of_two_values_that_can_not_be_stored_the_arguments_are_told_first(play, autojump_clock):
     life = await play([B], do=[decide("B", result=object(), edited_arguments={"cents": object()})])
-    assert life.answers == ["rejected invalid_arguments"]
+    assert life.replies == ["rejected invalid_arguments"]
 
 
 @pytest.mark.rule("A-22")
 async def test_a_result_that_does_not_fit_is_told_with_its_path(play, autojump_clock):
     deep = {"type": "object", "properties": {"n": {"type": "array", "items": {"type": "integer"}}}}
     life = await play([call("ask", schema=deep, id="D")], do=[decide("D", result={"n": [1, "two"]})])
-    assert life.answers == ["rejected invalid_result"]
+    assert life.replies == ["rejected invalid_result"]
     assert "$.n[1]" in life.scene.details[0]
 
 
 async def test_a_result_that_becomes_the_arguments_is_checked_as_arguments(play, autojump_clock):
     life = await play([PASSED], "done", do=[decide("P", result="text"), decide("P", result={"times": "x"}), deny("P")])
-    assert life.answers == ["rejected invalid_arguments", "rejected invalid_arguments", "accepted"]
+    assert life.replies == ["rejected invalid_arguments", "rejected invalid_arguments", "accepted"]
     assert "times" in life.scene.details[1]
 
 
@@ -268,12 +268,12 @@ async def test_an_action_that_is_not_known_is_the_caller_s_mistake_and_no_answer
         with pytest.raises(ValueError, match="'shrug'"):
             await scene.run.decide("B", "shrug")
 
-    assert (await play([B], "done", do=[shrug, approve("B")])).answers == ["accepted"]
+    assert (await play([B], "done", do=[shrug, approve("B")])).replies == ["accepted"]
 
 
 async def test_an_accepted_decision_that_meets_a_run_on_its_way_out_is_refused_aloud(play, autojump_clock):
     life = await play([B, call("tidy", id="Y")], do=[after(5, cancel()), after(0.5, decide("B", decision_id="d"))])
-    assert life.answers == ["accepted", "accepted"]
+    assert life.replies == ["accepted", "accepted"]
     (refused,) = life.payloads("decision.refused")
     assert (refused["commandId"], refused["code"]) == ("d", "run_done")
     assert life.calls["B"] == "new suspended cancelled"
@@ -287,9 +287,9 @@ SLOW = call("ask", seconds=10, id="D")
 @pytest.mark.rule("L-10", "A-24")
 async def test_a_decision_before_the_first_ticket_is_early_and_acts_when_the_ticket_is_made(play, autojump_clock):
     life = await play([SLOW], "done", do=[after(5, decide("D", result="early bird"))])
-    assert life.answers == ["accepted early"]
+    assert life.replies == ["accepted early"]
     assert life.calls["D"] == "new running suspended resuming running succeeded"
-    assert life.told["D"] == "told early bird"
+    assert life.tool_texts["D"] == "told early bird"
     assert life.path == "running completed"
 
 
@@ -302,7 +302,7 @@ async def test_an_early_decision_survives_a_restart(play, autojump_clock):
     """Its call is gated again in the next process, and then meets it."""
     gated = call("spend", cents=500, thinking=20, id="S")
     life = await play([gated], "done", do=[after(5, decide("S", decision_id="d")), after(1, restart)])
-    assert life.answers == ["accepted early"]
+    assert life.replies == ["accepted early"]
     assert life.calls["S"] == "new suspended resuming running succeeded"
 
 
@@ -320,8 +320,8 @@ async def test_an_early_decision_that_does_not_fit_its_ticket_leaves_it_open_and
     play, autojump_clock, asking, decision, code
 ):
     life = await play([call("ask", {"seconds": 10, **asking}, id="D")], do=[after(5, decide("D", **decision))])
-    assert life.answers == ["accepted early"]
-    assert [one["code"] for one in life.payloads("decision.refused")] == [code]
+    assert life.replies == ["accepted early"]
+    assert [payload["code"] for payload in life.payloads("decision.refused")] == [code]
     assert life.tickets == {"r.t1": ("user_input", "open")}
 
 
@@ -330,38 +330,40 @@ async def test_an_early_approval_is_of_the_arguments_that_the_call_had_then(play
     """A hook is at work on the model's answer when it comes."""
     plugin = scripted("x", after_inference=slow(10, gr.Mutation().edit_call("B", {"cents": 9 if edited else 1})))
     life = await play([call("sign", cents=1, id="B")], "done", plugins=[plugin], do=[after(5, decide("B"))])
-    assert life.answers == ["accepted early"]
-    refused = [one["code"] for one in life.payloads("decision.refused")]
+    assert life.replies == ["accepted early"]
+    refused = [payload["code"] for payload in life.payloads("decision.refused")]
     assert (refused, life.calls["B"].endswith("suspended")) == (["fingerprint_mismatch"] if edited else [], edited)
 
 
 async def test_an_early_decision_that_nobody_asks_for_is_recorded_as_unused(play, autojump_clock):
     life = await play([C], "done", do=[after(5, decide("C", decision_id="d"))])
-    assert life.answers == ["accepted early"]
-    assert [(one["commandId"], one["code"]) for one in life.payloads("decision.refused")] == [("d", "unused")]
+    assert life.replies == ["accepted early"]
+    assert [(payload["commandId"], payload["code"]) for payload in life.payloads("decision.refused")] == [
+        ("d", "unused")
+    ]
     assert life.calls["C"] == "new running succeeded"
 
 
 async def test_a_second_early_decision_comes_too_late(play, autojump_clock):
     life = await play([SLOW], "done", do=[after(5, decide("D", result="one")), after(1, decide("D", result="two"))])
-    assert life.answers == ["accepted early", "rejected already_decided"]
-    assert life.told["D"] == "told one"
+    assert life.replies == ["accepted early", "rejected already_decided"]
+    assert life.tool_texts["D"] == "told one"
 
 
 async def test_after_its_first_ticket_a_call_id_means_the_newest_ticket(play, autojump_clock):
     life = await play([call("ask", times=2, id="D")], "done", do=[decide("D"), decide("D"), decide("D")])
-    assert life.answers == ["accepted", "accepted", "rejected already_decided"]
+    assert life.replies == ["accepted", "accepted", "rejected already_decided"]
     assert list(life.tickets.values()) == [("user_input", "approved")] * 2
 
 
 async def test_an_old_ticket_is_decided_for_good(play, autojump_clock):
     life = await play([call("ask", times=2, id="D")], do=[decide("r.t1"), decide("r.t1", "cancel")])
-    assert life.answers == ["accepted", "rejected already_decided"]
+    assert life.replies == ["accepted", "rejected already_decided"]
     assert life.tickets["r.t2"] == ("user_input", "open")
 
 
 async def test_a_call_that_ended_without_a_ticket_can_not_be_decided(play, autojump_clock):
-    assert (await play([C], [delay(50), "done"], do=[after(30, decide("C"))])).answers == ["rejected unknown_target"]
+    assert (await play([C], [delay(50), "done"], do=[after(30, decide("C"))])).replies == ["rejected unknown_target"]
 
 
 @pytest.mark.parametrize("named", ["r.t1", "r.t2"])
@@ -382,9 +384,9 @@ async def test_the_text_of_a_denial_is_told_word_for_word(play, autojump_clock):
         scene.note(await scene.run.decide((await scene.ticket("B")).deny("policy 7", text="Ask again on Monday.")))
 
     life = await play([B, call("sign", id="D")], "fine", do=[hand_in, decide("D", "cancel", result="Never.")])
-    assert life.told == {"B": "Ask again on Monday.", "D": "Never."}
+    assert life.tool_texts == {"B": "Ask again on Monday.", "D": "Never."}
     assert life.codes == {"B": "approval_rejected", "D": "approval_rejected"}
-    assert [one.get("reason") for one in life.payloads("approval.resolved")] == ["policy 7", None]
+    assert [payload.get("reason") for payload in life.payloads("approval.resolved")] == ["policy 7", None]
 
 
 @pytest.mark.rule("L-15", "A-26")
@@ -393,7 +395,7 @@ async def test_an_agent_says_how_a_denial_is_told_also_after_a_restart(play, aut
         return f"{decision.decided_by} says no to {ticket.tool}: {decision.reason}"
 
     life = await play([B], "fine", denial=denial, do=[restart, deny("B", "too dear")])
-    assert life.told == {"B": "ada says no to sign: too dear"}
+    assert life.tool_texts == {"B": "ada says no to sign: too dear"}
 
 
 @pytest.mark.rule("L-15")
@@ -403,5 +405,5 @@ async def test_a_denial_that_can_not_be_told_is_told_plainly_and_hurts_nobody(pl
         raise error(ticket.ticket_id)
 
     life = await play([B], "fine", denial=denial, do=[deny("B", "too dear")])
-    assert (life.told, life.outcome.output) == ({"B": "The reviewer denied this call: too dear"}, "fine")
-    assert [one["reason"] for one in life.payloads("degraded")] == ["denial_failed"]
+    assert (life.tool_texts, life.outcome.output) == ({"B": "The reviewer denied this call: too dear"}, "fine")
+    assert [payload["reason"] for payload in life.payloads("degraded")] == ["denial_failed"]

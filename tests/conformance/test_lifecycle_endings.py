@@ -208,7 +208,7 @@ async def test_the_first_reason_wins(play, autojump_clock):
         [call("tidy", id="T", seconds=2), call("breaks", id="X", seconds=5)],
         do=[after(6, cancel())],
     )
-    assert (life.outcome.code, life.answers) == ("tool_error", ["accepted"])
+    assert (life.outcome.code, life.replies) == ("tool_error", ["accepted"])
     assert "cancel.requested" in life.types
 
 
@@ -216,7 +216,7 @@ async def test_the_calls_of_a_run_that_fails_are_ended_with_it(play, autojump_cl
     life = await play([call("breaks", id="X", seconds=4), call("look", id="C"), B])
     assert life.calls["X"] == "new running failed"
     assert life.calls["B"] == "new suspended cancelled"
-    begun = play.mode != "sequential"
-    assert life.calls["C"] == ("new running cancelled" if begun else "new cancelled")
+    started = play.mode != "sequential"
+    assert life.calls["C"] == ("new running cancelled" if started else "new cancelled")
     assert life.tickets == {"r.t1": ("tool_permission", "withdrawn")}
     assert life.effects == []

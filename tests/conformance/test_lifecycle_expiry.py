@@ -27,7 +27,7 @@ async def test_a_ticket_that_nobody_decides_is_denied_and_the_model_told_so(play
     life = await play([brief(), C], "done", do=[pause(60)])
     assert (life.tickets["r.t1"], life.codes["E"]) == (("user_input", "expired"), "expired")
     assert life.calls["E"] == "new running suspended cancelled"
-    assert "no decision came in time" in life.told["E"]
+    assert "no decision came in time" in life.tool_texts["E"]
     assert life.outcome.output == "done"
 
 
@@ -35,14 +35,14 @@ async def test_a_ticket_that_nobody_decides_is_denied_and_the_model_told_so(play
 async def test_an_expiry_may_end_the_run(play, autojump_clock):
     life = await play([brief(on_expiry="cancel_run"), B], do=[pause(60)])
     assert life.outcome == gr.Cancelled(reason="an approval expired", by="clock", code="approval_rejected")
-    assert life.told.keys() == {"E", "B"}
+    assert life.tool_texts.keys() == {"E", "B"}
 
 
 @pytest.mark.rule("L-16")
 async def test_an_expiry_may_bring_a_result(play, autojump_clock):
     life = await play([brief(default="no"), C], "done", do=[pause(60)])
     assert life.calls["E"] == "new running suspended resuming succeeded"
-    assert (life.told["E"], life.effects) == ("no", ["C"])
+    assert (life.tool_texts["E"], life.effects) == ("no", ["C"])
 
 
 @pytest.mark.parametrize("seconds", [1e-9, 1e-4, 1e-3])
@@ -76,7 +76,7 @@ async def lapse() -> str:
 async def test_the_result_of_an_expiry_may_be_a_failure(play, autojump_clock):
     life = await play([call("lapse", id="E")], "done", do=[restart, pause(60)], tools=[lapse])
     assert life.calls["E"] == "new running suspended resuming failed"
-    assert (life.codes["E"], life.told["E"]) == ("permission_denied", "nobody said yes")
+    assert (life.codes["E"], life.tool_texts["E"]) == ("permission_denied", "nobody said yes")
     assert life.tickets == {"r.t1": ("user_input", "expired")}
 
 
@@ -91,9 +91,9 @@ async def test_of_several_tickets_each_expires_at_its_own_time(play, autojump_cl
     asks = [call("ask", expires=30 * number, id=f"E{number}") for number in (3, 1, 2)]
     life = await play(asks, "done", do=[pause(300)])
     if play.mode == "sequential":  # a call is asked for when the one before it has been settled
-        assert [one["callId"] for one in life.payloads("approval.resolved")] == ["E3", "E1", "E2"]
+        assert [payload["callId"] for payload in life.payloads("approval.resolved")] == ["E3", "E1", "E2"]
     else:
-        assert [one["callId"] for one in life.payloads("approval.resolved")] == ["E1", "E2", "E3"]
+        assert [payload["callId"] for payload in life.payloads("approval.resolved")] == ["E1", "E2", "E3"]
 
 
 async def test_a_second_ticket_of_a_call_has_a_time_of_its_own(play, autojump_clock):
@@ -107,13 +107,13 @@ async def test_a_second_ticket_of_a_call_has_a_time_of_its_own(play, autojump_cl
 
 async def test_a_decision_in_time_wins(play, autojump_clock):
     life = await play([brief()], "done", do=[after(49.9, approve("E", "in time")), pause(60)])
-    assert (life.answers, life.told["E"]) == (["accepted"], "told in time")
+    assert (life.replies, life.tool_texts["E"]) == (["accepted"], "told in time")
 
 
 @pytest.mark.parametrize("late", [50.0, 50.1, 70.0])
 async def test_from_its_time_on_a_decision_is_too_late(play, autojump_clock, late):
     life = await play([brief()], [B], do=[after(late, decide("E"))])
-    assert life.answers == ["rejected expired"]
+    assert life.replies == ["rejected expired"]
     assert life.calls["E"] == "new running suspended cancelled"
 
 
@@ -126,7 +126,7 @@ async def test_no_command_keeps_a_ticket_from_expiring_by_its_id(play, autojump_
     """Whoever sends a command chooses its id; the clock's own commands take one that is free."""
     ids = ["expire:r.t1", "expire:r.t1+"]
     life = await play([brief()], "done", do=[send("one", command_id=ids[0]), send("two", command_id=ids[1]), pause(60)])
-    assert life.answers == ["accepted", "accepted"]
+    assert life.replies == ["accepted", "accepted"]
     assert life.tickets == {"r.t1": ("user_input", "expired")}
     assert life.path.endswith("completed")
 
@@ -150,18 +150,18 @@ async def test_a_decision_whose_body_outlives_the_time_is_not_undone(play, autoj
 async def test_a_ticket_expires_in_another_process_too(play, autojump_clock, asleep):
     life = await play([brief(default="no")], "done", do=[restart, pause(60 + asleep)])
     assert life.seconds("approval.resolved") == 50.0
-    assert life.told["E"] == "no"
+    assert life.tool_texts["E"] == "no"
 
 
 async def test_a_ticket_that_expired_while_no_process_ran_expires_at_the_next_start(play, autojump_clock):
     life = await play([brief(default="no")], "done", do=[Down(FAR), pause(1)])
     assert life.seconds("approval.resolved") == FAR
-    assert life.told["E"] == "no"
+    assert life.tool_texts["E"] == "no"
 
 
 async def test_a_decision_at_the_start_after_the_expiry_is_too_late(play, autojump_clock):
     life = await play([brief()], [B], do=[after(1, Down(FAR)), after(0, decide("E"))])
-    assert life.answers == ["rejected expired"]
+    assert life.replies == ["rejected expired"]
 
 
 async def test_waiting_is_outside_of_the_run_s_active_time(play, autojump_clock):
@@ -173,8 +173,8 @@ async def test_waiting_is_outside_of_the_run_s_active_time(play, autojump_clock)
 async def test_a_run_that_waits_long_is_decided_as_if_it_had_been_decided_at_once(play, autojump_clock, patience):
     play.runtime = {"passivate_after": patience}
     life = await play([B, brief(expires=None)], "done", do=[pause(FAR), approve("B"), pause(FAR), approve("E", "yes")])
-    assert life.answers == ["accepted", "accepted"]
-    assert life.told == {"B": "signed 1", "E": "told yes"}
+    assert life.replies == ["accepted", "accepted"]
+    assert life.tool_texts == {"B": "signed 1", "E": "told yes"}
 
 
 async def test_input_for_a_run_that_left_memory_is_kept_for_its_next_step(play, autojump_clock):

@@ -27,38 +27,38 @@ class Way:
 
     call: Any
     do: tuple[Any, ...] = ()
-    told: str
+    text: str
     status: str = "succeeded"
 
 
 WAYS = {
-    "it returns": Way(call=call("note", id="X"), told="noted X"),
-    "it fails": Way(call=call("fails", id="X"), told="no luck", status="failed"),
-    "it takes too long": Way(call=call("hangs", id="X"), told="30 s", status="failed"),
-    "it is unknown": Way(call=call("nothing", id="X"), told="There is no tool named 'nothing'", status="failed"),
-    "its arguments are wrong": Way(call=call("pay", cents="x", id="X"), told="cents", status="failed"),
-    "it is approved": Way(call=call("pay", id="X"), do=(approve("X"),), told="paid 1"),
+    "it returns": Way(call=call("note", id="X"), text="noted X"),
+    "it fails": Way(call=call("fails", id="X"), text="no luck", status="failed"),
+    "it takes too long": Way(call=call("hangs", id="X"), text="30 s", status="failed"),
+    "it is unknown": Way(call=call("nothing", id="X"), text="There is no tool named 'nothing'", status="failed"),
+    "its arguments are wrong": Way(call=call("pay", cents="x", id="X"), text="cents", status="failed"),
+    "it is approved": Way(call=call("pay", id="X"), do=(approve("X"),), text="paid 1"),
     "it is approved with other arguments": Way(
-        call=call("pay", id="X"), do=(approve("X", **EDITED),), told="arguments were changed to {'cents': 5}"
+        call=call("pay", id="X"), do=(approve("X", **EDITED),), text="arguments were changed to {'cents': 5}"
     ),
-    "it is denied": Way(call=call("pay", id="X"), do=(deny("X"),), told="denied", status="cancelled"),
+    "it is denied": Way(call=call("pay", id="X"), do=(deny("X"),), text="denied", status="cancelled"),
     "it is denied for a reason": Way(
-        call=call("pay", id="X"), do=(deny("X", "too dear"),), told="denied this call: too dear", status="cancelled"
+        call=call("pay", id="X"), do=(deny("X", "too dear"),), text="denied this call: too dear", status="cancelled"
     ),
-    "it expires": Way(call=call("ask", expires=30, id="X"), do=(pause(60),), told="expired", status="cancelled"),
-    "it expires with a result": Way(call=call("ask", expires=30, default="no", id="X"), do=(pause(60),), told="no"),
-    "it is superseded": Way(call=call("pay", id="X"), do=(send("no"),), told="superseded", status="cancelled"),
+    "it expires": Way(call=call("ask", expires=30, id="X"), do=(pause(60),), text="expired", status="cancelled"),
+    "it expires with a result": Way(call=call("ask", expires=30, default="no", id="X"), do=(pause(60),), text="no"),
+    "it is superseded": Way(call=call("pay", id="X"), do=(send("no"),), text="superseded", status="cancelled"),
     "its decision is its result": Way(
-        call=call("ask", mode="use_decision_as_tool_result", id="X"), do=(approve("X", [1, 2]),), told="[1,2]"
+        call=call("ask", mode="use_decision_as_tool_result", id="X"), do=(approve("X", [1, 2]),), text="[1,2]"
     ),
     "it suspends three times": Way(
-        call=call("ask", times=3, id="X"), do=(approve("X"), approve("X"), approve("X", "yes")), told="told yes"
+        call=call("ask", times=3, id="X"), do=(approve("X"), approve("X"), approve("X", "yes")), text="told yes"
     ),
     "nobody knows, and it runs again": Way(
-        call=call("note", id="X"), do=(after(5.5, restart), approve("X")), told="noted X"
+        call=call("note", id="X"), do=(after(5.5, restart), approve("X")), text="noted X"
     ),
     "nobody knows, and somebody says": Way(
-        call=call("note", id="X"), do=(after(5.5, restart), approve("X", "it is there")), told="it is there"
+        call=call("note", id="X"), do=(after(5.5, restart), approve("X", "it is there")), text="it is there"
     ),
 }
 
@@ -66,11 +66,11 @@ WAYS = {
 @pytest.mark.rule("L-17")
 @pytest.mark.parametrize("way", WAYS.values(), ids=list(WAYS))
 async def test_however_a_call_ends_it_has_one_tool_message_that_says_so(play, autojump_clock, way):
-    options = {"on_new_input": "supersede"} if way.told == "superseded" else {}
+    options = {"on_new_input": "supersede"} if way.text == "superseded" else {}
     life = await play([text("both"), way.call, C], "done", do=way.do, **options)
-    assert way.told in life.told["X"]
+    assert way.text in life.tool_texts["X"]
     assert life.calls["X"].split()[-1] == way.status
-    assert life.told["C"] == "saw C"
+    assert life.tool_texts["C"] == "saw C"
     assert [message.role for message in life.requests[-1].messages[:4]] == ["user", "assistant", "tool", "tool"]
     assert [message.call_id for message in life.requests[-1].messages[2:4]] == ["X", "C"]
 
@@ -91,7 +91,7 @@ async def test_however_a_run_ends_each_call_of_its_last_step_has_its_message(pla
     step = [call("look", id="C"), call("sign", id="B"), call("ask", id="D"), call("note", id="N", seconds=2)]
     life = await play(step, do=acts, **options)
     assert life.view.status == "done"
-    assert list(life.told) == ["C", "B", "D", "N"]
+    assert list(life.tool_texts) == ["C", "B", "D", "N"]
     assert life.history[1] == "assistant: (C, B, D, N)"
 
 
@@ -102,7 +102,7 @@ async def test_however_a_run_ends_each_call_of_its_last_step_has_its_message(pla
 async def test_a_waiting_call_has_no_message_that_says_so(play, autojump_clock):
     """What waits has no answer yet; a placeholder would be a second answer later."""
     life = await play([call("pay", id="A"), C])
-    assert life.told == {"C": "saw C"}
+    assert life.tool_texts == {"C": "saw C"}
     assert not any("suspend" in line or "wait" in line for line in life.history)
 
 
@@ -124,7 +124,7 @@ async def test_an_answer_of_the_wrong_form_is_and_so_is_what_was_said_to_it(play
 
 async def test_the_same_call_twice_in_one_answer_is_one_call(play, autojump_clock):
     life = await play([C, C], "done")
-    assert (list(life.told), life.effects) == (["C"], ["C"])
+    assert (list(life.tool_texts), life.effects) == (["C"], ["C"])
 
 
 # --- that the checks can fail ----------------------------------------------------------------------------------------

@@ -146,10 +146,10 @@ def sends(count: int, text: str) -> Act:
 async def test_more_than_a_run_may_keep_is_answered_busy_and_room_is_made_by_a_step(play, autojump_clock):
     do = [after(5, sends(MAX_INPUTS + 3, "x")), after(0, restart), after(6, pause(0)), after(20, send("later"))]
     life = await play([LONG], "done", do=do)
-    assert life.answers == ["accepted"] * MAX_INPUTS + ["rejected busy"] * 3 + ["rejected busy"]
+    assert life.replies == ["accepted"] * MAX_INPUTS + ["rejected busy"] * 3 + ["rejected busy"]
     assert f"{MAX_INPUTS} texts of " in (life.scene.details[-1] or "")
-    heard = [line for line in life.history if line.startswith("user: ") and line.endswith(" x")]
-    assert heard == [f"user: {number} x" for number in range(MAX_INPUTS)]
+    received = [line for line in life.history if line.startswith("user: ") and line.endswith(" x")]
+    assert received == [f"user: {number} x" for number in range(MAX_INPUTS)]
 
 
 @pytest.mark.rule("L-37")
@@ -157,20 +157,20 @@ async def test_the_size_of_what_waits_is_bounded_too(play, autojump_clock):
     part = "é" * (MAX_INPUT_BYTES // 8)  # a quarter of the bytes
     do = [after(5, sends(5, part)), after(1, send("é"))]
     life = await play([LONG], "done", do=do)
-    assert life.answers == ["accepted"] * 3 + ["rejected busy"] * 2 + ["accepted"]
+    assert life.replies == ["accepted"] * 3 + ["rejected busy"] * 2 + ["accepted"]
     assert life.outcome.output == "done"
 
 
 @pytest.mark.rule("L-37")
 async def test_a_text_that_waits_alone_may_be_larger(play, autojump_clock):
     life = await play([LONG], "done", do=[after(5, send("x" * (MAX_INPUT_BYTES + 1))), after(1, send("y"))])
-    assert life.answers == ["accepted", "rejected busy"]
+    assert life.replies == ["accepted", "rejected busy"]
 
 
 async def test_a_repeated_command_is_a_duplicate_and_not_busy(play, autojump_clock):
     do = [after(5, sends(MAX_INPUTS, "x")), after(0, send("0 x", command_id="s0"))]
     life = await play([LONG], "done", do=do)
-    assert life.answers[-1] == "duplicate"
+    assert life.replies[-1] == "duplicate"
 
 
 async def test_what_waits_is_heard_in_its_order_after_any_number_of_restarts(play, autojump_clock):
@@ -206,7 +206,7 @@ async def test_input_that_no_step_hears_is_told_of_and_stays_in_the_thread(play,
     first, second = send("wait", command_id="s"), cancel()
     acts = [first, second] if when == "before the cancel" else [second, first]
     life = await play([call("tidy", id="T")], do=[after(5, acts[0]), after(0.5, acts[1])])
-    assert life.answers == ["accepted", "accepted"]
+    assert life.replies == ["accepted", "accepted"]
     assert life.history[-1] == "user: wait"
     (refused,) = life.payloads("decision.refused")
     assert (refused["commandId"], refused["code"], refused["target"]) == ("s", "unused", "r")

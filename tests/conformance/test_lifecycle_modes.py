@@ -96,7 +96,7 @@ async def test_what_is_allowed_runs_while_the_others_wait_for_people(play, autoj
 async def test_gates_are_asked_in_the_model_s_order_one_at_a_time(play, autojump_clock):
     gates = [call("spend", cents=500, thinking=seconds, id=f"S{seconds}") for seconds in (3, 2, 1)]
     life = await play(gates)
-    asked = [one["callId"] for one in life.payloads("approval.requested")]
+    asked = [payload["callId"] for payload in life.payloads("approval.requested")]
     assert asked == ["S3", "S2", "S1"]
     assert life.seconds("approval.requested", call_id="S1") == 6.0
     assert life.scene.outside.peak == 1
@@ -210,7 +210,7 @@ async def test_in_a_batch_a_decision_waits_for_gates_that_have_not_answered(play
 async def test_a_decision_that_is_held_survives_a_restart(play, autojump_clock):
     life = await play([A, B], "done", do=[approve("B"), restart, approve("A")])
     assert sorted(life.effects) == ["A", "B"]
-    assert life.answers == ["accepted", "accepted"]
+    assert life.replies == ["accepted", "accepted"]
 
 
 async def test_a_partial_set_of_decisions_loses_no_call(play, autojump_clock):
@@ -246,8 +246,8 @@ async def test_in_sequence_a_decided_call_does_not_wait_for_another_approval(pla
 
 async def test_decisions_act_in_the_order_in_which_they_were_accepted(play, autojump_clock):
     life = await play([A, B, C], "done", do=[after(2, decide("B")), after(0, decide("A"))])
-    assert [one["callId"] for one in life.payloads("approval.resolved")] == ["B", "A"]
-    resumed = [one["callId"] for one in life.payloads("tool.resumed")]
+    assert [payload["callId"] for payload in life.payloads("approval.resolved")] == ["B", "A"]
+    resumed = [payload["callId"] for payload in life.payloads("tool.resumed")]
     assert resumed == (["A", "B"] if play.mode == BATCH else ["B", "A"])
 
 

@@ -29,7 +29,7 @@ ENDS: dict[str, dict[str, Any]] = {
 async def test_a_body_that_a_crash_cut_may_have_taken_effect_whatever_ends_the_run(play, autojump_clock, how):
     life = await play([N], **ENDS[how])
     assert life.effects == ["N"]
-    assert life.told == {"N": f"{CUT}\n{PERHAPS}"}
+    assert life.tool_texts == {"N": f"{CUT}\n{PERHAPS}"}
     assert life.codes == {"N": "outcome_unknown"}
     assert life.outcome.outcome_unknown == ("N",)
     assert life.end["outcomeUnknown"] == ["N"]
@@ -43,33 +43,33 @@ async def test_the_next_run_of_the_thread_reads_it(play, autojump_clock):
     do = [after(7, restart), cancel(), another("I look first."), hear]
     life = await play([N], do=do)
     (request,) = life.scene.crew["next"].model.requests
-    (told,) = [message.content for message in request.messages if message.role == "tool"]
-    assert told.endswith(PERHAPS)
+    (texts,) = [message.content for message in request.messages if message.role == "tool"]
+    assert texts.endswith(PERHAPS)
 
 
 async def test_a_crash_during_the_grace_of_a_cancel_leaves_the_outcome_unknown(play, autojump_clock):
     life = await play([T], do=[after(5, cancel(reason="enough")), after(1, restart)])
-    assert life.told == {"T": f"{CUT}\n{PERHAPS}"}
+    assert life.tool_texts == {"T": f"{CUT}\n{PERHAPS}"}
     assert life.outcome == gr.Cancelled(reason="enough", by="ada", outcome_unknown=("T",))
 
 
 async def test_a_body_that_a_cancel_itself_has_ended_leaves_no_doubt(play, autojump_clock):
     life = await play([T], do=[after(5, cancel())])
-    assert (life.told, life.codes) == ({"T": CUT}, {"T": "cancelled"})
+    assert (life.tool_texts, life.codes) == ({"T": CUT}, {"T": "cancelled"})
     assert life.outcome.outcome_unknown == ()
     assert "outcomeUnknown" not in life.end
 
 
 async def test_a_call_that_had_not_begun_leaves_no_doubt(play, autojump_clock):
     life = await play([call("sign", id="B")], do=[restart, cancel()])
-    assert (life.told, life.codes) == ({"B": CUT}, {"B": "cancelled"})
+    assert (life.tool_texts, life.codes) == ({"B": CUT}, {"B": "cancelled"})
 
 
 @pytest.mark.rule("L-30")
 async def test_a_body_that_overran_its_grace_may_take_effect_later(play, autojump_clock):
     life = await play([call("tidy", seconds=500, id="T")], do=[after(5, cancel())])
     assert life.end["stubborn"] == ["T"]
-    assert (life.told, life.codes) == ({"T": f"{CUT}\n{OVERRAN}"}, {"T": "outcome_unknown"})
+    assert (life.tool_texts, life.codes) == ({"T": f"{CUT}\n{OVERRAN}"}, {"T": "outcome_unknown"})
     assert life.outcome.outcome_unknown == ("T",)
 
 
@@ -77,12 +77,12 @@ async def test_a_body_that_may_be_repeated_and_was_repeated_is_in_doubt_all_the_
     """Its first attempt may have acted, and a new call of the model would act again."""
     life = await play([call("look", seconds=20, id="L")], do=[after(15, restart), after(1, cancel())])
     assert life.effects == ["L"]
-    assert life.told == {"L": f"{CUT}\n{PERHAPS}"}
+    assert life.tool_texts == {"L": f"{CUT}\n{PERHAPS}"}
 
 
 async def test_a_result_that_came_in_the_end_leaves_no_doubt(play, autojump_clock):
     life = await play([N], "done", do=[after(7, restart), approve("N", "noted, says the file")])
-    assert (life.told, life.outcome.outcome_unknown) == ({"N": "noted, says the file"}, ())
+    assert (life.tool_texts, life.outcome.outcome_unknown) == ({"N": "noted, says the file"}, ())
 
 
 GATED = {"deny": gr.Suspend(message="again?"), "block": gr.Block("not now")}
@@ -98,12 +98,12 @@ async def test_a_gate_that_stops_what_was_to_run_again_does_not_deny_the_first_a
 
     do = [after(7, restart), approve("N"), *([deny("N", "no")] if how == "deny" else [])]
     life = await play([N], "done", do=do, plugins=[Strict()])
-    assert life.told["N"].endswith(f"\n{PERHAPS}")
+    assert life.tool_texts["N"].endswith(f"\n{PERHAPS}")
 
 
 async def test_superseded_calls_say_it_as_before(play, autojump_clock):
     life = await play([N], "done", do=[after(7, restart), send("leave it")], on_new_input="supersede")
-    assert life.told["N"].endswith(PERHAPS)
+    assert life.tool_texts["N"].endswith(PERHAPS)
     assert life.codes == {"N": "superseded"}
 
 
@@ -121,7 +121,7 @@ async def errand(ctx: Context, seconds: float = 1.0) -> str:
 
 def of_task(life: Any, name: str = "E.task1") -> Any:
     """The end of a task."""
-    (found,) = [one for one in life.payloads("task.finished") if one["taskId"] == name]
+    (found,) = [payload for payload in life.payloads("task.finished") if payload["taskId"] == name]
     return found
 
 
@@ -156,7 +156,7 @@ async def test_a_task_that_overran_its_grace_may_take_effect_later(play, autojum
 
 async def test_a_ticket_that_a_cancel_withdrew_says_who_and_that_the_run_is_done(play, autojump_clock):
     life = await play([call("sign", id="B")], do=[cancel(reason="enough"), decide("B")])
-    assert life.answers == ["accepted", "rejected run_done"]
+    assert life.replies == ["accepted", "rejected run_done"]
     assert "the run is cancelled; r.t1 was withdrawn by ada at " in (life.scene.details[-1] or "")
     assert "(the run was cancelled)" in (life.scene.details[-1] or "")
     (resolved,) = life.payloads("approval.resolved")
@@ -165,7 +165,7 @@ async def test_a_ticket_that_a_cancel_withdrew_says_who_and_that_the_run_is_done
 
 async def test_a_ticket_that_was_decided_before_the_end_is_decided(play, autojump_clock):
     life = await play([call("sign", id="B")], "done", do=[approve("B"), decide("r.t1", "cancel", by="bob")])
-    assert life.answers == ["accepted", "rejected already_decided"]
+    assert life.replies == ["accepted", "rejected already_decided"]
 
 
 @gr.tool(timeout=5.0, grace=2.0)
@@ -179,5 +179,5 @@ async def deaf(ctx: Context) -> str:
 async def test_a_body_that_hid_from_its_time_limit_may_act_after_the_model_has_heard_of_that(play, autojump_clock):
     life = await play([call("deaf", id="X")], "done", tools=(*TOOLS, deaf))
     assert life.codes == {"X": "tool_timeout"}
-    assert life.told["X"].endswith(f"\n{OVERRAN}")
+    assert life.tool_texts["X"].endswith(f"\n{OVERRAN}")
     assert life.end["stubborn"] == ["X"]

@@ -45,7 +45,7 @@ GO_ON = decide("r.t1")
 
 def resolved(life: Any) -> list[tuple[str, str | None]]:
     """How the tickets were closed, and why."""
-    return [(one["resolution"], one.get("reason")) for one in life.payloads("approval.resolved")]
+    return [(payload["resolution"], payload.get("reason")) for payload in life.payloads("approval.resolved")]
 
 
 # --- when it takes effect --------------------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ def resolved(life: Any) -> list[tuple[str, str | None]]:
 async def test_the_step_ends_and_the_next_one_waits_for_a_decision(play, autojump_clock):
     life = await play([C], [D], "done", do=[AT_WORK, pause(FAR), GO_ON])
     assert life.path == "running waiting running completed"
-    assert (life.answers, life.tickets) == (["accepted", "accepted"], {"r.t1": ("manual_pause", "approved")})
+    assert (life.replies, life.tickets) == (["accepted", "accepted"], {"r.t1": ("manual_pause", "approved")})
     assert life.calls == {"C": "new running succeeded", "D": "new running succeeded"}
     assert life.seconds("pause.requested") == 5.0
     assert life.seconds("approval.requested") == life.seconds("waiting") == 10.0
@@ -99,7 +99,7 @@ async def test_all_of_them_can_be_decided_together(play, autojump_clock):
             scene.note(answer)
 
     life = await play([B, call("sign", id="E")], [C], "done", do=[pause_run(), all_at_once])
-    assert life.answers == ["accepted"] * 4
+    assert life.replies == ["accepted"] * 4
     assert life.outcome.output == "done"
 
 
@@ -208,7 +208,7 @@ async def test_an_answer_is_not_held_back_and_the_pause_is_refused(play, autojum
 async def test_a_stop_condition_is_not_held_back(play, autojump_clock):
     life = await play([C], [D], stop=[gr.stop.MaxRounds(1)], do=[AT_WORK])
     assert life.outcome.code == "max_rounds"
-    assert [one["code"] for one in life.payloads("decision.refused")] == ["unused"]
+    assert [payload["code"] for payload in life.payloads("decision.refused")] == ["unused"]
 
 
 async def test_a_cancel_after_the_step_is_stronger(play, autojump_clock):
@@ -219,8 +219,8 @@ async def test_a_cancel_after_the_step_is_stronger(play, autojump_clock):
 async def test_a_pause_at_the_moment_of_the_answer_either_holds_or_is_refused(play, autojump_clock):
     """Both come in the same instant, in whatever order: nothing is lost, and nothing is both."""
     life = await play([delay(10), "done"], do=[after(10, pause_run())])
-    told = life.payloads("decision.refused")
-    assert (life.answers, len(told)) in ((["accepted"], 1), (["rejected run_done"], 0))
+    reported = life.payloads("decision.refused")
+    assert (life.replies, len(reported)) in ((["accepted"], 1), (["rejected run_done"], 0))
     assert life.outcome.output == "done"
 
 
@@ -230,13 +230,13 @@ async def test_a_pause_at_the_moment_of_the_answer_either_holds_or_is_refused(pl
 @pytest.mark.rule("L-71")
 async def test_a_run_that_is_done_can_not_be_paused(play, autojump_clock):
     life = await play("done", do=[pause_run()])
-    assert life.answers == ["rejected run_done"]
+    assert life.replies == ["rejected run_done"]
 
 
 @pytest.mark.rule("L-71")
 async def test_a_run_on_its_way_out_can_not_be_paused(play, autojump_clock):
     life = await play([call("tidy", id="T", seconds=2)], do=[after(1, cancel()), after(1, pause_run())])
-    assert life.answers == ["accepted", "rejected run_done"]
+    assert life.replies == ["accepted", "rejected run_done"]
     assert life.payloads("pause.requested") == []
 
 
@@ -244,13 +244,13 @@ async def test_a_repeated_pause_is_a_duplicate_and_another_one_under_its_id_a_co
     first = pause_run(reason="lunch", command_id="p")
     other = pause_run(reason="tea", command_id="p")
     life = await play([C], "done", do=[after(5, first), after(0, first), other, GO_ON, first])
-    assert life.answers == ["accepted", "duplicate", "rejected decision_id_conflict", "accepted", "duplicate"]
+    assert life.replies == ["accepted", "duplicate", "rejected decision_id_conflict", "accepted", "duplicate"]
     assert len(life.payloads("pause.requested")) == 1
 
 
 async def test_the_id_of_a_pause_is_one_of_the_runs_ids(play, autojump_clock):
     life = await play([C], "done", do=[after(5, pause_run(command_id="p")), decide("r.t1", decision_id="p"), GO_ON])
-    assert life.answers == ["accepted", "rejected decision_id_conflict", "accepted"]
+    assert life.replies == ["accepted", "rejected decision_id_conflict", "accepted"]
 
 
 async def test_a_decision_about_the_run_is_checked_like_any_other(play, autojump_clock):
@@ -267,7 +267,7 @@ async def test_a_decision_about_the_run_is_checked_like_any_other(play, autojump
         ],
     )
     codes = ["fingerprint_mismatch", "invalid_arguments", "unknown_target", None, "already_decided"]
-    assert life.answers[1:] == [f"rejected {code}" if code else "accepted" for code in codes]
+    assert life.replies[1:] == [f"rejected {code}" if code else "accepted" for code in codes]
     assert life.view.stage == "completed"
 
 
@@ -288,10 +288,10 @@ async def test_a_store_that_does_not_answer_is_told_so_and_the_pause_may_be_repe
     async def end(_: Scene) -> None:
         outages.error = None
 
-    wish = pause_run(command_id="p")
-    acts = [after(5, begin), after(10, wish), after(0, end), wish, approve("B"), decide("r.t2")]
+    suspend = pause_run(command_id="p")
+    acts = [after(5, begin), after(10, suspend), after(0, end), suspend, approve("B"), decide("r.t2")]
     life = await play([B, C], "done", do=acts)
-    assert life.answers == ["rejected store_unavailable", "accepted", "accepted", "accepted"]
+    assert life.replies == ["rejected store_unavailable", "accepted", "accepted", "accepted"]
     assert life.outcome.output == "done"
 
 
@@ -328,7 +328,7 @@ async def test_a_held_run_leaves_memory_and_a_decision_wakes_it(play, autojump_c
 async def test_a_run_that_has_left_memory_can_be_paused(play, autojump_clock):
     play.runtime = {"passivate_after": 30.0}
     life = await play([B], "done", do=[pause(100), pause_run(), pause(100), decide("r.t2"), pause(100), approve("B")])
-    assert life.answers == ["accepted"] * 3
+    assert life.replies == ["accepted"] * 3
     assert life.outcome.output == "done"
 
 
@@ -350,10 +350,10 @@ def brief(on_expiry: str, value: Any = None) -> Any:
         store = scene.runtime.store
         record = await store.load(RUN)
         assert record is not None
-        (ticket,) = record.row.holds
+        (ticket,) = record.row.run_tickets
         due = BIRTHDAY + timedelta(seconds=200)
         changed = replace(ticket, expires_at=due, on_expiry=on_expiry, expiry_result=value)
-        row = replace(record.row, holds=(changed,), next_due=due)
+        row = replace(record.row, run_tickets=(changed,), next_due=due)
         claim = await store.claim(RUN)
         assert claim is not None
         last = record.row.last_sequence

@@ -70,7 +70,7 @@ async def test_a_gate_is_asked_again(play, autojump_clock):
 async def test_a_body_that_may_be_repeated_is_run_again(play, autojump_clock):
     life = await play([C], "done", do=[after(5.5, DOWN)])
     assert life.calls["C"] == "new running running succeeded"
-    assert [one["attempt"] for one in life.payloads("tool.started")] == [1, 2]
+    assert [payload["attempt"] for payload in life.payloads("tool.started")] == [1, 2]
     assert life.effects == ["C", "C"]  # that is what it promises: twice is as good as once
 
 
@@ -102,7 +102,7 @@ async def test_calls_that_had_not_begun_begin_in_their_turn(play, autojump_clock
 async def test_a_run_that_was_on_its_way_out_goes_on_with_it(play, autojump_clock):
     life = await play([call("tidy", id="T", seconds=1.9), B], do=[after(5, cancel(reason="enough")), after(1, DOWN)])
     assert life.outcome == gr.Cancelled(reason="enough", by="ada", outcome_unknown=("T",))
-    assert set(life.told) == {"T", "B"}
+    assert set(life.tool_texts) == {"T", "B"}
 
 
 # --- what came of it -------------------------------------------------------------------------------------------------
@@ -111,14 +111,14 @@ async def test_a_run_that_was_on_its_way_out_goes_on_with_it(play, autojump_cloc
 @pytest.mark.rule("L-82")
 async def test_unknown_resumed_without_a_result_runs_again(play, autojump_clock):
     life = await play([N], "done", do=[after(5.5, restart), approve("N")])
-    assert (life.calls["N"], life.told["N"]) == ("new running suspended resuming running succeeded", "noted N")
+    assert (life.calls["N"], life.tool_texts["N"]) == ("new running suspended resuming running succeeded", "noted N")
     assert life.scene.outside.attempts("N") == 2
 
 
 @pytest.mark.rule("L-82")
 async def test_unknown_resumed_with_a_result_has_that_result(play, autojump_clock):
     life = await play([N], "done", do=[after(5.5, restart), approve("N", "it is in the book")])
-    assert (life.calls["N"], life.told["N"]) == ("new running suspended resuming succeeded", "it is in the book")
+    assert (life.calls["N"], life.tool_texts["N"]) == ("new running suspended resuming succeeded", "it is in the book")
     assert life.effects == ["N"]
 
 
@@ -126,7 +126,7 @@ async def test_unknown_resumed_with_a_result_has_that_result(play, autojump_cloc
 async def test_unknown_denied_is_cancelled(play, autojump_clock):
     life = await play([N], "done", do=[after(5.5, restart), deny("N", "leave it")])
     assert life.calls["N"] == "new running suspended cancelled"
-    assert "leave it" in life.told["N"]
+    assert "leave it" in life.tool_texts["N"]
 
 
 async def test_of_an_unknown_call_that_is_denied_the_model_is_told_that_nobody_knows(play, autojump_clock):
@@ -134,7 +134,7 @@ async def test_of_an_unknown_call_that_is_denied_the_model_is_told_that_nobody_k
     for run_id, reason, said in (("a", "not again", ": not again"), ("b", None, ".")):
         options: Any = {"run_id": run_id, "thread_id": run_id}
         life = await play([call("note", id="N")], "done", do=[after(5, restart), deny("N", reason)], start=options)
-        assert life.told["N"] == f"The reviewer denied this call{said}{perhaps}"
+        assert life.tool_texts["N"] == f"The reviewer denied this call{said}{perhaps}"
 
 
 @gr.tool
@@ -162,21 +162,23 @@ async def test_an_unknown_body_that_runs_again_has_the_answer_that_it_had(play, 
     life = await play([call("ask", id="D")], "done", do=[approve("D", {"to": "Paris"}), *lost * again])
     assert life.scene.outside.attempts("D") == 1 + again
     assert life.scene.outside.decided == {"D": {"to": "Paris"}}
-    assert life.told["D"] == "told {'to': 'Paris'}"
+    assert life.tool_texts["D"] == "told {'to': 'Paris'}"
 
 
 async def test_an_early_approval_is_no_answer_to_what_came_of_it(play, autojump_clock):
     life = await play([N], do=[after(2, decide("N", decision_id="d")), after(3.5, restart)])
-    assert life.answers == ["accepted early"]
+    assert life.replies == ["accepted early"]
     assert life.tickets == {"r.t1": ("outcome_unknown", "open")}
-    assert [(one["commandId"], one["code"]) for one in life.payloads("decision.refused")] == [("d", "unused")]
+    assert [(payload["commandId"], payload["code"]) for payload in life.payloads("decision.refused")] == [
+        ("d", "unused")
+    ]
 
 
 async def test_an_approved_body_that_was_in_flight_is_asked_for_too(play, autojump_clock):
     """The approval was for doing it once."""
     life = await play([A], "done", do=[approve("A"), after(5.5, restart), approve("A", "paid")])
     assert list(life.tickets.values()) == [("tool_permission", "approved"), ("outcome_unknown", "approved")]
-    assert (life.effects, life.told["A"]) == (["A"], "paid")
+    assert (life.effects, life.tool_texts["A"]) == (["A"], "paid")
 
 
 @pytest.mark.rule("L-78")
@@ -206,7 +208,7 @@ async def look_at_the_world(scene: Scene) -> None:
 @pytest.mark.parametrize("gap", [restart, DOWN], ids=["at once", "much later"])
 async def test_an_accepted_decision_acts_in_the_next_process(play, autojump_clock, gap):
     life = await play([B], "done", do=[approve("B"), after(0, gap), pause(1), look_at_the_world])
-    assert life.answers == ["accepted"]
+    assert life.replies == ["accepted"]
     assert life.tickets["r.t1"] == ("tool_permission", "approved")
     assert (life.effects, life.outcome.output) == (["B"], "done")
 
@@ -260,15 +262,15 @@ async def test_an_outcome_is_shown_to_nobody_before_it_is_stored(play, autojump_
     acts = without_a_store(outages, 5.5, 20.5, note_effects)
     life = await play([N], "done", do=[*acts[:2], after(0, look), acts[2]])
     assert shown == [["N"], ("running", ["user", "assistant"])]
-    assert (life.told["N"], life.effects) == ("noted N", ["N"])
+    assert (life.tool_texts["N"], life.effects) == ("noted N", ["N"])
 
 
 async def test_a_body_that_must_not_be_repeated_begins_when_its_start_is_stored(play, autojump_clock):
-    outages, begun = Outages(), []
+    outages, started = Outages(), []
     play.store = {"faults": outages}
-    acts = without_a_store(outages, 5, 20, lambda scene: begun.extend(scene.outside.begun))
+    acts = without_a_store(outages, 5, 20, lambda scene: started.extend(scene.outside.started))
     life = await play([delay(10), N], "done", do=acts)
-    assert begun == []
+    assert started == []
     assert life.effects == ["N"]
 
 
@@ -303,4 +305,4 @@ async def test_another_process_may_have_another_version_of_the_agent(play, autoj
     life = await play([B], "done", do=[newer, restart, approve("B")])
     assert life.outcome.output == "done"
     assert life.requests[0].messages[0].content == "be brief"
-    assert [one["reason"] for one in life.payloads("degraded")] == ["agent_changed"]
+    assert [payload["reason"] for payload in life.payloads("degraded")] == ["agent_changed"]

@@ -31,12 +31,12 @@ class Raw(gr.Model):
 
     async def answer(self, request: gr.ModelRequest) -> AsyncGenerator[gr.ModelEvent, None]:
         await trio.lowlevel.checkpoint()
-        yield gr.ModelResponse(text=(request.messages[-1].content,)) if request.answers else self.first
+        yield gr.ModelResponse(text=(request.messages[-1].content,)) if request.model_attempts else self.first
 
 
 def waits(life: Life) -> list[int]:
     """Milliseconds before each further try, as the log tells."""
-    return [one.get("delayMs", 0) for one in life.payloads("inference.retried")]
+    return [payload.get("delayMs", 0) for payload in life.payloads("inference.retried")]
 
 
 # --- how often, how long ---------------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ async def test_the_deadline_ends_a_wait_at_once(play, autojump_clock):
 async def test_a_wait_outlives_the_process_and_is_not_begun_anew(play, autojump_clock, down):
     life = await play(*LONG, do=[after(5, Down(down))])
     assert waits(life) == [50_000, 45_000 - 1000 * down]
-    assert [one["code"] for one in life.payloads("inference.retried")] == ["rate_limited", "interrupted"]
+    assert [payload["code"] for payload in life.payloads("inference.retried")] == ["rate_limited", "interrupted"]
     assert life.seconds("completed") == 50.0
     assert life.view.usage.requests == 2  # while it waited, no request was made
 
@@ -160,8 +160,8 @@ async def test_requests_that_failed_count_with_what_is_known_of_their_tokens(pla
     script = [fail("interrupted", usage=half), fail("overloaded"), text("done", usage=last)]
     life = await play(script[0], script[1], [script[2]])
     assert life.outcome.usage == gr.Usage(requests=3, input=110, output=12) == gr.Usage(**life.end["usage"])
-    told = [gr.Usage(**one["usage"]) for one in life.payloads("inference.retried")]
-    assert told == [half + ONE, ONE]
+    reported = [gr.Usage(**payload["usage"]) for payload in life.payloads("inference.retried")]
+    assert reported == [half + ONE, ONE]
 
 
 async def test_a_request_that_a_process_left_behind_counts(play, autojump_clock):
@@ -202,7 +202,7 @@ async def test_why_the_model_ended_its_answer_is_told(play, autojump_clock, step
 
 async def test_of_several_answers_each_says_why_it_ended_and_the_outcome_says_it_of_the_last(play, autojump_clock):
     life = await play([call("look", id="A")], ["cut", finish("length")])
-    assert [one["finish"] for one in life.payloads("inference.completed")] == ["tool_calls", "length"]
+    assert [payload["finish"] for payload in life.payloads("inference.completed")] == ["tool_calls", "length"]
     assert life.outcome.finish == "length"
 
 
@@ -226,9 +226,9 @@ BAD = {
 async def test_arguments_that_are_no_object_go_back_to_the_model_and_the_run_goes_on(play, autojump_clock, written):
     life = await play([malformed("look", written, id="A"), call("look", id="B")], "done")
     assert life.outcome.output == "done"
-    assert life.told["A"].startswith(f"Invalid arguments: {BAD[written]}")
+    assert life.tool_texts["A"].startswith(f"Invalid arguments: {BAD[written]}")
     assert life.scene.outside.effects == ["B"]
-    codes = {one["callId"]: one.get("code") for one in life.payloads("tool.result")}
+    codes = {payload["callId"]: payload.get("code") for payload in life.payloads("tool.result")}
     assert codes == {"A": "invalid_arguments", "B": None}
 
 
@@ -245,7 +245,7 @@ async def test_a_hook_may_mend_arguments(play, autojump_clock):
             return gr.Mutation().edit_call("A", {"at": "home"}) if ctx.step == 1 else None
 
     life = await play([malformed("look", "{", id="A")], "done", plugins=[Mends()])
-    assert "saw home" in life.told["A"]
+    assert "saw home" in life.tool_texts["A"]
 
 
 @pytest.mark.parametrize(

@@ -34,15 +34,15 @@ async def test_a_run_goes_through_all_stages_to_its_end(play, autojump_clock):
 async def test_created_tells_who_asked_for_what_and_where(play, autojump_clock):
     life = await play("done", start={"by": "ada", "workspace": "shop", "session_id": "s"})
     created = life.payloads("created")[0]
-    told = {name: created[name] for name in ("by", "input", "agent", "workspace", "threadId")}
-    assert told == {"by": "ada", "input": "hi", "agent": "helper", "workspace": "shop", "threadId": "t"}
+    reported = {name: created[name] for name in ("by", "input", "agent", "workspace", "threadId")}
+    assert reported == {"by": "ada", "input": "hi", "agent": "helper", "workspace": "shop", "threadId": "t"}
     assert {event.session_id for event in life.events} == {"s"}
 
 
 @pytest.mark.rule("L-2")
 async def test_each_move_tells_from_where_to_where_and_by_whom(play, autojump_clock):
     life = await play([B], [delay(50), "never"], do=[approve("B"), after(20, cancel(by="bob"))], start={"by": "ada"})
-    moves = [(one.get("from"), one["to"], one["by"]) for one in life.payloads(*LIFECYCLE)]
+    moves = [(payload.get("from"), payload["to"], payload["by"]) for payload in life.payloads(*LIFECYCLE)]
     assert moves == [
         (None, "created", "ada"),
         ("created", "planned", "engine"),
@@ -63,8 +63,8 @@ LIFECYCLE = (
 
 async def test_going_on_is_resumed_and_each_rest_is_waiting(play, autojump_clock):
     life = await play([A], [B], "done", do=[approve("A"), approve("B")])
-    told = [name for name in life.types if name in LIFECYCLE][5:]
-    assert told == ["waiting", "applying", "resumed", "waiting", "resumed", "completed"]
+    reported = [name for name in life.types if name in LIFECYCLE][5:]
+    assert reported == ["waiting", "applying", "resumed", "waiting", "resumed", "completed"]
     assert life.path == "running waiting applying running waiting running completed"
 
 
@@ -116,9 +116,9 @@ async def test_nothing_leaves_a_terminal_stage(play, autojump_clock, end):
     life = await play(
         [B], script, do=[approve("B"), *first, decide("r.t1"), decide("B", "cancel"), decide("C"), cancel(), send("?")]
     )
-    told = ["accepted", *["accepted"] * len(first)]
-    assert life.answers == [
-        *told,
+    reported = ["accepted", *["accepted"] * len(first)]
+    assert life.replies == [
+        *reported,
         "rejected already_decided",
         "rejected already_decided",
         "rejected unknown_target",
@@ -134,7 +134,7 @@ async def test_degraded_is_a_flag_and_not_a_stage(play, autojump_clock):
         scene.agent = play.agent([B], "done", instructions="be brief")
 
     life = await play([B], "done", do=[another, restart, approve("B")])
-    assert [one["reason"] for one in life.payloads("degraded")] == ["agent_changed"]
+    assert [payload["reason"] for payload in life.payloads("degraded")] == ["agent_changed"]
     assert life.path == "running waiting running completed"
 
 

@@ -226,12 +226,12 @@ PIECES = text("it is all CLEAR now. "), text("One more look.")
 @pytest.mark.parametrize("hooked", [False, True])
 async def test_the_text_of_a_step_is_all_that_was_said_in_it(play, autojump_clock, hooked):
     """And the output is the final text, as it is without a stop. Hooks hear all of it."""
-    heard: list[str | None] = []
-    plugins = [scripted("x", step_end=lambda ctx: heard.append(ctx.text))] if hooked else []
+    received: list[str | None] = []
+    plugins = [scripted("x", step_end=lambda ctx: received.append(ctx.text))] if hooked else []
     step = [PIECES[0], call("look", id="C"), PIECES[1]]
     life = await play(step, "never", stop=[stop.ContentMatch("CLEAR")], plugins=plugins, do=[after(5, restart)])
     assert (stopped_in_step(life), life.outcome.output) == (1, "One more look.")
-    assert set(heard) == ({"it is all CLEAR now. One more look."} if hooked else set())
+    assert set(received) == ({"it is all CLEAR now. One more look."} if hooked else set())
 
 
 async def test_what_differs_before_the_final_text_is_no_loop(play, autojump_clock):

@@ -37,7 +37,7 @@ def keep_stage(key: str) -> Act:
     """An act: the stage of another run is noted."""
 
     async def act(scene: Scene) -> None:
-        scene.answers.append((await scene.others[key].view()).stage.value)
+        scene.replies.append((await scene.others[key].view()).stage.value)
 
     return act
 
@@ -109,7 +109,7 @@ async def test_one_run_works_in_a_thread_and_the_others_stand_in_line(play, auto
     script = [B] if front == "waits" else [call("look", seconds=50, id="C")]
     acts = [after(1, another("more")), after(20, keep_stage("next")), *([approve("B")] if front == "waits" else [])]
     life = await play(script, "done", do=[*acts, pause(5), keep_stage("next")])
-    assert (life.answers[0], life.answers[-1]) == ("planned", "completed")
+    assert (life.replies[0], life.replies[-1]) == ("planned", "completed")
     (request,) = life.scene.crew["next"].model.requests
     assert [message.content for message in request.messages][-2:] == ["done", "next?"]
 
@@ -126,11 +126,11 @@ async def test_who_does_not_want_to_stand_in_line_is_refused(play, autojump_cloc
 async def test_runs_in_line_work_in_the_order_of_their_start_also_after_a_restart(play, autojump_clock):
     async def look(scene: Scene) -> None:
         await trio.sleep(FAR)
-        scene.answers.extend(message.content for message in await thread_of(scene) if message.role == "user")
+        scene.replies.extend(message.content for message in await thread_of(scene) if message.role == "user")
 
     line = [after(1, another("more", key=key)) for key in ("first", "second", "third")]
     life = await play([B], "done", do=[*line, restart, approve("B"), look])
-    assert life.answers == ["accepted", "hi", "first?", "second?", "third?"]
+    assert life.replies == ["accepted", "hi", "first?", "second?", "third?"]
 
 
 @pytest.mark.parametrize("end", ["completed", "failed", "cancelled"])
@@ -156,13 +156,13 @@ async def test_a_run_beyond_the_limit_waits_for_its_slot_in_stage_planned(play, 
     life = await play(
         [call("look", seconds=50)], "done", do=[begin, after(1, keep_stage("next")), pause(1), keep_stage("next")]
     )
-    assert life.answers == ["planned", "completed"]
+    assert life.replies == ["planned", "completed"]
 
 
 async def test_a_waiting_run_holds_no_slot(play, autojump_clock):
     play.runtime = {"max_running": 1}
     life = await play([B], do=[another("more", thread_id=None), pause(1), keep_stage("next")])
-    assert life.answers == ["completed"]
+    assert life.replies == ["completed"]
 
 
 # --- new input -------------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ async def test_a_waiting_run_holds_no_slot(play, autojump_clock):
 async def test_input_joins_the_next_step(play, autojump_clock):
     life = await play([C], "done", do=[after(5, send("hurry"))])
     assert life.history == ["user: hi", "assistant: (C)", "C: saw C", "user: hurry", "assistant: done"]
-    assert [(one["text"], one["by"]) for one in life.payloads("input.received")] == [("hurry", "ada")]
+    assert [(payload["text"], payload["by"]) for payload in life.payloads("input.received")] == [("hurry", "ada")]
 
 
 async def test_input_in_one_step_keeps_its_order(play, autojump_clock):
@@ -192,7 +192,7 @@ async def test_input_for_a_waiting_run_may_supersede_its_open_tickets(play, auto
     life = await play([B, C], "fine", do=[send("forget it")], on_new_input="supersede")
     assert life.tickets == {"r.t1": ("tool_permission", "withdrawn")}
     assert (life.calls["B"], life.codes["B"]) == ("new suspended cancelled", "superseded")
-    assert "superseded" in life.told["B"]
+    assert "superseded" in life.tool_texts["B"]
     assert life.history[-2:] == ["user: forget it", "assistant: fine"]
 
 
@@ -217,8 +217,8 @@ async def test_a_ticket_that_opens_while_superseding_input_waits_is_superseded_a
     life = await play(SLOW, "fine", do=[after(seconds, send("forget it"))], on_new_input="supersede")
     assert (life.calls, life.path) == ({"A": SUPERSEDED, "B": SUPERSEDED}, "running completed")
     assert life.payloads("approval.resolved") == [
-        {**one, "resolution": "withdrawn", "by": "ada", "reason": "superseded by new input"}
-        for one in life.payloads("approval.resolved")
+        {**payload, "resolution": "withdrawn", "by": "ada", "reason": "superseded by new input"}
+        for payload in life.payloads("approval.resolved")
     ]
     assert life.history[-2:] == ["user: forget it", "assistant: fine"]
 
@@ -261,8 +261,8 @@ async def test_superseding_input_acts_in_the_next_process_too(play, autojump_clo
     acts = [after(2, send("forget it")), after(1, restart)]
     life = await play([call("note", id="A")], "fine", do=acts, on_new_input="supersede")
     assert life.tickets == {"r.t1": ("outcome_unknown", "withdrawn")}
-    assert "superseded" in life.told["A"]
-    assert "may or may not have taken effect" in life.told["A"]
+    assert "superseded" in life.tool_texts["A"]
+    assert "may or may not have taken effect" in life.tool_texts["A"]
 
 
 async def test_superseding_input_is_waited_behind_a_gate_by_the_next_process_too(play, autojump_clock):
@@ -279,7 +279,7 @@ async def test_the_same_input_again_is_a_duplicate(play, autojump_clock):
     life = await play(
         [C], "done", do=[after(1, send("hurry", command_id="x")), after(1, send("hurry", command_id="x"))]
     )
-    assert life.answers == ["accepted", "duplicate"]
+    assert life.replies == ["accepted", "duplicate"]
     assert life.history.count("user: hurry") == 1
 
 
@@ -317,38 +317,38 @@ def forks(step: int, told: list[list[str]]) -> Act:
 
 
 async def test_a_fork_of_a_run_that_waits_for_its_thread_has_its_question(play, autojump_clock):
-    told: list[list[str]] = []
-    life = await play("done", behind=60, do=[after(5, forks(0, told))])
-    assert told == [["me first", "hi", "done"]]
+    reported: list[list[str]] = []
+    life = await play("done", behind=60, do=[after(5, forks(0, reported))])
+    assert reported == [["me first", "hi", "done"]]
     assert life.outcome.output == "done"
 
 
 async def test_a_fork_of_a_held_run_has_the_input_that_stands_in_line_now_as_it_has_later(play, autojump_clock):
-    told: list[list[str]] = []
-    acts = [after(5, pause_run()), send("hurry"), forks(1, told), decide("r.t1"), forks(1, told)]
+    reported: list[list[str]] = []
+    acts = [after(5, pause_run()), send("hurry"), forks(1, reported), decide("r.t1"), forks(1, reported)]
     await play([C], "done", do=acts)
-    assert [one[:4] for one in told] == [["hi", "", "saw C", "hurry"]] * 2
+    assert [one[:4] for one in reported] == [["hi", "", "saw C", "hurry"]] * 2
 
 
 async def test_a_fork_says_of_which_run_and_step_it_is(play, autojump_clock):
-    told: list[str] = []
+    reported: list[str] = []
 
     async def fork(scene: Scene) -> None:
         child = await scene.runtime.fork("r", step=1)
         async with child.events() as events:
-            told.extend([event.payload["forkedFrom"] async for event in events if event.type == "run.created"])
+            reported.extend([event.payload["forkedFrom"] async for event in events if event.type == "run.created"])
 
     await play([C], "done", do=[fork])
-    assert told == ["r@1"]
+    assert reported == ["r@1"]
 
 
 async def test_a_run_can_be_forked_at_a_finished_step_while_it_works_or_waits(play, autojump_clock):
     async def fork(scene: Scene) -> None:
         child = await scene.runtime.fork("r", step=1)
-        scene.answers.append((await child.view()).messages[-1].content)
+        scene.replies.append((await child.view()).messages[-1].content)
         with pytest.raises(gr.UsageError, match="step=2"):
             await scene.runtime.fork("r", step=2)
 
     life = await play([C], [B, call("look", id="D")], "done", do=[after(15, fork), fork, approve("B")])
-    assert life.answers == ["saw C", "saw C", "accepted"]
+    assert life.replies == ["saw C", "saw C", "accepted"]
     assert (life.path, life.outcome.output) == ("running waiting running completed", "done")

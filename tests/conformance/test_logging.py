@@ -28,7 +28,7 @@ class Kept(logging.Handler):
         self.records.append(record)
 
     def named(self, name: str) -> list[logging.LogRecord]:
-        return [one for one in self.records if one.name == name]
+        return [record for record in self.records if record.name == name]
 
     @property
     def text(self) -> str:
@@ -212,7 +212,7 @@ async def test_what_is_no_bug_has_a_level_of_its_own_and_no_traceback(
     heard, autojump_clock, script, tools, level, logger
 ):
     await came_to(agent(*script, tools=tools))
-    found = [(one.name, one.levelno) for one in heard.records]
+    found = [(record.name, record.levelno) for record in heard.records]
     assert found == ([] if level is None else [(f"greenroom.{logger}", level)])
     assert "Traceback" not in heard.text
 

@@ -84,30 +84,30 @@ async def test_a_decision_wakes_it_and_nothing_tells_that_it_was_away(shelf, aut
         await there.decide("c1", "resume")
         await there.result()
         seen = [[event.type for event in await events_of(run)] for run in (away, there)]
-        told = [[name for name in types if not name.endswith(".delta")] for types in seen]  # deltas may be merged
-        assert told[0] == told[1]
+        reported = [[name for name in types if not name.endswith(".delta")] for types in seen]  # deltas may be merged
+        assert reported[0] == reported[1]
 
 
 async def test_who_waits_for_its_result_and_who_follows_it_hear_of_it_again(shelf, autojump_clock):
     async with home(shelf, agents=[helper := payer()]) as runtime:
         run = await runtime.start(helper, "hi")
-        heard = []
+        received = []
 
         async def listen():
-            heard.append([event.type for event in await events_of(run)])
+            received.append([event.type for event in await events_of(run)])
 
         async def wait():
-            heard.append((await run.result()).output)
+            received.append((await run.result()).output)
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(listen)
             nursery.start_soon(wait)
             await trio.sleep(500)
             assert len(runtime._parts.roster) == 0
-            assert heard == []
+            assert received == []
             await run.decide("c1", "resume")
-        assert "done" in heard
-        assert any(found[-1] == "run.completed" for found in heard if isinstance(found, list))
+        assert "done" in received
+        assert any(found[-1] == "run.completed" for found in received if isinstance(found, list))
 
 
 async def test_its_ticket_expires_while_it_is_away(shelf, autojump_clock):

@@ -123,7 +123,7 @@ async def test_a_body_sees_what_the_hooks_before_it_wrote_but_no_unmerged_write_
     plugin = scripted("x", before_tool_execute=count)
     life = await play(step, "done", plugins=[plugin], tools=[peek])
     apart = play.mode == "sequential"
-    assert list(life.told.values()) == (["1", "102", "203"] if apart else ["1", "2", "3"])
+    assert list(life.tool_texts.values()) == (["1", "102", "203"] if apart else ["1", "2", "3"])
     assert life.view.state["count"] == 303
 
 
@@ -182,7 +182,7 @@ async def test_nothing_else_of_an_answer_that_is_asked_for_again_counts(play, au
 
     life = await play("done", plugins=[claim("a"), claim("b")])
     (request,) = life.requests
-    assert [one.content for one in request.messages if one.role == "system"] == ["from a"]
+    assert [message.content for message in request.messages if message.role == "system"] == ["from a"]
     assert (life.view.state["last"], request.settings["seed"]) == ("a", "a")
 
 
@@ -196,7 +196,7 @@ async def test_the_order_of_registration_counts_also_for_hooks_that_were_asked_a
 
     life = await play("done", plugins=[hook("a", writes=True), hook("b", writes=True), hook("c", writes=False)])
     (request,) = life.requests
-    assert [one.content for one in request.messages if one.role == "system"] == ["a", "b", "c"]
+    assert [message.content for message in request.messages if message.role == "system"] == ["a", "b", "c"]
     assert request.settings["temperature"] == "c"
     assert life.view.state["last"] == "b"
 
@@ -219,8 +219,8 @@ async def test_of_two_edits_of_one_call_the_second_hook_sees_the_first(play, aut
         return gr.Mutation().edit_call("C", {"at": ctx.calls[0].arguments.get("at", "") + "x"})
 
     life = await play([C], "done", plugins=[scripted(name, after_inference=more) for name in "abc"])
-    assert "saw xxx" in life.told["C"]
-    assert [(one["arguments"], one["by"]) for one in life.payloads("tool.edited")] == [({"at": "xxx"}, "c")]
+    assert "saw xxx" in life.tool_texts["C"]
+    assert [(payload["arguments"], payload["by"]) for payload in life.payloads("tool.edited")] == [({"at": "xxx"}, "c")]
 
 
 @pytest.mark.rule("P-27")
@@ -259,7 +259,7 @@ async def test_a_hook_that_worked_on_an_old_revision_is_asked_again_on_the_new_o
     life = await play([call("look", id="L1"), call("look", id="L2")], "done", plugins=[scripted("x", **{phase: hook})])
     assert seen == [("L1", []), ("L2", []), ("L2", ["L1"])]
     assert life.view.state["words"] == ["L1", "L2"]
-    assert [one["revision"] for one in life.payloads("state.changed")] == [1, 2]
+    assert [payload["revision"] for payload in life.payloads("state.changed")] == [1, 2]
     assert (life.outcome.output, life.payloads("degraded", "state.conflict")) == ("done", [])
 
 

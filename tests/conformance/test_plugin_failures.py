@@ -77,7 +77,7 @@ async def test_a_hook_that_fails_fails_the_run_and_is_named_with_its_phase(play,
     assert (life.end["code"], life.view.termination.kind) == ("plugin_error", "error")
     assert life.end["message"].startswith(f"plugin 'x' in {phase}: RuntimeError: no")
     if phase not in ("run_start", "step_start", "before_inference", "step_end"):
-        assert list(life.told) == ["C"]
+        assert list(life.tool_texts) == ["C"]
 
 
 @pytest.mark.rule("P-42")
@@ -243,9 +243,9 @@ async def test_a_hook_may_end_the_run_in_every_phase(play, autojump_clock, phase
     assert life.view.state["count"] >= 1
     assert book.lines == ["run_end"]
     if phase == "step_end":
-        assert life.told == {"L1": "saw L1", "L2": "saw L2"}
+        assert life.tool_texts == {"L1": "saw L1", "L2": "saw L2"}
     elif not before_answer:
-        assert list(life.told) == ["L1", "L2", "B"]
+        assert list(life.tool_texts) == ["L1", "L2", "B"]
         assert life.calls["B"].endswith("cancelled")
         assert life.calls["L2"].endswith("cancelled")
 
@@ -254,7 +254,7 @@ async def test_a_hook_may_end_the_run_in_every_phase(play, autojump_clock, phase
 async def test_a_step_after_which_a_hook_ends_the_run_counts(play, autojump_clock):
     ending = scripted("x", step_end=lambda ctx: gr.Mutation().end("enough"))
     life = await play([text("I look."), C], "never", plugins=[ending])
-    assert (life.outcome.output, life.told) == ("I look.", {"C": "saw C"})
+    assert (life.outcome.output, life.tool_texts) == ("I look.", {"C": "saw C"})
     assert (life.end["steps"], life.types.count("step.finished")) == (1, 1)
 
 
@@ -388,7 +388,7 @@ async def test_run_end_runs_once_after_all_work_and_changes_nothing_about_the_en
     assert seen == [(kind, [])]
     if fault != "hides":
         assert life.view.state["count"] == 1
-    found = [one["detail"] for one in life.payloads("degraded")]
+    found = [payload["detail"] for payload in life.payloads("degraded")]
     said = {"raises": "could not tidy", "too long": "within 3 s", "hides": "did not obey"}.get(fault)
     assert found == [] if said is None else (len(found) == 1 and said in found[0])
 

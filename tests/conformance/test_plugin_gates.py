@@ -85,7 +85,7 @@ async def test_the_strongest_verdict_counts_and_the_other_one_is_recorded(play, 
     winner, loser = (second, first) if RANK[second] > RANK[first] else (first, second)
     names = ("second", "first") if winner is second and RANK[second] > RANK[first] else ("first", "second")
     assert what_became(life) == ("allow" if winner == "nothing" else winner)
-    overruled = [(one["plugin"], one["verdict"], one["by"]) for one in life.payloads("gate.overruled")]
+    overruled = [(payload["plugin"], payload["verdict"], payload["by"]) for payload in life.payloads("gate.overruled")]
     assert overruled == ([(names[1], loser, names[0])] if RANK[loser] else [])
 
 
@@ -98,7 +98,7 @@ async def test_of_equal_verdicts_the_one_of_the_first_registered_plugin_counts(p
         return gr.SetResult("slow")
 
     life = await play([C], "done", plugins=[scripted("slow", tool_gate=slow), gate("quick", gr.SetResult("quick"))])
-    assert life.told["C"] == "slow"
+    assert life.tool_texts["C"] == "slow"
 
 
 @pytest.mark.rule("P-34")
@@ -113,14 +113,14 @@ async def test_a_tool_s_own_approval_is_the_gate_that_is_registered_last(play, a
         (ticket,) = life.view.tickets
         assert ticket.message == ("may it?" if verdict == "suspend" else "This call needs an approval.")
         assert ticket.reason == "tool_permission"
-    overruled = [(one["plugin"], one["verdict"], one["by"]) for one in life.payloads("gate.overruled")]
+    overruled = [(payload["plugin"], payload["verdict"], payload["by"]) for payload in life.payloads("gate.overruled")]
     assert overruled == ([("x", "set_result", "(approval)")] if verdict == "set_result" else [])
 
 
 @pytest.mark.rule("P-33")
 async def test_a_predicate_that_wants_no_approval_leaves_it_to_the_plugins(play, autojump_clock):
     life = await play([call("spend", cents=5, id="C")], "done", plugins=[gate("x", gr.SetResult("free"))])
-    assert life.told["C"] == "free"
+    assert life.tool_texts["C"] == "free"
 
 
 @pytest.mark.rule("P-32")
@@ -128,7 +128,7 @@ async def test_a_result_that_a_gate_sets_may_be_a_failure(play, autojump_clock):
     """A policy says no: the call fails, the model is told, the run goes on."""
     life = await play([C, A], "done", plugins=[gate("x", gr.SetResult("not on a Sunday", code="permission_denied"))])
     assert life.calls["C"] == "new failed"
-    assert (life.codes["C"], life.told["C"]) == ("permission_denied", "not on a Sunday")
+    assert (life.codes["C"], life.tool_texts["C"]) == ("permission_denied", "not on a Sunday")
     assert life.calls["A"] == "new suspended"
 
 
@@ -138,7 +138,7 @@ async def test_a_gate_may_raise_its_suspension_and_demand_what_any_ticket_may(pl
         raise gr.Suspend(action="look at it", message="may it?", reviewers=("bob",), expires_after=50)
 
     life = await play([C], do=[approve("C")], plugins=[gate("x", ask)])
-    assert life.answers == ["rejected not_allowed"]
+    assert life.replies == ["rejected not_allowed"]
     (one,) = life.payloads("approval.requested")
     assert (one["action"], list(one["reviewers"])) == ("look at it", ["bob"])
 
@@ -260,8 +260,8 @@ async def test_after_a_body_that_waits_for_an_answer_a_provisional_result_waits_
     """The body goes on with the answer, and may unlock it yet."""
     step = [call("note", id="N"), call("ask", id="D"), C]
     life = await play(step, "done", do=[approve("D", "yes")], plugins=[key_gate(gr.SetResult("closed"))])
-    assert life.told["C"] == "closed"
-    result = [one["callId"] for one in life.payloads("tool.result")]
+    assert life.tool_texts["C"] == "closed"
+    result = [payload["callId"] for payload in life.payloads("tool.result")]
     assert result.index("C") > result.index("D")
 
 
@@ -276,7 +276,7 @@ async def test_an_allowed_call_is_asked_again_if_the_state_changed_before_it_sta
 
     life = await play([call("unlock", id="U"), C], "done", plugins=[gate("x", look)], tools=WITH_KEYS)
     assert asked == [("U", 0), ("C", 0), ("C", 1)]
-    assert (life.told["C"], life.effects) == ("too late", [])
+    assert (life.tool_texts["C"], life.effects) == ("too late", [])
 
 
 @pytest.mark.parametrize("mode", ["sequential"])
@@ -381,19 +381,19 @@ async def test_a_gate_s_ticket_resumes_in_each_of_the_three_ways(
         return gr.Suspend(resume_mode=mode_of_resume) if ctx.decision is None else None
 
     life = await play([C], "done", do=[restart, approve("C", result)], plugins=[gate("x", look)])
-    assert life.told["C"].endswith(told)
-    assert life.scene.outside.begun == began
+    assert life.tool_texts["C"].endswith(told)
+    assert life.scene.outside.started == began
 
 
 @pytest.mark.parametrize("tool", ["turn", "alone"])
 async def test_a_result_that_people_bring_needs_no_turn_for_no_body_runs(play, autojump_clock, tool):
     """The calls run in their order, or alone; the second one is decided first."""
-    wish = gr.Suspend(resume_mode="use_decision_as_tool_result")
+    suspend = gr.Suspend(resume_mode="use_decision_as_tool_result")
     step = [call(tool, id="T1"), call(tool, id="T2")]
     do = [approve("T2", "two"), pause(10), approve("T1", "one")]
-    life = await play(step, "done", plugins=[gate("x", lambda ctx: None if ctx.decision else wish)], do=do)
+    life = await play(step, "done", plugins=[gate("x", lambda ctx: None if ctx.decision else suspend)], do=do)
     at_once = play.mode != "parallel_batch_approval"
-    assert life.told == {"T1": "one", "T2": "two"}
+    assert life.tool_texts == {"T1": "one", "T2": "two"}
     assert life.seconds("tool.result", call_id="T2") == (0.0 if at_once else 10.0)
     assert life.effects == []
 
@@ -405,7 +405,7 @@ async def test_edited_arguments_pass_the_gates(play, autojump_clock):
 
     life = await play([B], "done", do=[approve("B", edited_arguments={"cents": 50})], plugins=[gate("x", large)])
     assert (life.calls["B"], life.effects) == ("new suspended resuming failed", [])
-    assert "too much" in life.told["B"]
+    assert "too much" in life.tool_texts["B"]
 
 
 @pytest.mark.parametrize("verdict", ["set_result", "block"])
@@ -416,7 +416,7 @@ async def test_what_a_person_approved_a_gate_may_still_refuse(play, autojump_clo
     life = await play([B], "done", do=[approve("B")], plugins=[gate("x", look)])
     assert life.effects == []
     assert life.calls["B"].startswith("new suspended resuming ")
-    assert what_became(life, "B") == "block" if verdict == "block" else life.told["B"] == "so be it"
+    assert what_became(life, "B") == "block" if verdict == "block" else life.tool_texts["B"] == "so be it"
 
 
 async def test_an_approval_of_the_plugin_s_ticket_is_the_tool_s_approval_too(play, autojump_clock):
@@ -433,7 +433,7 @@ async def test_an_approval_of_the_plugin_s_ticket_is_the_tool_s_approval_too(pla
 async def test_a_suspension_by_a_gate_can_be_denied(play, autojump_clock):
     book = diary()
     life = await play([C], "done", do=[deny("C", "no")], plugins=[book, gate("x", VERDICTS["suspend"])])
-    assert (life.told["C"], life.effects) == ("The reviewer denied this call: no", [])
+    assert (life.tool_texts["C"], life.effects) == ("The reviewer denied this call: no", [])
     assert book.count("after_tool_execute") == 0
 
 
@@ -475,9 +475,9 @@ async def test_block_fails_its_call_and_cancels_all_others_and_the_run_fails(pla
     assert life.tickets == {"r.t1": ("tool_permission", "approved"), "r.t2": ("tool_permission", other)}
     assert isinstance(life.outcome, gr.Failed)
     assert (life.outcome.code, life.view.termination.kind) == ("permission_denied", "blocked")
-    assert (life.codes["B"], life.told["B"]) == ("permission_denied", "Blocked: not here")
+    assert (life.codes["B"], life.tool_texts["B"]) == ("permission_denied", "Blocked: not here")
     assert "not here" in life.end["message"]
-    assert list(life.told) == ["L", "R", "B", "A", "N"]
+    assert list(life.tool_texts) == ["L", "R", "B", "A", "N"]
     assert book.lines == ["after_tool_execute L", "run_end"]
     assert life.seconds("failed") < 10
 
@@ -539,7 +539,7 @@ async def test_a_gate_whose_failures_are_ignored_asks_a_person(play, autojump_cl
     assert (life.calls["C"], life.effects) == ("new suspended", [])
     (ticket,) = life.view.tickets
     assert "plugin 'x' in tool_gate" in ticket.message
-    assert [one["reason"] for one in life.payloads("degraded")] == ["plugin_error"]
+    assert [payload["reason"] for payload in life.payloads("degraded")] == ["plugin_error"]
 
 
 async def test_when_a_person_has_looked_the_call_runs(play, autojump_clock):
@@ -553,7 +553,7 @@ async def test_what_a_person_approved_covers_the_approved_action_only(play, auto
     plugins = [gate("x", broken("raises"), on_error="ignore")]
     life = await play([C], "done", do=[approve("C", edited_arguments={"at": "there"})], plugins=plugins)
     assert life.effects == ["C"]
-    assert "saw there" in life.told["C"]
+    assert "saw there" in life.tool_texts["C"]
 
 
 async def test_a_failed_gate_does_not_weaken_the_block_of_another(play, autojump_clock):

@@ -49,10 +49,10 @@ async def test_to_cancel_ends_the_run(play, autojump_clock):
 @pytest.mark.rule("L-72")
 @SEQUENTIAL
 async def test_the_result_must_fit_the_schema(play, autojump_clock):
-    wish = gr.Suspend(message="?", response_schema={"type": "integer"})
+    suspend = gr.Suspend(message="?", response_schema={"type": "integer"})
     acts = [decide("r.t1", result="many"), decide("r.t1", result=3)]
-    life = await play([C], "done", plugins=[holding(wish)], do=acts)
-    assert life.answers == ["rejected invalid_result", "accepted"]
+    life = await play([C], "done", plugins=[holding(suspend)], do=acts)
+    assert life.replies == ["rejected invalid_result", "accepted"]
     assert users(life)[-1] == "3"
 
 
@@ -60,8 +60,8 @@ async def test_the_result_must_fit_the_schema(play, autojump_clock):
 @SEQUENTIAL
 @pytest.mark.parametrize(("on_expiry", "stage"), [("deny", "cancelled"), (gr.SetResult("no news"), "completed")])
 async def test_nobody_may_come_in_time(play, autojump_clock, on_expiry, stage):
-    wish = gr.Suspend(message="?", expires_after=30, on_expiry=on_expiry)
-    life = await play([C], "done", plugins=[holding(wish)], do=[pause(60)])
+    suspend = gr.Suspend(message="?", expires_after=30, on_expiry=on_expiry)
+    life = await play([C], "done", plugins=[holding(suspend)], do=[pause(60)])
     assert life.tickets == {"r.t1": ("external_event", "expired")}
     assert life.view.stage == stage
 

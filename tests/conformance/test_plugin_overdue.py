@@ -51,7 +51,7 @@ async def test_one_that_may_fail_is_given_up_and_the_run_goes_on(play, autojump_
     life = await play([C], "done", plugins=[hides(100_000, phase, on_error="ignore"), good])
     times = 1 if phase in ONCE else 2
     assert (life.outcome.output, life.effects, dict(life.view.state)) == ("done", ["C"], {"count": times})
-    assert [one["detail"] for one in life.payloads("degraded")] == [
+    assert [payload["detail"] for payload in life.payloads("degraded")] == [
         f"plugin 'x' in {phase}: it did not finish within 3 s, and did not obey either"
     ] * times
     assert len(life.end["stubborn"]) == times
@@ -102,7 +102,7 @@ async def test_a_hook_that_obeys_late_leaves_nothing_behind(play, autojump_clock
     life = await play([slow], "done", plugins=[scripted("x", timeout=3.0, on_error="ignore", step_start=once)])
     assert (life.outcome.output, life.outcome.termination.kind) == ("done", "natural_end")
     assert "stubborn" not in life.end
-    assert [one["callId"] for one in life.payloads("cleanup.overrun")] == ["step_start:1 (x)"]
+    assert [payload["callId"] for payload in life.payloads("cleanup.overrun")] == ["step_start:1 (x)"]
 
 
 @pytest.mark.parametrize("on_error", ["fail", "ignore"])

@@ -85,7 +85,7 @@ async def test_a_dropped_call_passes_no_gate_and_nothing_runs_around_it(play, au
     book = diary(after_inference=drop)
     life = await play([C], "done", plugins=[book])
     assert book.lines == around()
-    assert (life.told, life.calls, life.codes) == ({"C": "Not now."}, {"C": "new cancelled"}, {"C": "dropped"})
+    assert (life.tool_texts, life.calls, life.codes) == ({"C": "Not now."}, {"C": "new cancelled"}, {"C": "dropped"})
 
 
 @pytest.mark.rule("P-11")
@@ -216,7 +216,7 @@ async def test_a_hook_that_changes_what_it_was_told_changes_nothing(play, autoju
     life = await play(
         [call("sign", id="B", cents=1)], "done", do=[approve("B", {"a": 1})], plugins=[diary(phase, every=spoil)]
     )
-    assert life.told == {"B": "signed 1"}
+    assert life.tool_texts == {"B": "signed 1"}
     assert life.record.calls[0].arguments == {"cents": 1}
     assert life.record.calls[0].decision.result == {"a": 1}
 

@@ -31,17 +31,17 @@ PHASES = [phase.value for phase in gr.Phase]
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("away", [0.0, 500.0])
 async def test_a_hook_that_runs_when_the_process_ends_is_asked_again(play, autojump_clock, phase, away):
-    begun: list[float] = []
+    started: list[float] = []
 
     async def hook(ctx: gr.PhaseContext[Any]) -> gr.Mutation | None:
-        begun.append(trio.current_time())
+        started.append(trio.current_time())
         await trio.sleep(20)
         return None if phase == "tool_gate" else gr.Mutation().update(COUNT, 1)
 
     book = diary("run_start", "run_end", "step_start")
     life = await play([C], "done", do=[after(15, Down(away))], plugins=[scripted("x", **{phase: hook}), book])
     once = 2 if phase in ("step_start", "before_inference", "after_inference", "step_end") else 1
-    assert len(begun) == once + 1
+    assert len(started) == once + 1
     assert life.view.state.get("count") == (None if phase == "tool_gate" else once)
     assert (life.outcome.output, book.count("step_start")) == ("done", 2 + (phase == "step_start"))
     assert (book.count("run_start"), book.count("run_end")) == (1 + (phase == "run_start"), 1 + (phase == "run_end"))
@@ -72,7 +72,7 @@ async def test_a_plugin_that_the_next_program_does_not_have_is_not_asked(play, a
 
     life = await play([C], "done", do=[after(5, without), after(0, restart)], plugins=[diary(), slow_in("tool_gate")])
     assert (life.outcome.output, life.effects) == ("done", ["C"])
-    assert [one["reason"] for one in life.payloads("degraded")] == ["agent_changed"]
+    assert [payload["reason"] for payload in life.payloads("degraded")] == ["agent_changed"]
 
 
 @pytest.mark.parametrize("phase", PHASES)
@@ -208,15 +208,15 @@ async def one_process(place: Mortal, mode: Any) -> Any:
                     result = "yes" if ticket.call_id == "Q" else None
                     await run.decide(ticket.ticket_id, "resume", result=result, decision_id=f"d:{ticket.ticket_id}")
             view = await run.view()
-            told = {one.call_id: one.content for one in view.messages if one.role == "tool"}
-            return view.stage, view.state["count"], view.state["trail"], told
+            text = {message.call_id: message.content for message in view.messages if message.role == "tool"}
+            return view.stage, view.state["count"], view.state["trail"], text
     return None
 
 
 def expected(found: Any) -> Any:
     """What does not depend on the moments at which side-by-side hooks came."""
-    stage, count, trail, told = found
-    return stage, count, sorted(trail), told
+    stage, count, trail, reported = found
+    return stage, count, sorted(trail), reported
 
 
 @pytest.mark.parametrize(("kind", "point"), [("memory", "before_commit"), ("sqlite", "after_commit")])
@@ -242,9 +242,9 @@ async def test_a_kill_at_every_write_comes_to_the_same_outcome_and_state(folder,
         elif place.reopen():
             found = await one_process(place, mode)
         assert found is not None
-        stage, count, trail, told = expected(found)
+        stage, count, trail, reported = expected(found)
         again = [line for line in trail if ":before_tool_execute:" not in line]
-        assert (stage, told) == (whole[0], whole[3]), kill_at
+        assert (stage, reported) == (whole[0], whole[3]), kill_at
         assert again == [line for line in sorted(whole[2]) if ":before_tool_execute:" not in line], kill_at
         assert count == 100 + len(trail), kill_at
         kill_at += 1

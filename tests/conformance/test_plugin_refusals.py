@@ -40,7 +40,7 @@ async def test_no_person_is_asked_about_a_call_that_is_denied(play, autojump_clo
     """Whether its tool always wants an approval, or finds out by a predicate."""
     life = await play([call(tool, cents=500, id="A")], "done", plugins=[gate("x", NO)])
     assert (life.calls, life.tickets, life.effects) == ({"A": "new failed"}, {}, [])
-    assert (life.codes, life.told) == ({"A": "permission_denied"}, {"A": "Ask for less."})
+    assert (life.codes, life.tool_texts) == ({"A": "permission_denied"}, {"A": "Ask for less."})
     assert (life.outcome.output, life.path) == ("done", "running completed")
 
 
@@ -70,9 +70,9 @@ async def test_a_gate_may_deny_what_a_person_has_approved(play, autojump_clock, 
     """The gate changes its mind while a person thinks."""
     denies = gate("x", lambda ctx: None if ctx.decision is None else NO)
     life = await play([call("sign", id="B")], "done", do=[*between, approve("B")], plugins=[denies])
-    assert life.answers == ["accepted"]
+    assert life.replies == ["accepted"]
     assert life.calls == {"B": "new suspended resuming failed"}
-    assert (life.told["B"], life.effects) == ("Ask for less.", [])
+    assert (life.tool_texts["B"], life.effects) == ("Ask for less.", [])
 
 
 async def test_an_early_approval_does_not_help_against_a_denial(play, autojump_clock):
@@ -82,8 +82,8 @@ async def test_an_early_approval_does_not_help_against_a_denial(play, autojump_c
 
     do = [after(5, decide("B"))]
     life = await play([call("sign", id="B")], "done", do=do, plugins=[scripted("x", tool_gate=later)])
-    assert (life.answers, life.calls) == (["accepted early"], {"B": "new failed"})
-    assert [one["code"] for one in life.payloads("decision.refused")] == ["unused"]
+    assert (life.replies, life.calls) == (["accepted early"], {"B": "new failed"})
+    assert [payload["code"] for payload in life.payloads("decision.refused")] == ["unused"]
 
 
 async def test_a_denial_does_not_touch_the_calls_beside_it(play, autojump_clock):
@@ -144,7 +144,7 @@ async def test_a_decision_that_comes_while_the_block_is_being_asked_again_does_n
 
     slow: list[str] = []
     life = await play([LOOK, PAY, WIPE], do=[after(12, decide("P"))], plugins=[scripted("x", tool_gate=look)])
-    assert (life.answers, life.effects) == (["accepted"], ["L"])
+    assert (life.replies, life.effects) == (["accepted"], ["L"])
     resumed = play.mode != "parallel_batch_approval"  # there it waits until all is decided that may be
     assert life.calls["P"] == f"new suspended{' resuming' if resumed else ''} cancelled"
     assert (life.seconds("failed"), life.outcome.code) == (15.0, "permission_denied")
@@ -170,7 +170,7 @@ async def test_a_denial_behind_a_body_that_asks_does_not_wait_and_the_body_goes_
 ):
     life = await play([call("ask", id="D"), WIPE], "done", do=[pause(50), approve("D", "yes")], plugins=[refuses(NO)])
     assert life.seconds("tool.result", call_id="W") == 0.0
-    assert life.told == {"D": "told yes", "W": "Ask for less."}
+    assert life.tool_texts == {"D": "told yes", "W": "Ask for less."}
 
 
 async def test_a_result_behind_a_body_that_asks_waits_and_is_asked_for_once_per_call_that_ends(play, autojump_clock):
@@ -178,7 +178,7 @@ async def test_a_result_behind_a_body_that_asks_waits_and_is_asked_for_once_per_
     step = [call("ask", times=3, id="D"), WIPE]
     do = [approve("D", "a"), restart, approve("D", "b"), approve("D", "c")]
     life = await play(step, "done", do=do, plugins=[refuses(gr.SetResult("so be it"), asked=asked)])
-    assert life.told == {"D": "told c", "W": "so be it"}
+    assert life.tool_texts == {"D": "told c", "W": "so be it"}
     assert asked == ["W", "W", "W"]
 
 

@@ -23,7 +23,7 @@ def asking(mutation: gr.Mutation, *, step: int = 1, name: str = "x") -> Scripted
 
 def sent(life: Life, number: int = 0) -> list[str]:
     """What the model was sent: role and content of each message."""
-    return [f"{one.role}: {one.content}" for one in life.requests[number].messages]
+    return [f"{message.role}: {message.content}" for message in life.requests[number].messages]
 
 
 def offered(life: Life, number: int = 0) -> set[str]:
@@ -107,7 +107,7 @@ async def test_a_tool_that_was_not_offered_is_refused_and_the_run_goes_on(play, 
     asked: list[str] = []
     gates = gate("g", lambda ctx: asked.append(ctx.call_id))
     life = await play([C], [call("look", id="D")], "done", plugins=[asking(made), gates])
-    assert (life.codes["C"], life.told["C"]) == ("unknown_tool", "The tool 'look' is not available in this step.")
+    assert (life.codes["C"], life.tool_texts["C"]) == ("unknown_tool", "The tool 'look' is not available in this step.")
     assert (life.calls["C"], life.calls["D"]) == ("new failed", "new running succeeded")
     assert (asked, life.effects) == (["D"], ["D"])
 
@@ -209,8 +209,8 @@ def after_answer(mutation: gr.Mutation) -> Scripted:
 @pytest.mark.rule("P-25")
 async def test_an_edited_call_runs_with_the_new_arguments_and_the_model_is_told(play, autojump_clock):
     life = await play([C], "done", plugins=[after_answer(gr.Mutation().edit_call("C", {"at": "there"}))])
-    assert life.told["C"] == "(The arguments were changed to {'at': 'there'} before the call ran.)\nsaw there"
-    assert life.scene.outside.begun == [("C", 1, {"at": "there"})]
+    assert life.tool_texts["C"] == "(The arguments were changed to {'at': 'there'} before the call ran.)\nsaw there"
+    assert life.scene.outside.started == [("C", 1, {"at": "there"})]
     assert dict(life.view.messages[1].calls[0].arguments) == {}
     (edited,) = life.payloads("tool.edited")
     assert (edited["callId"], dict(edited["arguments"]), edited["by"]) == ("C", {"at": "there"}, "x")
@@ -225,7 +225,7 @@ async def test_an_edited_call_is_gated_and_approved_as_it_will_run(play, autojum
     ]
     life = await play([B], "done", do=[restart, approve("B")], plugins=plugins)
     assert seen == [{"cents": 5}, {"cents": 5}]
-    assert life.scene.outside.begun == [("B", 1, {"cents": 5})]
+    assert life.scene.outside.started == [("B", 1, {"cents": 5})]
     (asked,) = life.payloads("approval.requested")
     assert dict(asked["arguments"]) == {"cents": 5}
 
@@ -233,7 +233,7 @@ async def test_an_edited_call_is_gated_and_approved_as_it_will_run(play, autojum
 async def test_of_an_edited_call_that_did_not_run_the_model_is_not_told_that_it_did(play, autojump_clock):
     edit = scripted("x", after_inference=lambda ctx: gr.Mutation().edit_call("B", {"cents": 5}) if ctx.calls else None)
     life = await play([call("sign", id="B")], "done", do=[deny("B")], plugins=[edit])
-    assert life.told["B"] == "(The arguments were changed to {'cents': 5}.)\nThe reviewer denied this call."
+    assert life.tool_texts["B"] == "(The arguments were changed to {'cents': 5}.)\nThe reviewer denied this call."
 
 
 @pytest.mark.parametrize("action", ["resume", "cancel"])
@@ -246,8 +246,8 @@ async def test_a_decision_that_came_before_an_edit_is_not_about_the_edited_call(
 
     plugin = scripted("edits", after_inference=lambda ctx: edits(ctx) if ctx.calls else None)
     life = await play([call("pay", id="A")], "done", plugins=[plugin], do=[after(2, decide("A", action))])
-    assert (life.answers, life.effects) == (["accepted early"], [])
-    assert [one["code"] for one in life.payloads("decision.refused")] == ["fingerprint_mismatch"]
+    assert (life.replies, life.effects) == (["accepted early"], [])
+    assert [payload["code"] for payload in life.payloads("decision.refused")] == ["fingerprint_mismatch"]
     assert life.tickets == {"r.t1": ("tool_permission", "open")}
 
 
@@ -261,8 +261,8 @@ async def test_dropped_and_edited_calls_keep_the_history_valid(play, autojump_cl
     made = gr.Mutation().drop_call("W").edit_call("X", {"at": "x"}).drop_call("Z", "Not Z.")
     life = await play(step, "done", plugins=[after_answer(made)])
     assert set(life.effects) == {"X", "Y"}
-    assert list(life.told) == ["W", "X", "Y", "Z"]
-    assert (life.told["W"], life.told["Z"]) == ("This call was dropped before it ran.", "Not Z.")
+    assert list(life.tool_texts) == ["W", "X", "Y", "Z"]
+    assert (life.tool_texts["W"], life.tool_texts["Z"]) == ("This call was dropped before it ran.", "Not Z.")
     assert life.codes["W"] == life.codes["Z"] == "dropped"
 
 
@@ -270,4 +270,4 @@ async def test_what_was_edited_stays_so_through_a_restart(play, autojump_clock):
     plugins = [after_answer(gr.Mutation().edit_call("C", {"at": "x"}).drop_call("B"))]
     life = await play([B, C], "done", do=[after(2, restart)], plugins=plugins)
     assert (life.calls["B"], life.effects) == ("new cancelled", ["C"])
-    assert "saw x" in life.told["C"]
+    assert "saw x" in life.tool_texts["C"]

@@ -363,5 +363,5 @@ def test_importing_greenroom_loads_no_http_client():
 
 
 def test_the_module_of_models_has_the_names_of_the_page():
-    assert all(issubclass(one, HTTPModel) for one in MODELS.values())
-    assert {one.__module__ for one in MODELS.values()} == {"greenroom.models"}
+    assert all(issubclass(model, HTTPModel) for model in MODELS.values())
+    assert {model.__module__ for model in MODELS.values()} == {"greenroom.models"}

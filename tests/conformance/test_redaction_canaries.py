@@ -24,11 +24,11 @@ EDGE = 4_096
 
 
 def assert_none_shown(shown: bytes | str) -> None:
-    told = shown if isinstance(shown, str) else shown.decode()
+    reported = shown if isinstance(shown, str) else shown.decode()
     for length in range(6, len(KEY) + 1):
-        assert KEY[:length] not in told, f"the first {length} characters"
+        assert KEY[:length] not in reported, f"the first {length} characters"
         if length > 8:
-            assert KEY[-length:] not in told, f"the last {length} characters"
+            assert KEY[-length:] not in reported, f"the last {length} characters"
 
 
 @pytest.mark.slow
@@ -155,8 +155,8 @@ FORBIDDEN = (TOLD, SHAPED, SHAPED[:20], BASIC, PLACE, "alice", *(KEY[:n] for n i
 
 
 def assert_clean(where: str, shown: object) -> None:
-    told = shown.decode("utf-8", "replace") if isinstance(shown, bytes) else str(shown)
-    assert [one for one in FORBIDDEN if one in told] == [], f"{where}: {told[:2_000]}"
+    reported = shown.decode("utf-8", "replace") if isinstance(shown, bytes) else str(shown)
+    assert [one for one in FORBIDDEN if one in reported] == [], f"{where}: {reported[:2_000]}"
 
 
 async def everything(

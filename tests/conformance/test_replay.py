@@ -367,12 +367,14 @@ async def test_a_forged_progress_event_is_found(kind: str, folder: Any, autojump
     async with home(shelf.open(), agents=[helper]) as runtime:
         await (await runtime.start(helper, "hi", run_id="r")).wait()
         frames = list(await runtime.store.events("r", limit=1000))
-        told = [n for n, frame in enumerate(frames, 1) if json.loads(frame)["type"] == "run.tool.progress"]
-        assert len(told) == len(FORGED)
-        overwrite(shelf, runtime.store, told[which], edited(frames[told[which] - 1], "payload.fraction", FORGED[which]))
+        report = [n for n, frame in enumerate(frames, 1) if json.loads(frame)["type"] == "run.tool.progress"]
+        assert len(report) == len(FORGED)
+        overwrite(
+            shelf, runtime.store, report[which], edited(frames[report[which] - 1], "payload.fraction", FORGED[which])
+        )
         found = (await runtime.replay("r")).difference
         assert found is not None
-        assert (found.sequence, found.path) == (told[which], "fraction")
+        assert (found.sequence, found.path) == (report[which], "fraction")
         assert "CallProgressed(call_id='A', attempt=1, fraction=" in found.input
 
 

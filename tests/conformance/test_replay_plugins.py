@@ -99,16 +99,24 @@ async def test_plugins_that_do_all_that_plugins_do(play: Play, autojump_clock: A
     assert life.codes == {"A": None, "B": "dropped", "C": "unknown_tool", "D": None}
     wanted = {"state.changed", "tool.edited", "gate.overruled", "degraded", "approval.requested"}
     assert wanted <= set(life.types)
-    assert {one["by"] for one in life.payloads("state.changed")} > {"run_start", "before_inference", "step_end", "A"}
+    assert {payload["by"] for payload in life.payloads("state.changed")} > {
+        "run_start",
+        "before_inference",
+        "step_end",
+        "A",
+    }
 
 
 @PARALLEL
 async def test_writes_that_clash_and_a_tool_that_tries_again(play: Play, autojump_clock: Any) -> None:
     calls = [call("put", id="A", word="a"), call("again", id="B", word="b"), call("put", id="C", word="c", seconds=1)]
     life = await play(calls, "done", **STATEFUL)
-    found = [(one["writer"], one["other"], one.get("retried", False)) for one in life.payloads("state.conflict")]
+    found = [
+        (payload["writer"], payload["other"], payload.get("retried", False))
+        for payload in life.payloads("state.conflict")
+    ]
     assert found == [("B", "A", True), ("C", "A", False)]
-    assert life.told["B"] == "put b"
+    assert life.tool_texts["B"] == "put b"
 
 
 async def test_a_task_that_writes_what_hooks_have_written_meanwhile(play: Play, autojump_clock: Any) -> None:

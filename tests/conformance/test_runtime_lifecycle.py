@@ -79,11 +79,11 @@ async def test_a_run_that_ends_within_the_drain_is_completed(shelf, autojump_clo
 async def test_a_run_that_is_stored_while_the_runtime_drains_begins_nothing(autojump_clock):
     """It was asked for in time, so it exists; but a body would only begin to be cut."""
 
-    begun, store = [], Slow()
+    started, store = [], Slow()
 
     @gr.tool
     async def work() -> str:
-        begun.append(trio.current_time())
+        started.append(trio.current_time())
         await trio.sleep(100)
         return "worked"
 
@@ -95,11 +95,11 @@ async def test_a_run_that_is_stored_while_the_runtime_drains_begins_nothing(auto
             store.slow = "start"
             nursery.start_soon(partial(runtime.start, helper, "hi", run_id="r1"))  # noqa: ASYNC111 - it is what is tested
             await trio.sleep(0.5)
-    assert not begun
+    assert not started
     assert not helper.model.requests
     async with home(store, agents=[helper]) as runtime:
         assert (await (await runtime.get("r1")).result()).output == "done"
-    assert len(begun) == 1
+    assert len(started) == 1
 
 
 async def test_an_approved_body_gets_the_drain_too(shelf, autojump_clock):
@@ -334,13 +334,13 @@ async def test_everything_after_the_end_says_that_the_runtime_is_closed(shelf, a
 
 async def test_followers_and_waiters_in_other_tasks_hear_that_the_runtime_closes(shelf, autojump_clock):
     helper = agent(call("ask", id="c1"), tools=[ask])
-    heard = []
+    received = []
 
     async def listen(what):
         try:
             await what()
         except gr.RuntimeClosed as error:
-            heard.append(error)
+            received.append(error)
 
     async with trio.open_nursery() as nursery:
         async with home(shelf, agents=[helper]) as runtime:
@@ -349,35 +349,35 @@ async def test_followers_and_waiters_in_other_tasks_hear_that_the_runtime_closes
             nursery.start_soon(listen, run.result)
             nursery.start_soon(listen, lambda: events_of(run))
             await trio.sleep(1)
-    assert len(heard) == 2
+    assert len(received) == 2
 
 
 async def test_whoever_waits_for_a_run_that_is_done_hears_what_it_came_to_also_if_the_block_is_left_at_once(
     shelf, autojump_clock
 ):
-    helper, heard = agent([delay(1), "done"]), []
+    helper, received = agent([delay(1), "done"]), []
 
     async def wait_too(run):
-        heard.append((await run.result()).output)
+        received.append((await run.result()).output)
 
     for number in range(10):  # trio draws lots who is woken first
         async with trio.open_nursery() as nursery, home(shelf, agents=[helper]) as runtime:
             run = await runtime.start("helper", "hi", run_id=f"r{number}")
             nursery.start_soon(wait_too, run)  # noqa: ASYNC111 - it may outlive the runtime
             await run.result()
-    assert heard == ["done"] * 10
+    assert received == ["done"] * 10
 
 
 async def test_a_follower_that_is_reading_when_the_runtime_closes_hears_so_too(shelf, autojump_clock):
     helper = agent(call("ask", id="c1"), tools=[ask])
-    heard = []
+    received = []
 
     async def look():
         try:
             while True:
                 await run.view()
         except gr.RuntimeClosed as error:
-            heard.append(error)
+            received.append(error)
 
     async with trio.open_nursery() as nursery:
         async with home(shelf, agents=[helper]) as runtime:
@@ -387,7 +387,7 @@ async def test_a_follower_that_is_reading_when_the_runtime_closes_hears_so_too(s
                 nursery.start_soon(look)
             for _ in range(10):
                 await trio.lowlevel.checkpoint()
-    assert len(heard) == 20
+    assert len(received) == 20
 
 
 class Slow(gr.MemoryStore):
@@ -429,9 +429,9 @@ async def test_a_start_or_fork_or_resume_that_the_end_overtakes_hears_that_the_r
     async def hear(attempt):
         with pytest.raises(gr.RuntimeClosed, match="open it again"):
             await attempt()
-        heard.append(call_of)
+        received.append(call_of)
 
-    heard, helper, store = [], agent("done"), Slow()
+    received, helper, store = [], agent("done"), Slow()
     async with trio.open_nursery() as nursery, home(store, agents=[helper]) as runtime:
         run = await runtime.start(helper, "hi", run_id="r1")
         await run.result()
@@ -444,25 +444,25 @@ async def test_a_start_or_fork_or_resume_that_the_end_overtakes_hears_that_the_r
         for attempt in attempts:
             nursery.start_soon(hear, attempt)  # noqa: ASYNC111 - it is what is tested
         await trio.sleep(0.5)
-    assert len(heard) == len(attempts)
+    assert len(received) == len(attempts)
 
 
 async def test_join_hears_that_the_runtime_closes(shelf, autojump_clock):
     helper = agent([delay(1000), "late"])
-    heard = []
+    received = []
 
     async def joins():
         try:
             await runtime.join()
         except gr.RuntimeClosed as error:
-            heard.append(error)
+            received.append(error)
 
     async with trio.open_nursery() as nursery:
         async with home(shelf, agents=[helper], drain=0) as runtime:
             await runtime.start(helper, "hi")
             nursery.start_soon(joins)
             await trio.sleep(1)
-    assert len(heard) == 1
+    assert len(received) == 1
 
 
 # --- opening ---------------------------------------------------------------------------------------------------------
@@ -981,7 +981,7 @@ async def test_an_outage_of_the_store_and_its_end_are_told_to_the_log(tmp_path, 
             await trio.sleep(5)
             outages.error = None
             assert isinstance(await run.result(), gr.Completed)
-    told = [record.getMessage() for record in caplog.records]
-    assert any("the store does not answer" in text and "is full" in text for text in told)
-    assert told[-1] == "the store answers again"
-    assert not any("hidden-path" in text for text in told)
+    reported = [record.getMessage() for record in caplog.records]
+    assert any("the store does not answer" in text and "is full" in text for text in reported)
+    assert reported[-1] == "the store answers again"
+    assert not any("hidden-path" in text for text in reported)

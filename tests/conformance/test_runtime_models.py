@@ -288,7 +288,7 @@ async def test_the_form_of_an_answer_is_asked_for_in_every_request(shelf, autoju
         assert system.content.startswith("be kind\n\n")
         assert "JSON Schema" in system.content
         assert '"items":{"type":"array"' in system.content
-        assert [one.role for one in request.messages].count("system") == 1
+        assert [message.role for message in request.messages].count("system") == 1
 
 
 async def test_the_form_is_asked_for_without_instructions_too_and_not_where_text_is_wanted(shelf, autojump_clock):
@@ -322,7 +322,7 @@ async def test_a_model_that_asks_for_the_form_itself_finds_the_schema_in_the_req
 async def test_an_answer_of_another_form_is_told_what_is_wrong_and_where(shelf, autojump_clock, answer, what, where):
     helper = agent(answer, '{"number": 7, "items": []}', output_type=Order)
     assert (await outcome_of(shelf, helper)).output == Order(7, [])
-    told = helper.model.requests[1].messages[-1]
-    assert told.role == "user"
-    assert what in told.content
-    assert f"at {where}" in told.content
+    reported = helper.model.requests[1].messages[-1]
+    assert reported.role == "user"
+    assert what in reported.content
+    assert f"at {where}" in reported.content

@@ -303,9 +303,9 @@ async def test_a_large_result_is_whole_in_the_row_and_cut_in_event_and_message(s
         await run.result()
         stored = await whole_result(runtime, run)
         (result,) = payloads(await events_of(run), "tool.result")
-    told = helper.model.requests[1].messages[-1].content
+    content = helper.model.requests[1].messages[-1].content
     assert stored == "begin" + unit * 300_000 + "end"
-    for shown in (result["result"], told):
+    for shown in (result["result"], content):
         assert shown.startswith("begin")
         assert shown.endswith("end")
         assert "300008" in shown
@@ -384,8 +384,8 @@ async def test_every_result_has_a_form_that_can_be_stored(shelf, autojump_clock,
         assert (await run.result()).output == "done"
         assert await whole_result(runtime, run) == stored
         assert (await run.view()).calls == {"c1": "succeeded"}
-    told = helper.model.requests[1].messages[-1].content
-    assert (told if isinstance(stored, str) else json.loads(told)) == stored
+    content = helper.model.requests[1].messages[-1].content
+    assert (content if isinstance(stored, str) else json.loads(content)) == stored
 
 
 @pytest.mark.parametrize("make_value", [Opaque, endless, threading.Lock, object], ids=lambda f: f.__name__)
@@ -479,7 +479,7 @@ class Odd(OwnModel):
         self.response, self.deltas = response, deltas
 
     async def answer(self, request):
-        if request.answers:
+        if request.model_attempts:
             yield gr.ModelResponse(text=("done",))
             return
         for piece in self.deltas:

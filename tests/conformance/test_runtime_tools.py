@@ -141,11 +141,11 @@ async def test_a_page_0_context_annotation_works_for_sync_tools(tmp_path):
 
 
 async def test_a_thread_that_ignores_its_cancel_is_named_and_does_not_hold_the_run(tmp_path):
-    begun, release = threading.Event(), threading.Event()
+    started, release = threading.Event(), threading.Event()
 
     @gr.tool(grace=0.05)
     def stuck() -> str:
-        begun.set()
+        started.set()
         release.wait(120)
         return "late"
 
@@ -153,7 +153,7 @@ async def test_a_thread_that_ignores_its_cancel_is_named_and_does_not_hold_the_r
     with trio.fail_after(120):
         async with gr.open_runtime(agents=[helper], drain=0) as runtime:
             run = await runtime.start(helper, "hi")
-            assert await trio.to_thread.run_sync(begun.wait, 60)
+            assert await trio.to_thread.run_sync(started.wait, 60)
             await run.cancel()
             outcome = await run.result()
             events = await events_of(run)
@@ -394,13 +394,13 @@ def asking(how: str, **options):
         seen.append((ctx.attempt, question, ctx.decision and ctx.decision.result))
         if ctx.decision is not None:
             return f"{question} -> {ctx.decision.result}"
-        wish = gr.Suspend(action="ask", message="please", parameters={"q": question}, **options)
+        suspend = gr.Suspend(action="ask", message="please", parameters={"q": question}, **options)
         if how == "returned":
-            return wish
+            return suspend
         if how == "raised":
-            raise wish
+            raise suspend
         async with trio.open_nursery() as nursery:  # noqa: ASYNC112 - the nursery is what is tested
-            nursery.start_soon(raising, wish)
+            nursery.start_soon(raising, suspend)
         return "never"
 
     return ask, seen
@@ -732,11 +732,11 @@ async def test_a_large_decision_result_is_shown_as_an_excerpt_and_kept_whole(she
 @pytest.mark.parametrize("ends_first", [False, True])
 async def test_a_thread_given_up_by_its_time_limit_is_told_and_named_only_while_it_lives(ends_first, mock_clock):
     """The overrun is told at once; the terminal event names the thread if it still works then."""
-    begun, go = threading.Event(), threading.Event()
+    started, go = threading.Event(), threading.Event()
 
     @gr.tool(timeout=5.0, grace=2.0)
     def deaf() -> str:
-        begun.set()
+        started.set()
         go.wait(120)
         return "too late"
 
@@ -753,7 +753,7 @@ async def test_a_thread_given_up_by_its_time_limit_is_told_and_named_only_while_
     try:
         async with gr.open_runtime(agents=[helper]) as runtime:
             run = await runtime.start(helper, "hi")
-            assert await trio.to_thread.run_sync(begun.wait, 60)
+            assert await trio.to_thread.run_sync(started.wait, 60)
             for seconds in (5.0, 2.0):
                 mock_clock.jump(seconds)
                 await trio.testing.wait_all_tasks_blocked()
@@ -790,10 +790,10 @@ async def test_an_async_body_that_hides_from_its_time_limit_is_given_up_after_it
         assert trio.current_time() < 20
         events = await events_of(run)
         text = (await run.view()).messages[-2].content
-        told, _, doubt = text.partition("The tool 'hides' timed out after 5 s.")
-        assert told or not background
+        reported, _, doubt = text.partition("The tool 'hides' timed out after 5 s.")
+        assert reported or not background
         assert ("may or may not have taken effect" in doubt) is (lasts == 50)
-        overrun = [(one["callId"], one["graceSeconds"]) for one in payloads(events, "cleanup.overrun")]
+        overrun = [(payload["callId"], payload["graceSeconds"]) for payload in payloads(events, "cleanup.overrun")]
         assert overrun == ([(name, 2.0)] if lasts == 50 else [])
         assert list(payloads(events, "completed")[0].get("stubborn", ())) == ([name] if lasts == 50 else [])
         await trio.sleep(100)

@@ -246,9 +246,9 @@ async def test_many_runs_of_a_failing_provider_do_not_hold_up_the_alarm(shelf, a
             await runtime.start(helper, "hi", run_id=f"r{number}")
         await trio.sleep(20)
         run = await runtime.start(other, "hi", run_id="other")
-        begun = trio.current_time()
+        started_at = trio.current_time()
         assert (await run.result()).output == "done"
-        assert 60 <= trio.current_time() - begun < 61
+        assert 60 <= trio.current_time() - started_at < 61
         provider.error = None
         await trio.sleep(80)
         assert {(await (await runtime.get(f"r{number}")).view()).status for number in range(40)} == {"done"}

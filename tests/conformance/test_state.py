@@ -25,7 +25,7 @@ def conflicts(life: Life) -> list[tuple[Any, ...]]:
 
 def merged(life: Life) -> list[str]:
     """Whose writes were merged, in order."""
-    return [one["by"] for one in life.payloads("state.changed")]
+    return [payload["by"] for payload in life.payloads("state.changed")]
 
 
 # --- what is seen ----------------------------------------------------------------------------------------------------
@@ -35,7 +35,7 @@ def merged(life: Life) -> list[str]:
 @sequential
 async def test_one_at_a_time_each_call_sees_what_the_calls_before_it_wrote(play, autojump_clock):
     life = await play([call("keep", last="a", add=1, id="A"), call("keep", last="b", add=2, id="B")], "done", **BOOKS)
-    assert life.told == {"A": "- 0 -", "B": "a 1 -"}
+    assert life.tool_texts == {"A": "- 0 -", "B": "a 1 -"}
     assert (life.view.state, conflicts(life)) == ({"last": "b", "total": 3}, [])
 
 
@@ -52,7 +52,7 @@ async def test_a_hook_after_a_call_sees_what_it_wrote_only_where_calls_run_one_a
     life = await play([call("keep", last="a", id="A")], "done", **BOOKS, plugins=[plugin])
     alone = mode == "sequential"
     assert (seen, life.view.state["last"]) == (["a" if alone else "-"], "hook")
-    assert [one[:2] for one in conflicts(life)] == ([] if alone else [("last", "A")])
+    assert [conflict[:2] for conflict in conflicts(life)] == ([] if alone else [("last", "A")])
 
 
 @pytest.mark.rule("S-15", "S-19")
@@ -60,7 +60,7 @@ async def test_a_hook_after_a_call_sees_what_it_wrote_only_where_calls_run_one_a
 async def test_side_by_side_no_call_sees_what_another_one_writes_however_late_it_is(play, autojump_clock):
     calls = [call("keep", add=1, seconds=1, id="A"), call("keep", add=2, id="B"), call("keep", add=4, id="C")]
     life = await play(calls, [call("keep", id="D")], "done", **BOOKS)
-    assert life.told == {"A": "- 0 -", "B": "- 0 -", "C": "- 0 -", "D": "- 7 -"}
+    assert life.tool_texts == {"A": "- 0 -", "B": "- 0 -", "C": "- 0 -", "D": "- 7 -"}
 
 
 @pytest.mark.rule("S-15")
@@ -73,7 +73,7 @@ async def test_a_body_reads_its_own_writes(play, autojump_clock):
         return f"{ctx.state[TOTAL]} {ctx.state[LAST]} {LAST in ctx.state}"
 
     life = await play([call("twice", id="A")], "done", tools=[twice], state=KEYS)
-    assert life.told == {"A": "2 x True"}
+    assert life.tool_texts == {"A": "2 x True"}
 
 
 async def test_a_tool_in_a_worker_thread_reads_and_writes_too(watched, mode):
@@ -87,8 +87,8 @@ async def test_a_tool_in_a_worker_thread_reads_and_writes_too(watched, mode):
         run = await runtime.start(agent(*script, tools=[count]), "hi", execution=mode)
         await run.result()
         view = await run.view()
-    told = [message.content for message in view.messages if message.role == "tool"]
-    assert (told, view.state) == (["1", "2" if mode == "sequential" else "1", "3"], {"total": 3})
+    texts = [message.content for message in view.messages if message.role == "tool"]
+    assert (texts, view.state) == (["1", "2" if mode == "sequential" else "1", "3"], {"total": 3})
 
 
 async def test_the_state_is_in_the_view_and_changing_what_the_view_shows_changes_nothing(play, autojump_clock):
@@ -99,7 +99,7 @@ async def test_the_state_is_in_the_view_and_changing_what_the_view_shows_changes
 
     script = [call("keep", see="a", id="A")], [call("sign", id="S")], "done"
     life = await play(*script, **BOOKS, do=[spoil, approve("S")])
-    assert (life.told["S"], life.view.state) == ("- 0 a 0", {"seen": ["a"]})
+    assert (life.tool_texts["S"], life.view.state) == ("- 0 a 0", {"seen": ["a"]})
 
 
 @pytest.mark.rule("S-4")
@@ -113,7 +113,7 @@ async def test_a_key_of_the_run_hides_one_of_the_thread_in_the_view(play, autoju
         return f"{ctx.state[mine]} {ctx.state[ours]}"
 
     life = await play([call("both", id="A")], "done", tools=[both])
-    assert (life.told, life.view.state) == ({"A": "1 2"}, {"k": 1})
+    assert (life.tool_texts, life.view.state) == ({"A": "1 2"}, {"k": 1})
     assert life.payloads("state.changed")[0]["keys"] == ["k", "thread:k"]
 
 
@@ -135,13 +135,13 @@ async def test_of_two_writers_of_an_exclusive_key_the_later_is_dropped_and_its_r
     life = await play(calls, "done", **BOOKS)
     assert life.view.state == {"last": "a", "total": 1}
     assert conflicts(life) == [("last", "B", "A", False)]
-    result, note = life.told["B"].split("\n")
+    result, note = life.tool_texts["B"].split("\n")
     assert result == "- 0 -"
     assert note.startswith("(state_conflict: state key 'last' was changed meanwhile by A.")
     assert life.calls["B"] == "new running succeeded"
-    assert [one["result"] for one in life.payloads("tool.result") if one["callId"] == "B"] == ["- 0 -"]
+    assert [payload["result"] for payload in life.payloads("tool.result") if payload["callId"] == "B"] == ["- 0 -"]
     assert sorted(life.effects) == ["A", "B"]
-    assert life.requests[-1].messages[-1].content == life.told["B"]
+    assert life.requests[-1].messages[-1].content == life.tool_texts["B"]
 
 
 @parallel
@@ -160,7 +160,7 @@ async def test_a_gate_that_is_asked_again_merges_what_was_written_before_its_cal
         call("keep", last="c", see="c", seconds=2, id="C"),
     ]
     life = await play(calls, "done", **BOOKS, plugins=[gate("closed", closed)])
-    assert (life.told["P"], life.view.state) == ("- 1 -", {"last": "b", "seen": ["b"], "total": 1})
+    assert (life.tool_texts["P"], life.view.state) == ("- 1 -", {"last": "b", "seen": ["b"], "total": 1})
     assert (merged(life), conflicts(life)) == (["A", "B"], [("last", "C", "B", False)])
 
 
@@ -171,8 +171,8 @@ async def test_a_tool_that_retries_runs_again_alone_and_has_one_result(play, aut
     life = await play(calls, "done", **BOOKS)
     assert life.view.state == {"last": "b", "total": 2}
     assert conflicts(life) == [("last", "B", "A", True)]
-    assert life.told["B"] == "a 1 -"
-    (done,) = [one for one in life.payloads("tool.result") if one["callId"] == "B"]
+    assert life.tool_texts["B"] == "a 1 -"
+    (done,) = [payload for payload in life.payloads("tool.result") if payload["callId"] == "B"]
     assert (done["attempts"], life.calls["B"]) == (2, "new running running succeeded")
     assert life.scene.outside.peak == 3
 
@@ -181,7 +181,7 @@ async def test_a_tool_that_retries_runs_again_alone_and_has_one_result(play, aut
 async def test_several_that_retry_run_one_after_the_other_each_on_what_the_one_before_it_wrote(play, autojump_clock):
     calls = [call("retry", last=name, id=name.upper()) for name in "abc"]
     life = await play(calls, "done", **BOOKS)
-    assert life.told == {"A": "- 0 -", "B": "a 0 -", "C": "b 0 -"}
+    assert life.tool_texts == {"A": "- 0 -", "B": "a 0 -", "C": "b 0 -"}
     assert conflicts(life) == [("last", "B", "A", True), ("last", "C", "A", True)]
     assert [life.scene.outside.attempts(name) for name in "ABC"] == [1, 2, 2]
     assert life.view.state == {"last": "c"}
@@ -195,7 +195,7 @@ async def test_a_tool_that_has_run_again_does_not_do_so_a_second_time(play, auto
     life = await play(calls, "wait", "wait", "done", tools=[*LEDGER, later], state=KEYS)
     assert conflicts(life) == [("last", "R", "T.task1", True), ("thread:title", "R", "U.task1", False)]
     assert (life.scene.outside.attempts("R"), life.calls["R"]) == (2, "new running running succeeded")
-    assert life.told["R"].startswith("t 0 -\n(state_conflict: state key 'thread:title'")
+    assert life.tool_texts["R"].startswith("t 0 -\n(state_conflict: state key 'thread:title'")
     assert life.view.state == {"last": "t", "title": "u"}
 
 
@@ -203,7 +203,7 @@ async def test_a_tool_that_has_run_again_does_not_do_so_a_second_time(play, auto
 async def test_what_is_approved_while_a_tool_runs_again_alone_waits_for_it(play, autojump_clock):
     calls = [call("keep", last="a", id="A"), call("retry", last="b", id="B"), call("sign", id="S")]
     life = await play(calls, "done", do=[after(15, approve("S"))], **BOOKS)
-    assert life.told["B"] == "a 0 -"
+    assert life.tool_texts["B"] == "a 0 -"
     assert life.seconds("tool.resumed", call_id="S") == 15.0
     assert life.seconds("tool.started", call_id="S") == 20.0
 
@@ -223,7 +223,7 @@ async def test_a_tool_that_runs_alone_sees_the_writes_of_all_before_it(play, aut
         call("keep", last="d", id="D"),
     ]
     life = await play(calls, "done", **BOOKS)
-    assert (life.told["C"], life.told["D"]) == ("a 1 -", "c 1 -")
+    assert (life.tool_texts["C"], life.tool_texts["D"]) == ("a 1 -", "c 1 -")
     assert (life.view.state, conflicts(life)) == ({"last": "d", "total": 1}, [])
 
 
@@ -251,7 +251,7 @@ async def test_a_reducer_may_fail_in_any_words_and_hurts_nobody(play, autojump_c
 
     key = gr.StateKey("fragile", int, default=0, merge=gr.commutative(fails))
     life = await play([call("add", id="A"), call("add", id="B")], "done", tools=[add], state=[key])
-    assert life.told["B"].startswith(f"added\n(state_conflict: the reducer of state key 'fragile' failed: {said}")
+    assert life.tool_texts["B"].startswith(f"added\n(state_conflict: the reducer of state key 'fragile' failed: {said}")
     assert (life.outcome.output, life.view.state) == ("done", {"fragile": 1})
 
 
@@ -261,7 +261,7 @@ async def test_a_reducer_may_fail_in_any_words_and_hurts_nobody(play, autojump_c
 async def test_what_a_task_wrote_is_merged_when_it_succeeds_and_not_before(play, autojump_clock):
     script = [call("later", last="t", add=1, seconds=15, id="T")], *([call("keep", id=name)] for name in "KLM"), "done"
     life = await play(*script, tools=[*LEDGER, later], state=KEYS)
-    assert [life.told[name] for name in "KLM"] == ["- 0 -", "- 0 -", "t 1 -"]
+    assert [life.tool_texts[name] for name in "KLM"] == ["- 0 -", "- 0 -", "t 1 -"]
     assert merged(life) == ["T.task1"]
 
 
@@ -292,7 +292,7 @@ async def test_a_task_whose_key_was_written_meanwhile_is_told_so_and_never_runs_
 async def test_what_a_body_wrote_that_suspends_is_dropped_and_it_reads_afresh_when_it_goes_on(play, autojump_clock):
     calls = [call("keep", last="a", add=1, id="A"), call("hold", last="h", add=10, id="H")]
     life = await play(calls, "done", **BOOKS, do=[approve("H")])
-    assert life.told["H"] == "a 1 -"
+    assert life.tool_texts["H"] == "a 1 -"
     assert (life.view.state, conflicts(life)) == ({"last": "h", "total": 11}, [])
 
 
@@ -317,8 +317,8 @@ async def test_a_wrong_value_is_the_tools_error_and_tells_the_model_which_key_an
 
     life = await play([call("wrong", id="W")], "done", tools=[wrong])
     assert life.codes["W"] == "tool_error"
-    assert "state key 'log'" in life.told["W"]
-    assert "expected int, not str 'x' @ $['a'][1]" in life.told["W"]
+    assert "state key 'log'" in life.tool_texts["W"]
+    assert "expected int, not str 'x' @ $['a'][1]" in life.tool_texts["W"]
 
 
 @parallel
@@ -334,7 +334,7 @@ async def test_what_calls_had_written_when_the_run_ends_early_stays(play, autoju
     assert life.end["to"] == how
     assert life.view.state == {"last": "a", "total": 1}
     assert conflicts(life) == [("last", "B", "A", False)]
-    assert "state_conflict" in life.told["B"]
+    assert "state_conflict" in life.tool_texts["B"]
 
 
 @sequential

@@ -24,7 +24,7 @@ parallel = pytest.mark.parametrize("mode", ["parallel_batch_approval", "parallel
 async def test_a_run_goes_on_with_its_state(play, autojump_clock):
     script = [call("keep", last="a", add=3, see="x", id="A")], [call("sign", id="S")], "done"
     life = await play(*script, **BOOKS, do=[restart, approve("S")])
-    assert life.told["S"] == "a 3 x 0"
+    assert life.tool_texts["S"] == "a 3 x 0"
     assert life.view.state == {"last": "a", "seen": ["x"], "total": 3}
 
 
@@ -38,7 +38,7 @@ async def test_a_key_that_is_not_persistent_is_there_until_the_run_leaves_memory
 
     life = await play(*script, [call("scratch", add=5, id="C")], "done", **BOOKS, do=[look, restart, approve("S")])
     assert kept == [{}]
-    assert (life.told["B"], life.told["S"], life.told["C"]) == ("3", "- 0 - 0", "5")
+    assert (life.tool_texts["B"], life.tool_texts["S"], life.tool_texts["C"]) == ("3", "- 0 - 0", "5")
     assert all(write.key != "scratch" for commit in life.log for write in commit.state)
 
 
@@ -46,9 +46,9 @@ async def test_a_key_that_is_not_persistent_is_gone_when_a_waiting_run_leaves_me
     script = [call("scratch", add=2, id="A")], [call("keep", add=1, id="K")], [call("sign", id="S")], "done"
     play.runtime = {"passivate_after": 60}
     life = await play(*script, **BOOKS, do=[pause(59), pause(0), approve("S")])
-    assert life.told["S"] == "- 1 - 2"
+    assert life.tool_texts["S"] == "- 1 - 2"
     late = await play(*script, **BOOKS, start={"run_id": "late", "thread_id": "late"}, do=[pause(61), approve("S")])
-    assert late.told["S"] == "- 1 - 0"
+    assert late.tool_texts["S"] == "- 1 - 0"
 
 
 @parallel
@@ -63,7 +63,7 @@ async def test_what_was_not_merged_of_a_key_that_is_not_persistent_ends_with_the
     calls = [call("jot", add=2, keep=3, id="A"), call("jot", add=4, id="J"), call("keep", add=1, id="B")]
     agent: dict[str, Any] = {"tools": [jot, *LEDGER], "state": KEYS}
     life = await play(calls, [call("sign", id="S")], "done", **agent, do=[after(3, restart), approve("S")])
-    assert (life.told["S"], life.view.state) == ("- 4 - 0", {"total": 4})
+    assert (life.tool_texts["S"], life.view.state) == ("- 4 - 0", {"total": 4})
     written = [write for commit in life.log for row in commit.calls if row.batch for write in row.batch.writes]
     assert {write.name for write in written} == {"total"}
 
@@ -85,7 +85,10 @@ async def test_a_clash_is_found_after_a_restart_too(play, autojump_clock):
         call("keep", add=1, id="D"),
     ]
     life = await play(calls, "done", **BOOKS, do=[after(4, restart)])
-    found = [(one["key"], one["writer"], one.get("retried", False)) for one in life.payloads("state.conflict")]
+    found = [
+        (payload["key"], payload["writer"], payload.get("retried", False))
+        for payload in life.payloads("state.conflict")
+    ]
     assert found == [("last", "B", True), ("last", "C", False)]
     assert life.view.state == {"last": "b", "total": 1}
 
@@ -101,7 +104,7 @@ async def test_a_clash_with_what_was_stored_before_the_merge_is_found_after_a_re
     life = await play(calls, "done", "done", tools=[*LEDGER, later], state=KEYS, do=[after(20, restart)])
     (one,) = life.payloads("state.conflict")
     assert (one["key"], one["writer"], one.get("other")) == ("last", "A", None)
-    assert (life.view.state, life.told["A"].startswith("- 0 -\n(state_conflict:")) == ({"last": "t"}, True)
+    assert (life.view.state, life.tool_texts["A"].startswith("- 0 -\n(state_conflict:")) == ({"last": "t"}, True)
 
 
 # --- keys that the next process does not know ------------------------------------------------------------------------
@@ -123,7 +126,7 @@ async def test_updates_of_an_undeclared_key_can_not_be_merged_by_the_next_proces
         (one,) = life.payloads("state.conflict")
         way = "state key 'total' was changed meanwhile by A, and its reducer is not known here; name the key in "
         assert one["detail"] == way + "Agent(state=[...])"
-        assert one["detail"] in life.told["B"]
+        assert one["detail"] in life.tool_texts["B"]
 
 
 @pytest.mark.rule("S-9")
@@ -163,9 +166,9 @@ async def test_another_release_may_give_an_undeclared_key_another_type(play, aut
     life = await play(
         *script, tools=tools(entries, {"a": [1]}), state=[*KEYS, entries], do=[next_release, restart, approve("S")]
     )
-    assert "state key 'entries' holds what is no dict[str, list[str]]" in life.told["R"]
-    assert "expected str, not int 1 @ $['a'][0]" in life.told["R"]
-    assert (life.codes["R"], life.told["K2"]) == ("tool_error", "- 1 -")
+    assert "state key 'entries' holds what is no dict[str, list[str]]" in life.tool_texts["R"]
+    assert "expected str, not int 1 @ $['a'][0]" in life.tool_texts["R"]
+    assert (life.codes["R"], life.tool_texts["K2"]) == ("tool_error", "- 1 -")
     assert life.view.state == {"entries": {"a": [1]}, "total": 2}
 
 

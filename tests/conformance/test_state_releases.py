@@ -98,8 +98,8 @@ async def test_a_key_that_is_not_declared_is_refused_when_it_is_read(shelf, auto
     async with home(shelf, agents=[noted(RUN, declared=False)]) as runtime:
         run = await runtime.start("helper", "hi", thread_id="t")
         await run.result()
-        told = (await run.view()).messages[-2]
-        assert "is stored with scope 'thread' and read with scope 'run'" in str(told)
+        reported = (await run.view()).messages[-2]
+        assert "is stored with scope 'thread' and read with scope 'run'" in str(reported)
 
 
 @pytest.mark.rule("S-14")

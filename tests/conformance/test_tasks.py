@@ -114,7 +114,10 @@ async def played(play: Play, *script: Any, **options: Any) -> Life:
 
 def ends(life: Life) -> dict[str, str]:
     """Task -> how it ended."""
-    return {one["taskId"]: f"{one['status']} {one.get('code', '')}".strip() for one in life.payloads("task.finished")}
+    return {
+        payload["taskId"]: f"{payload['status']} {payload.get('code', '')}".strip()
+        for payload in life.payloads("task.finished")
+    }
 
 
 def notes(life: Life) -> list[str]:
@@ -181,8 +184,8 @@ async def test_a_sync_tool_goes_on_in_the_background_too(play):
         run = await runtime.start(helper, "hi")
         assert isinstance(await run.wait(), gr.Completed)
         events = await events_of(run)
-    assert [one["result"] for one in payloads(events, "tool.result")][1] == "S.task1 O.task1 False"
-    assert [one["result"] for one in payloads(events, "task.finished")] == ["from a thread"] * 2
+    assert [payload["result"] for payload in payloads(events, "tool.result")][1] == "S.task1 O.task1 False"
+    assert [payload["result"] for payload in payloads(events, "task.finished")] == ["from a thread"] * 2
 
 
 async def test_an_approved_call_goes_on_in_the_background(play, autojump_clock):
@@ -255,7 +258,7 @@ async def test_a_task_that_a_person_has_approved_may_be_one_too_many_then(play, 
 async def test_the_model_sees_and_cancels_tasks(play, autojump_clock):
     script = [C, call("list_tasks", id="L"), call("cancel_task", id="X", task_id="C.task1"), "I wait", "done"]
     life = await played(play, *script)
-    assert life.told["L"] == '[{"task":"C.task1","tool":"crawl","status":"running"}]'
+    assert life.tool_texts["L"] == '[{"task":"C.task1","tool":"crawl","status":"running"}]'
     assert ends(life) == {"C.task1": "cancelled cancelled"}
     assert life.effects == []
     assert life.scene.outside.running == []
@@ -264,7 +267,7 @@ async def test_the_model_sees_and_cancels_tasks(play, autojump_clock):
 
 async def test_to_cancel_what_never_was_is_told(play, autojump_clock):
     life = await played(play, call("cancel_task", id="X", task_id="nothing"), "done")
-    assert "No task nothing is running" in life.told["X"]
+    assert "No task nothing is running" in life.tool_texts["X"]
 
 
 async def test_a_task_that_is_cancelled_has_its_grace(play, autojump_clock):
@@ -309,7 +312,7 @@ async def test_the_last_words_of_a_cancelled_task_are_told(play, autojump_clock)
 
     script = [call("mutters", id="M"), [delay(5), call("cancel_task", id="X", task_id="M.task1")], "I wait", "done"]
     life = await play(*script, tools=[mutters])
-    assert "".join(one["text"] for one in life.payloads("task.output.delta")) == "the token is sk-"
+    assert "".join(payload["text"] for payload in life.payloads("task.output.delta")) == "the token is sk-"
     assert life.types.index("task.output.delta") < life.types.index("task.finished")
 
 
@@ -326,7 +329,7 @@ async def test_a_task_that_is_cancelled_before_its_start_is_stored_never_begins(
     script = [[delay(10), C], call("cancel_task", id="X", task_id="C.task1"), "I wait", "done"]
     life = await played(play, *script, do=[after(5, begin), after(15, end)])
     assert ends(life) == {"C.task1": "cancelled cancelled"}
-    assert life.scene.outside.begun == []
+    assert life.scene.outside.started == []
 
 
 # --- spawning --------------------------------------------------------------------------------------------------------
@@ -334,16 +337,16 @@ async def test_a_task_that_is_cancelled_before_its_start_is_stored_never_begins(
 
 async def test_a_body_spawns_tasks_of_the_run(play, autojump_clock):
     life = await played(play, call("boss", id="B", urls=["a", "b"]), "I wait", *["done"] * 2)
-    assert life.told["B"] == "B.task1 B.task2"
+    assert life.tool_texts["B"] == "B.task1 B.task2"
     assert ends(life) == {"B.task1": "succeeded", "B.task2": "succeeded"}
-    assert [one["callId"] for one in life.payloads("task.started")] == ["B", "B"]
+    assert [payload["callId"] for payload in life.payloads("task.started")] == ["B", "B"]
 
 
 async def test_a_body_that_runs_again_after_a_crash_spawns_nothing_twice(play, autojump_clock):
     """The tasks must not be repeated: what came of them nobody knows, and that is told."""
     script = [call("boss", id="B", urls=["a", "b"], seconds=20), "I wait", *["done"] * 3]
     life = await played(play, *script, do=[after(7, restart)])
-    assert (life.told["B"], sorted(life.effects)) == ("B.task1 B.task2", ["B.task1", "B.task2"])
+    assert (life.tool_texts["B"], sorted(life.effects)) == ("B.task1 B.task2", ["B.task1", "B.task2"])
     assert set(ends(life).values()) == {"failed outcome_unknown"}
 
 
@@ -364,7 +367,7 @@ async def test_a_refused_spawn_is_a_failure_that_the_model_reads(play, autojump_
         return await ctx.spawn(tool, **({"no": 1} if tool == "hangs" else {}))
 
     life = await played(play, call("bold", id="B"), "done", tools=[*TOOLS, bold])
-    assert (life.codes["B"], said in life.told["B"]) == ("tool_error", True), life.told
+    assert (life.codes["B"], said in life.tool_texts["B"]) == ("tool_error", True), life.tool_texts
     assert ends(life) == {}
 
 
@@ -465,7 +468,7 @@ async def test_a_run_with_a_task_does_not_leave_memory_though_it_waits(play, aut
 
 async def test_after_a_restart_a_task_that_may_be_repeated_runs_again(play, autojump_clock):
     life = await played(play, F, "I wait", "done", do=[after(7, restart)])
-    assert [one["attempt"] for one in life.payloads("task.started")] == [1, 2]
+    assert [payload["attempt"] for payload in life.payloads("task.started")] == [1, 2]
     assert (ends(life), life.seconds("task.finished")) == ({"F.task1": "succeeded"}, 17.0)
 
 
@@ -510,7 +513,7 @@ async def test_an_orderly_shutdown_lets_a_task_end_if_it_does_so_in_time(play, a
 
 async def test_a_body_that_asks_in_its_clean_up_is_not_left_waiting(play, autojump_clock):
     """Its run has no owner any more, who could answer."""
-    heard: list[str] = []
+    received: list[str] = []
 
     @gr.tool(background=True, replay="safe")
     async def curious(ctx: gr.ToolContext) -> str:
@@ -519,13 +522,13 @@ async def test_a_body_that_asks_in_its_clean_up_is_not_left_waiting(play, autoju
         finally:
             with trio.CancelScope(shield=True):
                 try:
-                    heard.append(str(len(await ctx.tasks())))
+                    received.append(str(len(await ctx.tasks())))
                 except gr.ToolError as error:
-                    heard.append(str(error))
+                    received.append(str(error))
         return "done"
 
     life = await play(call("curious", id="Q"), "I wait", "done", tools=[curious], do=[after(5, restart)])
-    assert heard == ["The run has no owner here any more: nothing can be asked of it.", "1"]
+    assert received == ["The run has no owner here any more: nothing can be asked of it.", "1"]
     assert ends(life) == {"Q.task1": "succeeded"}
 
 
@@ -570,19 +573,19 @@ async def test_a_fork_has_no_tasks_of_its_parent(play, autojump_clock):
         assert isinstance(await fork.wait(), gr.Completed)
         assert (await fork.view()).tasks == {}
         assert (await fork.view()).calls == {}
-        told = [message.content for message in (await fork.view()).messages if message.role == "user"]
+        texts = [message.content for message in (await fork.view()).messages if message.role == "user"]
         text = (
             "[Background task F.task1 (fetch) stays with the run that this one was forked from; "
             "nothing of it comes here.]"
         )
-        assert told[1:] == [text]
+        assert texts[1:] == [text]
         assert not payloads(await events_of(fork), "task.started", "task.finished")
         await run.wait()
         assert len(payloads(await events_of(run), "task.finished")) == 1
         later = await runtime.fork(run.id, step=2)
         await later.wait()
-        told = [message.content for message in (await later.view()).messages if message.role == "user"]
-        assert not any("stays with" in text for text in told), "it had ended by then"
+        texts = [message.content for message in (await later.view()).messages if message.role == "user"]
+        assert not any("stays with" in text for text in texts), "it had ended by then"
 
 
 async def test_a_fork_knows_a_task_whose_arguments_were_edited(play, autojump_clock):
@@ -627,7 +630,7 @@ async def test_an_agent_without_background_tools_is_not_offered_the_built_in_one
         return "mine"
 
     life = await play(call("list_tasks", id="L"), delay(0), tools=[list_tasks])
-    assert life.told["L"] == "mine"
+    assert life.tool_texts["L"] == "mine"
     assert [tool.name for tool in life.requests[0].tools] == ["list_tasks"]
 
 

@@ -141,7 +141,7 @@ class Ended:
     calls: dict[str, str]
     history: list[str]
     effects: Counter[str]
-    answers: dict[str, list[str]]
+    replies: dict[str, list[str]]
     unknown: list[str]
 
 
@@ -190,7 +190,7 @@ async def _one_process(mortal: Mortal, mode: str, clock: Clock, answers: dict[st
         calls={name: status.value for name, status in view.calls.items()},
         history=[f"{m.call_id or m.role}: {m.content}" for m in view.messages],
         effects=Counter(mortal.outside.effects),
-        answers=answers,
+        replies=answers,
         unknown=[t.call_id for t in record.tickets if t.reason == "outcome_unknown"],
     )
 
@@ -248,10 +248,10 @@ def same(ended: Ended, first: Ended) -> None:
     assert ended.outcome == first.outcome
     assert ended.calls == first.calls
     assert ended.history == first.history
-    assert ended.effects == first.effects, (ended.effects, ended.unknown, ended.answers)
+    assert ended.effects == first.effects, (ended.effects, ended.unknown, ended.replies)
     for name in ("A", "B"):
-        assert ended.answers[name].count("accepted") <= 1
-        assert set(ended.answers[name]) <= {"accepted", "duplicate"}
+        assert ended.replies[name].count("accepted") <= 1
+        assert set(ended.replies[name]) <= {"accepted", "duplicate"}
 
 
 @pytest.mark.slow

@@ -352,8 +352,8 @@ async def test_of_the_hook_of_run_end(autojump_clock):
     async def scene() -> None:
         async with two_runs(agent("done", plugins=[scripted("x", run_end=_raise)])) as run:
             assert (await run.result()).output == "done"
-            (told,) = [e.payload for e in await events_of(run) if e.type == "run.degraded"]
-            assert told["detail"].startswith("plugin 'x' in run_end")
+            (reported,) = [e.payload for e in await events_of(run) if e.type == "run.degraded"]
+            assert reported["detail"].startswith("plugin 'x' in run_end")
 
     await each_error(scene)
 
@@ -400,8 +400,8 @@ async def test_of_a_denial(autojump_clock):
             await run.wait()
             await run.decide("c1", "cancel")
             assert (await run.result()).output == "done"
-            (told,) = [e.payload for e in await events_of(run) if e.type == "run.degraded"]
-            assert told["reason"] == "denial_failed"
+            (reported,) = [e.payload for e in await events_of(run) if e.type == "run.degraded"]
+            assert reported["reason"] == "denial_failed"
 
     await each_error(scene)
 

@@ -39,7 +39,7 @@ async def test_arguments(play, autojump_clock, make, said):
     body.__annotations__["order"] = order(make)
     life = await play([call("take", id="A", order={"n": -1})], "done", tools=[gr.tool(body, name="take")])
     assert (life.codes["A"], life.outcome.output) == ("invalid_arguments", "done")
-    assert life.told["A"].startswith(f"Invalid arguments: {said} - at")
+    assert life.tool_texts["A"].startswith(f"Invalid arguments: {said} - at")
 
 
 @words

@@ -49,7 +49,7 @@ OPTIONS: dict[str, Any] = {"tools": [spoil, signed, answered], "state": KEYS}
 @pytest.mark.parametrize("mode", ["parallel_streaming", "parallel_batch_approval"])
 async def test_each_attempt_of_a_body_has_arguments_of_its_own(play, autojump_clock, mode):
     life = await play([call("spoil", id="A", **ASKED), call("spoil", id="B", **ASKED)], "done", **OPTIONS)
-    assert life.told == dict.fromkeys("AB", str(ASKED["items"]) + " " + str(ASKED["more"]))
+    assert life.tool_texts == dict.fromkeys("AB", str(ASKED["items"]) + " " + str(ASKED["more"]))
     assert [one["retried"] for one in life.payloads("state.conflict")] == [True]
     assert [one.arguments for one in life.view.messages[1].calls] == [ASKED, ASKED]
 
@@ -62,7 +62,7 @@ async def test_a_hook_can_not_change_a_call_but_by_a_mutation(play, autojump_clo
 
     plugins = [scripted("changes", **{phase: change})]
     life = await play([call("signed", id="A", **ASKED)], "done", do=[approve("A")], plugins=plugins, **OPTIONS)
-    assert life.told == {"A": f"{ASKED['items']} {ASKED['more']}"}
+    assert life.tool_texts == {"A": f"{ASKED['items']} {ASKED['more']}"}
     assert [one.arguments for one in life.view.messages[1].calls] == [ASKED]
 
 
@@ -73,7 +73,7 @@ async def test_a_hook_can_not_change_a_call_by_the_answer_that_asks_for_it(play,
 
     plugins = [scripted("changes", after_inference=change)]
     life = await play([call("signed", id="A", **ASKED)], "done", do=[approve("A")], plugins=plugins, **OPTIONS)
-    assert life.told == {"A": f"{ASKED['items']} {ASKED['more']}"}
+    assert life.tool_texts == {"A": f"{ASKED['items']} {ASKED['more']}"}
 
 
 async def test_a_hook_can_not_change_the_calls_of_earlier_steps(play, autojump_clock):
@@ -99,7 +99,7 @@ async def test_a_gate_can_not_change_what_a_person_has_decided(play, autojump_cl
     plugins = [scripted("changes", tool_gate=change)]
     act = decide("A", result={"city": "Paris"})
     life = await play([call("ask", id="A")], "done", do=[act], plugins=plugins, tools=[ask])
-    assert life.told == {"A": '{"city":"Paris"}'}
+    assert life.tool_texts == {"A": '{"city":"Paris"}'}
 
 
 def changed_ticket() -> Act:
@@ -114,7 +114,7 @@ def changed_ticket() -> Act:
 
 async def test_what_runs_is_what_was_asked_for_whatever_is_done_to_a_ticket_that_was_shown(play, autojump_clock):
     life = await play([call("signed", id="A", **ASKED)], "done", do=[changed_ticket()], **OPTIONS)
-    assert (life.answers, life.told) == (["accepted"], {"A": f"{ASKED['items']} {ASKED['more']}"})
+    assert (life.replies, life.tool_texts) == (["accepted"], {"A": f"{ASKED['items']} {ASKED['more']}"})
 
 
 async def test_words_for_a_denial_change_nothing_of_what_was_denied(play, autojump_clock):
@@ -124,7 +124,7 @@ async def test_words_for_a_denial_change_nothing_of_what_was_denied(play, autoju
 
     act = decide("A", "cancel", result={"city": "Paris"})
     life = await play([call("signed", id="A", **ASKED)], "done", do=[act], denial=denial, **OPTIONS)
-    assert life.told == {"A": "not a, but Paris"}
+    assert life.tool_texts == {"A": "not a, but Paris"}
     assert [one.arguments for one in life.view.messages[1].calls] == [ASKED]
 
 
@@ -164,4 +164,4 @@ async def test_each_attempt_of_a_body_has_a_decision_of_its_own(play, autojump_c
     calls = [call("answered", id="A"), call("answered", id="B")]
     acts = [decide(name, result={"city": f"Paris {name}"}) for name in "AB"]
     life = await play(calls, [call("answered", id="C")], do=acts, **OPTIONS)
-    assert (life.told["A"], life.told["B"]) == ("Paris A", "Paris B")
+    assert (life.tool_texts["A"], life.tool_texts["B"]) == ("Paris A", "Paris B")

@@ -81,8 +81,8 @@ async def write(path: Path) -> None:
         for one in AGENTS:
             await runtime.start(one, "go", run_id=one.key, by="ada")
             await trio.sleep(0.3)
-        told = await runtime.get("told")
-        assert (await told.decide("c1", "resume", result="yes", by="ada")).ok
+        reported = await runtime.get("told")
+        assert (await reported.decide("c1", "resume", result="yes", by="ada")).ok
         decided = await runtime.get("decided")
         assert (await decided.decide("c1", "resume", by="ada")).ok
         sent = await runtime.get("sent")

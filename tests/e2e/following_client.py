@@ -208,7 +208,7 @@ async def library(notes: Notes, port: int, token: str) -> None:
     from greenroom.transport.client import ConnectionTiming
 
     pace = ConnectionTiming(first=0.05, slowest=0.3, patience=0.1)
-    begun: set[str] = set()
+    started: set[str] = set()
     async with (
         connect(f"ws://127.0.0.1:{port}", token=token, patient=True, pace=pace) as client,
         trio.open_nursery() as nursery,
@@ -226,8 +226,8 @@ async def library(notes: Notes, port: int, token: str) -> None:
 
         while not notes.all_done():
             for run in notes.listed()[0]:
-                if run not in begun:
-                    begun.add(run)
+                if run not in started:
+                    started.add(run)
                     nursery.start_soon(follow, run)
             await trio.sleep(POLL)
 
@@ -244,11 +244,11 @@ def plain(event: Any) -> bytes:
 
 def stream(notes: Notes, port: int, token: str) -> None:
     """A thread and a connection per run."""
-    begun: set[str] = set()
+    started: set[str] = set()
     while not notes.all_done():
         for run in notes.listed()[0]:
-            if run not in begun:
-                begun.add(run)
+            if run not in started:
+                started.add(run)
                 threading.Thread(target=read_run, args=(notes, run, port, token), daemon=True).start()
         threading.Event().wait(POLL)
 

@@ -62,7 +62,7 @@ class Server:
     """A server that is up."""
 
     def __init__(self, process: "subprocess.Popen[str]", told: dict[str, Any]) -> None:
-        self.process, self.told = process, told
+        self.process, self.report = process, told
         self.url: str = told["url"]
         token = Path(told["tokenFile"]).read_text(encoding="utf-8").strip()
         self.console = f"{self.url}/#token={token}"

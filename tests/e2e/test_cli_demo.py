@@ -67,8 +67,8 @@ def table(report: str, title: str) -> dict[str, list[int]]:
 def story(cli: Cli | Inside, run_id: str) -> dict[str, Any]:
     shown = cli("show", run_id, "--json", "--events")
     assert shown.returncode == 0, shown.stderr
-    told: dict[str, Any] = json.loads(shown.stdout)
-    return told
+    report: dict[str, Any] = json.loads(shown.stdout)
+    return report
 
 
 def assert_whole(told: dict[str, Any]) -> Counter[str]:

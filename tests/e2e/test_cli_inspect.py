@@ -77,12 +77,12 @@ def test_show_tells_the_output_of_a_run_that_is_done(inside: Inside) -> None:
 
 
 def test_show_lists_every_event(inside: Inside) -> None:
-    told = json.loads(inside("show", "done-1", "--db", "a.db", "--json", "--events").stdout)
+    report = json.loads(inside("show", "done-1", "--db", "a.db", "--json", "--events").stdout)
     lines = inside("show", "done-1", "--db", "a.db", "--events").stdout.splitlines()
-    for event in told["events"]:
+    for event in report["events"]:
         assert any(line.split()[:1] == [str(event["sequence"])] and event["type"] in line for line in lines)
-    assert told["lastSequence"] == len(told["events"])
-    assert (told["status"], told["output"]) == ("done", "hello there")
+    assert report["lastSequence"] == len(report["events"])
+    assert (report["status"], report["output"]) == ("done", "hello there")
     assert "events" not in json.loads(inside("show", "done-1", "--db", "a.db", "--json").stdout)
 
 

@@ -46,14 +46,14 @@ def said(capsys, *arguments):
 
 def test_old_runs_go_and_their_room_comes_back(database, capsys):
     before = database.stat().st_size
-    code, told = said(capsys, "prune", "--older-than", "30d", "--db", database, "--dry-run")
-    assert (code, told.out.startswith("would delete 30 runs and 20 messages, some ")) == (0, True), told
+    code, output = said(capsys, "prune", "--older-than", "30d", "--db", database, "--dry-run")
+    assert (code, output.out.startswith("would delete 30 runs and 20 messages, some ")) == (0, True), output
     assert database.stat().st_size == before
-    code, told = said(capsys, "prune", "--older-than", "30d", "--db", database, "--json")
-    found = json.loads(told.out)
-    assert (code, found["runs"], found["messages"], found["dryRun"]) == (0, 30, 20, False)
-    assert found["freedBytes"] == before - database.stat().st_size > before / 3
-    assert found["reusableBytes"] == 0
+    code, output = said(capsys, "prune", "--older-than", "30d", "--db", database, "--json")
+    data = json.loads(output.out)
+    assert (code, data["runs"], data["messages"], data["dryRun"]) == (0, 30, 20, False)
+    assert data["freedBytes"] == before - database.stat().st_size > before / 3
+    assert data["reusableBytes"] == 0
     with closing(sqlite3.connect(database)) as file:
         assert file.execute("SELECT count(*) FROM runs").fetchone() == (11,)
         assert file.execute("SELECT count(*) FROM garbage").fetchone() == (0,)
@@ -68,9 +68,9 @@ def test_a_file_of_an_older_release_gives_its_room_back_too(database, capsys):
         file.execute("VACUUM")
         file.execute("INSERT INTO events(run, seq, frame) VALUES (40, 1000, ?)", (b"x" * 17_000_000,))
     before = database.stat().st_size
-    code, told = said(capsys, "prune", "--older-than", "30d", "--db", database, "--json")
-    assert code == 0, told.err
-    assert json.loads(told.out)["freedBytes"] == before - database.stat().st_size
+    code, output = said(capsys, "prune", "--older-than", "30d", "--db", database, "--json")
+    assert code == 0, output.err
+    assert json.loads(output.out)["freedBytes"] == before - database.stat().st_size
     assert database.stat().st_size < before - 400_000
 
 
@@ -100,10 +100,10 @@ def test_an_age_that_is_none_is_refused(database, capsys, age):
 
 
 def test_what_can_not_be_is_refused(tmp_path, database, capsys):
-    code, told = said(capsys, "prune", "--older-than", "1d", "--db", tmp_path / "nothing.db")
-    assert (code, "does not exist" in told.err, (tmp_path / "nothing.db").exists()) == (5, True, False)
-    code, told = said(capsys, "prune", "--older-than", "99999999w", "--db", database)
-    assert (code, "before the year 1" in told.err) == (2, True)
+    code, output = said(capsys, "prune", "--older-than", "1d", "--db", tmp_path / "nothing.db")
+    assert (code, "does not exist" in output.err, (tmp_path / "nothing.db").exists()) == (5, True, False)
+    code, output = said(capsys, "prune", "--older-than", "99999999w", "--db", database)
+    assert (code, "before the year 1" in output.err) == (2, True)
 
 
 def test_sizes_are_for_people():

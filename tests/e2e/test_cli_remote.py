@@ -64,8 +64,8 @@ def jsons(text: str) -> list[dict[str, Any]]:
 
 
 def story(inside: Inside, run_id: str) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(inside("show", run_id, "--json", "--events", *DB).stdout)
-    return told
+    report: dict[str, Any] = json.loads(inside("show", run_id, "--json", "--events", *DB).stdout)
+    return report
 
 
 def resolved(inside: Inside, run_id: str) -> list[dict[str, Any]]:
@@ -135,10 +135,10 @@ def test_the_model_is_told_the_text_of_a_denial_and_the_log_keeps_the_reason(ins
 
 def test_the_text_of_a_denial_is_kept_while_nobody_works_on_the_run(inside: Inside) -> None:
     inside("run", "agents.py:support", "help", "--run-id", "r1", *DB)
-    told = ("deny", "r1", "--text", "Ask the customer.", "--id", "d1")
-    done = inside(*told, *DB)
+    reported = ("deny", "r1", "--text", "Ask the customer.", "--id", "d1")
+    done = inside(*reported, *DB)
     assert done.returncode == 0, done.stderr
-    assert "denied refund (already, by the same id)" in inside(*told, *DB).stdout
+    assert "denied refund (already, by the same id)" in inside(*reported, *DB).stdout
     assert inside("run", "agents.py:support", "--resume", "r1", "--no-approve", *DB).returncode == 0
     assert results(inside, "r1") == ["Ask the customer."]
 
@@ -228,8 +228,8 @@ def test_a_cancelled_run_ends_its_follower_with_code_four(cli: Cli, server: Serv
         assert (done.returncode, done.stdout) == (0, "accepted by r1; the run will end.\n")
         *_, outcome = lines_of(follower)
         assert follower.wait(PATIENCE) == 4
-    told = {"status": "cancelled", "exit": 4, "reason": "no longer needed", "by": "operator"}
-    assert {name: outcome[name] for name in told} == told
+    reported = {"status": "cancelled", "exit": 4, "reason": "no longer needed", "by": "operator"}
+    assert {name: outcome[name] for name in reported} == reported
 
 
 def test_input_is_read_at_the_next_step(inside: Inside, server: Server) -> None:
@@ -270,9 +270,11 @@ def test_to_deny_a_held_run_ends_it(inside: Inside, server: Server) -> None:
     server.starts("support", "r1")
     assert inside("pause", "r1", *DB).returncode == 0
     shows(inside, "r1", "t2")
-    told = inside("deny", "r1", "--all", "--text", "enough", *DB)
-    assert told.returncode == 2
-    assert "r1.t2 holds the run: to deny it ends the run, and the model reads nothing of it" in one_line(told.stderr)
+    reported = inside("deny", "r1", "--all", "--text", "enough", *DB)
+    assert reported.returncode == 2
+    assert "r1.t2 holds the run: to deny it ends the run, and the model reads nothing of it" in one_line(
+        reported.stderr
+    )
     assert inside("deny", "r1", "t2", "--reason", "enough", *DB).returncode == 0
     assert inside("follow", "r1", *DB).returncode == 4
 

@@ -59,8 +59,8 @@ def test_a_run_that_comes_again_as_it_is_stored_ends_with_0(inside: Inside) -> N
     done = replayed(inside)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "run-1: 20 events, each of them as it is stored\n"
-    told = json.loads(replayed(inside, "--json").stdout)
-    assert (told["type"], told["runId"], told["result"], told["events"]) == ("replay", "run-1", "equal", 20)
+    report = json.loads(replayed(inside, "--json").stdout)
+    assert (report["type"], report["runId"], report["result"], report["events"]) == ("replay", "run-1", "equal", 20)
 
 
 def test_a_changed_event_is_named_with_the_input_before_it(inside: Inside) -> None:
@@ -71,8 +71,8 @@ def test_a_changed_event_is_named_with_the_input_before_it(inside: Inside) -> No
     assert first == f"run-1: {sequence - 1} events as stored, then:"
     assert "CallReturned(call_id='A', attempt=1, result='found swordfish'" in after
     assert f"event {sequence}: run.tool.result: result is recorded as 'found nothing'" in text
-    told = json.loads(replayed(inside, "--json").stdout)
-    assert (told["result"], told["difference"]["sequence"], told["difference"]["path"]) == (
+    report = json.loads(replayed(inside, "--json").stdout)
+    assert (report["result"], report["difference"]["sequence"], report["difference"]["path"]) == (
         *("different", sequence),
         "result",
     )

@@ -135,8 +135,8 @@ def test_a_failed_run_is_code_one_with_its_recovery(inside: Inside, folder: Path
     assert done.returncode == 1
     assert "Failed (model_error): " in done.stdout
     assert "no key" in done.stdout
-    told = json.loads(inside("run", "bad.py", "hi", "--json").stdout.splitlines()[-1])
-    assert (told["status"], told["exit"], told["code"]) == ("failed", 1, "model_error")
+    report = json.loads(inside("run", "bad.py", "hi", "--json").stdout.splitlines()[-1])
+    assert (report["status"], report["exit"], report["code"]) == ("failed", 1, "model_error")
 
 
 def test_a_run_that_a_policy_cancels_is_code_four(cli: Cli, folder: Path) -> None:

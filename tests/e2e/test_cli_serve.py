@@ -48,7 +48,7 @@ def inside(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ins
 
 def test_it_says_where_it_is_and_keeps_its_token_for_its_user_only(cli: Cli, folder: Path) -> None:
     with serving(cli, "agents.py:support", "agents.py:painter", "--db", "s.db") as server:
-        assert server.told == {
+        assert server.report == {
             "type": "serving",
             "url": server.url,
             "console": f"{server.url}/",
@@ -140,8 +140,8 @@ def test_runs_that_are_not_done_go_on_when_it_starts(cli: Cli, inside: Inside) -
         server.starts("support", "r1")
     with cli.started("serve", "agents.py:support", "--db", "s.db", "--port", "0") as process:
         assert process.stdout is not None
-        told = [process.stdout.readline().rstrip() for _ in range(5)]
-        assert told[3] == "runs:     s.db, 1 run not finished"
+        reported = [process.stdout.readline().rstrip() for _ in range(5)]
+        assert reported[3] == "runs:     s.db, 1 run not finished"
         assert inside("approve", "r1", "--db", "s.db").returncode == 0
         followed = inside("follow", "r1", "--db", "s.db")
         assert followed.returncode == 0
@@ -162,13 +162,13 @@ def test_a_token_file_of_ones_own_is_used_or_made(cli: Cli, inside: Inside, fold
 
 def test_several_files_have_their_agents_side_by_side(cli: Cli, folder: Path) -> None:
     with serving(cli, "agents.py:support", "slow.py") as server:
-        assert server.told["agents"] == ["slow", "support"]
-        assert server.told["tokenFile"] is not None
+        assert server.report["agents"] == ["slow", "support"]
+        assert server.report["tokenFile"] is not None
 
 
 def test_a_file_with_several_agents_serves_all_of_them(cli: Cli, folder: Path) -> None:
     with serving(cli, "agents.py") as server:
-        assert {"painter", "support"} < set(server.told["agents"])
+        assert {"painter", "support"} < set(server.report["agents"])
 
 
 @pytest.mark.parametrize(

@@ -87,9 +87,9 @@ def until(cli: Cli, run_id: str, event_type: str) -> list[dict[str, Any]]:
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         shown = cli("show", run_id, "--db", "s.db", "--json", "--events")
-        found = [one for one in json.loads(shown.stdout)["events"] if one["type"] == event_type]
-        if found:
-            return found
+        data = [event for event in json.loads(shown.stdout)["events"] if event["type"] == event_type]
+        if data:
+            return data
     raise AssertionError(f"{event_type} did not come")
 
 
@@ -237,11 +237,11 @@ def test_in_a_pipe_a_served_run_keeps_its_token_in_a_file(cli: Cli, folder: Path
     with cli.started("run", "agents.py:watcher", "look", "--run-id", "r1", "--serve") as process:
         assert process.stdout is not None
         console = next(line for line in process.stdout if line.startswith("console "))
-        told = re.fullmatch(r"console (http://127\.0\.0\.1:\d+)/ \(token in (\S+)\)\n", console)
-        assert told is not None
-        file = Path(told[2])
+        reported = re.fullmatch(r"console (http://127\.0\.0\.1:\d+)/ \(token in (\S+)\)\n", console)
+        assert reported is not None
+        file = Path(reported[2])
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
-        address = f"{told[1]}/#token={file.read_text().strip()}"
+        address = f"{reported[1]}/#token={file.read_text().strip()}"
         assert asks(address, stage) in STAGES
         (folder / "go").touch()
         out, err = process.communicate(timeout=PATIENCE)

@@ -307,7 +307,7 @@ async def kill_a_client(client: Follower, rng: random.Random) -> None:
 async def stored(path: Path) -> dict[str, list[bytes]]:
     """Every event of every run that the file has in the end."""
     async with gr.open_runtime(path) as runtime:
-        names = [one.info.run_id for one in (await runtime.runs(limit=1000)).runs]
+        names = [run.info.run_id for run in (await runtime.runs(limit=1000)).runs]
         return {name: list(await runtime.store.events(name, limit=100_000)) for name in names}
 
 
@@ -497,13 +497,13 @@ async def test_a_command_that_was_not_acknowledged_before_the_kill_is_sent_again
         events = [decode_event(frame) for frame in truth[order.run]]
         acted = [event for event in events if is_effect(event, order)]
         assert len(acted) == 1, f"{order} acted {len(acted)} times"
-    begun = Counter(
+    starts = Counter(
         (line["run"], line["attempt"])
         for line in map(json.loads, (tmp_path / "effects.log").read_bytes().splitlines())
         if line["what"] == "begin"
     )
-    assert set(begun.values()) == {1}, "a body began twice in one attempt"
-    assert not [run for run, _ in begun if run.startswith(("denied", "cancelled"))]
+    assert set(starts.values()) == {1}, "a body began twice in one attempt"
+    assert not [run for run, _ in starts if run.startswith(("denied", "cancelled"))]
 
 
 def is_effect(event: gr.Event, order: Order) -> bool:

@@ -239,8 +239,8 @@ async def test_listed_pages_and_our_own_may_ask_and_may_read():
             (f"localhost:{here.address.port}", f"http://localhost:{here.address.port}", False),
         ):
             async with here.calling() as raw:
-                told = {"Host": host, "Authorization": f"Bearer {TOKEN}"}
-                await raw.send(head("GET /v1/runs HTTP/1.1", told, Origin=origin))
+                headers = {"Host": host, "Authorization": f"Bearer {TOKEN}"}
+                await raw.send(head("GET /v1/runs HTTP/1.1", headers, Origin=origin))
                 answer = await raw.answer()
                 assert answer.status == 200
                 assert answer.headers.get("access-control-allow-origin") == (origin if listed else None)
@@ -292,8 +292,8 @@ async def test_commands_that_are_sent_twice_act_once_on_whichever_way_they_come(
                 again = await http(here.address, "POST", path, body=other, headers=key)
                 assert again.json()["error"]["code"] == "decision_id_conflict", other
         await run.result()
-        events = [json.loads(one) for one in await here.runtime.store.events(run.id)]
-        assert [one["type"] for one in events].count("run.approval.resolved") == 1
+        events = [json.loads(event) for event in await here.runtime.store.events(run.id)]
+        assert [event["type"] for event in events].count("run.approval.resolved") == 1
 
 
 async def test_two_who_decide_at_once_with_the_same_id_are_one_decision_or_a_conflict():

@@ -47,8 +47,8 @@ async def test_a_pump_that_fails_ends_the_connections_that_follow_its_run_and_no
                 assert (await again.find("run.message.delta"))["sequence"] == 3
                 await authors[1].write(["y"])
                 assert (await other.find("run.message.delta"))["sequence"] == 3
-        (told,) = here.failures.texts
-        assert "a bug in a pump" in told
+        (reported,) = here.failures.texts
+        assert "a bug in a pump" in reported
         here.failures.texts.clear()
 
 
@@ -106,8 +106,8 @@ async def test_a_stream_that_fails_does_not_look_whole():
     async with gr.open_runtime(store, agents=[HELPER]) as runtime, standing(runtime) as here, here.calling() as raw:
         await Author.create(runtime, HELPER, "r")
         store.broken = True
-        told = {"Host": here.host, "Authorization": f"Bearer {TOKEN}", "Accept": "text/event-stream"}
-        await raw.send(head("GET /v1/runs/r/events HTTP/1.1", told))
+        headers = {"Host": here.host, "Authorization": f"Bearer {TOKEN}", "Accept": "text/event-stream"}
+        await raw.send(head("GET /v1/runs/r/events HTTP/1.1", headers))
         assert (await raw.heading())[0] == 200
         with pytest.raises(Ended):
             [chunk async for chunk in raw.chunks()]

@@ -46,8 +46,8 @@ pytestmark = pytest.mark.slow
 
 def ask(line, host, body=b"", **headers):
     """A request of somebody with a token."""
-    told = {"Host": host, "Authorization": f"Bearer {TOKEN}"}
-    return head(line, told, **headers) + body
+    head_fields = {"Host": host, "Authorization": f"Bearer {TOKEN}"}
+    return head(line, head_fields, **headers) + body
 
 
 def also(data, *lines):
@@ -307,28 +307,28 @@ async def test_a_request_that_comes_byte_by_byte_is_given_up(part):
             "chunk-header": (chunked, b"0" * 15 + b"1\r\n"),
             "second-request": (ask("GET /healthz HTTP/1.1", here.host) + b"GET", b" /healthz HTTP/1.1\r\n"),
         }[part]  # fmt: skip
-        begun = trio.current_time()
+        started_at = trio.current_time()
         async with here.calling() as raw, trio.open_nursery() as nursery:
             await raw.send(start)
             nursery.start_soon(lambda: raw.trickle(slow, every=0.1))
             if part == "second-request":
                 assert (await raw.answer()).status == 200
             assert (await raw.answer()).code == "request_timeout"
-            assert SMALL.header_seconds <= trio.current_time() - begun < Limits().header_seconds
+            assert SMALL.header_seconds <= trio.current_time() - started_at < Limits().header_seconds
             nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("asked", [0, 1, 3])
 async def test_a_connection_that_asks_nothing_is_closed_without_a_word(asked):
     async with house(limits=SMALL) as here:
-        begun = trio.current_time()
+        started_at = trio.current_time()
         async with here.calling() as raw:
             for _ in range(asked):
-                begun = trio.current_time()
+                started_at = trio.current_time()
                 await raw.send(ask("GET /healthz HTTP/1.1", here.host))
                 assert (await raw.answer()).status == 200
             assert await raw.rest() == b""
-        assert SMALL.idle_seconds <= trio.current_time() - begun < Limits().idle_seconds
+        assert SMALL.idle_seconds <= trio.current_time() - started_at < Limits().idle_seconds
 
 
 async def test_a_peer_that_closes_its_half_gets_the_answers_that_it_has_asked_for():
@@ -607,9 +607,9 @@ async def test_an_honest_close_is_answered_with_the_same_code_and_nothing_else()
         for code in (1000, 1001, 3000, 4999):
             async with here.talking() as raw:
                 await raw.send(said("ping"), closing(code, b"enough"), frame("", PING), said("ping"))
-                heard = await raw.to_the_end()
-                assert heard[-1].code == code
-                assert [one.opcode for one in heard] in ([TEXT, CLOSE], [CLOSE])
+                received = await raw.to_the_end()
+                assert received[-1].code == code
+                assert [one.opcode for one in received] in ([TEXT, CLOSE], [CLOSE])
 
 
 # --- gone at any point -----------------------------------------------------------------------------------------------
@@ -710,9 +710,9 @@ async def test_more_connections_than_one_principal_may_hold_are_refused_however_
             assert (await third.heading())[0] == 200
             async with here.calling() as raw:
                 await raw.upgraded(upgrade(here.host, TOKEN))
-                heard = await raw.to_the_end()
-                assert [one.json()["name"] for one in heard[:-1]] == ["overloaded"], "no welcome before it"
-                assert heard[-1].code == 1013
+                received = await raw.to_the_end()
+                assert [one.json()["name"] for one in received[:-1]] == ["overloaded"], "no welcome before it"
+                assert received[-1].code == 1013
             async with here.talking(None) as raw:
                 await raw.send(said("hello", token=TOKEN))
                 assert await raw.parting() == ("overloaded", 1013)

@@ -24,10 +24,10 @@ class Crowd:
     def __init__(self, here):
         self.here = here
         self.byes, self.streams, self.silent, self.times = [], [], [], []
-        self.begun = math.inf
+        self.started_at = math.inf
 
     @property
-    def told(self):
+    def headers(self):
         return {"Host": self.here.host, "Authorization": f"Bearer {TOKEN}"}
 
     async def follower(self, *, task_status):
@@ -47,7 +47,7 @@ class Crowd:
 
     async def stream(self, *, task_status):
         async with self.here.calling() as raw:
-            await raw.send(head("GET /v1/runs/r/events HTTP/1.1", self.told, Accept="text/event-stream"))
+            await raw.send(head("GET /v1/runs/r/events HTTP/1.1", self.headers, Accept="text/event-stream"))
             assert (await raw.heading())[0] == 200
             task_status.started()
             self.streams.append(b"".join([chunk async for chunk in raw.chunks()]))
@@ -56,7 +56,7 @@ class Crowd:
 
     async def idle(self, *, task_status):
         async with self.here.calling() as raw:
-            await raw.send(head("GET /healthz HTTP/1.1", self.told))
+            await raw.send(head("GET /healthz HTTP/1.1", self.headers))
             assert (await raw.answer()).status == 200
             task_status.started()
             self.silent.append(await raw.rest())
@@ -72,7 +72,7 @@ class Crowd:
     async def half(self, *, task_status):
         """One in the middle of a request."""
         async with self.here.calling() as raw:
-            await raw.send(head("POST /v1/runs HTTP/1.1", self.told, Content_Length="100") + b"{")
+            await raw.send(head("POST /v1/runs HTTP/1.1", self.headers, Content_Length="100") + b"{")
             task_status.started()
             self.silent.append(await raw.rest())
 
@@ -87,13 +87,13 @@ class Crowd:
     async def late(self, *, task_status):
         """One that asks for a large page and does not read it."""
         async with self.here.calling(buffer=4096) as raw:
-            await raw.send(head("GET /v1/schemas HTTP/1.1", self.told) * 50)
+            await raw.send(head("GET /v1/schemas HTTP/1.1", self.headers) * 50)
             await raw.more(10)
             task_status.started()
             await trio.sleep_forever()
 
     def ended(self):
-        self.times.append(trio.current_time() - self.begun)
+        self.times.append(trio.current_time() - self.started_at)
 
 
 async def test_two_hundred_connections_of_all_kinds_hear_the_end():
@@ -106,7 +106,7 @@ async def test_two_hundred_connections_of_all_kinds_hear_the_end():
                     await clients.start(kind)
             await author.write(["x"] * 10)
             await trio.testing.wait_all_tasks_blocked(0.05)
-            crowd.begun = trio.current_time()
+            crowd.started_at = trio.current_time()
             here.scope.cancel()
             with trio.fail_after(BUSY):
                 await here.ended.wait()
@@ -145,7 +145,7 @@ async def test_who_does_not_read_keeps_nobody_waiting():
                 await author.write(["x" * 60_000])
             for kind in [crowd.follower, crowd.stream, crowd.idle] * 3:
                 await clients.start(kind)
-            crowd.begun = trio.current_time()
+            crowd.started_at = trio.current_time()
             here.scope.cancel()
             with trio.fail_after(BUSY):
                 await here.ended.wait()
@@ -162,17 +162,17 @@ async def test_an_idle_connection_is_closed_at_once_and_keeps_nobody_waiting():
         async with trio.open_nursery() as clients:
             for kind in [crowd.idle, crowd.mute] * 20:
                 await clients.start(kind)
-            begun = trio.current_time()
+            started_at = trio.current_time()
             here.scope.cancel()
             await here.ended.wait()
-            assert trio.current_time() - begun < FAREWELL
+            assert trio.current_time() - started_at < FAREWELL
 
 
 async def test_a_request_that_is_under_way_is_answered_and_the_next_one_is_not():
     async with gr.open_runtime(agents=[HELPER]) as runtime, standing(runtime) as here:
         async with here.calling() as raw, here.calling() as other:
             body = json.dumps({"agent": "helper", "text": "hi"}).encode()
-            request = head("POST /v1/runs HTTP/1.1", Crowd(here).told, Content_Length=str(len(body)))
+            request = head("POST /v1/runs HTTP/1.1", Crowd(here).headers, Content_Length=str(len(body)))
             await raw.send(request, body[:5])
             await other.send(request)
             await trio.testing.wait_all_tasks_blocked(0.05)
@@ -206,7 +206,7 @@ async def test_when_the_runtime_goes_first_everybody_is_told_and_serve_says_so()
                         await clients.start(kind)
                 await author.write(["x"] * 10)
                 await trio.testing.wait_all_tasks_blocked(0.05)
-                crowd.begun = trio.current_time()
+                crowd.started_at = trio.current_time()
                 close.set()
                 with trio.fail_after(BUSY):
                     await here.ended.wait()

@@ -38,9 +38,9 @@ class Reader:
     async def read(self, raw, last):
         """Read until an event has been applied."""
         while self.cursor < last:
-            heard = await raw.hear()
-            if heard.opcode == TEXT:
-                self.take(heard)
+            received = await raw.hear()
+            if received.opcode == TEXT:
+                self.take(received)
 
 
 async def follow(here, run, last, **options):
@@ -101,10 +101,10 @@ async def test_a_stalled_reader_of_a_page_or_a_stream_is_cut():
         author = await Author.create(here.runtime, HELPER, "r")
         for _ in range(20):
             await author.write(["x" * 40_000] * 10)
-        told = {"Host": here.host, "Authorization": f"Bearer {TOKEN}"}
+        headers = {"Host": here.host, "Authorization": f"Bearer {TOKEN}"}
         for more in ({}, {"Accept": "text/event-stream"}):
             async with here.calling(buffer=4096) as raw:
-                await raw.send(head("GET /v1/runs/r/events?limit=500 HTTP/1.1", {**told, **more}))
+                await raw.send(head("GET /v1/runs/r/events?limit=500 HTTP/1.1", {**headers, **more}))
                 assert (await raw.heading())[0] == 200
                 await until(lambda: here.gateway.open == 0)
                 assert here.gateway.open == 0
@@ -215,21 +215,21 @@ async def test_a_slow_reader_of_much_is_not_cut_however_late_it_comes_to_a_ping(
                     await trio.sleep(0.05)
                     raw.left += await raw.stream.receive_some(8_000)
                     while reader.cursor < last and (len(raw.left) > 5_000 or reader.cursor > last - 3):
-                        heard = await raw.hear()
-                        pings += heard.opcode == PING
-                        if heard.opcode == TEXT:
-                            reader.take(heard)
+                        received = await raw.hear()
+                        pings += received.opcode == PING
+                        if received.opcode == TEXT:
+                            reader.take(received)
         assert pings == 1, "one was under way all the time"
         assert await metric(here, "greenroom_connections_cut_total") == 0
 
 
 async def test_who_never_answers_a_ping_is_cut():
     async with house(limits=Limits(heartbeat_seconds=0.2, pong_seconds=0.2)) as here:
-        begun = trio.current_time()
+        started_at = trio.current_time()
         async with here.talking() as raw:
-            heard = await raw.to_the_end()
-        assert 0.4 <= trio.current_time() - begun < Limits().heartbeat_seconds
-        assert CLOSE not in [one.opcode for one in heard], "nobody is there to read it"
+            received = await raw.to_the_end()
+        assert 0.4 <= trio.current_time() - started_at < Limits().heartbeat_seconds
+        assert CLOSE not in [one.opcode for one in received], "nobody is there to read it"
         assert await metric(here, 'greenroom_connections_cut_total{why="no_pong"}') == 1
 
 
@@ -246,10 +246,10 @@ async def test_a_ping_and_a_command_in_the_middle_of_a_long_replay_are_answered_
             reader, pong, tick = Reader("r"), None, None
             reader.cursor = 2
             while reader.cursor < author.head:
-                heard = await raw.hear()
-                if heard.opcode == PONG:
+                received = await raw.hear()
+                if received.opcode == PONG:
                     pong = reader.cursor
-                elif not reader.take(heard) and heard.json()["type"] == "gw.tick":
+                elif not reader.take(received) and received.json()["type"] == "gw.tick":
                     tick = reader.cursor
             assert pong < author.head / 2
             assert tick < author.head / 2
@@ -292,9 +292,9 @@ class Wanderer:
             for _ in range(self.rng.randrange(30)):
                 if self.late and self.cursors == heads():
                     return True
-                heard = await raw.hear()
-                if heard.opcode == TEXT:
-                    self.take(heard)
+                received = await raw.hear()
+                if received.opcode == TEXT:
+                    self.take(received)
             await trio.sleep(self.rng.choice([0, 0, 0, 0.001, 0.01]))
             if not self.late:
                 await self.act(raw)

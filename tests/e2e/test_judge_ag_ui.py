@@ -109,10 +109,10 @@ class Page:
         asked = {"do": "run", "run": name, **more} | ({} if answers is None else {"answers": answers})
         self.now = self.script.ask(asked)
         if self.now.get("body"):
-            told = [json.loads(one.removeprefix("data: ")) for one in self.now["body"].split("\n\n")[:-1]]
+            report = [json.loads(one.removeprefix("data: ")) for one in self.now["body"].split("\n\n")[:-1]]
             known = [one for one in before["messages"] if one["role"] != "activity"]
-            check(told, thread_id=self.thread, run_id=name, known=known)
-            ours = Client(before["messages"], before["state"]).take(told)
+            check(report, thread_id=self.thread, run_id=name, known=known)
+            ours = Client(before["messages"], before["state"]).take(report)
             assert (ours.messages, ours.state) == (self.now["messages"], self.now["state"])
         return self.now
 
@@ -121,7 +121,7 @@ class Page:
         return self.run(name, **more)
 
     def of(self, role: str) -> list[str]:
-        return [one.get("content", "") for one in self.now["messages"] if one["role"] == role]
+        return [message.get("content", "") for message in self.now["messages"] if message["role"] == role]
 
     @property
     def results(self) -> dict[str, str]:
@@ -167,8 +167,8 @@ def test_a_conversation_of_two_runs(page):
     page.ask("r1", "hi")
     now = page.ask("r2", "and?")
     assert (now["outcome"], now["result"], now.get("error")) == ("success", "hello", None)
-    assert [one["role"] for one in now["messages"]] == ["user", "reasoning", "assistant"] * 2
-    assert len({one["id"] for one in now["messages"]}) == 6
+    assert [message["role"] for message in now["messages"]] == ["user", "reasoning", "assistant"] * 2
+    assert len({message["id"] for message in now["messages"]}) == 6
     assert now["warnings"] == []
 
 
@@ -243,7 +243,14 @@ def test_a_user_who_lets_an_interrupt_expire_can_go_on_with_something_else(scrip
     now = page.run("r2", {name: NO})
     assert (now["outcome"], now.get("error")) == ("interrupt", None)
     assert page.pending != [name]
-    assert [one["role"] for one in now["messages"]] == ["user", "assistant", "tool", "assistant", "user", "assistant"]
+    assert [message["role"] for message in now["messages"]] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "user",
+        "assistant",
+    ]
     assert now["warnings"] == []
 
 
@@ -274,7 +281,7 @@ def test_a_stream_that_was_given_up_is_told_again_and_a_run_that_is_cancelled_sa
     assert (now["outcome"], now["said"], now.get("error")) == ("cancelled", "cancelled", None)
     assert page.of("assistant") == ["Wait. "]
     assert page.results == {"w1": "This call was cancelled before it finished."}
-    (activity,) = [one for one in now["messages"] if one["role"] == "activity"]
+    (activity,) = [message for message in now["messages"] if message["role"] == "activity"]
     assert (activity["content"]["fraction"], activity["content"]["output"]) == (0.5, ["waiting ..."])
 
 

@@ -168,7 +168,7 @@ class Page:
     @property
     def statuses(self) -> list[int]:
         """Of all requests so far."""
-        return [one["status"] for one in self.known["requests"]]
+        return [request["status"] for request in self.known["requests"]]
 
 
 def plain(value: Any) -> Any:
@@ -190,12 +190,12 @@ async def a_page(server: Server, version: Any, agent: str, chat: str = "chat-1")
 
 
 def states(message: Part) -> dict[str, str]:
-    return {one["toolCallId"]: one["state"] for one in message["parts"] if "toolCallId" in one}
+    return {part["toolCallId"]: part["state"] for part in message["parts"] if "toolCallId" in part}
 
 
 def how_it_stands(page: Page) -> dict[str, Any]:
     """What the message says of its run."""
-    return next(one["data"] for one in page.last["parts"] if one["type"] == "data-run")
+    return next(part["data"] for part in page.last["parts"] if part["type"] == "data-run")
 
 
 # --- judgements ------------------------------------------------------------------------------------------------------
@@ -205,48 +205,50 @@ def how_it_stands(page: Page) -> dict[str, Any]:
 async def test_a_conversation(server: Server, version: Any) -> None:
     async with server.up(), a_page(server, version, "plain") as page:
         await page.send("u1", "hi")
-        told = await page.send("u2", "again")
-    assert (told["status"], told.get("error"), told["legal"]) == ("ready", None, "legal")
-    assert [one["role"] for one in told["messages"]] == ["user", "assistant", "user", "assistant"]
+        message = await page.send("u2", "again")
+    assert (message["status"], message.get("error"), message["legal"]) == ("ready", None, "legal")
+    assert [one["role"] for one in message["messages"]] == ["user", "assistant", "user", "assistant"]
     assert page.ours.texts() == "hello "
-    assert told["finished"] == [{"finishReason": "stop", "isAbort": False, "isError": False, "isDisconnect": False}] * 2
+    assert (
+        message["finished"] == [{"finishReason": "stop", "isAbort": False, "isError": False, "isDisconnect": False}] * 2
+    )
 
 
 @both
 async def test_two_approvals_go_in_one_request_and_the_message_goes_on(server: Server, version: Any) -> None:
     async with server.up(), a_page(server, version, "refunds") as page:
-        told = await page.send("u1", "refund both")
-        assert (told["status"], told["legal"]) == ("ready", "legal")
+        message = await page.send("u1", "refund both")
+        assert (message["status"], message["legal"]) == ("ready", "legal")
         assert set(states(page.last).values()) == {"approval-requested"}
-        assert told["calls"] == []
+        assert message["calls"] == []
         await page.respond("c1", True, "fine")
         assert len((await page.settled())["requests"]) == 1, "one answer is not enough to be sent"
         await page.respond("c2", False, "too much")
-        told = await page.settled()
+        message = await page.settled()
     assert page.statuses == [200, 200]
-    assert (told["status"], told.get("error"), told["legal"]) == ("ready", None, "legal")
-    assert [one["role"] for one in told["messages"]] == ["user", "assistant"]
+    assert (message["status"], message.get("error"), message["legal"]) == ("ready", None, "legal")
+    assert [one["role"] for one in message["messages"]] == ["user", "assistant"]
     assert states(page.last) == {"c1": "output-available", "c2": "output-denied"}
     assert page.ours.tool("c1")["output"] == "paid 5 for 1"
     assert page.ours.texts() == "Two refunds. done"
-    assert [one["finishReason"] for one in told["finished"]] == ["tool-calls", "stop"]
+    assert [one["finishReason"] for one in message["finished"]] == ["tool-calls", "stop"]
     check_message(page.ours.message, ended=True)
 
 
 @both
 async def test_a_page_that_knows_what_a_tool_asks_for_answers_it(server: Server, version: Any) -> None:
     async with server.up(), a_page(server, version, "mixed") as page:
-        told = await page.send("u1", "go")
-        assert (told["calls"], told["legal"]) == (["c2"], "legal")
+        message = await page.send("u1", "go")
+        assert (message["calls"], message["legal"]) == (["c2"], "legal")
         await page.output("c2", {"city": "Kyiv"})  # all that is the page's own is there, so it is sent
         await page.settled()
         assert states(page.last) == {"c1": "approval-requested", "c2": "output-available"}
         await page.respond("c1", True)
-        told = await page.settled()
+        message = await page.settled()
     assert page.statuses == [200, 200, 200]
     assert states(page.last) == {"c1": "output-available", "c2": "output-available"}
     assert page.ours.tool("c2")["output"] == {"city": "Kyiv"}
-    assert (told["status"], told["legal"]) == ("ready", "legal")
+    assert (message["status"], message["legal"]) == ("ready", "legal")
 
 
 @both
@@ -254,9 +256,9 @@ async def test_a_message_that_ends_with_calls_is_not_sent_again_and_again(server
     async with server.up(), a_page(server, version, "stopping") as page:
         await page.send("u1", "go")
         await page.output("c1", "here")
-        told = await page.settled()
+        message = await page.settled()
     assert page.statuses == [200, 200]
-    assert (told["status"], states(page.last)) == ("ready", {"c1": "output-available"})
+    assert (message["status"], states(page.last)) == ("ready", {"c1": "output-available"})
 
 
 @both
@@ -272,8 +274,8 @@ async def test_a_running_stream_is_resumed_from_its_start_by_another_page(server
         await other.do("resume")
         server.go()
         for one in (page, other):
-            told = await one.settled()
-            assert (told["status"], told.get("error"), told["legal"]) == ("ready", None, "legal")
+            message = await one.settled()
+            assert (message["status"], message.get("error"), message["legal"]) == ("ready", None, "legal")
             assert one.ours.texts() == "Wait. done"
         assert other.known["messages"] == page.known["messages"]
         assert any(one["type"] == "data-tool-output" for one in page.known["data"])
@@ -293,8 +295,8 @@ async def test_answers_act_after_the_server_was_killed(server: Server, version: 
         await page.respond("c1", True)
         async with server.up():
             await page.respond("c2", False)
-            told = await page.settled()
-    assert (told["status"], told.get("error"), told["legal"]) == ("ready", None, "legal")
+            message = await page.settled()
+    assert (message["status"], message.get("error"), message["legal"]) == ("ready", None, "legal")
     assert states(page.last) == {"c1": "output-available", "c2": "output-denied"}
     assert page.ours.texts() == "Two refunds. done"
 
@@ -313,9 +315,9 @@ async def test_a_stream_that_a_kill_has_torn_is_resumed_whole(server: Server, ve
             await page.do("resume")
             await page.do("answered", requests=2)
             server.go()
-            told = await page.settled()
+            message = await page.settled()
     assert page.statuses == [200, 200]
-    assert (told["status"], told.get("error"), told["legal"]) == ("ready", None, "legal")
+    assert (message["status"], message.get("error"), message["legal"]) == ("ready", None, "legal")
     assert page.ours.texts() == "Wait. done"
 
 
@@ -327,43 +329,43 @@ async def test_a_server_that_stops_says_so_and_the_stream_is_resumed(server: Ser
             await page.do("send", id="u1", text="go")
             await page.do("text", words="Wait. ")
             os.kill(process.process.pid, signal.SIGTERM)
-            told = await page.settled()
-            assert told["status"] == "error"
-            assert "resume the stream" in told["error"]
-            assert told["error"] != INTERRUPTED
+            message = await page.settled()
+            assert message["status"] == "error"
+            assert "resume the stream" in message["error"]
+            assert message["error"] != INTERRUPTED
             with trio.fail_after(PATIENCE):
                 await process.process.wait()
         async with server.up():
             await page.do("resume")
             await page.do("text", words="Wait. ")
             server.go()
-            told = await page.settled()
-    assert (told["status"], told.get("error"), told["legal"]) == ("ready", None, "legal")
+            message = await page.settled()
+    assert (message["status"], message.get("error"), message["legal"]) == ("ready", None, "legal")
     assert page.ours.texts() == "Wait. done"
 
 
 @both
 async def test_text_of_an_inference_that_failed_is_not_left_twice(server: Server, version: Any) -> None:
     async with server.up(), a_page(server, version, "stumbling") as page:
-        told = await page.send("u1", "hi")
-    assert (told["status"], told["legal"]) == ("ready", "legal")
+        message = await page.send("u1", "hi")
+    assert (message["status"], message["legal"]) == ("ready", "legal")
     assert page.ours.texts() == "Hello"
-    texts = [one["text"] for one in page.last["parts"] if one["type"] == "text"]
+    texts = [part["text"] for part in page.last["parts"] if part["type"] == "text"]
     assert texts == (["Hello"] if version == "v7" else ["Hel", "Hello"])
 
 
 @both
 async def test_an_error(server: Server, version: Any) -> None:
     async with server.up(), a_page(server, version, "broken") as page:
-        told = await page.send("u1", "hi")
-        assert (told["status"], "no key" in told["error"]) == ("error", True)
-        assert told["finished"][0]["isError"] is True
+        message = await page.send("u1", "hi")
+        assert (message["status"], "no key" in message["error"]) == ("error", True)
+        assert message["finished"][0]["isError"] is True
         run = how_it_stands(page)
         assert run["termination"]["code"] == "model_error"
         await page.do("regenerate")
-        told = await page.do("settled")
+        message = await page.do("settled")
     assert page.statuses == [200, 422]
-    assert "append-only" in told["error"]
+    assert "append-only" in message["error"]
 
 
 @both
@@ -373,12 +375,12 @@ async def test_a_cancel(server: Server, version: Any) -> None:
         await page.do("text", words="Wait. ")
         reply = await http(server, "POST", f"{page.path}/{page.chat}/cancel", token=TOKEN)  # type: ignore[arg-type]
         assert reply.status == 202
-        told = await page.settled()
-    assert (told["status"], told.get("error"), told["legal"]) == ("ready", None, "legal")
+        message = await page.settled()
+    assert (message["status"], message.get("error"), message["legal"]) == ("ready", None, "legal")
     assert page.statuses == [200], "nothing is sent by itself"
     run = how_it_stands(page)
     assert run["termination"] == {"kind": "cancelled", "by": "operator"}
-    assert told["finished"][-1]["finishReason"] == "other"
+    assert message["finished"][-1]["finishReason"] == "other"
 
 
 @both
@@ -394,9 +396,9 @@ async def test_streams_of_many_lives_are_read_as_our_rules_read_them(version: An
                 chat = Chat(version)
                 for after, upto in ((0, cut), (cut, len(events))):
                     before, parts = chat.sent() if after else None, parts_of(events[:upto], version, after=after)
-                    told = await reader.ask({"message": before, "parts": parts} if before else {"parts": parts})
+                    message = await reader.ask({"message": before, "parts": parts} if before else {"parts": parts})
                     chat.stream(parts)
-                    assert told.get("error") == chat.error
-                    assert plain(told["message"]) == plain(chat.message)
+                    assert message.get("error") == chat.error
+                    assert plain(message["message"]) == plain(chat.message)
                     if after == 0 and (version == "v7" or cut == len(events)) and chat.error is None:
-                        assert told["legal"] == "legal"
+                        assert message["legal"] == "legal"

@@ -101,9 +101,9 @@ def gateway(root: Path, folder: Path) -> Iterator[Gateway]:
     assert program == "greenroom"
     with running([str(Path(sys.executable).parent / program), *words, "--port", "0", "--json"], folder) as process:
         assert process.stdout is not None
-        told = json.loads(process.stdout.readline())
-        token = Path(told["tokenFile"]).read_text(encoding="utf-8").strip()
-        yield Gateway(int(told["url"].rpartition(":")[2]), token)
+        report = json.loads(process.stdout.readline())
+        token = Path(report["tokenFile"]).read_text(encoding="utf-8").strip()
+        yield Gateway(int(report["url"].rpartition(":")[2]), token)
 
 
 @pytest.fixture(scope="module")
@@ -180,8 +180,8 @@ def converse(folder: Path, gateway: Gateway, name: str) -> dict[str, Any]:
     command = [need_program("node"), script, str(folder), f"{ORIGIN}/", name, given]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return told
+    report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return report
 
 
 # --- useChat ---------------------------------------------------------------------------------------------------------
@@ -285,37 +285,37 @@ def test_what_happened_while_the_page_was_away_is_there_when_it_is_back(screen, 
 
 
 def test_the_ag_ui_conversation_approves_denies_leaves_comes_back_and_cancels(folder, gateway):
-    told = converse(folder, gateway, "conversation")
-    approved = told["approved"]
+    report = converse(folder, gateway, "conversation")
+    approved = report["approved"]
     assert (approved["ends"], approved["tools"]) == (["success"], ["paid 1200 cents for order 7"])
     assert approved["text"] == "I pay it back. The refund is settled."
     assert approved["asked"][0]["metadata"]["greenroom"]["arguments"] == {"order": "7", "cents": 1200}
-    assert told["denied"] == {"end": "success", "tools": ["The reviewer denied this call: paid already"]}
-    assert told["left"] == {"end": "aborted", "status": "running"}
-    assert told["cancelled"] == {
+    assert report["denied"] == {"end": "success", "tools": ["The reviewer denied this call: paid already"]}
+    assert report["left"] == {"end": "aborted", "status": "running"}
+    assert report["cancelled"] == {
         "end": "cancelled",
         "text": "Once upon a time ",
         "sameRun": True,
         "status": "done",
     }
-    assert told["queued"] == {"ends": ["cancelled", "cancelled"], "notices": [True]}
+    assert report["queued"] == {"ends": ["cancelled", "cancelled"], "notices": [True]}
 
 
 @pytest.mark.parametrize("name", ["runs", "socket"])
 def test_runs_are_followed_approved_denied_and_cancelled(folder, gateway, name):
-    told = converse(folder, gateway, name)
+    report = converse(folder, gateway, name)
     for how, end in (("approve", "run.completed"), ("deny", "run.completed"), ("cancel", "run.cancelled")):
-        events = told[how]
+        events = report[how]
         assert [event["sequence"] for event in events] == list(range(1, len(events) + 1))
         assert events[-1]["type"] == end
-    approved, denied = (result_of(told[how]) for how in ("approve", "deny"))
+    approved, denied = (result_of(report[how]) for how in ("approve", "deny"))
     assert (approved["status"], approved["result"]) == ("succeeded", "paid 1200 cents for order 7")
     assert "paid already" in denied["result"]
     if name == "runs":
-        assert told["refused"]["code"] == "unknown_agent"
+        assert report["refused"]["code"] == "unknown_agent"
     else:
-        assert (told["reset"], told["stranger"]) == ([True, True], {"code": 4401})
-        assert told["sockets"] > 5
+        assert (report["reset"], report["stranger"]) == ([True, True], {"code": 4401})
+        assert report["sockets"] > 5
 
 
 def result_of(events: list[dict[str, Any]]) -> dict[str, Any]:
@@ -348,8 +348,8 @@ def test_a_reviewer_decides_and_may_not_begin_and_a_page_that_goes_cancels(scree
 
 
 def test_a_page_of_another_origin_gets_nothing(gateway):
-    status, told = gateway.ask("GET", "/v1/runs", origin="http://localhost:5174")
-    assert (status, told["error"]["code"]) == (403, "forbidden_origin")
+    status, reported = gateway.ask("GET", "/v1/runs", origin="http://localhost:5174")
+    assert (status, reported["error"]["code"]) == (403, "forbidden_origin")
 
 
 def test_every_block_of_the_page_has_a_name_or_is_a_command() -> None:

@@ -48,10 +48,10 @@ async def test_the_gateway_does_what_its_document_says(tmp_path, seed):
     async with gr.open_runtime(agents=[clerk]) as runtime, gateway(runtime) as address:
         run = await runtime.start("clerk", "hi")
         await run.wait()
-        code, told = await judged(address, tmp_path, seed, f"{address.url}/v1/openapi.json")
-    assert code == 0, told[-8_000:]
-    assert int(re.search(r"Tested: (\d+)", told)[1]) >= len(ROUTES) - 1, told[-2_000:]
-    assert int(re.search(r"(\d+) generated", told)[1]) > 300
+        code, reported = await judged(address, tmp_path, seed, f"{address.url}/v1/openapi.json")
+    assert code == 0, reported[-8_000:]
+    assert int(re.search(r"Tested: (\d+)", reported)[1]) >= len(ROUTES) - 1, reported[-2_000:]
+    assert int(re.search(r"(\d+) generated", reported)[1]) > 300
 
 
 async def test_the_judge_sees_an_answer_that_is_not_as_documented(tmp_path, seed):
@@ -59,6 +59,6 @@ async def test_the_judge_sees_an_answer_that_is_not_as_documented(tmp_path, seed
     document["components"]["schemas"]["Health"]["properties"]["status"] = {"enum": ["ill"]}
     (tmp_path / "openapi.json").write_text(json.dumps(document))
     async with gr.open_runtime() as runtime, gateway(runtime) as address:
-        code, told = await judged(address, tmp_path, seed, "openapi.json", "--include-path", "/healthz")
+        code, reported = await judged(address, tmp_path, seed, "openapi.json", "--include-path", "/healthz")
     assert code == 1
-    assert "violates schema" in told
+    assert "violates schema" in reported

@@ -33,7 +33,7 @@ async def play(scenario, **options):
         assert done.returncode == 0, done.stderr.decode()
         seen = json.loads(done.stdout)
         runs = (await runtime.runs()).runs
-        stored = [json.loads(frame) for one in runs for frame in await runtime.store.events(one.info.run_id)]
+        stored = [json.loads(frame) for run in runs for frame in await runtime.store.events(run.info.run_id)]
         return seen, stored
 
 

@@ -211,7 +211,9 @@ class Told:
     def _open_at_a_kill(self, asked: gr.Event, events: list[gr.Event]) -> bool:
         ticket_id = asked.payload["ticketId"]
         end = next(
-            one for one in events if one.type == "run.approval.resolved" and one.payload["ticketId"] == ticket_id
+            event
+            for event in events
+            if event.type == "run.approval.resolved" and event.payload["ticketId"] == ticket_id
         )
         return self.first_seen[asked.sequence] < self.first_seen[end.sequence]
 
@@ -225,7 +227,7 @@ class Told:
     def _bodies(self, events: list[gr.Event]) -> list[str]:
         """No body that is not safe ran without consent, and whatever was interrupted became a question."""
         out = []
-        begun = Counter(line["call"] for line in self.effects if line["what"] == "begin")
+        started = Counter(line["call"] for line in self.effects if line["what"] == "begin")
         ended = {(line["call"], line["attempt"]) for line in self.effects if line["what"] == "end"}
         tools = {line["call"]: line["tool"] for line in self.effects}
         approvals = Counter(
@@ -239,7 +241,7 @@ class Told:
             if event.type == "run.approval.requested" and event.payload["reason"] == "outcome_unknown"
         ]
         asked = Counter(payload["callId"] for payload in unknown)
-        for call_id, times in begun.items():
+        for call_id, times in started.items():
             allowed = approvals[call_id] + (tools[call_id] not in GATED)
             if tools[call_id] in UNSAFE and times > allowed:
                 out.append(f"{call_id} began {times} times with consent for {allowed}")
@@ -247,7 +249,7 @@ class Told:
                 out.append(f"{call_id} is safe, and somebody was asked")
         for line in self.effects:
             if line["what"] == "begin" and (line["call"], line["attempt"]) not in ended:
-                self._interrupted(line, begun, asked, out)
+                self._interrupted(line, started, asked, out)
         last = {payload["callId"]: payload["ticketId"] for payload in unknown}
         for payload in unknown:
             answer = next((one for one in self.answers if one["ticket"] == payload["ticketId"]), None)
@@ -255,7 +257,7 @@ class Told:
                 how = "ended" if answer["action"] == "cancel" else "told" if answer["result"] else "run again"
                 self.kinds[f"outcome_unknown: {how}"] += 1
                 settled = last[payload["callId"]] == payload["ticketId"]  # else a kill came before the body, again
-                if how == "run again" and settled and not begun[payload["callId"]]:
+                if how == "run again" and settled and not started[payload["callId"]]:
                     out.append(f"{payload['callId']} was to be run again and never began")
         return out
 

@@ -129,7 +129,7 @@ async def test_blank_input_is_a_usage_error_and_leaves_no_trace(shelf, autojump_
             await run.send(text, command_id="m")
         assert (await run.send(f"{text}more", command_id="m")).status == "accepted"
         await run.result()
-        assert [one["text"] for one in payloads(await events_of(run), "input.received")] == [f"{text}more"]
+        assert [payload["text"] for payload in payloads(await events_of(run), "input.received")] == [f"{text}more"]
 
 
 @pytest.mark.parametrize("key", ["nobody", "", None, 42, ["list"]], ids=repr)

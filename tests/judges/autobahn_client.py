@@ -20,8 +20,10 @@ async def main(url: str, *cases: str) -> None:
         results = await kosoku.run_fuzzingclient(url, cases=list(cases), concurrency=2)
     except kosoku.FailureError as failure:
         results = failure.results
-    told = {one.case_id: [one.behavior.value, one.behavior_close.value, one.passed] for one in results}
-    print(json.dumps(told))  # noqa: T201 - the answer to whoever started us
+    reported = {
+        result.case_id: [result.behavior.value, result.behavior_close.value, result.passed] for result in results
+    }
+    print(json.dumps(reported))  # noqa: T201 - the answer to whoever started us
 
 
 if __name__ == "__main__":

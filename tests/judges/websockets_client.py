@@ -63,7 +63,7 @@ async def life(url: str, token: str) -> dict[str, Any]:
         duplicate = (await hear(ws, "gw.ack"))[-1]
     return {
         "subprotocol": ws.subprotocol,
-        "extensions": [type(one).__name__ for one in ws.protocol.extensions],
+        "extensions": [type(extension).__name__ for extension in ws.protocol.extensions],
         "welcome": welcome,
         "events": kept + [frame for frame in again if not frame["type"].startswith("gw.")],
         "told": [frame["type"] for frame in again if frame["type"].startswith("gw.")],

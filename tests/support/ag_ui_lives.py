@@ -102,9 +102,9 @@ def converse(events: Sequence[Event]) -> tuple[Client, list[list[dict[str, Any]]
     answered: frozenset[str] = frozenset()
     while client.outcome in (None, "interrupt"):
         known = client.input()
-        streams.append(stream(events, known=known, asked="u1", answered=answered, shared=client.state))
+        streams.append(stream(events, known=known, start_message="u1", answered=answered, shared=client.state))
         client.take(streams[-1])
-        answered = frozenset(one["id"] for one in client.interrupts)
+        answered = frozenset(interrupt["id"] for interrupt in client.interrupts)
         assert len(streams) <= len(events)
     return client, streams
 

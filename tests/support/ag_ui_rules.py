@@ -176,10 +176,10 @@ def _outcome(event: Event) -> None:
         need(outcome.keys() <= {"type", "pendingToolCallIds"}, "outcome", outcome)
         return
     need(outcome.keys() == {"type", "interrupts"} and outcome["interrupts"], "outcome", outcome)
-    for one in outcome["interrupts"]:
-        _fields(one, {"id": TEXT, "reason": TEXT}, _INTERRUPT)
-        need(one["reason"] != "tool_call" or "toolCallId" in one, "interrupt", one)
-        need(_MOMENT.fullmatch(one.get("expiresAt", "2026-01-01T00:00:00.000Z")), "interrupt", one)
+    for interrupt in outcome["interrupts"]:
+        _fields(interrupt, {"id": TEXT, "reason": TEXT}, _INTERRUPT)
+        need(interrupt["reason"] != "tool_call" or "toolCallId" in interrupt, "interrupt", interrupt)
+        need(_MOMENT.fullmatch(interrupt.get("expiresAt", "2026-01-01T00:00:00.000Z")), "interrupt", interrupt)
 
 
 def _usage(entry: Event) -> None:
@@ -349,33 +349,33 @@ def _check_error(events: Sequence[Event]) -> None:
 
 
 def _check_calls(events: Sequence[Event], known: Iterable[Event]) -> None:
-    begun: set[str] = set()
+    started: set[str] = set()
     answered: set[str] = set()
 
     def learn(messages: Iterable[Event]) -> None:
         for message in messages:
-            begun.update(call["id"] for call in message.get("toolCalls", ()))
+            started.update(call["id"] for call in message.get("toolCalls", ()))
             answered.update([message["toolCallId"]] if message["role"] == "tool" else [])
 
     learn(known)
     for event in events:
         match event["type"]:
             case "MESSAGES_SNAPSHOT":
-                begun.clear()
+                started.clear()
                 answered.clear()
                 learn(event["messages"])
             case "TOOL_CALL_START":
-                need(event["toolCallId"] not in begun, "call begun again", event)
-                begun.add(event["toolCallId"])
+                need(event["toolCallId"] not in started, "call begun again", event)
+                started.add(event["toolCallId"])
             case "TOOL_CALL_RESULT":
-                need(event["toolCallId"] in begun, "result without call", event)
+                need(event["toolCallId"] in started, "result without call", event)
                 need(event["toolCallId"] not in answered, "second result", event)
                 answered.add(event["toolCallId"])
-    for one in events[-1].get("outcome", {}).get("interrupts", ()):
-        call = one.get("toolCallId")
-        need(call is None or (call in begun and call not in answered), "interrupt of no open call", one)
+    for interrupt in events[-1].get("outcome", {}).get("interrupts", ()):
+        call = interrupt.get("toolCallId")
+        need(call is None or (call in started and call not in answered), "interrupt of no open call", interrupt)
     if events[-1]["type"] == "RUN_FINISHED" and events[-1]["outcome"]["type"] != "interrupt":
-        need(begun <= answered, "call without result", begun - answered)
+        need(started <= answered, "call without result", started - answered)
 
 
 def _check_interrupt(events: Sequence[Event]) -> None:
@@ -383,7 +383,7 @@ def _check_interrupt(events: Sequence[Event]) -> None:
     if interrupts:
         before = [event["type"] for event in events[-3:-1]]
         need(before == ["STATE_SNAPSHOT", "MESSAGES_SNAPSHOT"], "snapshots before an interrupt", before)
-        ids = [one["id"] for one in interrupts]
+        ids = [interrupt["id"] for interrupt in interrupts]
         need(len(set(ids)) == len(ids), "interrupt told twice", ids)
 
 
@@ -401,7 +401,7 @@ class Client:
 
     def input(self) -> list[dict[str, Any]]:
         """What it sends along: all but the activities."""
-        return [copy.deepcopy(one) for one in self.messages if one["role"] != "activity"]
+        return [copy.deepcopy(message) for message in self.messages if message["role"] != "activity"]
 
     def take(self, events: Iterable[Event]) -> "Client":
         for event in events:
@@ -411,7 +411,7 @@ class Client:
         return self
 
     def find(self, name: str) -> dict[str, Any] | None:
-        return next((one for one in self.messages if one["id"] == name), None)
+        return next((message for message in self.messages if message["id"] == name), None)
 
     def _text_message_start(self, event: Event) -> None:
         if self.find(event["messageId"]) is None:
@@ -458,15 +458,15 @@ class Client:
         self.messages.insert(at, message)
 
     def _messages_snapshot(self, event: Event) -> None:
-        told = {one["id"]: copy.deepcopy(dict(one)) for one in event["messages"]}
-        reasons = any(one["role"] == "reasoning" for one in told.values())
+        reported = {one["id"]: copy.deepcopy(dict(one)) for one in event["messages"]}
+        reasons = any(one["role"] == "reasoning" for one in reported.values())
         kept = [
-            told.get(one["id"], one)
+            reported.get(one["id"], one)
             for one in self.messages
-            if one["id"] in told or one["role"] == "activity" or (one["role"] == "reasoning" and not reasons)
+            if one["id"] in reported or one["role"] == "activity" or (one["role"] == "reasoning" and not reasons)
         ]
         there = {one["id"] for one in kept}
-        self.messages = kept + [one for name, one in told.items() if name not in there]
+        self.messages = kept + [one for name, one in reported.items() if name not in there]
 
     def _activity_snapshot(self, event: Event) -> None:
         message = self.find(event["messageId"])

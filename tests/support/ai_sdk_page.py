@@ -16,7 +16,7 @@ class Page:
         self.address, self.version, self.chat, self.token = address, version, chat, token
         self.messages: list[Part] = []
         self.last = Chat(version)
-        self.told: list[Part] = []
+        self.parts: list[Part] = []
 
     @property
     def path(self) -> str:
@@ -24,10 +24,10 @@ class Page:
 
     @property
     def run_of_ours(self) -> str:
-        return str(self.told[0]["messageId"])
+        return str(self.parts[0]["messageId"])
 
     def say(self, name: str, *words: str) -> None:
-        self.messages.append({"id": name, "role": "user", "parts": [{"type": "text", "text": one} for one in words]})
+        self.messages.append({"id": name, "role": "user", "parts": [{"type": "text", "text": word} for word in words]})
 
     def body(self, **more: Any) -> dict[str, Any]:
         return {"id": self.chat, "messages": self.messages, "trigger": "submit-message", **more}
@@ -66,13 +66,13 @@ class Page:
         assert (reply.status, reply.headers["content-type"]) == (200, "text/event-stream"), reply.body
         assert reply.headers["x-vercel-ai-ui-message-stream"] == "v1"
         assert (reply.headers["cache-control"], reply.headers["x-accel-buffering"]) == ("no-cache", "no")
-        self.told = read_sse(reply.body.decode())
-        check_stream(self.told, self.version, message_id=str(self.told[0].get("messageId")))
+        self.parts = read_sse(reply.body.decode())
+        check_stream(self.parts, self.version, message_id=str(self.parts[0].get("messageId")))
         before = None if fresh else self.last.message
-        self.last = Chat(self.version, before).stream(self.told)
-        self.messages = [one for one in self.messages if one["id"] != self.last.message["id"]]
+        self.last = Chat(self.version, before).stream(self.parts)
+        self.messages = [message for message in self.messages if message["id"] != self.last.message["id"]]
         self.messages.append(self.last.sent())
-        return self.told
+        return self.parts
 
     async def ask(self, name: str, *words: str, **more: Any) -> list[Part]:
         self.say(name, *words)
@@ -99,4 +99,4 @@ class Page:
 
 def states(page: Page) -> list[str]:
     """Of the tool parts, by call id: parts stand in the order in which something has happened to their calls."""
-    return [one["state"] for one in sorted(page.last.tools(), key=lambda part: str(part["toolCallId"]))]
+    return [tool["state"] for tool in sorted(page.last.tools(), key=lambda part: str(part["toolCallId"]))]

@@ -166,7 +166,7 @@ class Chat:
             if not part.get("providerExecuted"):
                 self.tool_calls.append(part["toolCallId"])
         elif kind == "tool-approval-response":
-            mine = [one for one in self.tools() if one.get("approval", {}).get("id") == part["approvalId"]]
+            mine = [tool for tool in self.tools() if tool.get("approval", {}).get("id") == part["approvalId"]]
             demand(mine, f"no tool part has the approval {part['approvalId']}")
             mine[0]["state"] = "approval-responded"
             fields = {name: part[name] for name in ("approved", "reason") if name in part}
@@ -201,7 +201,7 @@ class Chat:
         return next((one for one in self.step() if one.get("toolCallId") == call_id), None)
 
     def tools(self) -> list[Part]:
-        return [one for one in self.parts if one["type"].startswith("tool-") or one["type"] == "dynamic-tool"]
+        return [part for part in self.parts if part["type"].startswith("tool-") or part["type"] == "dynamic-tool"]
 
     def tool(self, call_id: str) -> Part:
         here = [one for one in reversed(self.tools()) if one["toolCallId"] == call_id]
@@ -214,17 +214,20 @@ class Chat:
 
     def respond(self, approval_id: str, approved: bool, reason: str | None = None) -> None:
         """addToolApprovalResponse."""
-        for one in self.tools():
-            if one["state"] == "approval-requested" and one["approval"]["id"] == approval_id:
-                told = {} if reason is None else {"reason": reason}
-                one["state"], one["approval"] = "approval-responded", {**one["approval"], "approved": approved, **told}
+        for tool in self.tools():
+            if tool["state"] == "approval-requested" and tool["approval"]["id"] == approval_id:
+                reported = {} if reason is None else {"reason": reason}
+                tool["state"], tool["approval"] = (
+                    "approval-responded",
+                    {**tool["approval"], "approved": approved, **reported},
+                )
 
     def output(self, call_id: str, output: Any = None, *, error: str | None = None) -> None:
         """addToolOutput."""
-        for one in self.tools():
-            if one["toolCallId"] == call_id:
-                one["state"] = "output-available" if error is None else "output-error"
-                one["output"], one["errorText"] = output, error
+        for tool in self.tools():
+            if tool["toolCallId"] == call_id:
+                tool["state"] = "output-available" if error is None else "output-error"
+                tool["output"], tool["errorText"] = output, error
 
     def answered(self) -> bool:
         """lastAssistantMessageIsCompleteWithApprovalResponses."""
@@ -249,9 +252,9 @@ class Chat:
 
     def texts(self) -> str:
         """All text of the message that is not said to be discarded."""
-        gone = {block for one in self.parts if one["type"] == "data-discarded" for block in one["data"]["blocks"]}
+        removed = {block for one in self.parts if one["type"] == "data-discarded" for block in one["data"]["blocks"]}
         shown = [one for one in self.parts if one["type"] == "text"]
-        return "".join(one["text"] for one in shown if one["providerMetadata"]["greenroom"]["blockId"] not in gone)
+        return "".join(one["text"] for one in shown if one["providerMetadata"]["greenroom"]["blockId"] not in removed)
 
 
 # --- what no client checks -------------------------------------------------------------------------------------------

@@ -95,8 +95,8 @@ def leave_out(config: pytest.Config, items: list[pytest.Item], seed: int) -> Non
     kept = chosen(list(found.values()), seed)
     left_out = [item for item, variant in found.items() if variant not in kept]
     config.hook.pytest_deselected(items=left_out)
-    gone = set(left_out)
-    items[:] = [item for item in items if item not in gone]
+    removed = set(left_out)
+    items[:] = [item for item in items if item not in removed]
 
 
 def _variant(item: pytest.Item) -> Variant | None:

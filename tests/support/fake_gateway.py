@@ -76,7 +76,7 @@ class Connection:
             while True:
                 frame = json.loads(await self.socket.get_message())
                 self.received.append(frame)
-                self.gateway.heard.append(frame)
+                self.gateway.received.append(frame)
                 self.gateway.changed()
                 await self._answer(frame)
 
@@ -161,7 +161,7 @@ class FakeGateway:
         self.snapshot_at: dict[str, int] = {}
         self.connections: list[Connection] = []
         self.upgrades = 0
-        self.heard: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
         self.acted: list[dict[str, Any]] = []
         self.tamper: Callable[[str], Iterable[str]] = lambda text: [text]
         self.refuse: Callable[[WebSocketRequest], Any] | None = None
@@ -221,7 +221,7 @@ class FakeGateway:
 
     def subscribes(self, run: str = "r") -> list[int]:
         """The cursors of all subscribes to a run, in order."""
-        return [one.get("after", 0) for one in self.heard if one["type"] == "subscribe" and one["run"] == run]
+        return [one.get("after", 0) for one in self.received if one["type"] == "subscribe" and one["run"] == run]
 
     # --- being there, or not -----------------------------------------------------------------------------------------
 

@@ -128,16 +128,16 @@ async def http(
     """One request on a connection of its own."""
     import h11
 
-    told = {"host": f"{address.host}:{address.port}", "connection": "close", **(headers or {})}
+    head_fields = {"host": f"{address.host}:{address.port}", "connection": "close", **(headers or {})}
     if token is not None:
-        told["authorization"] = f"Bearer {token}"
+        head_fields["authorization"] = f"Bearer {token}"
     data = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
     if data:
-        told["content-length"] = str(len(data))
+        head_fields["content-length"] = str(len(data))
     connection = h11.Connection(h11.CLIENT)
     with trio.fail_after(PATIENCE):
         async with await trio.open_tcp_stream(address.host, address.port) as stream:
-            request = h11.Request(method=method, target=target, headers=list(told.items()))
+            request = h11.Request(method=method, target=target, headers=list(head_fields.items()))
             await stream.send_all(
                 connection.send(request) + (connection.send(h11.Data(data=data)) if data else b"")
                 + connection.send(h11.EndOfMessage())

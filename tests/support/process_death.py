@@ -54,7 +54,7 @@ class Mortal:
                 source = Path(f"{self._file(self.lives)}{ending}")
                 if source.exists():
                     shutil.copyfile(source, f"{self._file(self.lives + 1)}{ending}")
-        self._kept = left, attrs.evolve(self.outside, effects=list(self.outside.effects), running=[], begun=[])
+        self._kept = left, attrs.evolve(self.outside, effects=list(self.outside.effects), running=[], started=[])
         self.scope.cancel()
 
     def reopen(self) -> bool:

@@ -37,7 +37,15 @@ def broken_promises(frames: Sequence[bytes], record: RunRecord, log: Sequence[Co
     if done and "open" in fold.tickets.values():
         yield f"the run has ended with open tickets: {fold.tickets}"
     admitted = any(b'"run.accepted"' in frame for frame in frames)  # else its question waits for its turn in the thread
-    kept = (admitted and row.pending_input, row.draft, row.inference, row.tasks, row.holds, row.pause, dict(row.early))
+    kept = (
+        admitted and row.pending_input,
+        row.draft,
+        row.inference,
+        row.tasks,
+        row.run_tickets,
+        row.pause,
+        dict(row.early),
+    )
     if done and any(kept):
         yield f"the run has ended and keeps back what is of its thread or of nobody: {kept}"
     yield from _broken_commits([commit for commit in log if commit.run_id == record.info.run_id])
@@ -85,8 +93,8 @@ def _broken_status(commit: Commit, calls: Sequence[CallRow]) -> Iterator[str]:
         return
     derived, status = derive_run_status(call.status for call in calls), commit.row.status
     if status is not derived and (derived is not RunStatus.DONE or status is RunStatus.WAITING):
-        told = {call.call_id: call.status.value for call in calls}
-        yield f"commit at {commit.last}: the run is {status}, its calls are {told}"
+        reported = {call.call_id: call.status.value for call in calls}
+        yield f"commit at {commit.last}: the run is {status}, its calls are {reported}"
 
 
 def broken_history(messages: Sequence[gr.Message], where: str) -> Iterator[str]:

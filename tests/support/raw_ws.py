@@ -60,14 +60,14 @@ def closing(code: int = 1000, reason: bytes = b"") -> bytes:
 
 def head(first: str, headers: Mapping[str, str | None] | None = None, **more: str | None) -> bytes:
     """The head of a request: request line and headers; those that are None are left out."""
-    told = {"Host": "localhost", **(headers or {}), **more}
-    lines = [first, *(f"{name.replace('_', '-')}: {value}" for name, value in told.items() if value is not None)]
+    head_fields = {"Host": "localhost", **(headers or {}), **more}
+    lines = [first, *(f"{name.replace('_', '-')}: {value}" for name, value in head_fields.items() if value is not None)]
     return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 
 def upgrade(host: str, token: str | None = None, **changes: str | None) -> bytes:
     """A handshake; `changes` are headers, with _ for -, None to leave one out."""
-    told: dict[str, str | None] = {
+    headers: dict[str, str | None] = {
         "Host": host,
         "Upgrade": "websocket",
         "Connection": "Upgrade",
@@ -76,11 +76,11 @@ def upgrade(host: str, token: str | None = None, **changes: str | None) -> bytes
         "Sec-WebSocket-Protocol": "greenroom.v1",
         "Authorization": None if token is None else f"Bearer {token}",
     }
-    names = {name.lower(): name for name in told}
+    names = {name.lower(): name for name in headers}
     for name, value in changes.items():
         plain = name.replace("_", "-")
-        told[names.get(plain.lower(), plain)] = value
-    return head("GET /v1/ws HTTP/1.1", told)
+        headers[names.get(plain.lower(), plain)] = value
+    return head("GET /v1/ws HTTP/1.1", headers)
 
 
 @attrs.frozen
@@ -248,10 +248,10 @@ class Raw:
     async def tell(self) -> dict[str, Any]:
         """The next text frame; pings are passed over and not answered."""
         while True:
-            heard = await self.hear()
-            if heard.opcode == TEXT:
-                return heard.json()
-            assert heard.opcode != CLOSE, heard
+            received = await self.hear()
+            if received.opcode == TEXT:
+                return received.json()
+            assert received.opcode != CLOSE, received
 
     async def find(self, kind: str) -> dict[str, Any]:
         """The next text frame of a type."""
@@ -262,21 +262,21 @@ class Raw:
 
     async def to_the_end(self) -> list[Heard]:
         """All frames up to the end of the connection: nothing comes after a close frame, and none is torn."""
-        heard: list[Heard] = []
+        received: list[Heard] = []
         try:
             while True:
-                heard.append(await self.hear())
+                received.append(await self.hear())
         except Ended as ended:
             rest = ended.rest
         assert not rest, f"a torn frame: {rest!r:.100}"
-        assert CLOSE not in [one.opcode for one in heard[:-1]], "something came after a close frame"
-        return heard
+        assert CLOSE not in [one.opcode for one in received[:-1]], "something came after a close frame"
+        return received
 
     async def parting(self) -> tuple[str | None, int | None]:
         """How the gateway ends it: the name in gw.bye and the code of the close frame."""
-        heard = await self.to_the_end()
-        byes = [one.json() for one in heard if one.opcode == TEXT and one.json()["type"] == "gw.bye"]
-        closes = [one.code for one in heard if one.opcode == CLOSE]
+        received = await self.to_the_end()
+        byes = [one.json() for one in received if one.opcode == TEXT and one.json()["type"] == "gw.bye"]
+        closes = [one.code for one in received if one.opcode == CLOSE]
         return (byes[-1]["name"] if byes else None), (closes[-1] if closes else None)
 
 

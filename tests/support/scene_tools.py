@@ -25,20 +25,20 @@ class Outside:
     Attributes:
         effects: the calls that touched the world, in order; a call that does so twice is in it twice.
         running: the calls whose body is being executed. peak: how many were at once.
-        begun: (call, attempt, arguments) of every body that began.
+        started: (call, attempt, arguments) of every body that began.
         decided: call -> the result that its decision carried, for bodies that went on with one.
     """
 
     effects: list[str] = attrs.field(factory=list)
     running: list[str] = attrs.field(factory=list)
     peak: int = 0
-    begun: list[tuple[str, int, dict[str, Any]]] = attrs.field(factory=list)
+    started: list[tuple[str, int, dict[str, Any]]] = attrs.field(factory=list)
     decided: dict[str, Any] = attrs.field(factory=dict)
 
     @contextmanager
     def body(self, ctx: gr.ToolContext["Outside"], **arguments: Any) -> Iterator[None]:
         """A body is executed."""
-        self.begun.append((ctx.call_id, ctx.attempt, arguments))
+        self.started.append((ctx.call_id, ctx.attempt, arguments))
         self.running.append(ctx.call_id)
         self.peak = max(self.peak, len(self.running))
         try:
@@ -55,7 +55,7 @@ class Outside:
 
     def attempts(self, call_id: str) -> int:
         """How often a body of the call began."""
-        return sum(name == call_id for name, _, _ in self.begun)
+        return sum(name == call_id for name, _, _ in self.started)
 
 
 Context = gr.ToolContext[Outside]
@@ -136,10 +136,10 @@ async def ask(
             on_expiry=how,
             reviewers=tuple(reviewers or ()),
         )
-    told = None if ctx.decision is None else ctx.decision.result
-    ctx.deps.decided[ctx.call_id] = told
+    reported = None if ctx.decision is None else ctx.decision.result
+    ctx.deps.decided[ctx.call_id] = reported
     await ctx.deps.work(ctx, said=said)
-    return f"told {said or told}"
+    return f"told {said or reported}"
 
 
 @gr.tool

@@ -45,7 +45,7 @@ class Scene:
     """What an act can reach.
 
     Attributes:
-        answers: to all commands, in order: "accepted", "accepted early", "duplicate", "rejected run_done", ...
+        replies: to all commands, in order: "accepted", "accepted early", "duplicate", "rejected run_done", ...
         details: the sentences that came with them.
         outside: the world.
         others: further runs of the scene, by the key of their agent. crew: their agents.
@@ -55,7 +55,7 @@ class Scene:
     play: "Play"
     agent: gr.Agent[Any]
     outside: Outside = attrs.field(factory=Outside)
-    answers: list[str] = attrs.field(factory=list)
+    replies: list[str] = attrs.field(factory=list)
     details: list[str | None] = attrs.field(factory=list)
     others: dict[str, gr.Run[Any]] = attrs.field(factory=dict)
     crew: dict[str, gr.Agent[Any]] = attrs.field(factory=dict)
@@ -65,7 +65,7 @@ class Scene:
 
     def note(self, answer: gr.CommandResult) -> None:
         """Keep an answer."""
-        self.answers.append(f"{answer.status} {answer.code or ''}".strip())
+        self.replies.append(f"{answer.status} {answer.code or ''}".strip())
         self.details.append(answer.detail)
 
     async def ticket(self, call_id: str) -> gr.Ticket:
@@ -333,15 +333,15 @@ class Life:
     @property
     def codes(self) -> dict[str, str | None]:
         """Call -> the code of its end."""
-        return {one["callId"]: one.get("code") for one in self.payloads("tool.result")}
+        return {payload["callId"]: payload.get("code") for payload in self.payloads("tool.result")}
 
     @property
     def tickets(self) -> dict[str, tuple[str, str]]:
         """Ticket -> its reason, and how it was closed."""
-        closed = {one["ticketId"]: one["resolution"] for one in self.payloads("approval.resolved")}
+        closed = {payload["ticketId"]: payload["resolution"] for payload in self.payloads("approval.resolved")}
         return {
-            one["ticketId"]: (one["reason"], closed.get(one["ticketId"], "open"))
-            for one in self.payloads("approval.requested")
+            payload["ticketId"]: (payload["reason"], closed.get(payload["ticketId"], "open"))
+            for payload in self.payloads("approval.requested")
         }
 
     @property
@@ -350,14 +350,14 @@ class Life:
         return [_line(message) for message in self.view.messages]
 
     @property
-    def told(self) -> dict[str, str]:
+    def tool_texts(self) -> dict[str, str]:
         """Call -> what the model is told of it."""
         return {message.call_id or "": message.content for message in self.view.messages if message.role == "tool"}
 
     @property
-    def answers(self) -> list[str]:
+    def replies(self) -> list[str]:
         """To the scene's commands."""
-        return self.scene.answers
+        return self.scene.replies
 
     @property
     def effects(self) -> list[str]:

@@ -247,11 +247,11 @@ def test_a_ticket_makes_decisions_for_exactly_its_action():
 def test_help_lists_every_public_name(name):
     """`help()` shows what `__all__` names; what is re-exported is in it."""
     package = importlib.import_module(name)
-    told = pydoc.plain(pydoc.render_doc(package))
+    reported = pydoc.plain(pydoc.render_doc(package))
     assert package.__all__
     for public in set(package.__all__) - {"__version__"}:  # which has a place of its own
         assert hasattr(package, public)
-        assert public in told, public
+        assert public in reported, public
     tree = ast.parse(Path(package.__file__).read_text(encoding="utf-8"))
     exported = {alias.asname for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
     assert {name for name in exported if name and not name.startswith("_")} <= set(package.__all__)

@@ -17,7 +17,7 @@ SOURCE = textwrap.dedent('''
 
 
 def test_each_mutant_is_the_source_with_one_change():
-    found = {(one.old, one.new) for one in mutants("f.py", SOURCE)}
+    found = {(mutant.old, mutant.new) for mutant in mutants("f.py", SOURCE)}
     assert found == {
         ("a and (not b)", "((a) or (not b))"),
         ("a and (not b)", "(not (a and (not b)))"),

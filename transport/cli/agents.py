@@ -63,8 +63,8 @@ def load_agents(target: str) -> tuple[Agent[object], ...]:
         return (load_agent(target),)
     with redirect_stdout(sys.stderr):
         module = _module(place, target)
-    found = {id(value): value for value in vars(module).values() if isinstance(value, Agent)}
-    return tuple(found.values()) or (_agent_of(module, place, name),)
+    by_identity = {id(value): value for value in vars(module).values() if isinstance(value, Agent)}
+    return tuple(by_identity.values()) or (_agent_of(module, place, name),)
 
 
 def _module(place: str, target: str) -> ModuleType:
@@ -117,18 +117,18 @@ def _last_line(error: BaseException) -> str:
 
 def _agent_of(module: ModuleType, place: str, name: str) -> Agent[object]:
     agents = {key: value for key, value in vars(module).items() if isinstance(value, Agent)}
-    found = f"its agents are: {', '.join(agents)}" if agents else "it has no agent (an object made by greenroom.Agent)"
+    known = f"its agents are: {', '.join(agents)}" if agents else "it has no agent (an object made by greenroom.Agent)"
     if not name:
         distinct = list({id(agent): agent for agent in agents.values()}.values())
         if len(distinct) == 1:
             return distinct[0]
         way = f"; name one, as in {place}:{next(iter(agents))}" if agents else ""
-        raise AgentLoadError(f"{place}: {found}{way}")
+        raise AgentLoadError(f"{place}: {known}{way}")
     value: Any = module
     for part in name.split("."):
         if not hasattr(value, part):
-            raise AgentLoadError(f"{place} has no {name!r}; {found}")
+            raise AgentLoadError(f"{place} has no {name!r}; {known}")
         value = getattr(value, part)
     if not isinstance(value, Agent):
-        raise AgentLoadError(f"{place}:{name} is of type {type(value).__name__}, not an agent; {found}")
+        raise AgentLoadError(f"{place}:{name} is of type {type(value).__name__}, not an agent; {known}")
     return value

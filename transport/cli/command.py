@@ -73,10 +73,10 @@ async def _command(
 ) -> int:
     async with open_target(place) as desk:
         run_id = await desk.whole_id(given.run_id)
-        answer = await hand_in(desk, run_id)
-        screen.outcome({"type": "answer", "runId": run_id, **answered(answer)})
-        if not answer.ok:
-            complain(f"{given.command}: not accepted ({answer.code}): {answer.detail or 'no reason was given'}")
+        result = await hand_in(desk, run_id)
+        screen.outcome({"type": "answer", "runId": run_id, **answered(result)})
+        if not result.ok:
+            complain(f"{given.command}: not accepted ({result.code}): {result.detail or 'no reason was given'}")
             return exits.FAILED
         screen.row(f"accepted by {run_id}; {done[0].lower()}{done[1:]}", "good")
         later = None if given.command == "cancel" else await desk.later(run_id)  # a cancel needs no agent

@@ -79,7 +79,7 @@ def approve(given: argparse.Namespace) -> int:
     Raises:
         GreenroomError: The command failed; the message says why.
     """
-    wish = DecisionRequest(
+    request = DecisionRequest(
         approve=True,
         run=given.run_id,
         target=given.target,
@@ -91,7 +91,7 @@ def approve(given: argparse.Namespace) -> int:
         id=given.id,
         where=where(given),
     )
-    return _run(given, wish)
+    return _run(given, request)
 
 
 def deny(given: argparse.Namespace) -> int:
@@ -100,7 +100,7 @@ def deny(given: argparse.Namespace) -> int:
     Raises:
         GreenroomError: The command failed; the message says why.
     """
-    wish = DecisionRequest(
+    request = DecisionRequest(
         approve=False,
         run=given.run_id,
         target=given.target,
@@ -111,7 +111,7 @@ def deny(given: argparse.Namespace) -> int:
         id=given.id,
         where=where(given),
     )
-    return _run(given, wish)
+    return _run(given, request)
 
 
 def _edited(text: str) -> dict[str, Any]:
@@ -124,58 +124,60 @@ def _edited(text: str) -> dict[str, Any]:
     return value
 
 
-def _run(given: argparse.Namespace, wish: DecisionRequest) -> int:
-    if wish.all and (wish.target is not None or wish.id is not None):
-        what = "TARGET" if wish.target is not None else "--id"
+def _run(given: argparse.Namespace, request: DecisionRequest) -> int:
+    if request.all and (request.target is not None or request.id is not None):
+        what = "TARGET" if request.target is not None else "--id"
         raise gr.UsageError(f"--all decides every open ticket; leave {what} away")
     place, screen = trio.run(owner.find_in_time, given), open_screen(machine=given.json, secrets=hidden_values(given))
     try:
-        return trio.run(_decide, wish, place, screen, given.json)
+        return trio.run(_decide, request, place, screen, given.json)
     finally:
         screen.close()
 
 
-async def _decide(wish: DecisionRequest, place: owner.ServedBy | owner.Unowned, screen: Screen, machine: bool) -> int:
+async def _decide(
+    request: DecisionRequest, place: owner.ServedBy | owner.Unowned, screen: Screen, machine: bool
+) -> int:
     async with open_target(place) as desk:
-        run_id = await desk.whole_id(wish.run)
+        run_id = await desk.whole_id(request.run)
         view = await desk.view(run_id)
-        tickets = _chosen(wish, view, screen)
+        tickets = _chosen(request, view, screen)
         if tickets is None:
             return exits.USAGE
-        if len(tickets) > 1 and (wish.edited is not None or wish.result is not None):
+        if len(tickets) > 1 and (request.edited is not None or request.result is not None):
             raise gr.UsageError("--edit and --result are for one decision; name it as TARGET")
-        held = [ticket.ticket_id for ticket in tickets if ticket.call_id is None]
-        if wish.text is not None and held:
+        run_tickets = [ticket.ticket_id for ticket in tickets if ticket.call_id is None]
+        if request.text is not None and run_tickets:
             way = "leave --text away (--reason says why), or name another TARGET"
             raise gr.UsageError(
-                f"{held[0]} holds the run: to deny it ends the run, and the model reads nothing of it; {way}"
+                f"{run_tickets[0]} holds the run: to deny it ends the run, and the model reads nothing of it; {way}"
             )
         for ticket in tickets:
-            _show(ticket, wish, screen)
-            if told := barred(ticket, desk.by):
-                raise gr.UsageError(f"{ticket.ticket_id}: {told[0].lower()}{told[1:]}")
-        if not await _confirmed(wish, tickets, screen, machine=machine):
+            _show(ticket, request, screen)
+            if reason := barred(ticket, desk.by):
+                raise gr.UsageError(f"{ticket.ticket_id}: {reason[0].lower()}{reason[1:]}")
+        if not await _confirmed(request, tickets, screen, machine=machine):
             screen.row("Nothing was decided.", "dim")
             return exits.WAITING
-        codes = [await _hand_in(desk, wish, ticket, screen) for ticket in tickets]
+        codes = [await _hand_in(desk, request, ticket, screen) for ticket in tickets]
         later = await desk.later(run_id)
         if later is not None and exits.COMPLETED in codes:
             screen.row(f"Nobody works on the run now; it acts when it is resumed: {later}", "warn")
     return max(codes)
 
 
-def _chosen(wish: DecisionRequest, view: gr.RunView, screen: Screen) -> Sequence[gr.Ticket] | None:
+def _chosen(request: DecisionRequest, view: gr.RunView, screen: Screen) -> Sequence[gr.Ticket] | None:
     """Return the selected tickets; None if the selection is ambiguous, which has been reported.
 
     Raises:
         UsageError: There is no open ticket.
     """
     if not view.tickets:
-        look = shlex.join([paths.program(), "follow", view.run_id, *wish.where])
+        look = shlex.join([paths.program(), "follow", view.run_id, *request.where])
         raise gr.UsageError(f"nothing of run {view.run_id} waits for a decision (it is {view.stage.value}); see {look}")
-    if wish.target is not None:
-        return [_meant(wish.target, view)]
-    if wish.all or len(view.tickets) == 1:
+    if request.target is not None:
+        return [_meant(request.target, view)]
+    if request.all or len(view.tickets) == 1:
         return view.tickets
     for ticket in view.tickets:
         screen.outcome({"type": "ticket", "runId": view.run_id, **plain_ticket(ticket)})
@@ -189,17 +191,17 @@ def _chosen(wish: DecisionRequest, view: gr.RunView, screen: Screen) -> Sequence
 def _meant(target: str, view: gr.RunView) -> gr.Ticket:
     """Find a ticket by its id, the call's id, the tool's name, or the last part of the ticket's id."""
     for name in ("ticket_id", "call_id", "tool"):
-        found = [ticket for ticket in view.tickets if target and getattr(ticket, name) == target]
-        if len(found) == 1:
-            return found[0]
-    found = [ticket for ticket in view.tickets if ticket.ticket_id.endswith(f".{target}")]
-    if len(found) == 1:
-        return found[0]
+        matching = [ticket for ticket in view.tickets if target and getattr(ticket, name) == target]
+        if len(matching) == 1:
+            return matching[0]
+    matching = [ticket for ticket in view.tickets if ticket.ticket_id.endswith(f".{target}")]
+    if len(matching) == 1:
+        return matching[0]
     known = ", ".join(ticket.ticket_id for ticket in view.tickets)
     raise gr.UsageError(f"{target!r} is no open ticket of run {view.run_id}; there are: {known}")
 
 
-def _show(ticket: gr.Ticket, wish: DecisionRequest, screen: Screen) -> None:
+def _show(ticket: gr.Ticket, request: DecisionRequest, screen: Screen) -> None:
     tool = text_format.subject(ticket.tool)
     title = f"{tool} ({ticket.ticket_id})"
     if ticket.reason == "outcome_unknown":
@@ -207,33 +209,33 @@ def _show(ticket: gr.Ticket, wish: DecisionRequest, screen: Screen) -> None:
     screen.row(title, "strong")
     for text, style in details(ticket, whole=True):
         screen.row(text, style)
-    if wish.edited is not None:
+    if request.edited is not None:
         screen.row("  with these arguments instead:", "warn")
-        for name, data in wish.edited.items():
+        for name, data in request.edited.items():
             screen.row(f"  {text_format.one_line(name, 40)}: {text_format.clean(json.dumps(data, ensure_ascii=False))}")
-    if wish.result is not None:
-        screen.row(f"  with the result: {text_format.clean(json.dumps(wish.result, ensure_ascii=False))}", "warn")
-    if wish.text is not None:
-        screen.row(f"  the model reads: {text_format.clean(wish.text)}", "warn")
+    if request.result is not None:
+        screen.row(f"  with the result: {text_format.clean(json.dumps(request.result, ensure_ascii=False))}", "warn")
+    if request.text is not None:
+        screen.row(f"  the model reads: {text_format.clean(request.text)}", "warn")
 
 
-async def _confirmed(wish: DecisionRequest, tickets: Sequence[gr.Ticket], screen: Screen, *, machine: bool) -> bool:
+async def _confirmed(request: DecisionRequest, tickets: Sequence[gr.Ticket], screen: Screen, *, machine: bool) -> bool:
     """Return True if the decision is confirmed: by --yes, at the prompt, or implicitly in a script.
 
     Raises:
         UsageError: A script would have to guess.
     """
-    if wish.sure:
+    if request.sure:
         return True
     if machine or not is_interactive():
-        odd = [ticket for ticket in tickets if wish.approve and not answerable_by_yes(ticket)]
-        if odd and wish.result is None:
+        odd = [ticket for ticket in tickets if request.approve and not answerable_by_yes(ticket)]
+        if odd and request.result is None:
             ask = "did it take effect?" if odd[0].reason == "outcome_unknown" else "it asks for an answer"
             raise gr.UsageError(
                 f"{odd[0].ticket_id} wants more than a yes ({ask}): give --result JSON, or say --yes to run it"
             )
         return True
-    verb = wish.verb.capitalize()
+    verb = request.verb.capitalize()
     question = f"{verb} it? " if len(tickets) == 1 else f"{verb} these {len(tickets)}? "
     keyboard = Keyboard()
     keyboard.forget()  # before the prompt: later input is an answer
@@ -242,38 +244,38 @@ async def _confirmed(wish: DecisionRequest, tickets: Sequence[gr.Ticket], screen
     if typed is None:
         screen.row()
     word = (typed or "").lower()
-    return word in ("y", "yes") or ACTION_WORDS.get(word) == ACTION_WORDS[wish.verb]
+    return word in ("y", "yes") or ACTION_WORDS.get(word) == ACTION_WORDS[request.verb]
 
 
-async def _hand_in(desk: CommandTarget, wish: DecisionRequest, ticket: gr.Ticket, screen: Screen) -> int:
-    answer = await desk.decide(ticket.run_id, wish.decision(ticket))
+async def _hand_in(desk: CommandTarget, request: DecisionRequest, ticket: gr.Ticket, screen: Screen) -> int:
+    result = await desk.decide(ticket.run_id, request.decision(ticket))
     screen.outcome(
         {
             "type": "answer",
             "runId": ticket.run_id,
             "ticketId": ticket.ticket_id,
             "tool": ticket.tool,
-            "decision": wish.verb,
-            **answered(answer),
+            "decision": request.verb,
+            **answered(result),
         }
     )
-    if wish.all and answer.code == "already_decided":
-        screen.row(f"{ticket.ticket_id} was decided meanwhile: {answer.detail}", "dim")
+    if request.all and result.code == "already_decided":
+        screen.row(f"{ticket.ticket_id} was decided meanwhile: {result.detail}", "dim")
         return exits.COMPLETED
-    if not answer.ok:
-        complain(f"{ticket.ticket_id} was not decided ({answer.code}): {answer.detail or 'no reason was given'}")
+    if not result.ok:
+        complain(f"{ticket.ticket_id} was not decided ({result.code}): {result.detail or 'no reason was given'}")
         return exits.FAILED
-    done = "approved" if wish.approve else "denied"
-    again = " (already, by the same id)" if answer.status == "duplicate" else ""
-    screen.row(f"{done} {text_format.subject(ticket.tool)}{again}", "good" if wish.approve else "warn")
+    done = "approved" if request.approve else "denied"
+    again = " (already, by the same id)" if result.status == "duplicate" else ""
+    screen.row(f"{done} {text_format.subject(ticket.tool)}{again}", "good" if request.approve else "warn")
     return exits.COMPLETED
 
 
-def answered(answer: gr.CommandResult) -> dict[str, Any]:
+def answered(result: gr.CommandResult) -> dict[str, Any]:
     """Return a command result as plain data."""
     return {
-        "status": answer.status,
-        "code": answer.code,
-        "detail": answer.detail,
-        "commandId": answer.command_id,
+        "status": result.status,
+        "code": result.code,
+        "detail": result.detail,
+        "commandId": result.command_id,
     }

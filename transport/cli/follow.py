@@ -80,16 +80,16 @@ class Follow:
         while True:
             await trio.lowlevel.checkpoint()
             try:
-                found = await self._at(place, patient=patient)
+                server = await self._at(place, patient=patient)
             except ConnectError:
-                found = owner.find(self._given)  # a new server may have a new token
-                if found == place:
+                server = owner.find(self._given)  # a new server may have a new token
+                if server == place:
                     raise
-            if isinstance(found, int):
-                return found
-            if isinstance(found, owner.Unowned):
-                return await self.stored(found)
-            place, patient = found, True
+            if isinstance(server, int):
+                return server
+            if isinstance(server, owner.Unowned):
+                return await self.stored(server)
+            place, patient = server, True
 
     async def _at(self, place: owner.ServedBy, *, patient: bool) -> int | owner.ServedBy | owner.Unowned:
         """Follow the run at one server; return the exit code, or the place to continue."""
@@ -112,21 +112,21 @@ class Follow:
         """Search, while there is no connection, for another server, or for the end of the run in the file."""
         while place.database is not None:
             await trio.sleep(LOOK)
-            found = await self._elsewhere(place) if self._trouble else None
-            if found is not None:
-                seen.append(found)
+            server = await self._elsewhere(place) if self._trouble else None
+            if server is not None:
+                seen.append(server)
                 here.cancel()
 
     async def _elsewhere(self, place: owner.ServedBy) -> owner.ServedBy | owner.Unowned | None:
         try:
-            found = owner.find(self._given)
+            server = owner.find(self._given)
         except gr.GreenroomError:
             return None  # a server that is starting, or one without a gateway
-        if isinstance(found, owner.ServedBy):
-            return None if found == place else found
-        async with reading(found.database) as store:
+        if isinstance(server, owner.ServedBy):
+            return None if server == place else server
+        async with reading(server.database) as store:
             record = await store.load(self._run_id)
-        return found if record is not None and record.row.status is gr.RunStatus.DONE else None
+        return server if record is not None and record.row.status is gr.RunStatus.DONE else None
 
     async def _events(self, client: Client) -> int:
         last: gr.Event | None = None

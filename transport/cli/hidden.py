@@ -18,17 +18,17 @@ def hidden_values(given: argparse.Namespace) -> tuple[str, ...]:
         UsageError: A variable is not set, a file cannot be read, or a value is too short or too long to be searched
             for. The message names the variable or the line, never the value.
     """
-    found: list[str] = []
+    values: list[str] = []
     for name in getattr(given, "secret_env", None) or ():
         value = os.environ.get(name)
         if value is None:
             raise UsageError(
                 f"--secret-env {name}: the environment has no such variable; set it, or leave the option away"
             )
-        found += _checked(f"--secret-env {name}", [value])
+        values += _checked(f"--secret-env {name}", [value])
     for path in getattr(given, "secrets_file", None) or ():
-        found += _checked(f"--secrets-file {path}", _lines(path))
-    return tuple(dict.fromkeys(found))
+        values += _checked(f"--secrets-file {path}", _lines(path))
+    return tuple(dict.fromkeys(values))
 
 
 def _lines(path: Path) -> list[str]:

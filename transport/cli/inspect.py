@@ -218,29 +218,31 @@ async def whole_id(store: Store, wanted: str) -> str:
     if await store.outline(wanted) is not None:
         return wanted
     page = await store.runs(RunQuery(prefix=wanted, limit=MANY))
-    found = [summary.info.run_id for summary in page.runs]
-    return only(found, wanted) if found else wanted
+    names = [summary.info.run_id for summary in page.runs]
+    return only(names, wanted) if names else wanted
 
 
-def only(found: Sequence[str], wanted: str) -> str:
+def only(candidates: Sequence[str], wanted: str) -> str:
     """Return the only id of those with the prefix.
 
     Raises:
         UsageError: There are several.
         UnknownRun: There is none.
     """
-    if not found:
+    if not candidates:
         raise gr.UnknownRun(wanted)
-    if len(found) > 1:
-        count = "Many" if len(found) >= MANY else len(found)
-        raise gr.UsageError(f"{count} runs begin with {wanted!r}, such as {found[0]} and {found[1]}; write more of it")
-    return found[0]
+    if len(candidates) > 1:
+        count = "Many" if len(candidates) >= MANY else len(candidates)
+        raise gr.UsageError(
+            f"{count} runs begin with {wanted!r}, such as {candidates[0]} and {candidates[1]}; write more of it"
+        )
+    return candidates[0]
 
 
 async def _events(store: gr.SQLiteStore, run_id: str) -> tuple[gr.Event, ...]:
-    found: list[gr.Event] = []
+    events: list[gr.Event] = []
     frames: Sequence[bytes] = await store.events(run_id)
     while frames:
-        found += map(decode_event, frames)
-        frames = await store.events(run_id, after=len(found))
-    return tuple(found)
+        events += map(decode_event, frames)
+        frames = await store.events(run_id, after=len(events))
+    return tuple(events)

@@ -154,25 +154,27 @@ _Commands = argparse._SubParsersAction  # argparse has no public name for it
 
 
 def _command(commands: _Commands[_Parser], name: str, summary: str, text: str) -> argparse.ArgumentParser:
-    one = commands.add_parser(
+    subparser = commands.add_parser(
         name,
         help=summary,
         description=text,
         epilog=f"{_EXAMPLES[name]}\n{exits.described()}",
         formatter_class=Formatter,
     )
-    one.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error")
+    subparser.add_argument(
+        "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
+    )
     if name not in _REDACTED_BY_OTHERS:
-        _secrets(one)
-    return one
+        _secrets(subparser)
+    return subparser
 
 
 _REDACTED_BY_OTHERS: Final = ("follow",)
 """Commands whose output was redacted when it was written, with the secrets of the writing process."""
 
 
-def _secrets(one: argparse.ArgumentParser) -> None:
-    hide = one.add_argument_group(
+def _secrets(subparser: argparse.ArgumentParser) -> None:
+    hide = subparser.add_argument_group(
         "what is hidden",
         "Keys of known form, values under names such as password, and home directories always are. Name all other\n"
         "secrets: [redacted] takes their place in events, questions, errors and this output.",
@@ -185,8 +187,8 @@ def _secrets(one: argparse.ArgumentParser) -> None:
     )
 
 
-def _where(one: argparse.ArgumentParser) -> None:
-    place = one.add_argument_group(
+def _where(subparser: argparse.ArgumentParser) -> None:
+    place = subparser.add_argument_group(
         "where the run is",
         "The server of a database is found by its lock file, with its token. Nothing given: the demo's database, or\n"
         "what the variables GREENROOM_URL and GREENROOM_TOKEN say.",
@@ -199,114 +201,120 @@ def _where(one: argparse.ArgumentParser) -> None:
     )
 
 
-def _command_id(one: argparse.ArgumentParser) -> None:
-    one.add_argument("--id", metavar="ID", help="the command's id: the same command again with it acts once")
+def _command_id(subparser: argparse.ArgumentParser) -> None:
+    subparser.add_argument("--id", metavar="ID", help="the command's id: the same command again with it acts once")
 
 
-def _answering(one: argparse.ArgumentParser) -> None:
-    how = one.add_mutually_exclusive_group()
+def _answering(subparser: argparse.ArgumentParser) -> None:
+    how = subparser.add_mutually_exclusive_group()
     how.add_argument("--yes", action="store_true", help="approve every call that needs an approval")
     how.add_argument("--no-approve", action="store_true", help="ask nothing: leave the run waiting (exit code 3)")
-    one.add_argument("--json", action="store_true", help="one event per line as JSON, then the outcome; asks nothing")
+    subparser.add_argument(
+        "--json", action="store_true", help="one event per line as JSON, then the outcome; asks nothing"
+    )
 
 
 def _run(commands: _Commands[_Parser]) -> None:
-    one = _command(
+    subparser = _command(
         commands,
         "run",
         "run anybody's agent and follow it live",
         "Run an agent from a Python file or module, follow it live, and answer what it asks.",
     )
-    one.add_argument(
+    subparser.add_argument(
         "agent",
         metavar="AGENT",
         help="file.py:name or package.module:name; the name may be left out if there is one agent",
     )
-    one.add_argument("text", metavar="TEXT", nargs="?", help="what the agent is asked")
-    one.add_argument(
+    subparser.add_argument("text", metavar="TEXT", nargs="?", help="what the agent is asked")
+    subparser.add_argument(
         "--db", metavar="FILE", type=Path, help="keep the run in this SQLite file (default: in memory only)"
     )
-    one.add_argument(
+    subparser.add_argument(
         "--run-id", metavar="ID", help="the new run's id; with the same id and text again it is the same run"
     )
-    one.add_argument("--title", metavar="TEXT", help="one line for lists of runs (default: the first line of TEXT)")
-    one.add_argument(
+    subparser.add_argument(
+        "--title", metavar="TEXT", help="one line for lists of runs (default: the first line of TEXT)"
+    )
+    subparser.add_argument(
         "--resume", metavar="RUN_ID", help="go on with this run of --db (the beginning of its id is enough)"
     )
-    one.add_argument(
+    subparser.add_argument(
         "--serve",
         action="store_true",
         help="a console in the browser while it works, on a free port; with --json the first line says where",
     )
-    _answering(one)
+    _answering(subparser)
 
 
 def _demo(commands: _Commands[_Parser]) -> None:
-    one = _command(
+    subparser = _command(
         commands,
         "demo",
         "run the example agent: a census of a folder",
         "Run an example agent on real files, offline: it lists, counts and reads the files of a folder, then asks\n"
         "whether it may write its report there. It never leaves the folder, and replaces no file but its own report.",
     )
-    one.add_argument(
+    subparser.add_argument(
         "directory", metavar="DIRECTORY", type=Path, nargs="?", help="the folder (default: the current one)"
     )
-    one.add_argument("--report", metavar="NAME", help="file name of the report (default: CENSUS.md)")
-    one.add_argument(
+    subparser.add_argument("--report", metavar="NAME", help="file name of the report (default: CENSUS.md)")
+    subparser.add_argument(
         "--db", metavar="FILE", type=Path, help=f"keep the run in this SQLite file (default: {_default_text()})"
     )
-    one.add_argument(
+    subparser.add_argument(
         "--resume", metavar="RUN_ID", nargs="?", const="", help="go on with this run, or with the newest unfinished one"
     )
-    one.add_argument(
+    subparser.add_argument(
         "--pace",
         metavar="SECONDS",
         type=_seconds,
         help="time the model takes for an answer (default: 0.4 on a terminal, else 0)",
     )
-    one.add_argument("--no-serve", action="store_true", help="no console in the browser while it asks")
-    _answering(one)
+    subparser.add_argument("--no-serve", action="store_true", help="no console in the browser while it asks")
+    _answering(subparser)
 
 
 def _runs(commands: _Commands[_Parser]) -> None:
-    one = _command(
+    subparser = _command(
         commands,
         "runs",
         "list runs, newest first, or the longest waiting first",
         "List the runs of a database with their titles and what they ask. Works while a process has it open.",
     )
-    one.add_argument("--db", metavar="FILE", type=Path, help="the SQLite file (default: the demo's)")
-    one.add_argument(
+    subparser.add_argument("--db", metavar="FILE", type=Path, help="the SQLite file (default: the demo's)")
+    subparser.add_argument(
         "--status",
         choices=STATUSES,
         metavar="STATUS",
         help=f"only those: {', '.join(STATUSES)}; of waiting ones the longest waiting first",
     )
-    one.add_argument("--agent", metavar="KEY", help="only those of this agent")
-    one.add_argument("--by", metavar="NAME", help="only those that this user or principal started")
-    one.add_argument("--text", metavar="TEXT", help="only those with this in their title or id")
-    one.add_argument("--since", metavar="TIME", type=_moment, help="started since: 2h, 3d, or 2026-01-31[T09:30[Z]]")
-    one.add_argument("--until", metavar="TIME", type=_moment, help="started before")
-    one.add_argument("--order", choices=ORDERS, metavar="ORDER", help="newest, or waiting_longest")
-    one.add_argument("--limit", metavar="N", type=_count, default=20, help="at most so many (default: 20)")
-    one.add_argument("--cursor", metavar="CURSOR", help="the next page: as the page before says at its end")
-    one.add_argument(
+    subparser.add_argument("--agent", metavar="KEY", help="only those of this agent")
+    subparser.add_argument("--by", metavar="NAME", help="only those that this user or principal started")
+    subparser.add_argument("--text", metavar="TEXT", help="only those with this in their title or id")
+    subparser.add_argument(
+        "--since", metavar="TIME", type=_moment, help="started since: 2h, 3d, or 2026-01-31[T09:30[Z]]"
+    )
+    subparser.add_argument("--until", metavar="TIME", type=_moment, help="started before")
+    subparser.add_argument("--order", choices=ORDERS, metavar="ORDER", help="newest, or waiting_longest")
+    subparser.add_argument("--limit", metavar="N", type=_count, default=20, help="at most so many (default: 20)")
+    subparser.add_argument("--cursor", metavar="CURSOR", help="the next page: as the page before says at its end")
+    subparser.add_argument(
         "--json", action="store_true", help="one JSON object per line; the last one has the cursor of the next page"
     )
 
 
 def _show(commands: _Commands[_Parser]) -> None:
-    one = _command(
+    subparser = _command(
         commands,
         "show",
         "tell the story of one run",
         "Tell what a run has done, what it waits for, and how to go on with it. Works while a process has it open.",
     )
-    one.add_argument("run_id", metavar="RUN_ID", help="the run's id, or the beginning of it")
-    one.add_argument("--db", metavar="FILE", type=Path, help="the SQLite file (default: the demo's)")
-    one.add_argument("--events", action="store_true", help="show every event")
-    one.add_argument("--json", action="store_true", help="one JSON object")
+    subparser.add_argument("run_id", metavar="RUN_ID", help="the run's id, or the beginning of it")
+    subparser.add_argument("--db", metavar="FILE", type=Path, help="the SQLite file (default: the demo's)")
+    subparser.add_argument("--events", action="store_true", help="show every event")
+    subparser.add_argument("--json", action="store_true", help="one JSON object")
 
 
 def _replay(commands: _Commands[_Parser]) -> None:
@@ -315,16 +323,18 @@ def _replay(commands: _Commands[_Parser]) -> None:
         "with the input before it. No model and no tool is asked, nothing is written. Works while a process has the\n"
         "database open. Hide the same secrets as the process that worked on the run: they are hidden in its events."
     )
-    one = _command(commands, "replay", "run a stored run again and compare", text)
-    one.add_argument("run_id", metavar="RUN_ID", help="the run's id, or the beginning of it")
-    one.add_argument("--db", metavar="FILE", type=Path, help="the SQLite file (default: the demo's)")
-    one.add_argument(
+    subparser = _command(commands, "replay", "run a stored run again and compare", text)
+    subparser.add_argument("run_id", metavar="RUN_ID", help="the run's id, or the beginning of it")
+    subparser.add_argument("--db", metavar="FILE", type=Path, help="the SQLite file (default: the demo's)")
+    subparser.add_argument(
         "--agent",
         metavar="AGENT",
         help="file.py:name or package.module:name; without a name, the agent with the run's key (default: the demo's)",
     )
-    one.add_argument("--step", action="store_true", help="show each input: the state it met, its effects, its events")
-    one.add_argument("--json", action="store_true", help="one JSON object; with --step one per input before it")
+    subparser.add_argument(
+        "--step", action="store_true", help="show each input: the state it met, its effects, its events"
+    )
+    subparser.add_argument("--json", action="store_true", help="one JSON object; with --step one per input before it")
 
 
 def _prune(commands: _Commands[_Parser]) -> None:
@@ -332,13 +342,13 @@ def _prune(commands: _Commands[_Parser]) -> None:
         "Delete the runs of a database that ended long ago, with the messages of threads that have no run left, and\n"
         "give their room back. No other process may have the database open. Run ids stay taken."
     )
-    one = _command(commands, "prune", "delete runs that ended long ago", text)
-    one.add_argument("--db", metavar="FILE", type=Path, help="the SQLite file (default: the demo's)")
-    one.add_argument(
+    subparser = _command(commands, "prune", "delete runs that ended long ago", text)
+    subparser.add_argument("--db", metavar="FILE", type=Path, help="the SQLite file (default: the demo's)")
+    subparser.add_argument(
         "--older-than", metavar="AGE", required=True, type=_age, help="since their end, such as 12h, 30d or 8w"
     )
-    one.add_argument("--dry-run", action="store_true", help="say what would go, and delete nothing")
-    one.add_argument("--json", action="store_true", help="one JSON object")
+    subparser.add_argument("--dry-run", action="store_true", help="say what would go, and delete nothing")
+    subparser.add_argument("--json", action="store_true", help="one JSON object")
 
 
 def _age(text: str) -> timedelta:
@@ -350,104 +360,112 @@ def _age(text: str) -> timedelta:
 
 
 def _serve(commands: _Commands[_Parser]) -> None:
-    one = _command(
+    subparser = _command(
         commands,
         "serve",
         "serve agents: HTTP, WebSocket and a console in the browser",
         "Serve agents to people and programs in other processes: a WebSocket to follow runs and decide, an HTTP API,\n"
         "the stream protocols of chat front ends, and a console. Runs of the database that are not done go on.",
     )
-    one.add_argument(
+    subparser.add_argument(
         "agents",
         metavar="AGENT",
         nargs="+",
         help="file.py:name or package.module:name; without a name all agents of it",
     )
-    one.add_argument("--db", metavar="FILE", type=Path, help="keep runs in this SQLite file (default: in memory only)")
-    one.add_argument("--host", default="127.0.0.1", help="the address to bind (default: 127.0.0.1)")
-    one.add_argument("--port", type=_port, default=8765, help="the port; 0 takes a free one (default: 8765)")
-    one.add_argument(
+    subparser.add_argument(
+        "--db", metavar="FILE", type=Path, help="keep runs in this SQLite file (default: in memory only)"
+    )
+    subparser.add_argument("--host", default="127.0.0.1", help="the address to bind (default: 127.0.0.1)")
+    subparser.add_argument("--port", type=_port, default=8765, help="the port; 0 takes a free one (default: 8765)")
+    subparser.add_argument(
         "--token-file", metavar="FILE", type=Path, help="the token; made if it is not there (default: DB.token)"
     )
-    one.add_argument(
+    subparser.add_argument(
         "--host-name", metavar="NAME", action="append", default=[], help="a Host header to let in, such as name:8765"
     )
-    one.add_argument(
+    subparser.add_argument(
         "--origin", metavar="URL", action="append", default=[], help="a page of another host that may use it"
     )
-    one.add_argument(
+    subparser.add_argument(
         "--on-abort",
         choices=("continue", "cancel"),
         metavar="WHAT",
         default="continue",
         help="what becomes of a run whose chat page closes its stream: continue, or cancel (default: continue)",
     )
-    one.add_argument("--max-running", metavar="N", type=_count, help="at most so many runs work at once")
-    one.add_argument("--json", action="store_true", help="say where it serves as one line of JSON")
+    subparser.add_argument("--max-running", metavar="N", type=_count, help="at most so many runs work at once")
+    subparser.add_argument("--json", action="store_true", help="say where it serves as one line of JSON")
 
 
 def _follow(commands: _Commands[_Parser]) -> None:
-    one = _command(
+    subparser = _command(
         commands,
         "follow",
         "follow a run of another process live",
         "Show what a run has done and does, until it ends. Of a run without an owner, show the recorded events.",
     )
-    one.add_argument("run_id", metavar="RUN_ID", help="the run's id, or the beginning of it")
-    one.add_argument("--after", metavar="N", type=_sequence, default=0, help="begin behind this event (default: 0)")
-    one.add_argument("--json", action="store_true", help="one event per line as JSON, then the outcome")
-    _where(one)
+    subparser.add_argument("run_id", metavar="RUN_ID", help="the run's id, or the beginning of it")
+    subparser.add_argument(
+        "--after", metavar="N", type=_sequence, default=0, help="begin behind this event (default: 0)"
+    )
+    subparser.add_argument("--json", action="store_true", help="one event per line as JSON, then the outcome")
+    _where(subparser)
 
 
 def _decide(commands: _Commands[_Parser], name: str, summary: str) -> None:
     text = "Show what waits for a decision and decide it, while a server works on the run or while nobody does."
-    one = _command(commands, name, summary, text)
-    one.add_argument("run_id", metavar="RUN_ID", help="the run's id, or the beginning of it")
-    one.add_argument(
+    subparser = _command(commands, name, summary, text)
+    subparser.add_argument("run_id", metavar="RUN_ID", help="the run's id, or the beginning of it")
+    subparser.add_argument(
         "target", metavar="TARGET", nargs="?", help="the ticket, call or tool (default: the only one that is open)"
     )
-    one.add_argument("--all", action="store_true", help="decide every open one")
-    one.add_argument("--yes", action="store_true", help="do not ask again")
+    subparser.add_argument("--all", action="store_true", help="decide every open one")
+    subparser.add_argument("--yes", action="store_true", help="do not ask again")
     if name == "deny":
         note = "; the model reads it too, unless --text or the agent's denial=... words it"
-        one.add_argument("--reason", metavar="TEXT", help=f"why, for the log{note}")
-        one.add_argument("--text", metavar="TEXT", help="what the model is told, word for word; the log keeps --reason")
+        subparser.add_argument("--reason", metavar="TEXT", help=f"why, for the log{note}")
+        subparser.add_argument(
+            "--text", metavar="TEXT", help="what the model is told, word for word; the log keeps --reason"
+        )
     else:
-        one.add_argument("--reason", metavar="TEXT", help="why, for the log")
-        one.add_argument("--edit", metavar="JSON", help="run the call with these arguments instead")
-        one.add_argument("--result", metavar="JSON", help="the answer that is asked for, or the call's result")
-    _command_id(one)
-    one.add_argument("--json", action="store_true", help="the answers as JSON, one per line; asks nothing")
-    _where(one)
+        subparser.add_argument("--reason", metavar="TEXT", help="why, for the log")
+        subparser.add_argument("--edit", metavar="JSON", help="run the call with these arguments instead")
+        subparser.add_argument("--result", metavar="JSON", help="the answer that is asked for, or the call's result")
+    _command_id(subparser)
+    subparser.add_argument("--json", action="store_true", help="the answers as JSON, one per line; asks nothing")
+    _where(subparser)
 
 
 def _cancel(commands: _Commands[_Parser]) -> None:
-    one = _command(commands, "cancel", "ask a run to end", "Ask a run to end. What it has started is cancelled.")
-    one.add_argument("run_id", metavar="RUN_ID", help="the run's id, or the beginning of it")
-    one.add_argument("--after-step", action="store_true", help="let the current step end first")
-    one.add_argument("--reason", metavar="TEXT", help="why")
-    _command_id(one)
-    one.add_argument("--json", action="store_true", help="the answer as one line of JSON")
-    _where(one)
+    subparser = _command(commands, "cancel", "ask a run to end", "Ask a run to end. What it has started is cancelled.")
+    subparser.add_argument("run_id", metavar="RUN_ID", help="the run's id, or the beginning of it")
+    subparser.add_argument("--after-step", action="store_true", help="let the current step end first")
+    subparser.add_argument("--reason", metavar="TEXT", help="why")
+    _command_id(subparser)
+    subparser.add_argument("--json", action="store_true", help="the answer as one line of JSON")
+    _where(subparser)
 
 
 def _pause(commands: _Commands[_Parser]) -> None:
     text = "Let a run end its step and hold it there, until somebody approves (it goes on) or denies (it ends)."
-    one = _command(commands, "pause", "hold a run before its next step", text)
-    one.add_argument("run_id", metavar="RUN_ID", help="the run's id, or the beginning of it")
-    one.add_argument("--reason", metavar="TEXT", help="why")
-    _command_id(one)
-    one.add_argument("--json", action="store_true", help="the answer as one line of JSON")
-    _where(one)
+    subparser = _command(commands, "pause", "hold a run before its next step", text)
+    subparser.add_argument("run_id", metavar="RUN_ID", help="the run's id, or the beginning of it")
+    subparser.add_argument("--reason", metavar="TEXT", help="why")
+    _command_id(subparser)
+    subparser.add_argument("--json", action="store_true", help="the answer as one line of JSON")
+    _where(subparser)
 
 
 def _send(commands: _Commands[_Parser]) -> None:
-    one = _command(commands, "send", "give a run more input", "Give a run more input; it reads it at its next step.")
-    one.add_argument("run_id", metavar="RUN_ID", help="the run's id, or the beginning of it")
-    one.add_argument("text", metavar="TEXT", help="what it is told")
-    _command_id(one)
-    one.add_argument("--json", action="store_true", help="the answer as one line of JSON")
-    _where(one)
+    subparser = _command(
+        commands, "send", "give a run more input", "Give a run more input; it reads it at its next step."
+    )
+    subparser.add_argument("run_id", metavar="RUN_ID", help="the run's id, or the beginning of it")
+    subparser.add_argument("text", metavar="TEXT", help="what it is told")
+    _command_id(subparser)
+    subparser.add_argument("--json", action="store_true", help="the answer as one line of JSON")
+    _where(subparser)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -473,15 +491,15 @@ def _meant(whole: argparse.ArgumentParser, command: str | None, unknown: Sequenc
     for action in whole._actions:
         if isinstance(action, argparse._SubParsersAction) and command in action.choices:
             parsers = [action.choices[command]]
-    known = [name for one in parsers for action in one._actions for name in action.option_strings]
+    known = [name for candidate in parsers for action in candidate._actions for name in action.option_strings]
     wrong = next((word.partition("=")[0] for word in unknown if word.startswith("-")), "")
     return nearest(wrong, known) if wrong else ""
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
     """Return a suggestion as the end of a sentence; empty if no known word is similar."""
-    found = get_close_matches(word, known, n=1)
-    return f"; did you mean {found[0]}?" if found else ""
+    matches = get_close_matches(word, known, n=1)
+    return f"; did you mean {matches[0]}?" if matches else ""
 
 
 def _default_text() -> str:

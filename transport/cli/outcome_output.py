@@ -36,8 +36,8 @@ def print_outcome(end: End, screen: Screen) -> ExitReport:
     match end:
         case gr.Failed():
             screen.row(f"Failed ({end.code}): {text_format.clean(end.message)}", "bad")
-            found, error_id = advice(end.code, end.message), end.termination.error_id
-            screen.row("" if found is None else found[0], "dim")
+            hint, error_id = advice(end.code, end.message), end.termination.error_id
+            screen.row("" if hint is None else hint[0], "dim")
             if error_id is not None:
                 where = f"error_id: {text_format.clean(error_id)} (greenroom --debug ... shows the traceback)"
                 screen.row(where, "dim")

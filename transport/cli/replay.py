@@ -48,14 +48,14 @@ async def _replayed(given: argparse.Namespace, redactor: Redactor, screen: Scree
     info = await info_of(database, given.run_id)
     agent = _agent_for(info.agent, given.agent, database)
     async with reading(database) as store:
-        found = await replay_of(store, info.run_id, agent, redactor, own=agent.key == info.agent)
+        replayed = await replay_of(store, info.run_id, agent, redactor, own=agent.key == info.agent)
     walk = _Walk(screen, redactor)
-    for number, folded in enumerate(found.steps(), 1):
+    for number, folded in enumerate(replayed.steps(), 1):
         if given.step:
             walk.show(number, folded)
         if number % BREATH == 0:
             await trio.lowlevel.checkpoint()
-    return _told(found, screen)
+    return _told(replayed, screen)
 
 
 def _agent_for(key: str, target: str | None, database: Path) -> gr.Agent[object]:
@@ -78,8 +78,8 @@ def _agent_for(key: str, target: str | None, database: Path) -> gr.Agent[object]
     raise gr.UsageError(f"{target} has no agent {key!r}; name another one to try it: {target}:NAME")
 
 
-def _told(found: Replay, screen: Screen) -> int:
-    report = found.report()
+def _told(replayed: Replay, screen: Screen) -> int:
+    report = replayed.report()
     difference, gap = report.difference, report.unreplayable
     outcome = "equal" if report.equal else "different" if difference is not None else "unreplayable"
     screen.outcome(

@@ -162,8 +162,8 @@ class RunReport:
         screen.row(
             started + (f" in {text_format.clean(shown)}" if (shown := shown_workspace(info.workspace)) else ""), "dim"
         )
-        asked = next((event.payload.get("input", "") for event in self._events[:1]), "")
-        screen.row(f"asked: {text_format.one_line(asked, 500)}")
+        input_text = next((event.payload.get("input", "") for event in self._events[:1]), "")
+        screen.row(f"asked: {text_format.one_line(input_text, 500)}")
         usage = view.usage
         counts = [
             text_format.plural(view.step, "step"),

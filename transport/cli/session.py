@@ -100,10 +100,10 @@ class Interrupts:
         self._note = note
         self.gently = trio.CancelScope()
         self.at_once = trio.CancelScope()
-        self.heard = False
+        self.interrupted = False
 
     def __repr__(self) -> str:
-        return f"<Stop {'heard' if self.heard else 'not heard'}>"
+        return f"<Stop {'heard' if self.interrupted else 'not heard'}>"
 
     @asynccontextmanager
     async def listening(self, screen: Screen) -> AsyncIterator[None]:
@@ -117,10 +117,10 @@ class Interrupts:
 
     async def _listen(self, signals: AsyncIterator[int], screen: Screen) -> None:
         async for _ in signals:
-            if self.heard:
+            if self.interrupted:
                 self.at_once.cancel()
                 continue
-            self.heard = True
+            self.interrupted = True
             if self._note:
                 screen.row()
                 screen.row(self._note, "dim")
@@ -285,18 +285,18 @@ class Session:
                 async for event in events:
                     if event.sequence > self._timeline.last:  # otherwise the event was shown above an open prompt
                         self._show(event)
-                    asked = event.type == "run.approval.requested"
-                    if asked and await self._answer(run, event.payload["ticketId"]) == "quit":
+                    is_request = event.type == "run.approval.requested"
+                    if is_request and await self._answer(run, event.payload["ticketId"]) == "quit":
                         return self._left(await run.view())
             outcome = await run.wait()
             if not isinstance(outcome, gr.Waiting):
                 return self._ended(outcome)
-            answers = list[str]()
+            lines = list[str]()
             for ticket in outcome.tickets:
-                answers.append(await self._answer(run, ticket.ticket_id))
-                if answers[-1] == "quit":
+                lines.append(await self._answer(run, ticket.ticket_id))
+                if lines[-1] == "quit":
                     break
-            if "quit" in answers or "settled" not in answers:
+            if "quit" in lines or "settled" not in lines:
                 return self._left(await run.view())
 
     def _show(self, event: gr.Event) -> None:
@@ -315,7 +315,9 @@ class Session:
         """Handle one ticket: decide it, leave it open, or stop because the user quit."""
         ask_people = self._job.approve == "ask"
         while True:
-            ticket = next((one for one in (await run.view()).tickets if one.ticket_id == ticket_id), None)
+            ticket = next(
+                (candidate for candidate in (await run.view()).tickets if candidate.ticket_id == ticket_id), None
+            )
             if ticket is None:
                 return "settled"  # decided, expired or withdrawn meanwhile
             report = barred(ticket, self._job.by)
@@ -327,10 +329,10 @@ class Session:
                 return "settled"
             if decision is None:
                 return "quit" if ask_people else "open"
-            answer = await run.decide(attrs.evolve(decision, decided_by=self._job.by))
-            if answer.ok:
+            result = await run.decide(attrs.evolve(decision, decided_by=self._job.by))
+            if result.ok:
                 return "settled"
-            self._say(f"not accepted ({answer.code}): {text_format.one_line(answer.detail or '', 400)}", "bad")
+            self._say(f"not accepted ({result.code}): {text_format.one_line(result.detail or '', 400)}", "bad")
             if not ask_people:
                 return "open"
 
@@ -394,7 +396,9 @@ class Session:
         else:
             self._how_to_go_on(view.run_id, job.database)
             self._say(f"decide it:   {_typed('approve', view.run_id, '--db', job.database)}", "dim")
-        self._screen.outcome(self._told("waiting", exits.WAITING, tickets=[plain_ticket(one) for one in view.tickets]))
+        self._screen.outcome(
+            self._told("waiting", exits.WAITING, tickets=[plain_ticket(open_ticket) for open_ticket in view.tickets])
+        )
         return exits.WAITING
 
     def _ended(self, outcome: outcome_output.End) -> int:

@@ -313,16 +313,16 @@ class Client:
         return await self._start(order, run)
 
     async def _start(self, order: Start | Fork, run_id: str) -> StartedRun:
-        answer = await self._ask(order)
-        if isinstance(answer, Error):
-            raise refusal(answer.code, answer.message, run_id=run_id, retry=answer.retry, current=answer.current)
-        return StartedRun(run_id=answer.run, thread_id=answer.thread or "", duplicate=answer.status == "duplicate")
+        result = await self._ask(order)
+        if isinstance(result, Error):
+            raise refusal(result.code, result.message, run_id=run_id, retry=result.retry, current=result.current)
+        return StartedRun(run_id=result.run, thread_id=result.thread or "", duplicate=result.status == "duplicate")
 
     async def _command(self, order: RunCommand) -> CommandResult:
-        answer = await self._ask(order)
-        if isinstance(answer, Error):
-            return _rejected(order.id, answer.code, answer.message)
-        return CommandResult(status=answer.status, code=answer.code, command_id=order.id)
+        result = await self._ask(order)
+        if isinstance(result, Error):
+            return _rejected(order.id, result.code, result.message)
+        return CommandResult(status=result.status, code=result.code, command_id=order.id)
 
     async def _ask(self, order: RunCommand | Start | Fork) -> Ack | Error:
         self._link.check()

@@ -294,7 +294,7 @@ class Connection:
         return socket
 
     async def _end_with(self, wire: WatchedStream) -> Never:
-        await wire.gone.wait()
+        await wire.closed.wait()
         raise ConnectionLost(self.address.unreachable("the connection was closed before it was open"))
 
     async def _introduce(self, socket: WebSocketConnection) -> None:
@@ -345,14 +345,14 @@ class Connection:
                     self.poke()
                 return
             case Subscribed() | Reset() | Unsubscribed():
-                self.runs.answer(frame, now)
+                self.runs.receive(frame, now)
             case Ack():
                 self.calls.answered(frame)
             case Error():
                 if not self.runs.refused(frame, now) and not self.lists.refused(frame):
                     self.calls.answered(frame)
             case Runs() | RunChanged() | CountsChanged():
-                self.lists.answer(frame)
+                self.lists.receive(frame)
             case Tick():
                 self.runs.heads(frame.heads)
             case Bye():

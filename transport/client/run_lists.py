@@ -85,10 +85,10 @@ def line_of(line: lines.RunLine) -> ListedRun:
     """Convert a row of a gateway."""
     fields: dict[str, Any] = msgspec.structs.asdict(line)
     ended = None if line.termination is None else Termination(**msgspec.structs.asdict(line.termination))
-    asked = tuple(TicketSummary(**msgspec.structs.asdict(one)) for one in line.asked)
+    tickets = tuple(TicketSummary(**msgspec.structs.asdict(ticket)) for ticket in line.asked)
     names = {"run": "run_id", "thread": "thread_id", "sequence": "last_sequence"}
     return ListedRun(
-        **{names.get(name, name): value for name, value in (fields | {"asked": asked, "termination": ended}).items()}
+        **{names.get(name, name): value for name, value in (fields | {"asked": tickets, "termination": ended}).items()}
     )
 
 
@@ -106,7 +106,7 @@ class RunListIterator(AsyncIterator[ListChange]):
 
     def __init__(self, frame: Watch, poke: Callable[[], None]) -> None:
         self.frame = frame
-        self.asked = False
+        self.requested = False
         self._poke = poke
         self._waiting: dict[str, ListChange] = {}
         self._error: Callable[[], GreenroomError] | None = None
@@ -144,7 +144,7 @@ class RunListIterator(AsyncIterator[ListChange]):
                 self._waiting.pop(frame.run, None)
                 self._waiting[frame.run] = ListedRunChanged(run_id=frame.run, line=line)
                 if len(self._waiting) > MOST:
-                    self.asked = False
+                    self.requested = False
                     self._waiting.clear()
                     self._poke()
             case CountsChanged():
@@ -179,7 +179,7 @@ class RunLists:
 
     def leave(self, watching: RunListIterator) -> None:
         """Remove a reader."""
-        if self._open.pop(watching.frame.id, None) is not None and watching.asked:
+        if self._open.pop(watching.frame.id, None) is not None and watching.requested:
             self._left.append(watching.frame.id)
 
     def frame(self) -> Watch | Unwatch | None:
@@ -187,15 +187,15 @@ class RunLists:
         if self._left:
             return Unwatch(id=self._left.pop())
         for watching in self._open.values():
-            if not watching.asked:
-                watching.asked = True
+            if not watching.requested:
+                watching.requested = True
                 return watching.frame
         return None
 
-    def answer(self, frame: Runs | RunChanged | CountsChanged) -> None:
+    def receive(self, frame: Runs | RunChanged | CountsChanged) -> None:
         """Pass a frame of the gateway to the readers of its list, or of all lists."""
         for watching in list(self._open.values()):
-            if watching.asked and (isinstance(frame, CountsChanged) or watching.frame.id == frame.watch):
+            if watching.requested and (isinstance(frame, CountsChanged) or watching.frame.id == frame.watch):
                 watching.take(frame)
 
     def refused(self, frame: Error) -> bool:
@@ -204,7 +204,7 @@ class RunLists:
         if watching is None:
             return (frame.id or "").startswith(PREFIX)
         if frame.retry:
-            watching.asked = False
+            watching.requested = False
         else:
             watching.end(partial(refusal, frame.code, frame.message, current=frame.current))
         return True
@@ -213,7 +213,7 @@ class RunLists:
         """Mark all lists as not watched after a lost connection."""
         self._left.clear()
         for watching in self._open.values():
-            watching.asked = False
+            watching.requested = False
 
     def end(self, error: Callable[[], GreenroomError]) -> None:
         """End all iterations: the connection was given up."""

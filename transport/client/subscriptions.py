@@ -81,14 +81,14 @@ class SubscriptionState(Enum):
 
 @attrs.frozen
 class SubscriptionGoal:
-    """The wanted position of a subscription. `lost`: the cursor is not of this log.
+    """The wanted position of a subscription. `unknown_cursor`: the cursor is not of this log.
 
     The gateway will answer with gw.reset.
     """
 
     after: int
     epoch: str | None = None
-    lost: bool = False
+    unknown_cursor: bool = False
 
 
 @attrs.define(eq=False)
@@ -102,7 +102,7 @@ class RunSubscription:
         position: Sequence of the last received event.
         type: Type of that event, if this subscription delivered the event.
         known: Sequence of the newest event at the time of the subscribe.
-        asked: The goal of the newest subscribe.
+        requested: The goal of the newest subscribe.
         not_before: Earliest time of the next subscribe, after the gateway could not serve one.
     """
 
@@ -113,7 +113,7 @@ class RunSubscription:
     position: int = 0
     type: str | None = None
     known: int = 0
-    asked: SubscriptionGoal | None = None
+    requested: SubscriptionGoal | None = None
     not_before: float = 0.0
     _suspect: int = -1
 
@@ -127,15 +127,17 @@ class RunSubscription:
         for reader in hungry:
             foreign = reader.epoch not in (None, epoch)
             if reader.cursor and (foreign or reader.strayed):
-                return SubscriptionGoal(reader.cursor, reader.epoch, lost=True)
+                return SubscriptionGoal(reader.cursor, reader.epoch, unknown_cursor=True)
         return SubscriptionGoal(min(reader.cursor for reader in hungry), epoch)
 
     def _misplaced(self, goal: SubscriptionGoal) -> bool:
         """Return True if the subscription on the wire does not serve the goal."""
-        if goal.lost:
-            return self.asked != goal
+        if goal.unknown_cursor:
+            return self.requested != goal
         newest = max(self.position, self.known)
-        if self.state is SubscriptionState.OPEN and any(one.hungry and one.cursor > newest for one in self.readers):
+        if self.state is SubscriptionState.OPEN and any(
+            reader.hungry and reader.cursor > newest for reader in self.readers
+        ):
             return True  # the gateway's answer shows whether the log extends that far
         return not self.position <= goal.after <= min(self.position + JUMP, newest)
 
@@ -151,12 +153,12 @@ class RunSubscription:
             return None
         if self.state is not SubscriptionState.IDLE and not self._misplaced(goal):
             return None
-        self.state, self.id, self.asked = SubscriptionState.ASKED, new_id(), goal
+        self.state, self.id, self.requested = SubscriptionState.ASKED, new_id(), goal
         self.position = self.known = goal.after
         return Subscribe(run=self.run_id, after=goal.after, epoch=goal.epoch if goal.after else None, id=self.id)
 
     def _idle(self) -> None:
-        self.state, self.asked, self._suspect = SubscriptionState.IDLE, None, -1
+        self.state, self.requested, self._suspect = SubscriptionState.IDLE, None, -1
 
     # --- what the gateway says ---------------------------------------------------------------------------------------
 
@@ -168,7 +170,7 @@ class RunSubscription:
         for reader in self.readers:
             if reader.cursor > frame.head:
                 reader.strayed = True
-            elif self.asked is not None and self.asked.lost and reader.cursor == self.asked.after:
+            elif self.requested is not None and self.requested.unknown_cursor and reader.cursor == self.requested.after:
                 reader.epoch = epoch  # the gateway accepted the cursor: it is of this log
             elif reader.epoch is None:
                 reader.epoch = epoch
@@ -177,11 +179,11 @@ class RunSubscription:
         """Handle gw.reset: the requested cursor is not of this log."""
         if self.state is SubscriptionState.IDLE:
             return
-        asked, self.state = self.asked, SubscriptionState.OPEN
+        goal, self.state = self.requested, SubscriptionState.OPEN
         self.position, self.type, self.known = frame.sequence, None, frame.sequence
         for reader in self.readers:
             foreign = reader.cursor > 0 and reader.epoch not in (None, epoch)
-            named = asked is not None and reader.cursor == asked.after
+            named = goal is not None and reader.cursor == goal.after
             if foreign or named or reader.cursor > frame.sequence:
                 reader.begin_again(frame.reason, frame.sequence, frame.snapshot)
                 reader.epoch, reader.strayed = epoch, False
@@ -226,9 +228,9 @@ class RunSubscription:
                 error = partial(
                     RunDegradedError, self.run_id, frame.code or "degraded", frame.detail or "no process works on it"
                 )
-                self._end([one for one in self.readers if one.cursor >= self.position], error)
+                self._end([reader for reader in self.readers if reader.cursor >= self.position], error)
             case _:
-                self._end([one for one in self.readers if one.cursor >= self.position], None)
+                self._end([reader for reader in self.readers if reader.cursor >= self.position], None)
 
     def refused(self, frame: Error, now: float, patience: float) -> bool:
         """Handle gw.error; return True if the error is about this subscription."""
@@ -286,23 +288,26 @@ class RunSubscriptions:
 
     def leave(self, run_id: str, reader: EventReader) -> None:
         """Remove a reader. Repeated calls have no effect."""
-        one = self._runs.get(run_id)
-        if one is not None and reader in one.readers:
-            one.readers.remove(reader)
+        subscription = self._runs.get(run_id)
+        if subscription is not None and reader in subscription.readers:
+            subscription.readers.remove(reader)
 
     def frame(self, now: float) -> Subscribe | Unsubscribe | None:
         """Return the next frame to send; None if every subscription is at its goal."""
-        for one in list(self._runs.values()):
-            frame = one.frame(self.epoch, now, self._new_id)
-            if not one.readers:
-                del self._runs[one.run_id]
+        for subscription in list(self._runs.values()):
+            frame = subscription.frame(self.epoch, now, self._new_id)
+            if not subscription.readers:
+                del self._runs[subscription.run_id]
             if frame is not None:
                 return frame
         return None
 
     def due(self, now: float) -> float:
         """Return the earliest time at which a delayed subscribe may be sent; infinity if none is delayed."""
-        return min((one.not_before for one in self._runs.values() if one.not_before > now), default=inf)
+        return min(
+            (subscription.not_before for subscription in self._runs.values() if subscription.not_before > now),
+            default=inf,
+        )
 
     def _new_id(self) -> str:
         self._ids += 1
@@ -312,32 +317,32 @@ class RunSubscriptions:
 
     def event(self, event: Event, size: int, now: float) -> bool:
         """Handle an event of any run. Return True if a frame may have to be sent."""
-        one = self._runs.get(event.run_id)
-        return one is not None and one.event(event, size, now, self.patience)
+        subscription = self._runs.get(event.run_id)
+        return subscription is not None and subscription.event(event, size, now, self.patience)
 
-    def answer(self, frame: Subscribed | Reset | Unsubscribed, now: float) -> None:
+    def receive(self, frame: Subscribed | Reset | Unsubscribed, now: float) -> None:
         """Handle a frame about one subscription."""
-        one = self._runs.get(frame.run)
-        if one is None:
+        subscription = self._runs.get(frame.run)
+        if subscription is None:
             return
         match frame:
             case Subscribed():
-                one.subscribed(frame, self.epoch)
+                subscription.subscribed(frame, self.epoch)
             case Reset():
-                one.reset(frame, self.epoch)
+                subscription.reset(frame, self.epoch)
             case Unsubscribed():
-                one.unsubscribed(frame, now, self.patience)
+                subscription.unsubscribed(frame, now, self.patience)
 
     def refused(self, frame: Error, now: float) -> bool:
         """Handle an error; return True if the error is about a subscription."""
-        return any(one.refused(frame, now, self.patience) for one in self._runs.values())
+        return any(subscription.refused(frame, now, self.patience) for subscription in self._runs.values())
 
     def heads(self, heads: Mapping[str, int]) -> None:
         """Handle the heads of a gw.tick."""
         for run_id, sequence in heads.items():
-            one = self._runs.get(run_id)
-            if one is not None:
-                one.head(sequence)
+            subscription = self._runs.get(run_id)
+            if subscription is not None:
+                subscription.head(sequence)
 
     def connected(self, epoch: str) -> None:
         """Begin a new connection, which has no subscriptions yet."""
@@ -346,11 +351,11 @@ class RunSubscriptions:
 
     def disconnected(self) -> None:
         """Reset all subscriptions after a lost connection."""
-        for one in self._runs.values():
-            one.disconnected()
+        for subscription in self._runs.values():
+            subscription.disconnected()
 
     def end(self, error: Callable[[], GreenroomError]) -> None:
         """End all readers: the connection was given up."""
-        for one in self._runs.values():
-            for reader in list(one.readers):
+        for subscription in self._runs.values():
+            for reader in list(subscription.readers):
                 reader.end(error)

@@ -16,21 +16,21 @@ class WatchedStream(trio.abc.Stream):
 
     def __init__(self, stream: trio.abc.Stream) -> None:
         self._stream = stream
-        self.gone = trio.Event()
+        self.closed = trio.Event()
 
     def __repr__(self) -> str:
         """Show whether the stream is open."""
-        return f"<Wire {'gone' if self.gone.is_set() else 'open'}>"
+        return f"<Wire {'gone' if self.closed.is_set() else 'open'}>"
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
         """Receive bytes; empty at the end."""
         try:
             data = await self._stream.receive_some(max_bytes)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            self.gone.set()
+            self.closed.set()
             raise
         if not data:
-            self.gone.set()
+            self.closed.set()
         return data
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
@@ -43,5 +43,5 @@ class WatchedStream(trio.abc.Stream):
 
     async def aclose(self) -> None:
         """Close the stream."""
-        self.gone.set()
+        self.closed.set()
         await self._stream.aclose()

@@ -38,9 +38,9 @@ class ToolOutcome:
 
 def tool_outcomes(request: gr.ModelRequest) -> list[ToolOutcome]:
     """Return all calls so far, in order."""
-    answers = {message.call_id: message.content for message in request.messages if message.role == "tool"}
+    tool_results = {message.call_id: message.content for message in request.messages if message.role == "tool"}
     calls = [wanted for message in request.messages for wanted in message.calls]
-    return [_said(wanted, answers[wanted.call_id]) for wanted in calls if wanted.call_id in answers]
+    return [_said(wanted, tool_results[wanted.call_id]) for wanted in calls if wanted.call_id in tool_results]
 
 
 def _said(wanted: gr.CallRequest, content: str) -> ToolOutcome:
@@ -64,11 +64,11 @@ def thinking(pace: float) -> Callable[[gr.ModelRequest], Step]:
     """
 
     def answer(request: gr.ModelRequest) -> Step:
-        asked = next((message.content for message in request.messages if message.role == "user"), "")
-        told = _TASK.fullmatch(asked)
-        if told is None:
+        question = next((message.content for message in request.messages if message.role == "user"), "")
+        match = _TASK.fullmatch(question)
+        if match is None:
             return f"I only take a census; ask me: {task('FOLDER', 'REPORT.md')}"
-        parts = _next(tool_outcomes(request), told["folder"], told["name"])
+        parts = _next(tool_outcomes(request), match["folder"], match["name"])
         return [delay(pace), *parts] if pace else parts
 
     return answer
@@ -80,7 +80,9 @@ def _next(said: list[ToolOutcome], folder: str, name: str) -> list[Any]:
     listing = said[0].result
     if listing is None:
         return [text(f"I cannot look into the folder: {said[0].words}")]
-    waiting = [wanted for wanted in _plan(listing) if not any((one.tool, one.arguments) == wanted for one in said)]
+    waiting = [
+        wanted for wanted in _plan(listing) if not any((outcome.tool, outcome.arguments) == wanted for outcome in said)
+    ]
     if waiting:
         opening = [text("Now I count, and read what the folder says of itself.")] if len(said) == 1 else []
         return [*opening, *(call(tool, arguments) for tool, arguments in waiting[:SEVERAL])]
@@ -91,7 +93,7 @@ def _plan(listing: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     """Return all calls of the census, in order."""
     folders = listing["folders"]
     notable = [file for file in listing["files"] if file.lower().startswith(_NOTABLE)]
-    counts: list[tuple[str, bool]] = [(".", False), *((one, True) for one in folders)]
+    counts: list[tuple[str, bool]] = [(".", False), *((folder, True) for folder in folders)]
     if len(folders) > MOST:
         counts = [(".", True)]
     reads = [("read_file", {"path": file}) for file in notable[:4]]
@@ -100,33 +102,33 @@ def _plan(listing: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 def _write(said: list[ToolOutcome], folder: str, name: str) -> list[Any]:
     """Propose the report, under another name if the first is taken; accept a denial."""
-    counts = [one.result for one in said if one.tool == "count_lines" and one.result is not None]
+    counts = [outcome.result for outcome in said if outcome.tool == "count_lines" and outcome.result is not None]
     page = report(folder, counts, _notes(said), _faults(said))
-    tries = [one for one in said if one.tool == "write_report"]
+    tries = [outcome for outcome in said if outcome.tool == "write_report"]
     if not tries:
         return [text("The census is done; here is the report."), call("write_report", name=name, content=page)]
-    last, told = tries[-1], summary(counts)
+    last, counted = tries[-1], summary(counts)
     if last.result is not None and "written" in last.result:
-        return [text(f"{told} The report is in {last.result['written']}.")]
+        return [text(f"{counted} The report is in {last.result['written']}.")]
     if "left alone" in last.words and len(tries) < 3:
         other = f"{name.removesuffix('.md')}-{len(tries) + 1}.md"
         return [text(f"{last.words} I try another name."), call("write_report", name=other, content=page)]
-    return [text(f"{told} No report was written: {last.words}")]
+    return [text(f"{counted} No report was written: {last.words}")]
 
 
 def _notes(said: Sequence[ToolOutcome]) -> list[str]:
     notes = []
-    for one in said:
-        if one.tool == "read_file" and one.result is not None:
-            lines = [line.strip().strip("#= ") for line in one.result["text"].splitlines()]
+    for outcome in said:
+        if outcome.tool == "read_file" and outcome.result is not None:
+            lines = [line.strip().strip("#= ") for line in outcome.result["text"].splitlines()]
             first = next((line for line in lines if line), "(empty)")
-            notes.append(f"{one.result['path']}: {first[:160]}")
+            notes.append(f"{outcome.result['path']}: {first[:160]}")
     return notes
 
 
 def _faults(said: Sequence[ToolOutcome]) -> list[str]:
     return [
-        f"{one.tool} {one.arguments['path']}: {one.words}"
-        for one in said
-        if one.result is None and one.tool != "write_report"
+        f"{outcome.tool} {outcome.arguments['path']}: {outcome.words}"
+        for outcome in said
+        if outcome.result is None and outcome.tool != "write_report"
     ]

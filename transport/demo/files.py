@@ -158,29 +158,29 @@ class Folder:
         Raises:
             ToolError: The folder is outside or cannot be listed.
         """
-        found = Count()
-        for number, file in enumerate(self._walk(self.inside(path), deep=deep, found=found)):
+        total = Count()
+        for number, file in enumerate(self._walk(self.inside(path), deep=deep, total=total)):
             name = file.relative_to(self.root).as_posix()
             heed(number, name)
-            self._count_file(file, name, found)
-        found.largest.sort(key=lambda item: (-item[1], item[0]))
-        del found.largest[5:]
-        return found
+            self._count_file(file, name, total)
+        total.largest.sort(key=lambda item: (-item[1], item[0]))
+        del total.largest[5:]
+        return total
 
-    def _count_file(self, file: Path, name: str, found: Count) -> None:
+    def _count_file(self, file: Path, name: str, total: Count) -> None:
         data = _bytes_of(file, LARGEST + 1)
         if data is None:
-            found.unreadable.append(name)
+            total.unreadable.append(name)
         elif b"\0" in data[:_PROBE] or len(data) > LARGEST:
-            found.binary += 1
+            total.binary += 1
         elif not data.startswith(MARK.encode()):
             lines = data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
             language = language_of(name)
-            found.lines[language] += lines
-            found.files[language] += 1
-            found.largest.append((name, lines))
+            total.lines[language] += lines
+            total.files[language] += 1
+            total.largest.append((name, lines))
 
-    def _walk(self, folder: Path, *, deep: bool, found: Count) -> Iterator[Path]:
+    def _walk(self, folder: Path, *, deep: bool, total: Count) -> Iterator[Path]:
         waiting = [folder]
         while waiting:
             here = waiting.pop()
@@ -189,7 +189,7 @@ class Folder:
             except ToolError:
                 if here == folder:
                     raise
-                found.unreadable.append(f"{here.relative_to(self.root).as_posix()}/")
+                total.unreadable.append(f"{here.relative_to(self.root).as_posix()}/")
                 continue
             for entry in entries:
                 if entry.is_file(follow_symlinks=False):

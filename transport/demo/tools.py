@@ -21,13 +21,13 @@ _EVERY: Final = 20
 @gr.tool(replay="safe")
 def list_directory(ctx: gr.SyncToolContext[Folder], path: str) -> dict[str, Any]:
     """List what a folder holds. The path is relative to the folder that the census is about; "." is that folder."""
-    found = ctx.deps.listing(path)
+    listing = ctx.deps.listing(path)
     return {
         "path": path,
-        "folders": list(found.folders),
-        "files": list(found.files),
-        "skipped": found.skipped,
-        "summary": f"{_many(len(found.folders), 'folder')}, {_many(len(found.files), 'file')}, {found.skipped} skipped",
+        "folders": list(listing.folders),
+        "files": list(listing.files),
+        "skipped": listing.skipped,
+        "summary": f"{_many(len(listing.folders), 'folder')}, {_many(len(listing.files), 'file')}, {listing.skipped} skipped",
     }
 
 
@@ -39,16 +39,16 @@ def count_lines(ctx: gr.SyncToolContext[Folder], path: str, deep: bool = True) -
         if number % _EVERY == 0:
             ctx.progress(1 - 1 / (1 + number / 200), name)  # the total is unknown: the fraction approaches 100 %
 
-    found = ctx.deps.count(path, deep=deep, heed=heed)
+    total = ctx.deps.count(path, deep=deep, heed=heed)
     return {
         "path": path,
         "deep": deep,
-        "lines": dict(found.lines),
-        "files": dict(found.files),
-        "largest": [list(item) for item in found.largest],
-        "binary": found.binary,
-        "unreadable": found.unreadable,
-        "summary": f"{_many(found.files.total(), 'file')}, {_many(found.lines.total(), 'line')}",
+        "lines": dict(total.lines),
+        "files": dict(total.files),
+        "largest": [list(item) for item in total.largest],
+        "binary": total.binary,
+        "unreadable": total.unreadable,
+        "summary": f"{_many(total.files.total(), 'file')}, {_many(total.lines.total(), 'line')}",
     }
 
 

@@ -66,7 +66,7 @@ def begin(
     known: Sequence[Payload] = (),
     agreed: int | None = None,
     shared: object = None,
-    asked: str | None = None,
+    start_message: str | None = None,
     sent: Mapping[str, str] | None = None,
     answered: Collection[str] = (),
     after: int | None = None,
@@ -81,7 +81,7 @@ def begin(
         agreed: Length of the prefix of `known` that the client has sent; the rest is sent to the client first. None:
             all.
         shared: The state that the client has sent; None for none.
-        asked: Id of the message in `known` that started the run.
+        start_message: Id of the message in `known` that started the run.
         sent: Command id -> id of the message in `known` that this command carried to the run.
         answered: The interrupts that this AG-UI run answers; it begins with the first of these decisions.
         after: Alternatively, the sequence of the last event that the client has received.
@@ -95,7 +95,7 @@ def begin(
         shared=shared,
         answered=frozenset(answered),
         after=0 if after is None and not answered else after,
-        history=RunHistory(asked=asked, sent={} if sent is None else sent),
+        history=RunHistory(start_message=start_message, sent={} if sent is None else sent),
     )
 
 
@@ -117,7 +117,7 @@ def step(state: AgUiState, event: Event) -> tuple[AgUiState, tuple[Sent, ...]]:
         draft.put("CUSTOM", name=f"greenroom.{event.type.removeprefix('run.')}", value=event.payload)
     elif event.type in TERMINAL_EVENTS:
         draft.end()
-    return draft.build(), tuple(draft.told)
+    return draft.build(), tuple(draft.events)
 
 
 def finish(state: AgUiState, *, code: str | None = None, message: str = "") -> tuple[AgUiState, tuple[Sent, ...]]:
@@ -141,7 +141,7 @@ def finish(state: AgUiState, *, code: str | None = None, message: str = "") -> t
         draft.interrupt(tuple(state.history.tickets))
     else:
         draft.fail(*CUT)
-    return draft.build(), tuple(draft.told)
+    return draft.build(), tuple(draft.events)
 
 
 def snapshot(state: AgUiState) -> list[Payload]:
@@ -151,7 +151,7 @@ def snapshot(state: AgUiState) -> list[Payload]:
 
 def frame(events: Sequence[Sent]) -> bytes:
     """Encode events for the client as server-sent events."""
-    return b"".join(b"data: %b\n\n" % _encode(one) for one in events)
+    return b"".join(b"data: %b\n\n" % _encode(event) for event in events)
 
 
 def _known(state: AgUiState, event: Event) -> bool:

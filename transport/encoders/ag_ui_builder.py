@@ -55,7 +55,7 @@ class AgUiBuilder:
 
     def __init__(self, state: AgUiState) -> None:
         self.state, self.history = state, state.history
-        self.told: list[Sent] = []
+        self.events: list[Sent] = []
         self.started, self.ended = state.started, state.ended
         self.step, self.text, self.reasoning = state.step, state.text, state.reasoning
         self.activities, self.usage = state.activities, state.usage
@@ -81,7 +81,7 @@ class AgUiBuilder:
     def put(self, kind: str, **fields: object) -> None:
         """Append an event; fields that are None are left out."""
         event: Sent = {"type": kind, "timestamp": self.history.at, **fields}
-        self.told.append({name: value for name, value in event.items() if value is not None})
+        self.events.append({name: value for name, value in event.items() if value is not None})
 
     def open(self, before: RunHistory) -> None:
         """Append RUN_STARTED, and the present conversation, if the client's differs."""
@@ -161,8 +161,8 @@ class AgUiBuilder:
         self.close()
         self._share()
         self.snapshot()
-        asked = [self._interrupt(self.history.tickets[name]) for name in tickets]
-        self._finished(outcome={"type": "interrupt", "interrupts": asked})
+        interrupts = [self._interrupt(self.history.tickets[name]) for name in tickets]
+        self._finished(outcome={"type": "interrupt", "interrupts": interrupts})
 
     def _interrupt(self, ticket: Payload) -> dict[str, Any]:
         call_id = ticket.get("callId")

@@ -56,7 +56,7 @@ class RunHistory:
     """The fold of the events so far.
 
     Attributes:
-        asked: Id of the client's message that started the run; None if the client did not send it.
+        start_message: Id of the client's message that started the run; None if the client did not send it.
         sent: Command id -> id of the client's message that the command carried.
         run, agent, stage, sequence: Of the newest event.
         at: Time of the newest event, milliseconds since 1970.
@@ -70,7 +70,7 @@ class RunHistory:
         counted: Tokens of the requests that the log has reported individually.
     """
 
-    asked: str | None = None
+    start_message: str | None = None
     sent: Mapping[str, str] = attrs.field(factory=dict)
     run: str = ""
     agent: str = ""
@@ -100,9 +100,9 @@ def fold(history: RunHistory, event: Event) -> RunHistory:
     return history if take is None else take(history, payload)
 
 
-def reasoning_id(answer: str) -> str:
+def reasoning_id(answer_id: str) -> str:
     """Return the id of the reasoning of an assistant's message."""
-    return f"{answer}:reasoning"
+    return f"{answer_id}:reasoning"
 
 
 def call_name(history: RunHistory, call_id: str) -> str:
@@ -132,8 +132,8 @@ def failure_of(payload: Payload) -> dict[str, Any] | None:
 
 
 def _created(history: RunHistory, payload: Payload) -> RunHistory:
-    if history.asked is not None:
-        return _add(history, HistoryEntry(id=history.asked, role="given"))
+    if history.start_message is not None:
+        return _add(history, HistoryEntry(id=history.start_message, role="given"))
     return _add(history, HistoryEntry(id=message_id(history.run, 1), role="user", text=payload["input"]))
 
 
@@ -186,7 +186,9 @@ def _discarded(history: RunHistory, payload: Payload) -> RunHistory:
     emptied = reasoning_id(discarded)
     growing = {name: text for name, text in history.growing.items() if name not in (discarded, emptied)}
     entries = (
-        attrs.evolve(one, text="") if one.id == emptied else one for one in history.entries if one.id != discarded
+        attrs.evolve(entry, text="") if entry.id == emptied else entry
+        for entry in history.entries
+        if entry.id != discarded
     )
     return attrs.evolve(history, entries=tuple(entries), growing=growing)
 
@@ -224,7 +226,7 @@ def _requested(history: RunHistory, payload: Payload) -> RunHistory:
 
 
 def _resolved(history: RunHistory, payload: Payload) -> RunHistory:
-    open_ones = {name: one for name, one in history.tickets.items() if name != payload["ticketId"]}
+    open_ones = {name: ticket for name, ticket in history.tickets.items() if name != payload["ticketId"]}
     return attrs.evolve(history, tickets=open_ones)
 
 
@@ -311,7 +313,7 @@ def messages(history: RunHistory, known: Sequence[Payload]) -> list[Payload]:
             anchor = entry.id
         elif entry.role != "given":
             behind.setdefault(anchor, []).append(_message(entry, history))
-    whole = [one for message in placed for one in (message, *behind.get(message["id"], ()))]
+    whole = [shown for message in placed for shown in (message, *behind.get(message["id"], ()))]
     whole += behind.get(None, ())
     return whole
 

@@ -210,15 +210,15 @@ def _opened_ticket(d: AiSdkBuilder, payload: Payload) -> None:
     ticket_id, call_id = payload["ticketId"], payload["callId"]
     known = call_id is not None and call_id in d.calls
     wants = answer_of(payload["reason"], payload["resumeMode"], payload.get("responseSchema"))
-    answer = wants if known else "command"
+    answer_kind = wants if known else "command"
     d.tickets = {**d.tickets, ticket_id: payload}
-    d.data("ticket", ticket_id, {**payload, "status": "open", "answer": answer})
+    d.data("ticket", ticket_id, {**payload, "status": "open", "answer": answer_kind})
     if not known:
         return
     call = d.put(call_id, ticket=ticket_id, wants=wants, message=payload.get("message", ""))
     if _unset(call.part):
         d.show(call_id)
-    if d.v7 and answer == "approval":
+    if d.v7 and answer_kind == "approval":
         d.ask(call_id, ticket_id)
 
 

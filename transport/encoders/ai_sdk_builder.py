@@ -228,7 +228,7 @@ class AiSdkBuilder:
         call = self.calls[call_id]
         said = call.message or None if self.v7 else None
         self.say("tool-approval-request", approvalId=ticket_id, toolCallId=call_id, reason=said)
-        self.put(call_id, part=asked(call.part, ticket_id))
+        self.put(call_id, part=with_approval_request(call.part, ticket_id))
 
     def respond(self, call_id: str, approved: bool, reason: str | None) -> None:
         """Append the answer to a part's approval (v7), unless the part already shows it."""
@@ -239,7 +239,7 @@ class AiSdkBuilder:
         self.put(call_id, part=attrs.evolve(part, state="approval-responded", approved=approved))
 
 
-def asked(part: ToolPart, ticket_id: str) -> ToolPart:
+def with_approval_request(part: ToolPart, ticket_id: str) -> ToolPart:
     """Return the part with a request for an approval."""
     return attrs.evolve(part, state="approval-requested", approval=ticket_id, approved=None)
 
@@ -249,5 +249,5 @@ def requested(call: StreamedCall) -> StreamedCall:
     if call.ticket is None or call.wants == "nothing":
         return call
     if call.wants == "approval" or call.part.approval is not None:
-        return attrs.evolve(call, part=asked(call.part, call.ticket))
+        return attrs.evolve(call, part=with_approval_request(call.part, call.ticket))
     return attrs.evolve(call, part=attrs.evolve(call.part, state="input-available", provider=False))

@@ -43,14 +43,14 @@ def _guarded(sees: Callable[[RunInfo], bool]) -> Callable[[RunInfo], bool]:
     if sees is everything:
         return sees
 
-    def asked(info: RunInfo) -> bool:
+    def guarded(info: RunInfo) -> bool:
         try:
             return bool(sees(info))
         except BaseException as error:  # noqa: BLE001 - a program's own predicate
             failure = failure_of_call(error)
             raise SeesFailed(f"Principal(sees=...) failed for run {info.run_id}: {failure_text(failure)}") from failure  # noqa: ASYNC104 - the border has raised what passes
 
-    return asked
+    return guarded
 
 
 @attrs.frozen(kw_only=True)
@@ -104,18 +104,18 @@ class TokenTable:
     """The principals of a gateway by token; the time of a lookup reveals nothing about the tokens."""
 
     def __init__(self, principals: Iterable[Principal]) -> None:
-        self._by_digest = [(sha256(one.token.encode()).digest(), one) for one in principals]
+        self._by_digest = [(sha256(principal.token.encode()).digest(), principal) for principal in principals]
 
     def __repr__(self) -> str:
         return f"<Keyring of {len(self._by_digest)}>"
 
     def find(self, token: str) -> Principal | None:
         """Return the principal of a token, or None. The token is compared with every known one, in constant time."""
-        digest, found = sha256(token.encode(errors="surrogatepass")).digest(), None
+        digest, match = sha256(token.encode(errors="surrogatepass")).digest(), None
         for known, principal in self._by_digest:
             if hmac.compare_digest(known, digest):
-                found = principal
-        return found
+                match = principal
+        return match
 
     def bearer(self, header: str | None) -> Principal | None:
         """Return the principal of an Authorization header; None if there is no header.
@@ -126,10 +126,10 @@ class TokenTable:
         if header is None:
             return None
         scheme, _, token = header.partition(" ")
-        found = self.find(token.strip()) if scheme.lower() == "bearer" else None
-        if found is None:
+        principal = self.find(token.strip()) if scheme.lower() == "bearer" else None
+        if principal is None:
             raise Refused("unauthenticated", "the Authorization header holds no token that is known here")
-        return found
+        return principal
 
 
 @attrs.frozen(kw_only=True)
@@ -167,9 +167,9 @@ class OriginPolicy:
 
 def own_hosts(addresses: Sequence[tuple[str, int]], names: Iterable[str]) -> frozenset[str]:
     """Return the Host headers of loopback addresses, and the given names."""
-    found = {name.lower() for name in names}
+    hosts = {name.lower() for name in names}
     for address, port in addresses:
         own = f"[{address}]" if ":" in address else address
         for name in ("localhost", "127.0.0.1", "[::1]", own.lower()):
-            found |= {f"{name}:{port}"} | ({name} if port == 80 else set())
-    return frozenset(found)
+            hosts |= {f"{name}:{port}"} | ({name} if port == 80 else set())
+    return frozenset(hosts)

@@ -62,22 +62,22 @@ async def run_ag_ui(gateway: Gateway, request: Request) -> Response | Streamed:
     Raises:
         Refused: Before the stream begins; see the module.
     """
-    who, asked = request.who, read_input(request.json())
+    who, run_input = request.who, read_input(request.json())
     agent = request.params["agent"]
     if agent not in gateway.runtime.agents:
         raise Refused("unknown_agent", f"no agent has the key {agent!r:.200}; GET /v1/agents lists them")
     try:
-        if asked.resume:
-            part = await _resume(gateway, who, agent, asked)
-        elif unanswered(asked.messages):
-            part = await _begin(gateway, who, agent, asked)
+        if run_input.resume:
+            part = await _resume(gateway, who, agent, run_input)
+        elif unanswered(run_input.messages):
+            part = await _begin(gateway, who, agent, run_input)
         else:
-            part = await _repeat(gateway, who, agent, asked)
+            part = await _repeat(gateway, who, agent, run_input)
     except ResumeRefused as declined:
-        _, frames = ag_ui.finish(_state(asked, who), code=declined.code, message=declined.message)
+        _, frames = ag_ui.finish(_state(run_input, who), code=declined.code, message=declined.message)
         return Response(body=ag_ui.frame(frames), content_type=EVENT_STREAM, headers=[("cache-control", "no-cache")])
-    state = _state(asked, who, part, await _behind(gateway, who, asked, part))
-    ahead = await gateway.api.ahead(who, asked.threadId, part.run_id)
+    state = _state(run_input, who, part, await _behind(gateway, who, run_input, part))
+    ahead = await gateway.api.ahead(who, run_input.threadId, part.run_id)
     return AgUiResponse(gateway, who, part.run_id, state, ahead).response()
 
 
@@ -119,23 +119,23 @@ def session_of(run_id: str) -> str:
 # --- beginning and resuming ------------------------------------------------------------------------------------------
 
 
-async def _begin(gateway: Gateway, who: Principal, agent: str, asked: RunAgentInput) -> RunSegment:
+async def _begin(gateway: Gateway, who: Principal, agent: str, run_input: RunAgentInput) -> RunSegment:
     """Start a run with the new user messages, or find the run that they have started."""
     who.need("start")  # first: the principal must learn nothing of runs that it may not start
-    waiting = unanswered(asked.messages)
-    run_id = run_of(who, asked.threadId, waiting[-1].id)
-    await _check_unused(gateway, who, asked, run_id)
+    waiting = unanswered(run_input.messages)
+    run_id = run_of(who, run_input.threadId, waiting[-1].id)
+    await _check_unused(gateway, who, run_input, run_id)
     info = await _info(gateway, who, run_id)
     if info is None:
-        await _check_interrupts(gateway, who, asked.threadId)
-    new = [*await _new(gateway, who, asked.threadId, waiting[:-1]), waiting[-1]]
+        await _check_interrupts(gateway, who, run_input.threadId)
+    new = [*await _new(gateway, who, run_input.threadId, waiting[:-1]), waiting[-1]]
     order = Start(
-        id=command_of(asked.threadId, waiting[-1].id),
+        id=command_of(run_input.threadId, waiting[-1].id),
         agent=agent,
         text=_PART.join(map(text_of, new)),
         run=run_id,
-        thread=asked.threadId,
-        session=session_of(asked.runId),
+        thread=run_input.threadId,
+        session=session_of(run_input.runId),
     )
     if info is None:
         try:
@@ -160,42 +160,42 @@ async def _begin_again(gateway: Gateway, who: Principal, order: Start, message_i
         raise Refused("run_exists", text) from refused
 
 
-async def _repeat(gateway: Gateway, who: Principal, agent: str, asked: RunAgentInput) -> RunSegment:
+async def _repeat(gateway: Gateway, who: Principal, agent: str, run_input: RunAgentInput) -> RunSegment:
     """Find the run of the newest user message that has started one; the request has nothing new."""
-    users = [message for message in asked.messages if message.role == "user"]
+    users = [message for message in run_input.messages if message.role == "user"]
     for message in users[: -MOST_UNANSWERED - 1 : -1]:
-        run_id = run_of(who, asked.threadId, message.id)
+        run_id = run_of(who, run_input.threadId, message.id)
         info = await _info(gateway, who, run_id)
         record = None if info is None or info.agent != agent else await load(gateway, run_id)
         if record is not None:
-            await _check_unused(gateway, who, asked, run_id)
+            await _check_unused(gateway, who, run_input, run_id)
             left = {ticket.ticket_id for ticket in open_tickets(record)}
             closed = [ticket.ticket_id for ticket in record.tickets if ticket.ticket_id not in left]
             return RunSegment(run_id=run_id, answered=closed, after=0)
     raise ResumeRefused("unprocessable", "messages holds no user message that asks for something; add one")
 
 
-async def _resume(gateway: Gateway, who: Principal, agent: str, asked: RunAgentInput) -> RunSegment:
-    entries = asked.resume or ()
-    record = await find(gateway, who, asked.threadId, entries)
+async def _resume(gateway: Gateway, who: Principal, agent: str, run_input: RunAgentInput) -> RunSegment:
+    entries = run_input.resume or ()
+    record = await find(gateway, who, run_input.threadId, entries)
     run_id = record.info.run_id
     if record.info.agent != agent:
         raise ResumeRefused("unknown_target", f"the interrupts are of the agent {record.info.agent!r:.200}")
-    waiting = unanswered(asked.messages)
-    existing = await _info(gateway, who, run_of(who, asked.threadId, waiting[-1].id)) if waiting else None
-    if existing is not None and existing.run_id != run_id and existing.session_id == session_of(asked.runId):
+    waiting = unanswered(run_input.messages)
+    existing = await _info(gateway, who, run_of(who, run_input.threadId, waiting[-1].id)) if waiting else None
+    if existing is not None and existing.run_id != run_id and existing.session_id == session_of(run_input.runId):
         await decide(gateway, who, record, entries, [])
-        return attrs.evolve(await _begin(gateway, who, agent, asked), behind=run_id)
-    await _check_unused(gateway, who, asked, None)
-    new = await _new(gateway, who, asked.threadId, waiting)
-    said = [(one.id, text_of(one)) for one in new]
-    sends = [Send(id=command_of(asked.threadId, id_), run=run_id, text=text) for id_, text in said if text.strip()]
+        return attrs.evolve(await _begin(gateway, who, agent, run_input), behind=run_id)
+    await _check_unused(gateway, who, run_input, None)
+    new = await _new(gateway, who, run_input.threadId, waiting)
+    said = [(message.id, text_of(message)) for message in new]
+    sends = [Send(id=command_of(run_input.threadId, id_), run=run_id, text=text) for id_, text in said if text.strip()]
     try:
         await decide(gateway, who, record, entries, sends)
     except ResumeRefused as declined:
         if declined.code != "run_done" or not sends or record.row.status is not RunStatus.DONE:
             raise
-        return attrs.evolve(await _begin(gateway, who, agent, asked), behind=run_id)
+        return attrs.evolve(await _begin(gateway, who, agent, run_input), behind=run_id)
     return RunSegment(run_id=run_id, answered=[entry.interruptId for entry in entries])
 
 
@@ -220,13 +220,13 @@ async def _info(gateway: Gateway, who: Principal, run_id: str) -> RunInfo | None
         return None
 
 
-async def _check_unused(gateway: Gateway, who: Principal, asked: RunAgentInput, run_id: str | None) -> None:
+async def _check_unused(gateway: Gateway, who: Principal, run_input: RunAgentInput, run_id: str | None) -> None:
     """Check that a `runId` that has started a run is not used for another."""
-    session = session_of(asked.runId)
-    page = await gateway.runtime.runs(thread_id=asked.threadId, limit=REMEMBERED)
+    session = session_of(run_input.runId)
+    page = await gateway.runtime.runs(thread_id=run_input.threadId, limit=REMEMBERED)
     for summary in page.runs:
         if summary.info.session_id == session and summary.info.run_id != run_id and who.sees(summary.info):
-            raise Refused("run_exists", f"runId {asked.runId!r:.200} was used for something else; take a new one")
+            raise Refused("run_exists", f"runId {run_input.runId!r:.200} was used for something else; take a new one")
 
 
 async def _check_interrupts(gateway: Gateway, who: Principal, thread_id: str) -> None:
@@ -243,20 +243,20 @@ async def _check_interrupts(gateway: Gateway, who: Principal, thread_id: str) ->
 
 
 def _state(
-    asked: RunAgentInput, who: Principal, part: RunSegment | None = None, known: Sequence[Payload] | None = None
+    run_input: RunAgentInput, who: Principal, part: RunSegment | None = None, known: Sequence[Payload] | None = None
 ) -> AgUiState:
-    users = [message.id for message in asked.messages if message.role == "user"]
-    sent = plain_messages(asked.messages)
+    users = [message.id for message in run_input.messages if message.role == "user"]
+    sent = plain_messages(run_input.messages)
     run_id = None if part is None else part.run_id
     return ag_ui.begin(
-        thread_id=asked.threadId,
-        run_id=asked.runId,
-        parent_run_id=asked.parentRunId,
+        thread_id=run_input.threadId,
+        run_id=run_input.runId,
+        parent_run_id=run_input.parentRunId,
         known=sent if known is None else known,
         agreed=None if known is None else _agreed(sent, known),
-        shared=asked.state,
-        asked=next((name for name in users if run_of(who, asked.threadId, name) == run_id), None),
-        sent={command_of(asked.threadId, name): name for name in users},
+        shared=run_input.state,
+        start_message=next((name for name in users if run_of(who, run_input.threadId, name) == run_id), None),
+        sent={command_of(run_input.threadId, name): name for name in users},
         answered=() if part is None else part.answered,
         after=None if part is None else part.after,
     )
@@ -265,21 +265,21 @@ def _state(
 def _agreed(sent: Sequence[Payload], known: Sequence[Payload]) -> int:
     """Return the length of the common prefix."""
     pairs = enumerate(zip(sent, known, strict=False))
-    return next((at for at, (one, other) in pairs if one["id"] != other["id"]), min(len(sent), len(known)))
+    return next((at for at, (mine, other) in pairs if mine["id"] != other["id"]), min(len(sent), len(known)))
 
 
-async def _behind(gateway: Gateway, who: Principal, asked: RunAgentInput, part: RunSegment) -> list[Payload] | None:
+async def _behind(gateway: Gateway, who: Principal, run_input: RunAgentInput, part: RunSegment) -> list[Payload] | None:
     """Return the client's messages with those of a run that ended while the client was away.
 
     None if there is no such run.
     """
     if part.behind is None:
         return None
-    state = _state(asked, who, RunSegment(run_id=part.behind, after=0))
+    state = _state(run_input, who, RunSegment(run_id=part.behind, after=0))
     history = state.history
     async with gateway.follow(part.behind) as follower:
-        async for found in follower:
-            for frame in found.frames:
+        async for events in follower:
+            for frame in events.frames:
                 history = fold(history, decode_event(frame))
     return messages(history, state.known)
 
@@ -344,7 +344,7 @@ ROUTES: Final = (
         summary="AG-UI 1.0: begin or resume a run; its events are answered",
         tag="ag-ui",
         body=RunAgentInput,
-        answers={200: ("The events of one AG-UI run; what the protocol itself refuses is RUN_ERROR.", EVENT_STREAM)},
+        responses={200: ("The events of one AG-UI run; what the protocol itself refuses is RUN_ERROR.", EVENT_STREAM)},
     ),
 )
 """The routes of this protocol."""

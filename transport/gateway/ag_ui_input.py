@@ -159,7 +159,7 @@ def _without_nulls(cls: type[Any]) -> Callable[[Any, Any], Any]:
     def structure(value: object, _: object) -> Any:
         if not isinstance(value, dict):
             raise TypeError("expected an object")
-        return whole({name: one for name, one in value.items() if one is not None}, cls)
+        return whole({name: item for name, item in value.items() if item is not None}, cls)
 
     return structure
 
@@ -178,11 +178,11 @@ def read_input(data: JSONObject) -> RunAgentInput:
         Refused: bad_message; the text names every invalid field.
     """
     try:
-        asked: RunAgentInput = _converter.structure(dict(data), RunAgentInput)
+        run_input: RunAgentInput = _converter.structure(dict(data), RunAgentInput)
     except cattrs.ClassValidationError as error:
         faults = "; ".join(cattrs.transform_error(error, path="input", format_exception=_explain))
         raise Refused("bad_message", faults[:1000]) from error
-    return asked
+    return run_input
 
 
 def _explain(error: BaseException, kind: type | None) -> str:
@@ -204,23 +204,23 @@ def plain_messages(messages: Sequence[SentMessage]) -> list[dict[str, Any]]:
 def _plain(value: Any) -> Any:
     if attrs.has(type(value)):
         shown = {field.name: _plain(getattr(value, field.name)) for field in attrs.fields(type(value))}
-        return {name: one for name, one in shown.items() if one is not None}
+        return {name: item for name, item in shown.items() if item is not None}
     if isinstance(value, tuple):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if isinstance(value, list):  # the parts of a content
-        return [{name: one for name, one in part.items() if one is not None} for part in value]
+        return [{name: item for name, item in part.items() if item is not None} for part in value]
     return value
 
 
 def unanswered(messages: Sequence[SentMessage]) -> list[SentMessage]:
     """Return the user messages without an answer, oldest first."""
-    found: list[SentMessage] = []
+    newest: list[SentMessage] = []
     for message in reversed(messages):
         if message.role in ANSWERS:
             break
         if message.role == "user":
-            found.append(message)
-    return found[::-1]
+            newest.append(message)
+    return newest[::-1]
 
 
 def text_of(message: SentMessage) -> str:

@@ -97,7 +97,11 @@ async def load(gateway: Gateway, run_id: str) -> RunRecord | None:
 def open_tickets(record: RunRecord) -> list[Ticket]:
     """Return the tickets of a run that have no decision yet."""
     decided = _decided(record)
-    return [one for one in record.tickets if one.status == "open" and not decided & {one.ticket_id, one.call_id}]
+    return [
+        ticket
+        for ticket in record.tickets
+        if ticket.status == "open" and not decided & {ticket.ticket_id, ticket.call_id}
+    ]
 
 
 def _decided(record: RunRecord) -> set[str | None]:
@@ -152,18 +156,18 @@ def _read(gateway: Gateway, record: RunRecord, entries: Iterable[ResumeEntry]) -
 
 def _command(record: RunRecord, ticket: Ticket, entry: ResumeEntry) -> Decide:
     try:
-        wish = decision_draft(ticket.resume_mode, entry.status, entry.payload)
+        draft = decision_draft(ticket.resume_mode, entry.status, entry.payload)
     except ValueError as error:
         raise ResumeRefused("bad_message", f"{ticket.ticket_id}: {error}") from error
     return Decide(
         id=f"ag-ui.{content_digest([ticket.ticket_id, entry.status, entry.payload])}",
         run=record.info.run_id,
         target=ticket.ticket_id,
-        action=wish.action,
-        result=wish.result,
-        edited_arguments=wish.edited_arguments,
-        reason=wish.reason,
-        fingerprint=wish.fingerprint or ticket.fingerprint,
+        action=draft.action,
+        result=draft.result,
+        edited_arguments=draft.edited_arguments,
+        reason=draft.reason,
+        fingerprint=draft.fingerprint or ticket.fingerprint,
     )
 
 
@@ -180,15 +184,15 @@ async def _again(gateway: Gateway, who: Principal, answer: InterruptAnswer) -> N
 def _judge(gateway: Gateway, who: Principal, record: RunRecord, answers: Iterable[InterruptAnswer]) -> None:
     """Make the store's checks for each answer before the first one acts."""
     for answer in answers:
-        asked, ticket = answer.command, answer.ticket
+        command, ticket = answer.command, answer.ticket
         decision = Decision(
-            target=asked.target,
-            action=asked.action,
-            decision_id=asked.id,
-            result=asked.result,
-            edited_arguments=asked.edited_arguments,
-            reason=asked.reason,
-            fingerprint=asked.fingerprint,
+            target=command.target,
+            action=command.action,
+            decision_id=command.id,
+            result=command.result,
+            edited_arguments=command.edited_arguments,
+            reason=command.reason,
+            fingerprint=command.fingerprint,
             decided_by=who.name,
         )
         verdict = gateway.runtime.commands.check(record, decision)

@@ -33,7 +33,7 @@ from .access import Principal
 from .ai_sdk_decide import AnswerResults, decide
 from .ai_sdk_request import ChatBody, ChatRequest, ReaderPosition, UserMessage, read_request
 from .ai_sdk_response import AiSdkResponse
-from .http import EVENT_STREAM, Request, Response, Route, Streamed, answer
+from .http import EVENT_STREAM, Request, Response, Route, Streamed, json_response
 from .run_routes import resumed_after
 
 if TYPE_CHECKING:
@@ -50,18 +50,18 @@ async def chat(gateway: Gateway, request: Request) -> Response | Streamed:
         Refused: Before the stream begins. Nothing had an effect, except answers that were accepted before the refusal.
     """
     version, agent, who = _version(request), request.params["agent"], request.who
-    asked = read_request(request.json())
+    request_body = read_request(request.json())
     if agent not in gateway.runtime.agents:
         raise Refused("unknown_agent", f"no agent has the key {agent!r:.200}; GET /v1/agents lists them")
-    record = await _record(gateway, who, agent, asked)
+    record = await _record(gateway, who, agent, request_body)
     decided = AnswerResults()
-    if record is not None and asked.seen is not None and asked.seen.answers:
-        decided = await decide(gateway, who, record, asked.seen.answers)
-    if asked.asked is not None:
-        run_id = await _begin(gateway, who, agent, asked.chat, asked.asked)
-        notices = [_queued(behind) for behind in await gateway.api.ahead(who, asked.chat, run_id)]
+    if record is not None and request_body.seen is not None and request_body.seen.answers:
+        decided = await decide(gateway, who, record, request_body.seen.answers)
+    if request_body.user_message is not None:
+        run_id = await _begin(gateway, who, agent, request_body.chat, request_body.user_message)
+        notices = [_queued(behind) for behind in await gateway.api.ahead(who, request_body.chat, run_id)]
         return AiSdkResponse(gateway, who, run_id, begin(run_id, version=version), notices=notices).response()
-    return _continue(gateway, who, version, record, asked.seen, decided)
+    return _continue(gateway, who, version, record, request_body.seen, decided)
 
 
 async def stream(gateway: Gateway, request: Request) -> Response | Streamed:
@@ -70,10 +70,10 @@ async def stream(gateway: Gateway, request: Request) -> Response | Streamed:
     finished = request.query.get("finished", "false")
     if finished not in ("true", "false"):
         raise Refused("bad_message", f"finished={finished!r:.40}: give true or false")
-    found = await _current(gateway, request)
-    if found is None or (found.row.status is RunStatus.DONE and finished == "false"):
+    record = await _current(gateway, request)
+    if record is None or (record.row.status is RunStatus.DONE and finished == "false"):
         return Response(status=204)
-    run_id, skip = found.info.run_id, resumed_after(gateway, request)
+    run_id, skip = record.info.run_id, resumed_after(gateway, request)
     head = await gateway.api.head(request.who, run_id)
     if skip > head:
         raise Refused("reset", f"the newest event is {head}, not {skip}; resume without Last-Event-ID")
@@ -83,13 +83,13 @@ async def stream(gateway: Gateway, request: Request) -> Response | Streamed:
 async def cancel(gateway: Gateway, request: Request) -> Response:
     """Cancel the current run of a chat; a repetition is a duplicate."""
     _version(request)
-    found = await _current(gateway, request)
-    if found is None:
+    record = await _current(gateway, request)
+    if record is None:
         raise Refused("unknown_run", f"the chat {request.params['chat']!r:.200} has no run to cancel")
-    run_id = found.info.run_id
+    run_id = record.info.run_id
     order = Cancel(id=f"ai-sdk.{content_digest(['cancel', run_id])}", run=run_id)
     ack = await gateway.api.command(request.who, order)
-    return answer({"id": ack.id, "run": ack.run, "status": ack.status, "code": ack.code}, status=202)
+    return json_response({"id": ack.id, "run": ack.run, "status": ack.status, "code": ack.code}, status=202)
 
 
 # --- runs of a chat --------------------------------------------------------------------------------------------------
@@ -100,36 +100,34 @@ def run_of(who: Principal, chat_id: str, message_id: str) -> str:
     return f"run_{content_digest(['ai-sdk', who.name, chat_id, message_id])[:16]}"
 
 
-async def _record(gateway: Gateway, who: Principal, agent: str, asked: ChatRequest) -> RunRecord | None:
+async def _record(gateway: Gateway, who: Principal, agent: str, request_body: ChatRequest) -> RunRecord | None:
     """Return the run of the assistant message with its tickets; None if it is not a run of this chat and agent.
 
     Raises:
         Refused: not_allowed.
     """
-    if asked.seen is None:
+    if request_body.seen is None:
         return None
-    record = await gateway.runtime.reader.record(asked.seen.run_id, calls="all")
+    record = await gateway.runtime.reader.record(request_body.seen.run_id, calls="all")
     if record is None or not who.sees(record.info):
         return None
-    return record if (record.info.thread_id, record.info.agent) == (asked.chat, agent) else None
+    return record if (record.info.thread_id, record.info.agent) == (request_body.chat, agent) else None
 
 
-async def _begin(gateway: Gateway, who: Principal, agent: str, chat_id: str, asked: UserMessage) -> str:
+async def _begin(gateway: Gateway, who: Principal, agent: str, chat_id: str, message: UserMessage) -> str:
     """Return the run of a user message: a new one, or the one that the message has started."""
     who.need("start")  # first: the principal must learn nothing of runs that it may not start
-    run_id = run_of(who, chat_id, asked.message_id)
+    run_id = run_of(who, chat_id, message.message_id)
     known = await gateway.runtime.reader.outline(run_id)
     if known is None:
         await _check_at_ease(gateway, who, chat_id)
-    order = Start(id=run_id, agent=agent, text=asked.text, run=run_id, thread=chat_id)
+    order = Start(id=run_id, agent=agent, text=message.text, run=run_id, thread=chat_id)
     try:
         await gateway.api.start(who, order)
     except Refused as refused:
         if refused.error.code != "run_exists":
             raise
-        text = (
-            f"the message {asked.message_id!r:.200} was sent before with another text or agent; threads are append-only"
-        )
+        text = f"the message {message.message_id!r:.200} was sent before with another text or agent; threads are append-only"
         raise Refused("run_exists", f"{text}: send a new message") from refused
     return run_id
 
@@ -137,19 +135,19 @@ async def _begin(gateway: Gateway, who: Principal, agent: str, chat_id: str, ask
 async def _check_at_ease(gateway: Gateway, who: Principal, chat_id: str) -> None:
     """Refuse a new message for a chat that waits for answers: the message would wait behind them without notice."""
     query = RunQuery(thread_id=chat_id, status=RunStatus.WAITING, limit=RUNS)
-    for one in (await gateway.api.runs(who, query)).lines:
-        if not one.pending:
+    for line in (await gateway.api.runs(who, query)).lines:
+        if not line.pending:
             raise Refused(
-                "thread_busy", f"the chat waits for answers to {one.info.run_id}; give them first, or cancel that run"
+                "thread_busy", f"the chat waits for answers to {line.info.run_id}; give them first, or cancel that run"
             )
 
 
 async def _current(gateway: Gateway, request: Request) -> RunSummary | None:
     """Return the current run of a chat: the oldest unfinished one, which blocks the others; otherwise the newest."""
     query = RunQuery(thread_id=request.params["chat"], agent=request.params["agent"], limit=RUNS)
-    found = (await gateway.api.runs(request.who, query)).lines
-    active = [one for one in found if one.row.status is not RunStatus.DONE]
-    return active[-1] if active else found[0] if found else None
+    lines = (await gateway.api.runs(request.who, query)).lines
+    active = [line for line in lines if line.row.status is not RunStatus.DONE]
+    return active[-1] if active else lines[0] if lines else None
 
 
 def _continue(  # noqa: PLR0917 - the facts of one request
@@ -204,17 +202,17 @@ ROUTES: Final[tuple[Route[Gateway], ...]] = (
     Route(
         method="POST", template=_CHAT, handler=chat, scope="follow", tag="ai-sdk", body=ChatBody,
         summary="Send a message or answers (AI SDK, v6 or v7); the run is answered as a UI message stream",
-        answers={200: ("The UI message stream of the run, up to its rest.", EVENT_STREAM)},
+        responses={200: ("The UI message stream of the run, up to its rest.", EVENT_STREAM)},
     ),
     Route(
         method="GET", template=f"{_CHAT}/{{chat}}/stream", handler=stream, scope="follow", tag="ai-sdk",
         summary="Resume a chat: its active run again from its start", headers=_LAST,
         query={"finished": "true: also a run that is done (default false)"},
-        answers={200: ("The UI message stream of the run.", EVENT_STREAM), 204: ("No run is active.", None)},
+        responses={200: ("The UI message stream of the run.", EVENT_STREAM), 204: ("No run is active.", None)},
     ),
     Route(
         method="POST", template=f"{_CHAT}/{{chat}}/cancel", handler=cancel, scope="start", tag="ai-sdk",
-        summary="Cancel the run that a chat is at", answers={202: ("It is durable.", "Accepted")},
+        summary="Cancel the run that a chat is at", responses={202: ("It is durable.", "Accepted")},
     ),
 )  # fmt: skip
 """The routes of this protocol."""

@@ -75,9 +75,9 @@ async def decide(gateway: Gateway, who: Principal, record: RunRecord, answers: I
 async def _first_that_fits(gateway: Gateway, who: Principal, ticket: Ticket, answer: TicketAnswer) -> int:
     """Post the answer's decision, or the next one if its value does not fit the ticket."""
     wishes = decisions_of(ticket, answer)
-    for wish in wishes[:-1]:
+    for decision in wishes[:-1]:
         try:
-            await gateway.api.command(who, wish)
+            await gateway.api.command(who, decision)
         except Refused as error:
             if error.error.code not in _MISFITS:
                 raise
@@ -103,16 +103,16 @@ def decisions_of(ticket: Ticket, answer: TicketAnswer) -> Sequence[Decide]:
         case "output" if unknown and answer.value is None:
             raise _misfit(ticket, "asks what the call has come to: the output must not be null; or approve, or deny")
         case "approved":
-            return (_wish(ticket, answer, "resume"),)
+            return (_decision(ticket, answer, "resume"),)
         case "output":
-            return (_wish(ticket, answer, "resume", answer.value),)
+            return (_decision(ticket, answer, "resume", answer.value),)
         case "failed" if unknown or ticket.resume_mode == "use_decision_as_tool_result":
             error = {"error": answer.reason or "the client's tool has failed"}
-            return (_wish(ticket, answer, "resume", error), _wish(ticket, answer, "cancel"))
-    return (_wish(ticket, answer, "cancel"),)
+            return (_decision(ticket, answer, "resume", error), _decision(ticket, answer, "cancel"))
+    return (_decision(ticket, answer, "cancel"),)
 
 
-def _wish(ticket: Ticket, answer: TicketAnswer, action: Any, result: Any = None) -> Decide:
+def _decision(ticket: Ticket, answer: TicketAnswer, action: Any, result: Any = None) -> Decide:
     digest = content_digest([ticket.ticket_id, action, result, answer.reason])
     return Decide(
         id=f"ai-sdk.{digest}",

@@ -85,12 +85,12 @@ class ChatRequest:
 
     Attributes:
         chat: Id of the chat.
-        asked: The user message that starts a run; None if the request continues `seen`.
-        seen: The assistant message that is continued, or the last one before `asked`.
+        user_message: The user message that starts a run; None if the request continues `seen`.
+        seen: The assistant message that is continued, or the last one before `user_message`.
     """
 
     chat: str
-    asked: UserMessage | None
+    user_message: UserMessage | None
     seen: ReaderPosition | None
 
 
@@ -105,18 +105,20 @@ def read_request(data: Json) -> ChatRequest:
         raise Refused("unprocessable", "a chat cannot be regenerated: threads are append-only; send a new message")
     if body.trigger != "submit-message":
         raise Refused("bad_message", f"trigger {body.trigger!r:.40} is not known; send submit-message")
-    messages = [_message(index, one) for index, one in enumerate(body.messages)]
+    messages = [_message(index, message) for index, message in enumerate(body.messages)]
     if not messages:
         raise Refused("unprocessable", "there are no messages; the last one must be the user's, or hold decisions")
-    continued = next((one for one in messages if one["role"] == "assistant" and one["id"] == body.messageId), None)
+    continued = next(
+        (message for message in messages if message["role"] == "assistant" and message["id"] == body.messageId), None
+    )
     last = messages[-1]
     if continued is None and last["role"] == "user":
-        earlier = next((one for one in reversed(messages) if one["role"] == "assistant"), None)
-        return ChatRequest(chat=body.id, asked=_asked(last), seen=None if earlier is None else _seen(earlier))
+        earlier = next((message for message in reversed(messages) if message["role"] == "assistant"), None)
+        return ChatRequest(chat=body.id, user_message=_asked(last), seen=None if earlier is None else _seen(earlier))
     continued = continued or last
     if continued["role"] != "assistant":
         raise Refused("unprocessable", f"the last message is the {continued['role']:.40}'s; send a user message")
-    return ChatRequest(chat=body.id, asked=None, seen=_seen(continued))
+    return ChatRequest(chat=body.id, user_message=None, seen=_seen(continued))
 
 
 def _body(data: Json) -> ChatBody:
@@ -146,7 +148,7 @@ def _asked(message: Json) -> UserMessage:
     if any(part["type"] in ("file", "source-url", "source-document") for part in message["parts"]):
         raise Refused("unprocessable", "files are not taken; send text, and let a tool fetch what it needs")
     texts = [part.get("text") for part in message["parts"] if part["type"] == "text"]
-    text = "\n".join(one for one in texts if isinstance(one, str))
+    text = "\n".join(text_part for text_part in texts if isinstance(text_part, str))
     if not text.strip():
         raise Refused("unprocessable", "the user message has no text")
     return UserMessage(message_id=message["id"], text=text)

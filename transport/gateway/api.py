@@ -76,7 +76,7 @@ class Api:
             return view
         return attrs.evolve(view, waiting_for=attrs.evolve(waits, run_id=None))
 
-    def query(self, who: Principal, asked: JSONObject) -> gr.RunQuery:
+    def query(self, who: Principal, fields: JSONObject) -> gr.RunQuery:
         """Build the query of a list from a request; the names are those of the frame `watch`.
 
         Raises:
@@ -85,17 +85,17 @@ class Api:
         who.need("follow")
         try:
             return query_of(
-                status=asked.get("status"),
-                agent=asked.get("agent"),
-                thread_id=asked.get("thread"),
-                prefix=asked.get("prefix") or "",
-                by=asked.get("by"),
-                since=_moment("since", asked.get("since")),
-                until=_moment("until", asked.get("until")),
-                text=asked.get("text"),
-                order=asked.get("order") or "newest",
-                limit=asked.get("limit", 50),
-                cursor=asked.get("cursor"),
+                status=fields.get("status"),
+                agent=fields.get("agent"),
+                thread_id=fields.get("thread"),
+                prefix=fields.get("prefix") or "",
+                by=fields.get("by"),
+                since=_moment("since", fields.get("since")),
+                until=_moment("until", fields.get("until")),
+                text=fields.get("text"),
+                order=fields.get("order") or "newest",
+                limit=fields.get("limit", 50),
+                cursor=fields.get("cursor"),
                 counts=False,
             )
         except gr.UsageError as error:
@@ -119,8 +119,8 @@ class Api:
         Raises:
             Refused: not_allowed.
         """
-        found = (await self.runs(who, gr.RunQuery(thread_id=thread_id, limit=AHEAD))).lines
-        order = [one.info.run_id for one in found if one.row.status is not RunStatus.DONE]
+        lines = (await self.runs(who, gr.RunQuery(thread_id=thread_id, limit=AHEAD))).lines
+        order = [line.info.run_id for line in lines if line.row.status is not RunStatus.DONE]
         return (order[-1],) if run_id in order[:-1] else ()
 
     # --- commands ----------------------------------------------------------------------------------------------------
@@ -226,12 +226,12 @@ class Api:
         who.need("start" if isinstance(command, Cancel) else "decide")
         await self._visible(who, command.run)
         try:
-            answer = await self._answer(who, command)
+            result = await self._answer(who, command)
         except gr.UsageError as error:
             raise Refused("unprocessable", str(error)) from error
-        if answer.status == "rejected":
-            raise await self._rejection(command, answer)
-        return Ack(id=command.id, run=command.run, status=answer.status, code=answer.code)
+        if result.status == "rejected":
+            raise await self._rejection(command, result)
+        return Ack(id=command.id, run=command.run, status=result.status, code=result.code)
 
     async def _answer(self, who: Principal, command: RunCommand) -> CommandResult:
         commands = self.runtime.commands
@@ -255,12 +255,12 @@ class Api:
             return await commands.pause(command.run, reason=command.reason, by=who.name, command_id=command.id)
         return await commands.send(command.run, command.text, by=who.name, command_id=command.id)
 
-    async def _rejection(self, command: RunCommand, answer: CommandResult) -> Refused:
-        code = answer.code if answer.code in REJECTIONS else "internal"
+    async def _rejection(self, command: RunCommand, result: CommandResult) -> Refused:
+        code = result.code if result.code in REJECTIONS else "internal"
         current = None
         if code == "already_decided" and isinstance(command, Decide):
             current = await self._decided(command.run, command.target)
-        return Refused(str(code), answer.detail or f"the command was rejected: {code}", current=current)
+        return Refused(str(code), result.detail or f"the command was rejected: {code}", current=current)
 
     async def _decided(self, run_id: str, target: str) -> JSONObject | None:
         """Return how a ticket was decided, for a decision that came too late."""
@@ -308,7 +308,7 @@ def plain_view(view: RunView) -> dict[str, Any]:
         "status": view.status,
         "termination": wire(view.termination),
         "calls": dict(view.calls),
-        "tickets": [plain_ticket(one) for one in view.tickets],
+        "tickets": [plain_ticket(ticket) for ticket in view.tickets],
         "tasks": {name: wire(task) for name, task in view.tasks.items()},
         "usage": wire(view.usage),
         "step": view.step,

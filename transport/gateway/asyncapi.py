@@ -80,25 +80,25 @@ def _channel(names: Iterable[str]) -> Schema:
                 "bindingVersion": "0.1.0",
             }
         },
-        "x-close-codes": [attrs.asdict(one) for one in CLOSE_CODES.values()],
-        "x-error-codes": [attrs.asdict(one) for one in ERRORS.values()],
+        "x-close-codes": [attrs.asdict(code) for code in CLOSE_CODES.values()],
+        "x-error-codes": [attrs.asdict(code) for code in ERRORS.values()],
     }
 
 
 def _operations(up: Mapping[str, Schema], events: Iterable[str]) -> Schema:
     channel = {"$ref": "#/channels/gateway"}
-    asked = {
+    replies = {
         kind: {
             "action": "receive",
             "channel": channel,
             "summary": up[kind]["description"],
             "messages": _of_channel([kind]),
-            "reply": {"channel": channel, "messages": _of_channel(answers)},
+            "reply": {"channel": channel, "messages": _of_channel(frames)},
         }
-        for kind, answers in REPLIES.items()
+        for kind, frames in REPLIES.items()
     }
     return {
-        **asked,
+        **replies,
         "events": {
             "action": "send",
             "channel": channel,

@@ -33,7 +33,7 @@ def info(title: str) -> Schema:
 
 def event_components() -> dict[str, Schema]:
     """Return event type -> schema of the whole event."""
-    return {one["title"]: _component(one) for one in event_schemas()["oneOf"]}
+    return {schema["title"]: _component(schema) for schema in event_schemas()["oneOf"]}
 
 
 def payload_components() -> dict[str, Schema]:
@@ -57,14 +57,14 @@ def apart(*groups: Mapping[str, Schema]) -> dict[str, Schema]:
     Raises:
         ValueError: Two different schemas have one name.
     """
-    found: dict[str, Schema] = {}
+    schemas: dict[str, Schema] = {}
     for group in groups:
         for name, schema in group.items():
-            if found.setdefault(name, schema) != schema:
+            if schemas.setdefault(name, schema) != schema:
                 raise ValueError(f"two schemas have the name {name}; rename one of the classes")
-    return found
+    return schemas
 
 
 def _component(schema: Schema) -> Schema:
-    found: Schema = moved(tidied(schema), "#/$defs/", TEMPLATE.format(name=""))
-    return found
+    component: Schema = moved(tidied(schema), "#/$defs/", TEMPLATE.format(name=""))
+    return component

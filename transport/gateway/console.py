@@ -37,13 +37,13 @@ _TYPES: Final = {
 @cache
 def _assets() -> dict[str, tuple[bytes, str, str]]:
     """Return name -> content, type and ETag of every file."""
-    found = {}
+    assets = {}
     for entry in files("greenroom.transport.console").iterdir():
         kind = _TYPES.get(PurePosixPath(entry.name).suffix)
         if kind is not None:
             content = entry.read_bytes()
-            found[entry.name] = content, kind, f'"{sha256(content).hexdigest()[:16]}"'
-    return found
+            assets[entry.name] = content, kind, f'"{sha256(content).hexdigest()[:16]}"'
+    return assets
 
 
 async def page(_: Gateway, request: Request) -> Response:
@@ -62,10 +62,10 @@ async def icon(_: Gateway, request: Request) -> Response:
 
 
 def _asset(name: str, request: Request) -> Response:
-    found = _assets().get(name)
-    if found is None:
+    file = _assets().get(name)
+    if file is None:
         raise Refused("not_found", f"the console has no file {name!r:.100}")
-    content, kind, tag = found
+    content, kind, tag = file
     headers = [("content-security-policy", POLICY), ("etag", tag), ("cache-control", "no-cache")]
     if request.headers.get("if-none-match") == tag:
         return Response(status=304, content_type=kind, headers=headers)
@@ -75,15 +75,15 @@ def _asset(name: str, request: Request) -> Response:
 ROUTES: Final[tuple[Route[Gateway], ...]] = (
     Route(
         method="GET", template="/", handler=page, scope=None, tag="console",
-        summary="The console", answers={200: ("A page.", "text/html")},
+        summary="The console", responses={200: ("A page.", "text/html")},
     ),
     Route(
         method="GET", template="/console/{name}", handler=asset, scope=None, tag="console",
         summary="A file of the console",
-        answers={200: ("The file.", ("text/html", "text/javascript", "text/css", "image/svg+xml"))},
+        responses={200: ("The file.", ("text/html", "text/javascript", "text/css", "image/svg+xml"))},
     ),
     Route(
         method="GET", template="/favicon.ico", handler=icon, scope=None, tag="console",
-        summary="The console's icon", answers={200: ("A picture.", "image/svg+xml")},
+        summary="The console's icon", responses={200: ("A picture.", "image/svg+xml")},
     ),
 )  # fmt: skip

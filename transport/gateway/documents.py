@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from greenroom.actors.contract.schemas import event_schemas
 
 from .asyncapi import asyncapi
-from .http import Request, Response, Route, answer
+from .http import Request, Response, Route, json_response
 from .openapi import openapi
 
 if TYPE_CHECKING:
@@ -32,30 +32,30 @@ async def asyncapi_document(_: Gateway, __: Request) -> Response:
 
 @cache
 def _schemas() -> Response:
-    return answer(event_schemas())
+    return json_response(event_schemas())
 
 
 @cache
 def _openapi(routes: tuple[Route[Gateway], ...]) -> Response:
-    return answer(openapi(routes))
+    return json_response(openapi(routes))
 
 
 @cache
 def _asyncapi() -> Response:
-    return answer(asyncapi())
+    return json_response(asyncapi())
 
 
 ROUTES: Final[tuple[Route[Gateway], ...]] = (
     Route(
         method="GET", template="/v1/schemas", handler=schemas, scope=None, tag="documents",
-        summary="JSON Schemas of all events", answers={200: ("Draft 2020-12.", "Document")},
+        summary="JSON Schemas of all events", responses={200: ("Draft 2020-12.", "Document")},
     ),
     Route(
         method="GET", template="/v1/openapi.json", handler=openapi_document, scope=None, tag="documents",
-        summary="This document", answers={200: ("OpenAPI 3.1.", "Document")},
+        summary="This document", responses={200: ("OpenAPI 3.1.", "Document")},
     ),
     Route(
         method="GET", template="/v1/asyncapi.json", handler=asyncapi_document, scope=None, tag="documents",
-        summary="The document of the WebSocket", answers={200: ("AsyncAPI 3.1.", "Document")},
+        summary="The document of the WebSocket", responses={200: ("AsyncAPI 3.1.", "Document")},
     ),
 )  # fmt: skip

@@ -73,14 +73,14 @@ class RunPumps:
         pump.places[subscription] = conversation
         listeners.add(pump.wake)
 
-        def gone() -> None:
+        def unregister() -> None:
             del pump.places[subscription]
             if not pump.places:
                 listeners.discard(pump.wake)
                 self._forget(subscription.run, pump)
                 pump.stop()
 
-        subscription.on_close(gone)
+        subscription.on_close(unregister)
 
     async def _go_round(self, run: str, pump: RunPump) -> None:
         try:
@@ -159,20 +159,20 @@ class RunPump:
         if not output.free(source):
             conversation.touch(subscription)
             return
-        found = follower.peek()
-        if found is None:
+        events = follower.peek()
+        if events is None:
             if stirred or self._tail.head != follower.after:
                 conversation.touch(subscription)
             return
-        if found is not self._found:  # most connections of a round get the same slice
-            self._found, self._data = found, found.encoded(as_text_frames)
+        if events is not self._found:  # most connections of a round get the same slice
+            self._found, self._data = events, events.encoded(as_text_frames)
         sent = conversation.stream.try_send(self._data)
         if sent in ("sent", "partly"):
-            follower.given(found)
-            output.advance(source, found.first, found.last)
+            follower.given(events)
+            output.advance(source, events.first, events.last)
         if sent == "partly":
             conversation.finish_writing()
         if sent != "sent" or follower.ended:
             conversation.touch(subscription)
-        elif found.last < self._tail.head:
+        elif events.last < self._tail.head:
             self._again()

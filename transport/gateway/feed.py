@@ -158,7 +158,7 @@ class RunListFeed:
     def join(self, watch: ListWatch) -> None:
         """Add a watch; it begins with its first page."""
         if not self._watches:
-            self._end_calls = self._reader.on_change(self.heard, self.swept)
+            self._end_calls = self._reader.on_change(self.committed, self.swept)
         self._watches[watch] = None
         self.wake()
 
@@ -166,7 +166,7 @@ class RunListFeed:
         """Remove a watch; repeated calls have no effect."""
         self._watches.pop(watch, None)
         conversation = watch.conversation
-        others = [one for one in self._watches if one.conversation is conversation]
+        others = [other for other in self._watches if other.conversation is conversation]
         if not others:
             self._told.pop(conversation, None)
         elif watch.holds_counts and conversation in self._told:  # only one watch of a connection receives the counts
@@ -181,7 +181,7 @@ class RunListFeed:
         """Wake the feed's task."""
         self._lot.unpark_all()
 
-    def heard(self, run_id: str, frames: Sequence[bytes]) -> None:
+    def committed(self, run_id: str, frames: Sequence[bytes]) -> None:
         """Mark a run after a durable change. Called inside the commit's synchronous stretch, so it must be short."""
         if self._flood or run_id in self._changed:
             return
@@ -221,7 +221,7 @@ class RunListFeed:
         """Pause. A list requested meanwhile receives its first page at once, because a person is waiting."""
         until = trio.current_time() + seconds
         while trio.current_time() < until:
-            for watch in [one for one in self._watches if one.ready and one.wants == "asked"]:
+            for watch in [candidate for candidate in self._watches if candidate.ready and candidate.wants == "asked"]:
                 await self._give_page(watch)
             with trio.move_on_at(until):
                 await self._lot.park()
@@ -236,7 +236,7 @@ class RunListFeed:
                     watch.begin_again()
             for start in range(0, len(changed), AT_ONCE):
                 await self._tell_changes(changed[start : start + AT_ONCE])
-            for watch in [one for one in self._watches if one.ready]:
+            for watch in [candidate for candidate in self._watches if candidate.ready]:
                 await self._give_page(watch)
             if changed or flood:
                 await self._tell_counts()
@@ -311,15 +311,15 @@ class RunListFeed:
         return counted(self._open[who.name])
 
     async def _tell_counts(self) -> None:
-        found: dict[str, Counts] = {}
+        counts_of: dict[str, Counts] = {}
         first: dict[Watcher, ListWatch] = {}
         for watch in self._watches:
             if watch.wants is None:  # otherwise a page, which has the counts, follows
                 first.setdefault(watch.conversation, watch)
         for conversation, watch in first.items():
             who = conversation.who
-            if who.name not in found:
-                found[who.name] = await self._counts(who)
-            if watch.wants is None and not watch.dropped and self._told.get(conversation) != found[who.name]:
-                self._told[conversation] = found[who.name]
-                watch.put(_COUNTS, down.CountsChanged(counts=found[who.name]))
+            if who.name not in counts_of:
+                counts_of[who.name] = await self._counts(who)
+            if watch.wants is None and not watch.dropped and self._told.get(conversation) != counts_of[who.name]:
+                self._told[conversation] = counts_of[who.name]
+                watch.put(_COUNTS, down.CountsChanged(counts=counts_of[who.name]))

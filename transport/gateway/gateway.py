@@ -115,10 +115,10 @@ class Gateway:
         with self.runtime.reader.follow(run_id, after=after, until=until) as follower:
             yield follower
 
-    def _server_sent(self, found: gr.EventSlice) -> bytes:
+    def _server_sent(self, part: gr.EventSlice) -> bytes:
         """Encode a slice as server-sent events; the id is a cursor: the log's epoch and the sequence."""
         epoch = self.epoch
-        events = enumerate(found.frames, found.first)
+        events = enumerate(part.frames, part.first)
         return b"".join([server_sent_event(frame, f"{epoch}-{sequence}") for sequence, frame in events])
 
     async def abandoned(self, who: Principal, run_id: str) -> None:

@@ -140,7 +140,7 @@ class Route(Generic[G]):
         tag: Group in the documents.
         body: attrs class of the request's body, or the name of a component of the document.
         query, headers: Name -> description of the fields that the handler reads; for the documents.
-        answers: Status -> (description, body). The body is the name of a component of the document, a media type such
+        responses: Status -> (description, body). The body is the name of a component of the document, a media type such
             as text/html, several of these, or None if empty. Refusals need not be listed.
     """
 
@@ -153,7 +153,7 @@ class Route(Generic[G]):
     body: type[object] | str | None = None
     query: Mapping[str, str] = attrs.field(factory=dict)
     headers: Mapping[str, str] = attrs.field(factory=dict)
-    answers: Mapping[int, tuple[str, str | tuple[str, ...] | None]] = attrs.field(factory=dict)
+    responses: Mapping[int, tuple[str, str | tuple[str, ...] | None]] = attrs.field(factory=dict)
     pattern: re.Pattern[str] = attrs.field(init=False, repr=False)
 
     @pattern.default
@@ -201,7 +201,7 @@ def check_query(route: Route[Any], query: Mapping[str, str]) -> None:
     raise Refused("bad_message", f"the query field {unknown!r:.100} is not known here{hint}")
 
 
-def answer(data: object, *, status: int = 200) -> Response:
+def json_response(data: object, *, status: int = 200) -> Response:
     """Return a JSON response."""
     return Response(status=status, body=_encode(data))
 

@@ -210,20 +210,20 @@ class HttpConnection:
     # --- answering ---------------------------------------------------------------------------------------------------
 
     async def _answer(self, head: Head) -> None:
-        found, who = await self._found(head)
-        if isinstance(found, Streamed) and head.method == "HEAD":
-            found = Response(status=found.status, content_type=found.content_type)
-        if isinstance(found, Streamed) and who is not None and not self.gateway.admit(who):
-            found, who = refusal(Refused("too_many_connections", f"{who.name} has too many connections")), None
+        response, who = await self._found(head)
+        if isinstance(response, Streamed) and head.method == "HEAD":
+            response = Response(status=response.status, content_type=response.content_type)
+        if isinstance(response, Streamed) and who is not None and not self.gateway.admit(who):
+            response, who = refusal(Refused("too_many_connections", f"{who.name} has too many connections")), None
         self._pass_over()
-        self.gateway.metrics.request(found.status)
+        self.gateway.metrics.request(response.status)
         origin = head.headers.get("origin")
         allowed = origin if origin in self.gateway.doorway.origins else None
-        if isinstance(found, Response):
-            await self._whole(found, origin=allowed)
+        if isinstance(response, Response):
+            await self._whole(response, origin=allowed)
             return
         try:
-            await self._streamed(found, origin=allowed)
+            await self._streamed(response, origin=allowed)
         finally:
             if who is not None:
                 self.gateway.dismiss(who)

@@ -121,21 +121,21 @@ class _PageBuilder:
 
 async def visible_open(reader: gr.RunReader, who: Principal) -> dict[str, RunStatus]:
     """Return the visible runs that are not done. Reads all runs that are not done."""
-    found: dict[str, RunStatus] = {}
+    statuses: dict[str, RunStatus] = {}
     for status in OPEN:
         cursor = None
         while True:
             page = await reader.page(gr.RunQuery(status=status, limit=SCAN, cursor=cursor))
-            found |= {line.info.run_id: line.row.status for line in page.runs if who.sees(line.info)}
+            statuses |= {line.info.run_id: line.row.status for line in page.runs if who.sees(line.info)}
             cursor = page.cursor
             if cursor is None:
                 break
-    return found
+    return statuses
 
 
-def counted(found: Mapping[str, RunStatus]) -> Counts:
+def counted(statuses: Mapping[str, RunStatus]) -> Counts:
     """Count the runs by status."""
-    states = list(found.values())
+    states = list(statuses.values())
     created, running, waiting = (states.count(status) for status in OPEN)
     return Counts(created=created, running=running, waiting=waiting)
 
@@ -182,17 +182,19 @@ def _row_of(line: gr.RunSummary, reader: gr.RunReader) -> RunLine:
         held=line.held,
         degraded=None if degraded is None else degraded[0],
         waiting_since=line.waiting_since,
-        asked=tuple(TicketLine(**attrs.asdict(one, recurse=False)) for one in line.asked),
+        asked=tuple(TicketLine(**attrs.asdict(ticket, recurse=False)) for ticket in line.asked),
         asked_count=line.asked_count,
         termination=_termination(row.termination, reader) if done else None,
     )
 
 
-def _termination(found: gr.Termination | None, reader: gr.RunReader) -> TerminationLine | None:
-    if found is None:
+def _termination(termination: gr.Termination | None, reader: gr.RunReader) -> TerminationLine | None:
+    if termination is None:
         return None
-    detail = None if found.detail is None else shown_line(found.detail, reader.redactor)
-    return TerminationLine(kind=found.kind, code=found.code, detail=detail, by=found.by, error_id=found.error_id)
+    detail = None if termination.detail is None else shown_line(termination.detail, reader.redactor)
+    return TerminationLine(
+        kind=termination.kind, code=termination.code, detail=detail, by=termination.by, error_id=termination.error_id
+    )
 
 
 # --- cursors ---------------------------------------------------------------------------------------------------------
@@ -238,7 +240,7 @@ def _tag(who: Principal, data: bytes) -> bytes:
 
 
 def _stream(who: Principal, nonce: bytes, size: int) -> bytes:
-    key, found = _key(who), b""
-    while len(found) < size:
-        found += hmac.digest(key, b"stream" + nonce + len(found).to_bytes(4, "big"), "sha256")
-    return found[:size]
+    key, stream = _key(who), b""
+    while len(stream) < size:
+        stream += hmac.digest(key, b"stream" + nonce + len(stream).to_bytes(4, "big"), "sha256")
+    return stream[:size]

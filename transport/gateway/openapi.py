@@ -29,7 +29,7 @@ PARAMS: Final[Mapping[str, Schema]] = {
 QUERY: Final[Mapping[str, Schema]] = {
     "after": {"type": "integer", "minimum": 0, "maximum": 2**53},
     "limit": {"type": "integer", "minimum": 1, "maximum": 1000},
-    "status": {"enum": [one.value for one in RunStatus]},
+    "status": {"enum": [status.value for status in RunStatus]},
 }
 """Schemas of query fields that are not arbitrary text."""
 HEADERS: Final[Mapping[str, Schema]] = {
@@ -60,7 +60,7 @@ def openapi(routes: Sequence[Route[Any]]) -> Schema:
     paths: dict[str, Schema] = {}
     for route in routes:
         paths.setdefault(route.template, {})[route.method.lower()] = _operation(route)
-    ids = [one["operationId"] for path in paths.values() for one in path.values()]
+    ids = [operation["operationId"] for path in paths.values() for operation in path.values()]
     if len(set(ids)) != len(routes):
         raise ValueError(f"two routes have one method and path, or one handler: {sorted(ids)}")
     return {
@@ -79,7 +79,7 @@ def openapi(routes: Sequence[Route[Any]]) -> Schema:
 
 
 def _operation(route: Route[object]) -> Schema:
-    found: Schema = {
+    operation: Schema = {
         "operationId": route.handler.__name__,
         "summary": route.summary,
         "tags": [route.tag],
@@ -92,10 +92,10 @@ def _operation(route: Route[object]) -> Schema:
     }
     if route.body is not None:
         name = route.body if isinstance(route.body, str) else route.body.__name__
-        found["requestBody"] = {"required": True, "content": _content(name)}
+        operation["requestBody"] = {"required": True, "content": _content(name)}
     if route.scope is not None:
-        found["security"] = [{"bearer": [] if route.scope == "any" else [route.scope]}]
-    return found
+        operation["security"] = [{"bearer": [] if route.scope == "any" else [route.scope]}]
+    return operation
 
 
 def _params(route: Route[object]) -> list[Schema]:
@@ -114,11 +114,11 @@ def _named(place: str, said: Mapping[str, str], known: Mapping[str, Schema]) -> 
 
 def _responses(route: Route[object]) -> Schema:
     taken: Schema = {}
-    for status, (text, content) in sorted(route.answers.items()):
+    for status, (text, content) in sorted(route.responses.items()):
         taken[str(status)] = {"description": text}
         if content is not None:
             names = (content,) if isinstance(content, str) else content
-            taken[str(status)]["content"] = {kind: one for name in names for kind, one in _content(name).items()}
+            taken[str(status)]["content"] = {kind: media for name in names for kind, media in _content(name).items()}
     refused = {"$ref": "#/components/responses/Refused"}
     if route.scope is not None:
         taken |= {"401": refused, "403": refused}
@@ -138,14 +138,14 @@ def _refused() -> Schema:
     return {
         "description": "Nothing happened; `error.code` says why. The status goes with the code.",
         "content": _content("ErrorBody"),
-        "x-error-codes": [attrs.asdict(one) for one in ERRORS.values()],
+        "x-error-codes": [attrs.asdict(code) for code in ERRORS.values()],
     }
 
 
 def _schemas(routes: Iterable[Route[object]]) -> dict[str, Schema]:
     bodies = components(BODIES.values(), TEMPLATE)
-    asked = [route.body for route in routes if isinstance(route.body, type)]
-    taken = {name: schema for cls in asked for name, schema in _taken(cls).items()}
+    classes = [route.body for route in routes if isinstance(route.body, type)]
+    taken = {name: schema for cls in classes for name, schema in _taken(cls).items()}
     return apart({**bodies, **FREE}, taken, command_schemas(), event_components(), payload_components())
 
 
@@ -154,11 +154,11 @@ def _taken(cls: type[object]) -> dict[str, Schema]:
 
     The protocol's frames allow no unknown field, and the header may have the id. The path names the run of a fork.
     """
-    found = components([cls], TEMPLATE)
+    schemas = components([cls], TEMPLATE)
     if cls in UP.values():
-        own = found[cls.__name__]
+        own = schemas[cls.__name__]
         in_path = {"run"} if "run" in own["required"] else set()
-        fields = {name: one for name, one in own["properties"].items() if name not in in_path}
+        fields = {name: schema for name, schema in own["properties"].items() if name not in in_path}
         required = [name for name in own["required"] if name not in {"id", *in_path}]
-        found[cls.__name__] = {**own, "properties": fields, "required": required, "additionalProperties": False}
-    return found
+        schemas[cls.__name__] = {**own, "properties": fields, "required": required, "additionalProperties": False}
+    return schemas

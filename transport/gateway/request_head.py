@@ -53,14 +53,14 @@ def read_head(request: h11.Request) -> Head:
     Raises:
         Refused: bad_message.
     """
-    found: dict[bytes, bytes] = {}
+    by_name: dict[bytes, bytes] = {}
     for name, value in request.headers:
-        if name in found and name in ONCE:
+        if name in by_name and name in ONCE:
             raise Refused("bad_message", f"there is more than one header {name.decode()}; send one")
-        found[name] = value
-    if b"transfer-encoding" in found and b"content-length" in found:
+        by_name[name] = value
+    if b"transfer-encoding" in by_name and b"content-length" in by_name:
         raise Refused("bad_message", "there are both Content-Length and Transfer-Encoding; send one")
-    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in found.items()}
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in by_name.items()}
     path, query = _target(request.target.decode("latin-1"), headers.get("host"))
     offered = [value.decode("latin-1") for name, value in request.headers if name == b"sec-websocket-protocol"]
     return Head(
@@ -69,9 +69,9 @@ def read_head(request: h11.Request) -> Head:
         query=dict(parse_qsl(query, keep_blank_values=True)) if query else {},
         headers=headers,
         upgrade=headers.get("upgrade", "").lower() == "websocket",
-        subprotocols=tuple(one.strip() for shown_target in offered for one in shown_target.split(",")),
+        subprotocols=tuple(protocol.strip() for shown_target in offered for protocol in shown_target.split(",")),
         modern=request.http_version == b"1.1",
-        size=None if b"transfer-encoding" in found else int(headers.get("content-length", "0")),
+        size=None if b"transfer-encoding" in by_name else int(headers.get("content-length", "0")),
     )
 
 

@@ -21,7 +21,7 @@ from ..protocol.up import MAX_ID
 from . import metrics
 from .api import plain_view
 from .gateway import Gateway
-from .http import EVENT_STREAM, Request, Response, Route, Streamed, answer
+from .http import EVENT_STREAM, Request, Response, Route, Streamed, json_response
 from .listing import visible_counts
 
 RUNS_PAGE: Final = 50
@@ -41,20 +41,22 @@ _encode = msgspec.json.Encoder().encode
 
 async def healthz(_: Gateway, __: Request) -> Response:
     """Report that the process is alive."""
-    return answer({"status": "ok"})
+    return json_response({"status": "ok"})
 
 
 async def readyz(gateway: Gateway, _: Request) -> Response:
     """Report that the process accepts work: gateway and runtime are open, and the store can be read."""
     gateway.ready_or_refuse()
     await gateway.runtime.runs(limit=1)
-    return answer({"status": "ready"})
+    return json_response({"status": "ready"})
 
 
 async def measured(gateway: Gateway, _: Request) -> Response:
     """Serve the counters for Prometheus."""
-    found = gateway.runtime.reader.statistics()
-    body = gateway.metrics.text(live=found.live, followed=found.followed, store=attrs.asdict(found.store))
+    statistics = gateway.runtime.reader.statistics()
+    body = gateway.metrics.text(
+        live=statistics.live, followed=statistics.followed, store=attrs.asdict(statistics.store)
+    )
     return Response(body=body, content_type=metrics.CONTENT_TYPE)
 
 
@@ -68,18 +70,18 @@ async def agents(gateway: Gateway, _: Request) -> Response:
         {"key": agent.key, "description": agent.description, "tools": [tool.name for tool in agent.tools]}
         for agent in known
     ]
-    return answer({"agents": lines})
+    return json_response({"agents": lines})
 
 
 async def list_runs(gateway: Gateway, request: Request) -> Response:
     """List a page of runs."""
-    asked = {**request.query, "limit": request.number("limit", RUNS_PAGE, least=1, most=MOST)}
+    fields = {**request.query, "limit": request.number("limit", RUNS_PAGE, least=1, most=MOST)}
     counted = request.query.get("counts", "false")
     if counted not in ("true", "false"):
         raise Refused("bad_message", f"counts={counted!r:.40}: give true or false")
-    page = await gateway.api.runs(request.who, gateway.api.query(request.who, asked))
+    page = await gateway.api.runs(request.who, gateway.api.query(request.who, fields))
     counts = await visible_counts(gateway.runtime.reader, request.who) if counted == "true" else None
-    return answer({"runs": page.rows, "cursor": page.cursor, "counts": counts})
+    return json_response({"runs": page.rows, "cursor": page.cursor, "counts": counts})
 
 
 async def start_run(gateway: Gateway, request: Request) -> Response:
@@ -89,7 +91,7 @@ async def start_run(gateway: Gateway, request: Request) -> Response:
     order = up.structure(data, up.Start, "start")
     ack = await gateway.api.start(request.who, order)
     body = {"run": ack.run, "thread": ack.thread, "status": ack.status}
-    return answer(body, status=201 if ack.status == "accepted" else 200)
+    return json_response(body, status=201 if ack.status == "accepted" else 200)
 
 
 async def fork_run(gateway: Gateway, request: Request) -> Response:
@@ -100,12 +102,12 @@ async def fork_run(gateway: Gateway, request: Request) -> Response:
     data.setdefault("id", _key(request))
     ack = await gateway.api.fork(request.who, up.structure(data | {"run": request.params["run"]}, up.Fork, "fork"))
     body = {"run": ack.run, "thread": ack.thread, "status": ack.status}
-    return answer(body, status=201 if ack.status == "accepted" else 200)
+    return json_response(body, status=201 if ack.status == "accepted" else 200)
 
 
 async def one_run(gateway: Gateway, request: Request) -> Response:
     """Serve one consistent snapshot of a run."""
-    return answer(plain_view(await gateway.api.view(request.who, request.params["run"])))
+    return json_response(plain_view(await gateway.api.view(request.who, request.params["run"])))
 
 
 async def command(gateway: Gateway, request: Request) -> Response:
@@ -114,9 +116,9 @@ async def command(gateway: Gateway, request: Request) -> Response:
     for name in ("run", "id"):
         if name in data:
             raise Refused("bad_message", f"{name} does not stand in the body: it is in the path or the header")
-    found = up.read_command(data | {"run": request.params["run"], "id": _key(request)})
-    ack = await gateway.api.command(request.who, found)
-    return answer({"id": ack.id, "run": ack.run, "status": ack.status, "code": ack.code}, status=202)
+    order = up.read_command(data | {"run": request.params["run"], "id": _key(request)})
+    ack = await gateway.api.command(request.who, order)
+    return json_response({"id": ack.id, "run": ack.run, "status": ack.status, "code": ack.code}, status=202)
 
 
 def _key(request: Request) -> str:
@@ -183,8 +185,8 @@ def _check_cursor(after: int, head: int) -> None:
 async def _sent(gateway: Gateway, follower: Any) -> AsyncGenerator[bytes, None]:
     yield RETRY
     try:
-        async for found in follower:
-            yield found.encoded(gateway.server_sent)
+        async for part in follower:
+            yield part.encoded(gateway.server_sent)
     except (gr.RunDegradedError, gr.UnknownRun, gr.RuntimeClosed, gr.StoreError) as error:
         yield b": %b\n\n" % str(error).encode().replace(b"\n", b" ").replace(b"\r", b" ")
 
@@ -230,38 +232,38 @@ _KEY: Final = {"Idempotency-Key": "the command's id: sent again, it acts once (o
 ROUTES: Final[tuple[Route[Gateway], ...]] = (
     Route(
         method="GET", template="/healthz", handler=healthz, scope=None, tag="health",
-        summary="The process serves", answers={200: ("It serves.", "Health")},
+        summary="The process serves", responses={200: ("It serves.", "Health")},
     ),
     Route(
         method="GET", template="/readyz", handler=readyz, scope=None, tag="health",
-        summary="The process takes work", answers={200: ("It takes work.", "Health"), 503: ("Not now.", "ErrorBody")},
+        summary="The process takes work", responses={200: ("It takes work.", "Health"), 503: ("Not now.", "ErrorBody")},
     ),
     Route(
         method="GET", template="/metrics", handler=measured, scope="admin", tag="health",
-        summary="Counters for Prometheus", answers={200: ("Prometheus text.", "text/plain")},
+        summary="Counters for Prometheus", responses={200: ("Prometheus text.", "text/plain")},
     ),
     Route(
         method="GET", template="/v1/agents", handler=agents, scope="start",
-        summary="The agents that can be started", answers={200: ("Their keys and tools.", "AgentList")},
+        summary="The agents that can be started", responses={200: ("Their keys and tools.", "AgentList")},
     ),
     Route(
         method="GET", template="/v1/runs", handler=list_runs, scope="follow",
-        summary="List runs", query=_LIST, answers={200: ("A page.", "RunList")},
+        summary="List runs", query=_LIST, responses={200: ("A page.", "RunList")},
     ),
     Route(
         method="POST", template="/v1/runs", handler=start_run, scope="start",
         summary="Start a run", body=up.Start, headers=_KEY,
-        answers={200: ("It was there.", "Started"), 201: ("Durable.", "Started")},
+        responses={200: ("It was there.", "Started"), 201: ("Durable.", "Started")},
     ),
     Route(
         method="GET", template="/v1/runs/{run}", handler=one_run, scope="follow",
-        summary="A run as it is", answers={200: ("One consistent snapshot.", "RunBody")},
+        summary="A run as it is", responses={200: ("One consistent snapshot.", "RunBody")},
     ),
     Route(
         method="GET", template="/v1/runs/{run}/events", handler=events, scope="follow",
         summary="A run's events: a page, or live with Accept: text/event-stream", query=_PAGE,
         headers={"Last-Event-ID": "where a stream continues: <epoch>-<sequence> of the last event"},
-        answers={
+        responses={
             200: ("A page, or a stream.", ("EventPage", EVENT_STREAM)),
             410: ("The cursor is of another log, or beyond its head.", "ErrorBody"),
         },
@@ -269,11 +271,11 @@ ROUTES: Final[tuple[Route[Gateway], ...]] = (
     Route(
         method="POST", template="/v1/runs/{run}/fork", handler=fork_run, scope="start",
         summary="Start a run where another one stood at the end of a step", body=up.Fork, headers=_KEY,
-        answers={200: ("It was there.", "Started"), 201: ("Durable.", "Started")},
+        responses={200: ("It was there.", "Started"), 201: ("Durable.", "Started")},
     ),
     Route(
         method="POST", template="/v1/runs/{run}/commands", handler=command, scope="any",
         summary="Decide, cancel, send or pause", body="Command", headers=_KEY,
-        answers={202: ("Durable.", "Accepted")},
+        responses={202: ("Durable.", "Accepted")},
     ),
 )  # fmt: skip

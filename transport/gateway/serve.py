@@ -129,11 +129,11 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
 
 
 async def _serve(gateway: Gateway, hall: Acceptor, started: Callable[[], None]) -> None:
-    def told(ref: Ref[object], exit_: Exit, _: int = 0) -> None:
+    def log_exit(ref: Ref[object], exit_: Exit, _: int = 0) -> None:
         if isinstance(exit_, Crashed):
             gateway.log_failure(ref.name, exit_.error)
 
-    async with open_supervisor(name="gateway", on_restart=told, on_exit=told) as supervisor:
+    async with open_supervisor(name="gateway", on_restart=log_exit, on_exit=log_exit) as supervisor:
         await supervisor.start_child_ready(ChildSpec(id="connections", start=hall.body, shutdown=FAREWELL))
         await supervisor.start_child_ready(ChildSpec(id="lists", start=_lists(gateway), shutdown=1.0))
         await supervisor.start_child_ready(ChildSpec(id="pulse", start=_pulse(gateway), shutdown=1.0))
@@ -228,13 +228,13 @@ def _made_token(host: str, token: str | None, principals: Sequence[Principal]) -
 
 
 def _check(who: Sequence[Principal]) -> None:
-    names = [one.name for one in who]
+    names = [principal.name for principal in who]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise gr.UsageError(f"two principals have the name {twice[0]!r}; events name them, so names must be unique")
-    by_token = {one.token: one.name for one in who}
-    for one in who:
-        if by_token[one.token] != one.name:
+    by_token = {principal.token: principal.name for principal in who}
+    for principal in who:
+        if by_token[principal.token] != principal.name:
             raise gr.UsageError(
-                f"{one.name!r} and {by_token[one.token]!r} have the same token; give each one of its own"
+                f"{principal.name!r} and {by_token[principal.token]!r} have the same token; give each one of its own"
             )

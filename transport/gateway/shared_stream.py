@@ -55,7 +55,7 @@ class SharedStream(trio.abc.Stream):
         self._accepted = trio.Event()
         self._closed = False
         self.torn = self.finished = self.stalled = False
-        self.heard = self.sent = self.told = self.taken = trio.current_time()
+        self.received_at = self.sent = self.shown_at = self.taken = trio.current_time()
         self.written = 0
 
     def __repr__(self) -> str:
@@ -95,7 +95,7 @@ class SharedStream(trio.abc.Stream):
         if self._meter is not None:
             return await self._receive_frames(self._meter, max_bytes)
         received = bytes(await self._inner.receive_some(max_bytes))
-        self.heard = trio.current_time()
+        self.received_at = trio.current_time()
         return received
 
     async def _receive_frames(self, meter: FrameLimiter, max_bytes: int | None) -> bytes:
@@ -105,8 +105,8 @@ class SharedStream(trio.abc.Stream):
         received, self._early = self._early, b""
         if not received:
             received = bytes(await self._inner.receive_some(max_bytes))
-        self.heard = trio.current_time()
-        good = meter.feed(received, self.heard)
+        self.received_at = trio.current_time()
+        good = meter.feed(received, self.received_at)
         if received and not good:
             raise trio.ClosedResourceError
         return received[:good]
@@ -131,7 +131,7 @@ class SharedStream(trio.abc.Stream):
         first = data[0] if data else 0
         await self._write(self._rest + bytes(data) if self._rest else data, last=first == _CLOSE)
         if first & _CONTROL != _CONTROL:
-            self.told = self.sent
+            self.shown_at = self.sent
 
     async def send_last(self, data: bytes) -> None:
         """Write complete frames and nothing after them. Errors and cancellation are those of `send_all`."""
@@ -236,7 +236,7 @@ class SharedStream(trio.abc.Stream):
             self.torn = True
             return "no"
         self._progress(count)
-        self.told = self.sent
+        self.shown_at = self.sent
         if count == len(data):
             return "sent"
         self._rest = data[count:]

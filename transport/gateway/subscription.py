@@ -12,9 +12,9 @@ from ..protocol.ws_actions import CheckEnd, FetchEvents, RunSource, WriterAction
 from ..protocol.ws_output import SessionOutput
 
 
-def as_text_frames(found: gr.EventSlice) -> bytes:
+def as_text_frames(events: gr.EventSlice) -> bytes:
     """Encode a slice as WebSocket frames."""
-    return text_frames(found.frames)
+    return text_frames(events.frames)
 
 
 class Subscription:
@@ -56,9 +56,9 @@ class Subscription:
         source, follower = self.source, self.follower
         try:
             if isinstance(action, FetchEvents):
-                found = await follower.fetch()
-                if found is not None:
-                    return output.events_read(source, found.first, found.last, found.encoded(as_text_frames))
+                events = await follower.fetch()
+                if events is not None:
+                    return output.events_read(source, events.first, events.last, events.encoded(as_text_frames))
                 reply = output.nothing_read(source)
                 if not isinstance(reply, CheckEnd):
                     return reply

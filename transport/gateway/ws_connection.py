@@ -128,7 +128,7 @@ class WebSocketConnection:
     def heartbeat(self, now: float) -> None:
         """Ping a silent peer, send a tick after a silence, and cut a peer that does not answer. Never waits."""
         stream, session = self.stream, self.session
-        times = {"last_byte": stream.heard, "last_frame": stream.told, "last_room": stream.taken}
+        times = {"last_byte": stream.received_at, "last_frame": stream.shown_at, "last_room": stream.taken}
         for action in session.heartbeat(now, **times, writing=stream.pending):
             self._at_once(action)
         if self.output.answering:
@@ -195,7 +195,7 @@ class WebSocketConnection:
         self._room.unpark_all()
         began = trio.current_time()
         await self.stream.send_all(action.data)
-        self.session.frames_written(action, began, trio.current_time(), self.stream.heard)
+        self.session.frames_written(action, began, trio.current_time(), self.stream.received_at)
 
     async def _in_turn(self, action: WriterAction) -> WriterAction | None:
         """Perform one action of the writer; return the next one of the same turn, or None."""
@@ -296,8 +296,8 @@ class WebSocketConnection:
         self._gateway.fanout.join(self, subscription)
 
     def _heads(self) -> dict[str, int]:
-        followers = [one.follower for one in self._followed.values()]
-        return {one.run_id: max(one.after, one.tail.head) for one in followers}
+        followers = [follower.follower for follower in self._followed.values()]
+        return {follower.run_id: max(follower.after, follower.tail.head) for follower in followers}
 
     def _at_once(self, action: Immediate) -> Actions:
         """Perform an action that does not wait."""
@@ -313,7 +313,7 @@ class WebSocketConnection:
             case CloseWatch():
                 self._close_watch(action.name)
             case ReadHeads():
-                return self.session.heads_read(self._heads(), asked=action.asked)
+                return self.session.heads_read(self._heads(), requested=action.requested)
             case Close():
                 self._reading.cancel()
             case Cut():

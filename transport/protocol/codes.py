@@ -58,8 +58,8 @@ STALLED: Final = CloseCode(
 )
 
 CLOSE_CODES: Final[Mapping[int, CloseCode]] = {
-    one.code: one
-    for one in (
+    code.code: code
+    for code in (
         DONE,
         GOING_AWAY,
         TOO_BIG,
@@ -137,7 +137,7 @@ _ERRORS = (
     ErrorCode("closing", 503, "The server stops; try again after its restart.", retry=True),
 )
 
-ERRORS: Final[Mapping[str, ErrorCode]] = {one.code: one for one in _ERRORS}
+ERRORS: Final[Mapping[str, ErrorCode]] = {code.code: code for code in _ERRORS}
 """Code -> `ErrorCode`."""
 
 

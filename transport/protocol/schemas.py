@@ -34,27 +34,27 @@ def components(classes: Iterable[type[object]], template: str) -> dict[str, Sche
 
     Properties have the names of the wire.
     """
-    _, found = msgspec.json.schema_components(classes, ref_template=template)
-    return {name: tidied(schema) for name, schema in found.items()}
+    _, schemas = msgspec.json.schema_components(classes, ref_template=template)
+    return {name: tidied(schema) for name, schema in schemas.items()}
 
 
 def tidied(schema: object) -> Any:
     """Return the schema as plain JSON data; field descriptions from docstrings are moved to the fields."""
     match schema:
         case {"description": str(text), **rest}:
-            found = tidied(rest)
-            about, fields = _read_docstring(wire_words(text, found.get("properties", ())))
-            return {"description": about, **_described(found, fields)}
+            clean = tidied(rest)
+            about, fields = _read_docstring(wire_words(text, clean.get("properties", ())))
+            return {"description": about, **_described(clean, fields)}
         case {"properties": dict(properties), **rest}:
             names = {camel(name): tidied(value) for name, value in properties.items()}
-            found = {name: tidied(value) for name, value in rest.items()}
-            if "required" in found:
-                found["required"] = list(map(camel, found["required"]))
-            return {"properties": names, **found}
+            clean = {name: tidied(value) for name, value in rest.items()}
+            if "required" in clean:
+                clean["required"] = list(map(camel, clean["required"]))
+            return {"properties": names, **clean}
         case dict():
             return {name: tidied(value) for name, value in schema.items()}
         case list() | tuple():
-            return [tidied(one) for one in schema]
+            return [tidied(item) for item in schema]
         case _:
             return schema
 
@@ -87,7 +87,7 @@ def moved(schema: object, old: str, new: str) -> Any:
                 for name, value in schema.items()
             }
         case list():
-            return [moved(one, old, new) for one in schema]
+            return [moved(item, old, new) for item in schema]
         case _:
             return schema
 
@@ -112,7 +112,7 @@ def _whole(schema: object, known: Mapping[str, Schema]) -> Any:
         case dict():
             return {key: _whole(value, known) for key, value in schema.items()}
         case list():
-            return [_whole(one, known) for one in schema]
+            return [_whole(item, known) for item in schema]
         case _:
             return schema
 
@@ -145,14 +145,14 @@ def gateway_schema() -> Schema:
 def close_code_table() -> str:
     """Return the close codes as rows of Markdown."""
     rows = ["| code | name | meaning | come back? |", "|---|---|---|---|"]
-    rows += [f"| {one.code} | {one.name} | {one.meaning} | {_yes(one.retry)} |" for one in CLOSE_CODES.values()]
+    rows += [f"| {code.code} | {code.name} | {code.meaning} | {_yes(code.retry)} |" for code in CLOSE_CODES.values()]
     return "\n".join(rows)
 
 
 def error_code_table() -> str:
     """Return the error codes as rows of Markdown."""
     rows = ["| code | status | meaning | retry |", "|---|---|---|---|"]
-    rows += [f"| `{one.code}` | {one.status} | {one.meaning} | {_yes(one.retry)} |" for one in ERRORS.values()]
+    rows += [f"| `{code.code}` | {code.status} | {code.meaning} | {_yes(code.retry)} |" for code in ERRORS.values()]
     return "\n".join(rows)
 
 

@@ -332,7 +332,7 @@ def _explain(error: BaseException, kind: type | None) -> str:
         case KeyError():
             return f"{error.args[0]} is missing"
         case cattrs.ForbiddenExtraKeysError():
-            known = [camel(one.name) for one in attrs.fields(error.cl)]
+            known = [camel(field.name) for field in attrs.fields(error.cl)]
             names = sorted(map(str, error.extra_fields))
             near = did_you_mean(names[0], known, quoted=False)
             return f"{', '.join(names)[:100]} is not known here; {near}there are {', '.join(known)}"

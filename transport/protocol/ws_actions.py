@@ -132,9 +132,9 @@ class UnfollowRun(Action, frozen=True):
 
 
 class ReadHeads(Action, frozen=True):
-    """Look up the newest sequence of each followed run, in memory: `heads_read`. `asked`: the tick answers a ping."""
+    """Look up the newest sequence of each followed run, in memory: `heads_read`. `requested`: the tick answers a ping."""
 
-    asked: bool
+    requested: bool
 
 
 # --- actions of the writer --------------------------------------------------------------------------------------------

@@ -284,7 +284,7 @@ class WebSocketSession:
             case up.Start() | up.Fork() | up.Decide() | up.Cancel() | up.Send() | up.Pause():
                 return (ExecuteCommand(frame),)
             case up.Ping():
-                return (ReadHeads(asked=True),)
+                return (ReadHeads(requested=True),)
             case up.Hello():
                 raise Refused("bad_message", "hello comes once, as the first frame")
             case _ as never:
@@ -405,11 +405,11 @@ class WebSocketSession:
             self.output.watch(source)
         return ()
 
-    def heads_read(self, heads: Mapping[str, int], *, asked: bool) -> Actions:
-        """Send a tick with the newest sequences of the followed runs. `asked`: the tick answers a ping."""
+    def heads_read(self, heads: Mapping[str, int], *, requested: bool) -> Actions:
+        """Send a tick with the newest sequences of the followed runs. `requested`: the tick answers a ping."""
         if self._phase is not SessionPhase.OPEN:
             return ()
-        if not asked:
+        if not requested:
             self.output.put(down.Tick(heads=heads))
             return ()
         request = self._pending()
@@ -451,7 +451,7 @@ class WebSocketSession:
         tick = now - last_frame >= limits.heartbeat_seconds and not output.answering and not writing
         if self._ping is None and now - last_byte >= limits.heartbeat_seconds and not output.pinging:
             output.put_ping()
-        return (ReadHeads(asked=False),) if tick else ()
+        return (ReadHeads(requested=False),) if tick else ()
 
     # --- the end -----------------------------------------------------------------------------------------------------
 

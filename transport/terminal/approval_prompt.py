@@ -218,7 +218,7 @@ async def ask(
 ) -> Decision | None:
     """Prompt until there is a decision; None (also on Ctrl-D) leaves the run waiting."""
     form = _form(ticket)
-    asked = _OpenPrompt(ticket, form, keyboard, screen)
+    prompt = _OpenPrompt(ticket, form, keyboard, screen)
     keyboard.forget()
     screen.row()
     screen.row(form.title, "warn")
@@ -237,7 +237,7 @@ async def ask(
             for text, style in details(ticket, change, whole=True):
                 screen.row(text, style)
             continue
-        decision = await asked.decision(key, typed or "")
+        decision = await prompt.decision(key, typed or "")
         if decision is not None:
             return decision
 

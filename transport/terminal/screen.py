@@ -235,7 +235,7 @@ def _plain(value: object) -> str:
 
 def wire(event: Event) -> dict[str, Any]:
     """Return an event in its stored form."""
-    told = {
+    fields = {
         "id": event.id,
         "sequence": event.sequence,
         "type": event.type,
@@ -246,4 +246,4 @@ def wire(event: Event) -> dict[str, Any]:
         "timestamp": timestamp(event.timestamp),
         "payload": event.payload,
     }
-    return told | {"excerpted": event.excerpted} if event.excerpted else told
+    return fields | {"excerpted": event.excerpted} if event.excerpted else fields

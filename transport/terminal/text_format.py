@@ -86,15 +86,15 @@ def breaks(text: str, width: int) -> list[int]:
     Lines break between words, and between characters of scripts without blanks between words. A longer word is a line
     of its own, because a folded path or address cannot be copied. Linear in the length of the text.
     """
-    found, used, in_word = list[int](), 0, False
+    places, used, in_word = list[int](), 0, False
     for piece in _PIECE.finditer(text):
         size, word = columns(piece[0]), piece[0].rstrip()
         if in_word and word and used + columns(word) > width:
-            found.append(piece.start())
+            places.append(piece.start())
             used = 0
         used += size
         in_word = in_word or bool(word)
-    return found
+    return places
 
 
 def value(data: object, width: int) -> str:

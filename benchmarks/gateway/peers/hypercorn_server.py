@@ -28,9 +28,9 @@ async def main() -> None:
         match scope["type"]:
             case "lifespan":
                 while True:
-                    told = (await receive())["type"]
-                    await send({"type": f"{told}.complete"})
-                    if told == "lifespan.shutdown":
+                    reported = (await receive())["type"]
+                    await send({"type": f"{reported}.complete"})
+                    if reported == "lifespan.shutdown":
                         return
             case "websocket":
                 await receive()

@@ -60,9 +60,9 @@ async def drive(feed: Feed, port: int, publish: Callable[[str], None] | None = N
     asked = arguments()
     course, orders = Course(asked["events"], asked["rate"]), Orders()
     say({"port": port})
-    told = await orders.next()
+    reported = await orders.next()
     course.begin()
-    while course.left and told not in END:
+    while course.left and reported not in END:
         texts = [event(index + 1, stamp) for index, stamp in course.take()]
         if publish is None:
             feed.texts += texts
@@ -73,6 +73,6 @@ async def drive(feed: Feed, port: int, publish: Callable[[str], None] | None = N
         if course.rate:
             await asyncio.sleep(course.pause())
         else:
-            told = await orders.next()
-    while told not in END:
-        told = await orders.next()
+            reported = await orders.next()
+    while reported not in END:
+        reported = await orders.next()

@@ -42,14 +42,14 @@ async def drive(feed: Feed, port: int) -> None:
     asked = arguments()
     course = Course(asked["events"], asked["rate"])
     say({"port": port})
-    told = await order()
+    reported = await order()
     course.begin()
-    while course.left and told not in END:
+    while course.left and reported not in END:
         feed.texts += [event(index + 1, stamp) for index, stamp in course.take()]
         feed.wake()
         if course.rate:
             await trio.sleep(course.pause())
         else:
-            told = await order()
-    while told not in END:
-        told = await order()
+            reported = await order()
+    while reported not in END:
+        reported = await order()

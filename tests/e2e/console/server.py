@@ -104,9 +104,9 @@ async def tick(n: int) -> int:
 
 def many(request: gr.ModelRequest) -> Step:
     """Call `tick` ten times per answer, until about five thousand events are written."""
-    if request.answers >= 150:
+    if request.model_attempts >= 150:
         return "Counted a lot."
-    return [text(f"Round {request.answers + 1}."), *(call("tick", n=n) for n in range(10))]
+    return [text(f"Round {request.model_attempts + 1}."), *(call("tick", n=n) for n in range(10))]
 
 
 def echo(request: gr.ModelRequest) -> Step:
@@ -114,7 +114,7 @@ def echo(request: gr.ModelRequest) -> Step:
     last = request.messages[-1]
     if last.content == "wait":
         return [text("I wait a little. "), call("count", to=30, pause=0.1)]
-    return f"You said: {next(one.content for one in reversed(request.messages) if one.role == 'user')}"
+    return f"You said: {next(message.content for message in reversed(request.messages) if message.role == 'user')}"
 
 
 SUPPORT = [

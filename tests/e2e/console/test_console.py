@@ -346,8 +346,8 @@ def test_a_decision_that_comes_too_late_says_who_was_faster(console: Console, se
     while not held:
         console.page.wait_for_timeout(20)
     card(console.page).get_by_role("button", name="Approve refund").click()
-    told = console.page.locator(".card-status", has_text="Somebody was faster: Denied by operator")
-    told.wait_for()
+    message = console.page.locator(".card-status", has_text="Somebody was faster: Denied by operator")
+    message.wait_for()
     card(console.page).get_by_role("button", name="Dismiss").click()
     expect(card(console.page)).to_have_count(0)
 

@@ -153,7 +153,7 @@ def test_a_decision_without_its_acknowledgement_is_sent_again_and_acts_once(cons
     assert again
     assert all(frame == first for frame in again)
     assert len(server.payloads(run, "approval.resolved")) == 1
-    assert len([one for one in server.payloads(run, "tool.result") if one["tool"] == "refund"]) == 1
+    assert len([payload for payload in server.payloads(run, "tool.result") if payload["tool"] == "refund"]) == 1
 
 
 def test_a_decision_made_while_nobody_is_there_is_sent_when_somebody_is(console: Console, server: Server):
@@ -257,11 +257,11 @@ def test_a_killed_server_comes_back_and_the_timeline_goes_on(mortal: Server, con
     mortal.start()
     mortal.let_go(run)
     console.stage("completed")
-    told: dict[int, str] = {}
-    for one in mortal.payloads(run, "tool.output.delta"):
-        told[one["attempt"]] = told.get(one["attempt"], "") + one["text"]
-    assert sorted(told) == [1, 2]
-    assert output(console, 1) == told[1].splitlines()
+    reported: dict[int, str] = {}
+    for payload in mortal.payloads(run, "tool.output.delta"):
+        reported[payload["attempt"]] = reported.get(payload["attempt"], "") + payload["text"]
+    assert sorted(reported) == [1, 2]
+    assert output(console, 1) == reported[1].splitlines()
     assert output(console, 2) == LINES
     expect(console.page.locator("#details .detail-events dd")).to_have_text(
         str(len(mortal.events(run))), use_inner_text=True
@@ -297,7 +297,7 @@ def test_a_call_whose_outcome_nobody_knows_is_asked_about(mortal: Server, consol
         assert mortal.payloads(run, "approval.resolved") == []
         card.get_by_role("button", name="It may happen twice: press again").click()
         page.locator(".block-name", has_text="Output of attempt 2").wait_for()
-        assert [one["attempt"] for one in mortal.payloads(run, "tool.started")] == [1, 2]
+        assert [payload["attempt"] for payload in mortal.payloads(run, "tool.started")] == [1, 2]
     else:
         card.get_by_role("button", name="Cancel the call").click()
         page.get_by_label("Why?").fill("It had not.")

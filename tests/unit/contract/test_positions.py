@@ -138,7 +138,7 @@ def test_a_call_has_an_outcome_where_the_table_says_that_it_has_ended(at):
 @pytest.mark.parametrize("at", [at for at in CallPosition if POSITIONS[at].status is None and not POSITIONS[at].ended])
 def test_where_the_position_does_not_say_the_status_the_newest_event_of_the_call_does(at):
     """new until a body or a decision; resuming from a decision until the next body begins."""
-    told = {
+    reported = {
         (0, None): CallStatus.NEW,
         (0, 0): CallStatus.RESUMING,
         (1, 0): CallStatus.RUNNING,
@@ -146,7 +146,7 @@ def test_where_the_position_does_not_say_the_status_the_newest_event_of_the_call
         (1, 1): CallStatus.RESUMING,
         (2, 1): CallStatus.RUNNING,
     }
-    for (attempts, resumed_at), status in told.items():
+    for (attempts, resumed_at), status in reported.items():
         assert open_status(attempts, resumed_at) is status
         assert row_at(at, attempts=attempts, resumed_at=resumed_at).status is status
 
@@ -158,7 +158,7 @@ def test_the_status_moves_as_a_client_may_expect():
         (CallPosition.ALLOWED, 0, None, None),
         (CallPosition.BODY, 1, None, None),
         (CallPosition.PARKED, 1, None, None),
-        (CallPosition.HELD, 1, None, None),
+        (CallPosition.DECIDED, 1, None, None),
         (CallPosition.NEW, 1, 1, None),
         (CallPosition.GATING, 1, 1, None),
         (CallPosition.ALLOWED, 1, 1, None),

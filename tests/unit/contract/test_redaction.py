@@ -329,8 +329,12 @@ def test_a_home_on_the_host_takes_a_short_name(text, shown):
 
 def test_the_directory_of_a_run_takes_a_short_name_in_its_own_texts():
     redactor = Redactor().within("/srv/acme/project")
-    told = {"path": "/srv/acme/project/src/a.py", "other": "/srv/acme/project-2/b", "all": "/srv/acme/project"}
-    assert redactor.value(told) == {"path": f"{WORKSPACE}/src/a.py", "other": "/srv/acme/project-2/b", "all": WORKSPACE}
+    reported = {"path": "/srv/acme/project/src/a.py", "other": "/srv/acme/project-2/b", "all": "/srv/acme/project"}
+    assert redactor.value(reported) == {
+        "path": f"{WORKSPACE}/src/a.py",
+        "other": "/srv/acme/project-2/b",
+        "all": WORKSPACE,
+    }
     assert Redactor().within("/home/alice/project").text("/home/alice/project/a") == f"{WORKSPACE}/a"
     assert Redactor().within("tenant-7").text("tenant-7") == "tenant-7", (
         "a workspace that is no directory hides nothing"

@@ -40,11 +40,11 @@ def test_a_suspension_that_can_not_be_is_refused_where_it_is_made(wrong, complai
 
 
 def test_a_suspension_can_be_returned_or_raised():
-    wish = Suspend(message="may I?", expires_after=5, on_expiry=SetResult("no"))
+    suspend = Suspend(message="may I?", expires_after=5, on_expiry=SetResult("no"))
     with pytest.raises(Suspend) as caught:
-        raise wish
-    assert caught.value is wish
-    assert wish.on_expiry == SetResult("no")
+        raise suspend
+    assert caught.value is suspend
+    assert suspend.on_expiry == SetResult("no")
 
 
 def test_an_expression_that_does_not_compile_is_refused_where_it_is_written():

@@ -148,9 +148,9 @@ def test_each_stop_condition_stops_after_the_step_that_meets_it(
     condition: Any, steps: list[Callable[[World], None]]
 ) -> None:
     w = World(agent(stop=(condition,)))
-    for number, one in enumerate(steps, 1):
+    for number, step in enumerate(steps, 1):
         assert w.row.counters.rounds == number - 1, "stopped too early"
-        one(w)
+        step(w)
     code = "".join("_" + c.lower() if c.isupper() else c for c in type(condition).__name__).removeprefix("_")
     assert (w.row.stage, w.last().termination, w.last().code) == ("completed", "stopped", code)
     w.check_end()
@@ -254,7 +254,7 @@ def paused(w: World) -> None:
 
 def held_by_a_hook() -> World:
     w = World(agent(hooked=frozenset({Phase.STEP_START})))
-    w.holds(Phase.STEP_START, Suspend())
+    w.asks_to_hold(Phase.STEP_START, Suspend())
     return w
 
 

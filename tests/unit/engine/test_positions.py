@@ -214,7 +214,7 @@ RARE: dict[tuple[CallPosition, CallPosition], Callable[[], None]] = {
     (CallPosition.BEFORE, CallPosition.PARKED): _before_parked,
     (CallPosition.BEFORE, CallPosition.AFTER): _before_after,
     (CallPosition.BEFORE, CallPosition.SETTLED): _before_settled,
-    (CallPosition.HELD, CallPosition.PARKED): _held_parked,
+    (CallPosition.DECIDED, CallPosition.PARKED): _held_parked,
     (CallPosition.PROVISIONAL, CallPosition.SETTLED): _provisional_settled,
 }
 """Moves that the lives of the property test seldom make."""

@@ -265,8 +265,10 @@ def test_reducers_that_failed_for_the_next_owner_are_replayed_each_in_its_words(
         w.returns(name, batch=updates(number))
     w.crash()
     w.returns("D")
-    told = [payload for event in w.store.events[1:] if isinstance(payload := event.payload, ev.StateConflict)]
-    assert [one.detail.partition("ValueError: ")[2] for one in told] == [f"it is not the turn of {n}" for n in (5, 7)]
+    reported = [payload for event in w.store.events[1:] if isinstance(payload := event.payload, ev.StateConflict)]
+    assert [one.detail.partition("ValueError: ")[2] for one in reported] == [
+        f"it is not the turn of {n}" for n in (5, 7)
+    ]
     report = w.replay()
     assert report.equal, report.difference
 
@@ -389,7 +391,7 @@ ENTRIES: Sequence[msgspec.Struct] = (
         keys={KEY: KeySpec(key=KEY, persistent=False)},
         request=RequestChanges(messages=(ContextMessage(content="brief"),), include=("a",), settings={"t": 0.5}),
         edits=(inp.CallEdit(call_id="c", by="p", arguments={"n": [1]}),),
-        holds=(Suspend(reason="manual_pause"),),
+        ticket_requests=(Suspend(reason="manual_pause"),),
     ),
     inp.ModelStreamed(message_id="m", text="a\nb", reasoning="c"),
     inp.ModelAnswered(message_id="m", response=ModelResponse(text=("a", "b"), calls=(call("c", "t", n=1),))),
@@ -424,8 +426,8 @@ def test_a_record_is_read_that_was_written_when_inputs_had_more_fields() -> None
         b'{"v":2,"d":[[0,"Activate",{"agent_digest":"d1"}],'
         b'[5,"ModelFailed",{"message_id":"m1","kind":"timeout","text":"late","retryable":true,"jitter":0.75}]]}'
     )
-    begun, failed = (one.entry for one in load_taken(body, {}))
-    assert begun == inp.Activate(agent_digest="d1")
+    started, failed = (one.entry for one in load_taken(body, {}))
+    assert started == inp.Activate(agent_digest="d1")
     assert failed == inp.ModelFailed(message_id="m1", kind="timeout", text="late", retryable=True, jitter=0.75)
     assert dump_taken(load_taken(body, {})) == body
 
@@ -445,7 +447,7 @@ def test_entries_keep_the_names_that_files_have() -> None:
     assert frozenset(_record_codec._ENTRIES) == STORED
     body = b'{"v":2,"d":[[0,"ClockMoved",{"seconds":1.5}],[0,"NotRecorded",{"why":"x"}],[0,"Abandon",{"detail":"y"}]]}'
     entries = load_taken(body, {})
-    assert [one.entry for one in entries] == [
+    assert [entry.entry for entry in entries] == [
         rec.ClockJump(seconds=1.5),
         rec.RecordGap(why="x"),
         inp.FailUnrecoverable(detail="y"),

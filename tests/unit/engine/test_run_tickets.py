@@ -36,7 +36,7 @@ def paused(*calls: CallRequest, **more: Any) -> World:
 def held(phase: Phase = Phase.STEP_START, **wish: Any) -> World:
     """A run that a hook holds."""
     w = World(agent(hooked=frozenset({phase})))
-    w.holds(phase, Suspend(**wish))
+    w.asks_to_hold(phase, Suspend(**wish))
     return w
 
 
@@ -55,7 +55,7 @@ def contents(w: World) -> list[str]:
 def test_a_pause_lets_the_step_end_and_no_other_begin() -> None:
     w = World(agent())
     w.pause("lunch")
-    assert (w.row.status, w.row.holds) == (RunStatus.RUNNING, ())
+    assert (w.row.status, w.row.run_tickets) == (RunStatus.RUNNING, ())
     w.says(calls=[LOOK])
     assert w.statuses() == {"L": "running"}
     w.returns("L")
@@ -70,7 +70,7 @@ def test_a_pause_lets_the_step_end_and_no_other_begin() -> None:
 def test_resume_lets_the_next_step_begin_and_says_by_whom() -> None:
     w = paused()
     w.decide(of_run(w).ticket_id)
-    assert (w.row.stage, w.row.step, w.row.holds) == ("running", 2, ())
+    assert (w.row.stage, w.row.step, w.row.run_tickets) == ("running", 2, ())
     resumed = next(event.payload for event in w.store.events[1:] if event.type == "run.resumed")
     assert resumed.by == "ann"
     w.says("done")
@@ -248,7 +248,7 @@ def test_a_cancel_after_the_step_is_stronger_than_a_pause() -> None:
 def test_a_cancel_after_the_step_that_came_before_the_first_step_is_not_held_up() -> None:
     w = World(agent(hooked=frozenset({Phase.RUN_START})))
     w.cancel("after_step")
-    w.holds(Phase.RUN_START, Suspend())
+    w.asks_to_hold(Phase.RUN_START, Suspend())
     assert (w.row.stage, of_run(w).status) == ("cancelled", "withdrawn")
     w.check_end()
 
@@ -360,7 +360,7 @@ def test_a_hook_at_another_boundary_holds_the_next_step(phase: Phase) -> None:
         w.says(calls=[LOOK])
         w.returns("L")
     step = w.row.step
-    w.holds(phase, Suspend())
+    w.asks_to_hold(phase, Suspend())
     assert (w.row.cursor, w.row.step) == (RunPosition.PAUSED, step)
     w.crash()
     w.decide(of_run(w).ticket_id)
@@ -370,7 +370,7 @@ def test_a_hook_at_another_boundary_holds_the_next_step(phase: Phase) -> None:
 def test_a_hook_does_not_hold_back_an_answer() -> None:
     w = World(agent(hooked=frozenset({Phase.STEP_END})))
     w.says("done")
-    w.holds(Phase.STEP_END, Suspend())
+    w.asks_to_hold(Phase.STEP_END, Suspend())
     assert (w.row.stage, of_run(w).status) == ("completed", "withdrawn")
     w.check_end()
 
@@ -378,7 +378,7 @@ def test_a_hook_does_not_hold_back_an_answer() -> None:
 def test_a_hook_and_a_pause_hold_the_run_together() -> None:
     w = held()
     w.pause()
-    first, second = w.row.holds
+    first, second = w.row.run_tickets
     w.decide(first.ticket_id)
     assert w.row.stage == "needs_approval"
     w.decide(second.ticket_id)
@@ -388,7 +388,7 @@ def test_a_hook_and_a_pause_hold_the_run_together() -> None:
 def test_a_pause_during_the_hooks_of_a_step_holds_the_next_one() -> None:
     w = World(agent(hooked=frozenset({Phase.STEP_START})))
     w.pause()
-    assert w.row.holds == ()
+    assert w.row.run_tickets == ()
     w.phase(Phase.STEP_START)
     assert w.row.cursor is RunPosition.INFERENCE
 
@@ -463,7 +463,7 @@ def test_a_run_that_waits_for_its_tasks_is_held_at_once(how: str, crash: bool) -
         w.pause()
         w.phase(Phase.STEP_END)
     elif how == "hook":
-        w.holds(Phase.STEP_END, Suspend())
+        w.asks_to_hold(Phase.STEP_END, Suspend())
     else:
         w.pause()
     assert (w.row.status, w.last().tickets) == (RunStatus.WAITING, (of_run(w).ticket_id,))

@@ -231,7 +231,7 @@ def test_without_a_clash_a_tool_that_retries_ends_at_the_merge() -> None:
     wrote(w, "B", more(TOTAL, 1))
     w.now = w.now.replace(second=5)
     wrote(w, "A", more(TOTAL, 1))
-    assert (values(w), [one.attempts for one in results(w, "B")]) == ({"total": 2}, [1])
+    assert (values(w), [result.attempts for result in results(w, "B")]) == ({"total": 2}, [1])
 
 
 # --- crashes ---------------------------------------------------------------------------------------------------------
@@ -263,7 +263,10 @@ def test_a_clash_is_found_after_a_crash_too() -> None:
     wrote(w, "A", put(LAST, "a"))
     wrote(w, "B", put(LAST, "b"))
     w.crash()
-    assert (values(w), [(one.writer, one.other) for one in conflicts(w)]) == ({"last": "a"}, [("B", "A")])
+    assert (values(w), [(conflict.writer, conflict.other) for conflict in conflicts(w)]) == (
+        {"last": "a"},
+        [("B", "A")],
+    )
 
 
 def test_a_retry_that_was_cut_off_runs_again_alone() -> None:
@@ -273,7 +276,7 @@ def test_a_retry_that_was_cut_off_runs_again_alone() -> None:
     w.crash()
     assert (w.running("B").attempt, w.state.calls["B"].alone) == (3, True)
     wrote(w, "B", put(LAST, "b3"))
-    assert (values(w)["last"], [one.attempts for one in results(w, "B")]) == ("b3", [3])
+    assert (values(w)["last"], [result.attempts for result in results(w, "B")]) == ("b3", [3])
 
 
 @pytest.mark.parametrize("declared", [True, False])
@@ -334,7 +337,7 @@ def test_what_calls_wrote_that_had_ended_stays_when_the_run_ends(tool: str, how:
         w.stopped()
     w.check_end()
     assert values(w) == {"last": "a", "total": 1}
-    assert [(one.writer, one.retried) for one in conflicts(w)] == [("B", False)]
+    assert [(conflict.writer, conflict.retried) for conflict in conflicts(w)] == [("B", False)]
     assert "state_conflict" in w.tool_texts()["B"]
     assert len(results(w, "B")) == 1
 
@@ -495,18 +498,18 @@ def test_every_write_is_in_the_state_or_reported(tools: list[str], mode: str, ca
     author = Author(w, data.draw)
     finish(author, w, cancel_at)
     succeeded = {name for name, status in w.statuses().items() if status == "succeeded"}
-    told, texts = merged(w), w.tool_texts()
-    dropped = [one.writer for one in conflicts(w) if not one.retried]
-    assert len(told) == len(set(told)), "a batch was merged twice"
-    assert not set(told) & set(dropped)
+    reported, texts = merged(w), w.tool_texts()
+    dropped = [conflict.writer for conflict in conflicts(w) if not conflict.retried]
+    assert len(reported) == len(set(reported)), "a batch was merged twice"
+    assert not set(reported) & set(dropped)
     for name in succeeded:
         wrote_something = bool(author.made[name])
-        assert wrote_something == (name in told or name in dropped)
+        assert wrote_something == (name in reported or name in dropped)
         assert (name in dropped) == ("state_conflict" in texts[name])
         assert len(results(w, name)) == 1
-    assert set(told) | set(dropped) <= succeeded
+    assert set(reported) | set(dropped) <= succeeded
     expected: dict[str, Any] = {}
-    for name in told:
+    for name in reported:
         for key, (before, token) in author.made[name].items():
             if key == "total":
                 expected[key] = expected.get(key, 0) + 1

@@ -85,8 +85,8 @@ class Store:
         assert fold.tasks == {task.task_id: task.attempts for task in row.tasks}
         for call in self.calls.values():
             if call.status is CallStatus.SUCCEEDED:
-                told = fold.results[call.call_id][0]
-                assert (told.value if isinstance(told, Large) else told) in (call.result, call.shown)
+                reported = fold.results[call.call_id][0]
+                assert (reported.value if isinstance(reported, Large) else reported) in (call.result, call.shown)
 
     def post(self, command: Command, judge: CommandRules) -> CommandResult:
         """Judge a command by the durable rows, and journal it if it is accepted."""
@@ -208,9 +208,9 @@ class World:
             assert taken == Transition(before, None, ()), "an ended run did something"
         return self._take(before, message, taken)
 
-    def holds(self, phase: Phase, wish: Suspend) -> Transition:
+    def asks_to_hold(self, phase: Phase, wish: Suspend) -> Transition:
         """The hooks of a phase answer, and one of them holds the run."""
-        message = inp.PhaseDone(phase=phase, step=self.row.step, holds=(wish,))
+        message = inp.PhaseDone(phase=phase, step=self.row.step, ticket_requests=(wish,))
         del self.outstanding[answered_by(message)]
         return self.feed(message)
 
@@ -431,10 +431,10 @@ class World:
 
     def returns(self, call_id: str, result: Any = "ok", batch: Batch | None = None, keys: Keys = NO_KEYS) -> Transition:
         attempt = self.running(call_id).attempt
-        told = inp.CallReturned(
+        reported = inp.CallReturned(
             call_id=call_id, attempt=attempt, result=result, shown=str(result), batch=batch, keys=keys
         )
-        return self.answer(told)
+        return self.answer(reported)
 
     def task(self, task_id: str) -> fx.StartTask:
         """The body that runs for a task."""
@@ -528,13 +528,13 @@ class World:
             self._check_store()
         row, calls = self.row, tuple(self.state.calls.values())
         in_flight = bool(self.outstanding) or self._again or any(waits for _, waits in self.unacked)
-        open_tickets = [*(c.ticket for c in calls if c.at is CallPosition.PARKED), *row.holds]
+        open_tickets = [*(c.ticket for c in calls if c.at is CallPosition.PARKED), *row.run_tickets]
         if not in_flight and not self.ended and row.cursor is not RunPosition.ADMISSION:
             assert row.stage is Stage.NEEDS_APPROVAL, "nothing moves, nobody is asked"
             assert open_tickets
-        if row.holds and row.stage is not Stage.NEEDS_APPROVAL:
+        if row.run_tickets and row.stage is not Stage.NEEDS_APPROVAL:
             assert row.cursor in HELD_OPEN, f"a held run is at {row.cursor}"
-        if self.spec.on_new_input == "supersede" and row.unheard is not None:
+        if self.spec.on_new_input == "supersede" and row.unread_input_by is not None:
             assert row.cursor is not RunPosition.TOOLS or all(call.at is not CallPosition.PARKED for call in calls)
         if row.cursor is RunPosition.TOOLS:
             assert row.stage is derive_stage(calls)
@@ -568,12 +568,12 @@ class World:
         assert store.row.inbox == len(store.inbox)
         admitted = any(event.to is Stage.ACCEPTED for event in store.events if hasattr(event, "to"))
         assert not (admitted and store.row.pending_input)  # else the question waits for its turn in the thread
-        assert (store.row.tasks, store.row.holds, store.row.pause, dict(store.row.early)) == ((), (), None, {})
+        assert (store.row.tasks, store.row.run_tickets, store.row.pause, dict(store.row.early)) == ((), (), None, {})
         assert all(c.settled and c.at is CallPosition.SETTLED and c.batch is None for c in store.calls.values())
         assert all(ticket.status != "open" for ticket in store.tickets.values())
         check_history(store.messages, store.calls)
-        told = [m.task_id for m in store.messages if m.kind == "task_finished"]
-        assert sorted(told) == sorted(fold.finished), "each task has one message"
+        reported = [m.task_id for m in store.messages if m.kind == "task_finished"]
+        assert sorted(reported) == sorted(fold.finished), "each task has one message"
         for command, _ in store.inbox:
             if command.kind == "pause":
                 assert fold.pauses[command.command_id] + fold.consequences[command.command_id] >= 1, command

@@ -25,7 +25,7 @@ from ...support.cases import case
 
 
 def ask(answers=0, run="r", agent="a", messages=()):
-    return ModelRequest(agent=agent, messages=tuple(messages), run_id=run, answers=answers)
+    return ModelRequest(agent=agent, messages=tuple(messages), run_id=run, model_attempts=answers)
 
 
 async def stream(model, request):
@@ -212,7 +212,7 @@ def test_other_mistakes_are_refused_at_once_too():
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 async def test_a_function_model_asks_its_function(asynchronous):
     def fn(request):
-        return [f"step {request.answers}", call("add", a=request.answers)]
+        return [f"step {request.model_attempts}", call("add", a=request.model_attempts)]
 
     async def afn(request):
         await trio.lowlevel.checkpoint()
@@ -246,7 +246,7 @@ async def test_the_newest_requests_are_kept_and_all_are_counted(make):
             await stream(one, ask(run=f"r{number}"))
     assert [request.run_id for request in model.requests] == ["r2", "r3", "r4"]
     assert (len(endless.requests), blind.requests) == (5, ())
-    assert (model.asked, endless.asked, blind.asked) == (5, 5, 5)
+    assert (model.received, endless.received, blind.received) == (5, 5, 5)
     assert "5 requests" in repr(model)
     for keep in (-1, True, "3"):
         with pytest.raises(ValueError, match="0 or more, or None for all"):

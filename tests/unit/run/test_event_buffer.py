@@ -263,31 +263,31 @@ def test_a_tail_stays_until_the_last_one_lets_go_in_any_order():
 
 
 def test_a_commit_without_events_changes_no_tail_and_is_told_all_the_same():
-    board, told = ChangeSignals(), []
+    board, reported = ChangeSignals(), []
     with board.follow("r") as (signal, tail):
-        signal.listeners.add(lambda: told.append(tail.head))
+        signal.listeners.add(lambda: reported.append(tail.head))
         board.committed("r", 7, ())
-        assert told == [-1]
+        assert reported == [-1]
         board.committed("r", 8, frames(8, 8))
-        assert told == [-1, 8]
+        assert reported == [-1, 8]
         board.left("another")
-        assert told == [-1, 8]
+        assert reported == [-1, 8]
 
 
 def test_a_listener_may_let_go_while_it_is_told():
     """The last reader of a run leaves because of what it hears; another one of the same run leaves, too."""
-    board, told = ChangeSignals(), []
+    board, reported = ChangeSignals(), []
     stacks = [ExitStack() for _ in range(3)]
 
     def leave(number: int) -> None:
-        told.append(number)
+        reported.append(number)
         stacks[number].close()
 
     for number, run_id in enumerate(["a", "a", "b"]):
         signal, _ = stacks[number].enter_context(board.follow(run_id))
         signal.listeners.add(partial(leave, number))
     board.close()
-    assert sorted(told) == [0, 1, 2]
+    assert sorted(reported) == [0, 1, 2]
     assert board.followed == 0
 
 

@@ -44,7 +44,7 @@ class Place:
         self.board = ChangeSignals()
         self.store = self
         self.frames: list[bytes] = []
-        self.told = 0
+        self.head = 0
         self.untold: deque[tuple[int, tuple[bytes, ...]]] = deque()
         self.meanwhile: deque[Callable[[], None]] = deque()
         self.reads: list[tuple[str, int]] = []
@@ -65,8 +65,8 @@ class Place:
     def tell(self) -> None:
         """The board hears of what is durable."""
         while self.untold:
-            self.told, new = self.untold.popleft()
-            self.board.committed(RUN, self.told, new)
+            self.head, new = self.untold.popleft()
+            self.board.committed(RUN, self.head, new)
 
     def commit(self, count: int = 1, size: int = 0, kind: str = "run.message.delta") -> None:
         """A commit that is told at once."""
@@ -339,17 +339,17 @@ async def test_a_rest_that_comes_while_the_run_is_looked_at_is_not_missed(place,
 
 
 async def test_whoever_listens_hears_of_every_change_and_of_the_close(place, stack):
-    told: list[int] = []
+    reported: list[int] = []
     follower = place.follow(stack)
-    follower.signal.listeners.add(lambda: told.append(follower.tail.head))
+    follower.signal.listeners.add(lambda: reported.append(follower.tail.head))
     place.commit(2)
     place.board.committed(RUN, 2, ())
     place.commit()
     place.board.left(RUN)
     place.board.committed("another", 9, (frame(9),))
-    assert told == [2, 2, 3, 3]
+    assert reported == [2, 2, 3, 3]
     place.board.close()
-    assert told == [2, 2, 3, 3, 3]
+    assert reported == [2, 2, 3, 3, 3]
 
 
 async def test_a_runtime_that_closes_wakes_who_waits(place, stack, autojump_clock):
@@ -501,7 +501,7 @@ class Followed(RuleBasedStateMachine):
     def a_run_is_there(self, before: int) -> None:
         self.place.write(before)
         self.place.untold.clear()
-        self.place.told = before
+        self.place.head = before
 
     @rule(
         commit=st.sampled_from(
@@ -581,7 +581,7 @@ class Followed(RuleBasedStateMachine):
 
     def step(self, follower: Follower) -> None:
         """One look; if there is nothing, all that was told before has been given, or there is a reason to look on."""
-        after, told, reads = follower.after, self.place.told, len(self.place.reads)
+        after, reported, reads = follower.after, self.place.head, len(self.place.reads)
         head, known = follower.tail.head, follower._looked
         found = at_once(follower.fetch())
         self.check(after, follower, found)
@@ -591,7 +591,7 @@ class Followed(RuleBasedStateMachine):
             assert len(self.place.reads) == reads, "up to date, so there was nothing to look for"
         assert not at_once(follower.finished())
         if not follower.behind():
-            assert follower.after >= told, "it would wait, and what it waits for is there already"
+            assert follower.after >= reported, "it would wait, and what it waits for is there already"
 
     def check(self, after: int, follower: Follower, found: EventSlice | None) -> None:
         if found is None:
@@ -611,7 +611,7 @@ class Followed(RuleBasedStateMachine):
             tail = follower.tail
             assert len(tail._frames) <= 2 * RING_FRAMES
             assert tail._bytes <= 2 * RING_BYTES
-            assert tail.head in (-1, self.place.told)
+            assert tail.head in (-1, self.place.head)
             oldest = tail.head - len(tail._frames)
             assert tail._frames == self.place.frames[max(0, oldest) : max(0, tail.head)]
 

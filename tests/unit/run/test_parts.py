@@ -201,10 +201,10 @@ def test_every_text_can_be_encoded_behind_the_border(text):
 
 
 def test_a_good_suspension_passes_unchanged():
-    wish = gr.Suspend(
+    suspend = gr.Suspend(
         action="a", message="m", parameters={"n": [1]}, response_schema={"type": "string"}, expires_after=5
     )
-    assert attrs.asdict(suspend_of(wish)) == attrs.asdict(wish)
+    assert attrs.asdict(suspend_of(suspend)) == attrs.asdict(suspend)
 
 
 @pytest.mark.parametrize("seconds", [LATEST * 2, float("inf")])

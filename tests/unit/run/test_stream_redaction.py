@@ -97,7 +97,7 @@ LONG = {
 
 def followed(pieces: list[str], redactor: Redactor) -> str:
     """What a follower sees of a stream that comes in pieces, each delta redacted by itself."""
-    stream, seen = DeltaBuffer(lambda: None, StreamRedactor(redactor).hold), []
+    stream, seen = DeltaBuffer(lambda: None, StreamRedactor(redactor).split), []
     for piece in pieces:
         stream.add(piece)
         while stream:

@@ -110,7 +110,7 @@ def test_a_batch_has_its_base_and_all_writes_in_order() -> None:
     batch = state.batch()
     assert batch is not None
     assert batch.base == state.revision == 1
-    assert [(one.name, one.op, one.value) for one in batch.writes] == [
+    assert [(write.name, write.op, write.value) for write in batch.writes] == [
         ("total", "update", 2),
         ("total", "update", 3),
         ("name", "set", "y"),
@@ -125,7 +125,7 @@ def test_of_a_key_that_is_updated_often_only_the_last_result_is_kept() -> None:
         state.update(NAMES, "a")
     batch = state.batch()
     assert batch is not None
-    assert [one.result for one in batch.writes] == [None] * 99 + [["a"] * 100]
+    assert [write.result for write in batch.writes] == [None] * 99 + [["a"] * 100]
     assert State(after(batch))[NAMES] == ["a"] * 100
 
 

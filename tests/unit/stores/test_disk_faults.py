@@ -266,11 +266,11 @@ async def test_without_threads_reads_are_refused_and_writes_are_not(path):
 @pytest.mark.slow
 async def test_a_run_that_is_accepted_while_there_are_no_threads_is_finished(path):
     """Started, decided, woken, with a tool that needs a thread: three seconds without any lose nothing."""
-    begun = []
+    started = []
 
     @gr.tool(needs_approval=True)
     def pay() -> str:
-        begun.append(1)
+        started.append(1)
         return "paid"
 
     script = [call("pay", id="c1"), "done"]
@@ -288,7 +288,7 @@ async def test_a_run_that_is_accepted_while_there_are_no_threads_is_finished(pat
             assert answer.status == "accepted"
             behind = await runtime.start(agent, "more", thread_id="t")
             await trio.sleep(3)
-            assert begun == []
+            assert started == []
         with trio.fail_after(20):
             assert (await waiting.result()).output == "done"
             for run in (fresh, behind):

@@ -191,8 +191,8 @@ async def test_a_forked_child_neither_holds_nor_drops_the_lock(path):
         if child == 0:
             os._exit(0)
         os.waitpid(child, 0)  # noqa: ASYNC222 - it ends at once
-        told = await trio.run_process([sys.executable, "-c", ASKING, str(path)], capture_stdout=True)
-        assert f"pid={os.getpid()}" in told.stdout.decode()
+        reported = await trio.run_process([sys.executable, "-c", ASKING, str(path)], capture_stdout=True)
+        assert f"pid={os.getpid()}" in reported.stdout.decode()
         assert is_owned(path)
 
 

@@ -108,8 +108,8 @@ async def test_calls_of_an_older_file_have_the_status_that_they_had(path: Path) 
     async with opened(store):
         record = await store.load("r1", calls="all")
     assert record is not None
-    told = {call.at: call.status for call in record.calls}
-    assert told == {
+    reported = {call.at: call.status for call in record.calls}
+    assert reported == {
         CallPosition.NEW: CallStatus.NEW,
         CallPosition.GATING: CallStatus.RESUMING,
         CallPosition.ALLOWED: CallStatus.RUNNING,

@@ -121,11 +121,11 @@ def encoded(version: int, payload: dict[str, Any], excerpted: list[str]) -> byte
 @given(st.dictionaries(st.sampled_from(NAMES), JSON | st.dictionaries(st.sampled_from(NAMES), JSON)), st.data())
 def test_only_the_keys_of_the_payload_itself_change(payload: dict[str, Any], data: st.DataObject) -> None:
     cut = data.draw(st.lists(st.sampled_from(sorted(payload)), unique=True)) if payload else []
-    told = {camel(name): value for name, value in payload.items()}
-    wanted = json.loads(encoded(2, told, [camel(name) for name in cut]))
+    reported = {camel(name): value for name, value in payload.items()}
+    wanted = json.loads(encoded(2, reported, [camel(name) for name in cut]))
     found = recased(encoded(1, payload, cut))
     assert json.loads(found) == wanted
-    assert list(json.loads(found)["payload"]) == list(told)
+    assert list(json.loads(found)["payload"]) == list(reported)
     assert recased(found) == found
 
 

@@ -197,7 +197,7 @@ async def test_dynamic_children_stop_first_and_static_ones_in_reverse_order(auto
 
 
 async def test_an_outer_cancellation_is_heard_by_the_body_alone_and_leaves_bare(autojump_clock):
-    order, heard = [], []
+    order, received = [], []
     with trio.CancelScope() as scope:
         try:
             async with open_supervisor(name="s") as sup:
@@ -206,9 +206,9 @@ async def test_an_outer_cancellation_is_heard_by_the_body_alone_and_leaves_bare(
                 scope.cancel()
                 await trio.sleep_forever()
         except BaseException as error:
-            heard.append(type(error))
+            received.append(type(error))
             raise
-    assert heard == [trio.Cancelled]
+    assert received == [trio.Cancelled]
     assert scope.cancelled_caught
     assert order == ["writer"] or order == ["run", "writer"]
 

@@ -45,40 +45,40 @@ async def test_a_context_made_by_hand_says_that_it_runs_no_tasks():
 
 
 async def test_a_unit_test_hears_what_a_body_spawns():
-    heard = []
+    received = []
 
     async def start(tool, arguments):
-        heard.append((tool, arguments))
+        received.append((tool, arguments))
         return "t"
 
     with trio.testing.assert_checkpoints():
         assert await ToolContext(start_task=start).spawn("crawl", url="x", tool="y") == "t"
-    assert heard == [("crawl", {"url": "x", "tool": "y"})]
+    assert received == [("crawl", {"url": "x", "tool": "y"})]
 
 
 async def test_reports_reach_who_listens_in_order():
-    heard = []
+    received = []
 
     async def progress(fraction, text):
-        heard.append((fraction, text))
+        received.append((fraction, text))
 
     async def output(text):
-        heard.append(text)
+        received.append(text)
 
     ctx = ToolContext(report_progress=progress, report_output=output)
     await ctx.progress(0, "start")
     await ctx.output("a")
     await ctx.progress(1)
-    assert heard == [(0.0, "start"), "a", (1.0, "")]
+    assert received == [(0.0, "start"), "a", (1.0, "")]
     await ToolContext().progress(0.5, "nobody hears")
     await ToolContext().output("nobody hears")
 
 
 async def test_a_report_is_a_checkpoint_and_a_cancelled_one_is_not_sent():
-    heard = []
+    received = []
 
     async def output(text):
-        heard.append(text)
+        received.append(text)
 
     ctx = ToolContext(report_output=output)
     with trio.testing.assert_checkpoints():
@@ -88,7 +88,7 @@ async def test_a_report_is_a_checkpoint_and_a_cancelled_one_is_not_sent():
     with trio.CancelScope() as scope:
         scope.cancel()
         await ctx.output("b")
-    assert heard == ["a"]
+    assert received == ["a"]
 
 
 @pytest.mark.parametrize("fraction", [-0.1, 1.1, math.nan, math.inf, "half", None, True], ids=str)
@@ -109,13 +109,13 @@ async def test_output_and_progress_texts_must_be_str():
 
 
 def test_the_context_of_a_sync_tool_has_plain_functions():
-    heard = []
+    received = []
     ctx = SyncToolContext(
-        report_progress=lambda fraction, text: heard.append((fraction, text)), report_output=heard.append
+        report_progress=lambda fraction, text: received.append((fraction, text)), report_output=received.append
     )
     ctx.progress(0.5, "half")
     ctx.output("a")
     ctx.check_cancelled()
-    assert heard == [(0.5, "half"), "a"]
+    assert received == [(0.5, "half"), "a"]
     SyncToolContext().progress(0.5)
     SyncToolContext().output("nobody hears")

@@ -39,28 +39,28 @@ async def test_an_async_body_gets_converted_arguments_and_its_value_comes_back(l
 
 
 async def test_a_suspend_counts_whether_it_is_returned_raised_or_alone_in_groups(limiter):
-    wish = Suspend(message="sure?")
+    suspend = Suspend(message="sure?")
 
     async def gives() -> Suspend:
-        return wish
+        return suspend
 
     def grouped():
-        return ExceptionGroup("outer", [ExceptionGroup("inner", [wish])])
+        return ExceptionGroup("outer", [ExceptionGroup("inner", [suspend])])
 
-    assert await run(tool(gives), limiter) is wish
-    assert await run(raising(lambda: wish), limiter) is wish
-    assert await run(raising(grouped), limiter) is wish
+    assert await run(tool(gives), limiter) is suspend
+    assert await run(raising(lambda: suspend), limiter) is suspend
+    assert await run(raising(grouped), limiter) is suspend
 
     @tool
     async def from_a_nursery() -> None:
         async def ask() -> None:
-            raise wish
+            raise suspend
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.sleep_forever)
             nursery.start_soon(ask)
 
-    assert await run(from_a_nursery, limiter) is wish
+    assert await run(from_a_nursery, limiter) is suspend
 
 
 async def test_a_suspend_beside_another_error_is_a_failure(limiter):

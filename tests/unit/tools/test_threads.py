@@ -42,7 +42,7 @@ class Gate:
     def open(self) -> None:
         self._open.set()
 
-    async def begun(self) -> None:
+    async def started(self) -> None:
         assert await trio.to_thread.run_sync(self._begun.wait, 60, limiter=trio.CapacityLimiter(1))
 
 
@@ -105,7 +105,7 @@ async def test_a_sync_body_takes_whatever_context_it_is_given(limiter):
 
 
 async def test_what_a_thread_raises_means_the_same_as_in_the_event_loop(limiter):
-    wish = Suspend()
+    suspend = Suspend()
 
     def make(error):
         def body() -> None:
@@ -113,7 +113,7 @@ async def test_what_a_thread_raises_means_the_same_as_in_the_event_loop(limiter)
 
         return tool(body, name="body")
 
-    assert await invoke(make(wish), SyncToolContext(), {}, limiter=limiter) is wish
+    assert await invoke(make(suspend), SyncToolContext(), {}, limiter=limiter) is suspend
     for error in (ValueError("no"), StopIteration("no")):
         with pytest.raises(ToolFailed, match=f"{type(error).__name__}: no") as caught:
             await invoke(make(error), SyncToolContext(), {}, limiter=limiter)
@@ -136,7 +136,7 @@ async def test_a_sync_function_that_returns_a_coroutine_is_told_to_be_async(limi
 
 
 async def test_reports_of_a_thread_arrive_while_it_works(limiter):
-    heard = []
+    received = []
 
     @tool
     def chatty(ctx: SyncToolContext) -> str:
@@ -145,9 +145,9 @@ async def test_reports_of_a_thread_arrive_while_it_works(limiter):
         ctx.check_cancelled()
         return "done"
 
-    ctx = SyncToolContext(report_progress=lambda *report: heard.append(report), report_output=heard.append)
+    ctx = SyncToolContext(report_progress=lambda *report: received.append(report), report_output=received.append)
     assert await invoke(chatty, ctx, {}, limiter=limiter) == "done"
-    assert heard == [(0.5, "half"), "a"]
+    assert received == [(0.5, "half"), "a"]
 
 
 async def test_wrong_arguments_cost_no_thread():
@@ -170,7 +170,7 @@ async def test_a_thread_that_ends_within_its_grace_keeps_its_result(limiter, gat
     caller = Caller(finishes, limiter)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(caller.run)
-        await gate.begun()
+        await gate.started()
         caller.scope.cancel()
         mock_clock.jump(4.9)
         await wait_all_tasks_blocked()
@@ -189,14 +189,14 @@ async def test_a_thread_that_fails_within_its_grace_has_failed(limiter, gate, mo
     caller = Caller(fails, limiter)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(caller.run)
-        await gate.begun()
+        await gate.started()
         caller.scope.cancel()
         gate.open()
     assert str(caller.came[0]) == "OSError: disk full"
 
 
 async def test_a_thread_that_ignores_its_grace_is_left_alone_and_named(limiter, gate, mock_clock: MockClock):
-    heard = []
+    received = []
 
     @tool(grace=5)
     def stubborn(ctx: SyncToolContext) -> str:
@@ -204,14 +204,14 @@ async def test_a_thread_that_ignores_its_grace_is_left_alone_and_named(limiter, 
         try:
             ctx.output("late")
         except BaseException as error:
-            heard.append(type(error))
+            received.append(type(error))
             raise
         return "late"
 
-    caller = Caller(stubborn, limiter, SyncToolContext(report_output=heard.append))
+    caller = Caller(stubborn, limiter, SyncToolContext(report_output=received.append))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(caller.run)
-        await gate.begun()
+        await gate.started()
         caller.scope.cancel()
         await wait_all_tasks_blocked()
         mock_clock.jump(4.9)
@@ -229,11 +229,11 @@ async def test_a_thread_that_ignores_its_grace_is_left_alone_and_named(limiter, 
     assert limiter.borrowed_tokens == 1
     gate.open()
     await freed(limiter)
-    assert heard == [trio.Cancelled]
+    assert received == [trio.Cancelled]
 
 
 async def test_a_late_report_of_a_thread_that_does_not_listen_is_dropped(limiter, gate, mock_clock: MockClock):
-    heard = []
+    received = []
 
     @tool(grace=0)
     def deaf(ctx: SyncToolContext) -> None:
@@ -241,16 +241,16 @@ async def test_a_late_report_of_a_thread_that_does_not_listen_is_dropped(limiter
         ctx.report_output("late")
         ctx.report_progress(1.0, "late")
 
-    ctx = SyncToolContext(report_output=heard.append, report_progress=lambda *report: heard.append(report))
+    ctx = SyncToolContext(report_output=received.append, report_progress=lambda *report: received.append(report))
     caller = Caller(deaf, limiter, ctx)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(caller.run)
-        await gate.begun()
+        await gate.started()
         caller.scope.cancel()
     assert caller.record.stubborn
     gate.open()
     await freed(limiter)
-    assert heard == []
+    assert received == []
 
 
 async def test_a_body_that_reports_hears_of_the_cancel_and_ends_in_time(limiter, gate, mock_clock: MockClock):
@@ -263,7 +263,7 @@ async def test_a_body_that_reports_hears_of_the_cancel_and_ends_in_time(limiter,
     caller = Caller(chatty, limiter)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(caller.run)
-        await gate.begun()
+        await gate.started()
         caller.scope.cancel()
         await wait_all_tasks_blocked()
         gate.open()
@@ -279,7 +279,7 @@ async def test_a_time_limit_gives_up_a_thread_after_its_grace(limiter, gate, moc
     caller = Caller(slow, limiter)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(caller.run)
-        await gate.begun()
+        await gate.started()
         for seconds in (29.9, 0.2, 4.8, 0.2):
             assert not caller.done.is_set()
             mock_clock.jump(seconds)
@@ -302,7 +302,7 @@ async def test_a_thread_that_finishes_in_the_grace_of_its_time_limit_has_succeed
     caller = Caller(late, limiter)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(caller.run)
-        await gate.begun()
+        await gate.started()
         mock_clock.jump(31)
         await wait_all_tasks_blocked()
         gate.open()
@@ -352,11 +352,11 @@ async def test_a_cancel_that_was_there_before_starts_no_thread(limiter):
 
 async def test_a_body_waits_for_a_thread_that_the_system_does_not_have_now(limiter):
     """It has not begun: that the system is out of threads is no failure of the tool."""
-    begun = []
+    started = []
 
     @tool
     def body() -> str:
-        begun.append(1)
+        started.append(1)
         return "done"
 
     came = []
@@ -368,5 +368,5 @@ async def test_a_body_waits_for_a_thread_that_the_system_does_not_have_now(limit
         with no_threads():
             nursery.start_soon(call)
             await trio.sleep(0.15)
-            assert begun == []
+            assert started == []
     assert came == ["done"]

@@ -114,10 +114,13 @@ def test_message_id_names_the_assistant_message_that_is_continued() -> None:
     user = {"id": "u2", "role": "user", "parts": [{"type": "text", "text": "and?"}]}
     body = {"id": "ch", "messages": [first, last, user]}
     request = read_request({**body, "messageId": "r1"})
-    assert (request.asked, request.seen and request.seen.run_id) == (None, "r1")
+    assert (request.user_message, request.seen and request.seen.run_id) == (None, "r1")
     for other in ("u2", "nobody", None):
         request = read_request({**body, "messageId": other})
-        assert (request.asked and request.asked.text, request.seen and request.seen.run_id) == ("and?", "r2")
+        assert (request.user_message and request.user_message.text, request.seen and request.seen.run_id) == (
+            "and?",
+            "r2",
+        )
 
 
 # --- deciding --------------------------------------------------------------------------------------------------------
@@ -187,7 +190,7 @@ class Desk:
 
 
 async def decided(desk: Desk, *tickets: Ticket) -> Any:
-    answers = [attrs.evolve(answer("failed", reason="no GPS"), ticket_id=one.ticket_id) for one in tickets]
+    answers = [attrs.evolve(answer("failed", reason="no GPS"), ticket_id=ticket.ticket_id) for ticket in tickets]
     return await decide(SimpleNamespace(api=desk), WHO, SimpleNamespace(tickets=tickets), answers)  # type: ignore[arg-type]
 
 

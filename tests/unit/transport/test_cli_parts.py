@@ -80,8 +80,8 @@ async def test_who_cancelled_and_why_is_told() -> None:
     end = outcome_output.exit_report(event)
     assert end == outcome == gr.Cancelled(reason="enough", by="ann")
     out = io.StringIO()
-    told = outcome_output.print_outcome(end, Screen(out))
-    assert (told.exit, told.status, told.more["by"]) == (4, "cancelled", "ann")
+    reported = outcome_output.print_outcome(end, Screen(out))
+    assert (reported.exit, reported.status, reported.more["by"]) == (4, "cancelled", "ann")
     assert out.getvalue() == "\nCancelled by ann: enough\n"
 
 
@@ -98,8 +98,8 @@ async def test_an_output_of_a_class_is_printed_as_json_as_in_the_terminal_event(
     assert outcome.output == Receipt(7, date(2026, 1, 31))
     for end in (outcome, outcome_output.exit_report(event)):
         out = io.StringIO()
-        told = outcome_output.print_outcome(end, Screen(out))
-        assert told.more["output"] == json.loads(text) == json.loads(out.getvalue().split("\n")[1])
+        reported = outcome_output.print_outcome(end, Screen(out))
+        assert reported.more["output"] == json.loads(text) == json.loads(out.getvalue().split("\n")[1])
 
 
 # --- tokens ----------------------------------------------------------------------------------------------------------

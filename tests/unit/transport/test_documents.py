@@ -27,7 +27,7 @@ from greenroom.transport.gateway.access import SCOPES
 from greenroom.transport.gateway.asyncapi import REPLIES, UNASKED, asyncapi
 from greenroom.transport.gateway.bodies import BODIES
 from greenroom.transport.gateway.components import apart
-from greenroom.transport.gateway.http import Route, answer
+from greenroom.transport.gateway.http import Route, json_response
 from greenroom.transport.gateway.openapi import openapi
 from greenroom.transport.gateway.routes import ROUTES
 from greenroom.transport.protocol import down, up
@@ -216,14 +216,14 @@ def test_an_operation_says_what_its_route_says():
         assert {name for place, name in places if place == "path"} == set(re.findall(r"{(\w+)}", route.template))
         assert {name for place, name in places if place == "query"} == set(route.query)
         assert {name for place, name in places if place == "header"} == set(route.headers)
-        assert set(operation["responses"]) >= {str(status) for status in route.answers} | {"default"}
+        assert set(operation["responses"]) >= {str(status) for status in route.responses} | {"default"}
         assert ("requestBody" in operation) == (route.body is not None) <= (route.method == "POST")
         assert ("security" in operation) == (route.scope is not None) == ("401" in operation["responses"])
         assert {name for one in operation.get("security", ()) for name in one["bearer"]} <= set(SCOPES)
 
 
 def test_every_form_of_a_body_is_used_and_every_one_that_is_used_is_a_form():
-    named = {content for route in ROUTES for _, told in route.answers.values() for content in names(told)}
+    named = {content for route in ROUTES for _, told in route.responses.values() for content in names(told)}
     forms = {name for name in named if "/" not in name}
     assert forms <= set(HTTP["components"]["schemas"])
     assert set(BODIES) - {"ErrorBody"} <= forms
@@ -235,7 +235,7 @@ def names(told):
 
 def test_two_routes_that_can_not_be_told_apart_are_a_mistake():
     async def handler(gateway, request):
-        return answer({})
+        return json_response({})
 
     twice = Route(method="GET", template="/x", handler=handler, scope=None, summary="x")
     with pytest.raises(ValueError, match="one handler"):
@@ -287,11 +287,11 @@ def test_every_code_is_in_the_documents_and_in_the_tables():
 def test_the_page_has_every_frame_with_its_fields(root):
     """docs/gateway.md is written by hand; a field in brackets may be left out. (Hello without a token is read, too.)"""
     page = (root / "docs" / "gateway.md").read_text()
-    told = dict(re.findall(r"^\| `([a-z.]+)` \| ([^|]*) \|", page, re.MULTILINE))
+    reported = dict(re.findall(r"^\| `([a-z.]+)` \| ([^|]*) \|", page, re.MULTILINE))
     for kind, schema in FRAMES["$defs"].items():
         if kind in ("up", "down"):
             continue
-        fields = {re.split("[=\\]]", word.lstrip("["))[0]: word.startswith("[") for word in told[kind].split()}
+        fields = {re.split("[=\\]]", word.lstrip("["))[0]: word.startswith("[") for word in reported[kind].split()}
         required = {*schema["required"], *(("token",) if kind == "hello" else ())}
         assert fields == {name: name not in required for name in schema["properties"] if name != "type"}, kind
 

@@ -34,9 +34,9 @@ def test_messages_up_to_the_limit_pass(size, kind):
 
 @pytest.mark.parametrize("mask", [b"abcd", None])
 def test_one_byte_more_is_too_big_as_soon_as_the_header_says_so(mask):
-    told = frame(b"", says=1001, mask=mask)
-    assert verdict_of(told[:3])[0] is None
-    assert verdict_of(told)[0] is TOO_BIG
+    reported = frame(b"", says=1001, mask=mask)
+    assert verdict_of(reported[:3])[0] is None
+    assert verdict_of(reported)[0] is TOO_BIG
     assert verdict_of(frame(b"", says=2**62))[0] is TOO_BIG
 
 

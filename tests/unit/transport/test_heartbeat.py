@@ -30,7 +30,7 @@ class Peer:
     def __init__(self, stream, slow=0.0):
         self.stream, self.slow = stream, slow
         self.wire = Connection(ConnectionType.CLIENT)
-        self.heard = []
+        self.received = []
         """Trio time and type of every frame."""
 
     async def handshake(self):
@@ -55,7 +55,7 @@ class Peer:
 
     def hear(self, event, nursery):
         kind = json.loads(event.data)["type"] if isinstance(event, TextMessage) else type(event).__name__.lower()
-        self.heard.append((trio.current_time(), kind))
+        self.received.append((trio.current_time(), kind))
         if isinstance(event, Ping) and self.slow is not None:
             nursery.start_soon(self.answer, event.payload)
 
@@ -64,7 +64,7 @@ class Peer:
         await self.stream.send_all(self.wire.send(Pong(payload=payload)))
 
     def times(self, *kinds):
-        return [at for at, kind in self.heard if kind in kinds]
+        return [at for at, kind in self.received if kind in kinds]
 
 
 @asynccontextmanager
@@ -107,10 +107,10 @@ async def connected(slow=0.0, limits=None):
 async def test_a_silent_peer_is_pinged_and_hears_a_frame_long_before_it_gives_up(slow, autojump_clock):
     """A page is not told of pings: only ticks say that we are here, however the two fall together."""
     async with connected(slow) as (peer, over):
-        begun = trio.current_time()
+        started_at = trio.current_time()
         await trio.sleep(600)
         assert not over.is_set()
-        frames = [begun, *peer.times("gw.welcome", "gw.tick"), trio.current_time()]
+        frames = [started_at, *peer.times("gw.welcome", "gw.tick"), trio.current_time()]
         gaps = [later - earlier for earlier, later in itertools.pairwise(frames)]
         assert max(gaps) <= 22 < WATCHDOG / 2
         assert len(peer.times("ping")) >= 600 / (20 + slow + 2)
@@ -119,10 +119,10 @@ async def test_a_silent_peer_is_pinged_and_hears_a_frame_long_before_it_gives_up
 
 async def test_a_peer_that_answers_no_ping_is_cut(autojump_clock):
     async with connected(None) as (peer, over):
-        begun = trio.current_time()
+        started_at = trio.current_time()
         await over.wait()
         assert len(peer.times("ping")) == 1
-        assert 38 <= trio.current_time() - begun <= 43, "a ping after 20 s, the end another 20 s after it"
+        assert 38 <= trio.current_time() - started_at <= 43, "a ping after 20 s, the end another 20 s after it"
 
 
 async def test_a_peer_that_says_anything_is_alive(autojump_clock):

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.transport.gateway.access import Principal
-from greenroom.transport.gateway.http import Request, Route, answer, failure, find, refusal
+from greenroom.transport.gateway.http import Request, Route, failure, find, json_response, refusal
 from greenroom.transport.protocol.codes import ERRORS, Refused
 
 
 async def handler(gateway, request):
-    return answer({})
+    return json_response({})
 
 
 def route(method, template):
@@ -184,7 +184,7 @@ def test_who_asks_is_known_or_refused():
 
 
 def test_an_answer_is_json():
-    response = answer({"a": (1, None)}, status=201)
+    response = json_response({"a": (1, None)}, status=201)
     assert (response.status, response.body, response.content_type) == (201, b'{"a":[1,null]}', "application/json")
 
 

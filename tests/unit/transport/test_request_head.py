@@ -88,11 +88,11 @@ def test_a_good_handshake_is_told_to_trio_websocket_in_our_own_words():
     )
     found = read_head(parsed(data.replace(b"/v1/ws", b"/v1/ws?token=x")))
     check_upgrade(found)
-    told = handshake(found)
-    assert b"secret" not in told
-    assert b"deflate" not in told
+    reported = handshake(found)
+    assert b"secret" not in reported
+    assert b"deflate" not in reported
     server = WSConnection(ConnectionType.SERVER)
-    server.receive_data(told)
+    server.receive_data(reported)
     (event,) = server.events()
     assert isinstance(event, Request)
     assert (event.target, event.subprotocols, event.extensions) == ("/v1/ws", ["greenroom.v1"], [])

@@ -76,9 +76,9 @@ async def test_chunks_come_as_they_are_and_then_the_end(autojump_clock):
 
 async def test_a_silent_stream_is_kept_alive_by_comments(autojump_clock):
     async with flowing() as (_, raw, source, __), aclosing(raw.chunks()) as chunks:
-        begun, seen = trio.current_time(), []
+        started_at, seen = trio.current_time(), []
         async for chunk in chunks:
-            seen.append((trio.current_time() - begun, chunk))
+            seen.append((trio.current_time() - started_at, chunk))
             if len(seen) == 3:
                 await trio.sleep(10)
                 await source.send.send(b"one")

@@ -27,7 +27,9 @@ def begun() -> EventSlice:
     """The first events of a run, in the middle of a text."""
     world = World(SPEC)
     streams("hel")(world)
-    drafts = [one if isinstance(one, EventDraft) else EventDraft("run.created", one) for one in world.store.events]
+    drafts = [
+        event if isinstance(event, EventDraft) else EventDraft("run.created", event) for event in world.store.events
+    ]
     return EventSlice(1, EventEncoder(world.store.info, Redactor()).frames(0, world.now, drafts))
 
 
@@ -87,10 +89,10 @@ def parsed(chunks: list[bytes]) -> list[dict[str, Any]]:
 async def test_whatever_happens_to_the_log_the_stream_is_whole_and_says_why_it_ends(then, code):
     gateway = Gateway(then)
     async with telling(gateway).open() as chunks:
-        told = parsed([chunk async for chunk in chunks])
-    check(told, thread_id="th", run_id="x")
-    assert told[-1]["code"] == code
-    assert told[-2]["type"] == "STEP_FINISHED"
+        events = parsed([chunk async for chunk in chunks])
+    check(events, thread_id="th", run_id="x")
+    assert events[-1]["code"] == code
+    assert events[-2]["type"] == "STEP_FINISHED"
     assert gateway.failures == ([then] if code == "internal" else [])
 
 
@@ -111,22 +113,22 @@ async def test_a_stream_of_the_ai_sdk_is_whole_and_says_why_it_ends(then, reason
     gateway = Gateway(then)
     response = sdk_telling(gateway)
     async with response.open() as chunks:
-        told = b"".join([chunk async for chunk in chunks])
-    parts = read_sse(told.decode())
+        reported = b"".join([chunk async for chunk in chunks])
+    parts = read_sse(reported.decode())
     check_stream(parts, "v7", message_id="r")
     (error,) = [part for part in parts if part["type"] == "error"]
     assert reason in error["errorText"]
     assert "damaged" not in error["errorText"]
-    assert told.endswith(b"data: [DONE]\n\n")
+    assert reported.endswith(b"data: [DONE]\n\n")
     assert gateway.failures == ([then] if type(then) is gr.StoreError else [])
     assert response.last() == b""
 
 
 async def test_a_runtime_that_is_closed_already_is_reported():
     async with telling(Gateway(None, closed=True)).open() as chunks:
-        told = parsed([chunk async for chunk in chunks])
-    check(told, thread_id="th", run_id="x")
-    assert told[-1]["code"] == "closing"
+        events = parsed([chunk async for chunk in chunks])
+    check(events, thread_id="th", run_id="x")
+    assert events[-1]["code"] == "closing"
     async with sdk_telling(Gateway(None, closed=True)).open() as chunks:
         parts = read_sse(b"".join([chunk async for chunk in chunks]).decode())
     check_stream(parts, "v7", message_id="r")

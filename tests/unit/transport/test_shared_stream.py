@@ -62,13 +62,13 @@ async def test_whoever_waits_and_is_cancelled_writes_nothing_and_tears_nothing()
 
 async def test_a_write_that_is_cut_short_is_the_last_one_and_all_who_wait_hear_that(autojump_clock):
     stream, theirs = pair(lockstep_stream_pair)
-    heard = []
+    received = []
 
     async def wait():
         await trio.sleep(1)
         with pytest.raises(trio.BrokenResourceError):
             await stream.send_all(b"later")
-        heard.append(True)
+        received.append(True)
 
     async with trio.open_nursery() as nursery:
         with trio.move_on_after(2) as scope:
@@ -80,7 +80,7 @@ async def test_a_write_that_is_cut_short_is_the_last_one_and_all_who_wait_hear_t
         assert stream.torn
         assert not stream.finished
         await trio.sleep(1)
-        assert heard == [True] * 3
+        assert received == [True] * 3
         for write in (stream.send_all, stream.send_last):
             with pytest.raises(trio.BrokenResourceError):
                 await write(b"more")
@@ -171,10 +171,10 @@ async def test_the_end_is_read_as_the_end():
 
 async def test_a_peer_that_takes_nothing_is_given_up_and_that_is_known(autojump_clock):
     stream, theirs = pair(lockstep_stream_pair, stall=5.0)
-    begun = trio.current_time()
+    started_at = trio.current_time()
     with pytest.raises(PeerStalled):
         await stream.send_all(b"x" * 100)
-    assert trio.current_time() - begun == 5.0
+    assert trio.current_time() - started_at == 5.0
     assert stream.stalled
     assert stream.torn
     assert not stream.finished
@@ -183,12 +183,12 @@ async def test_a_peer_that_takes_nothing_is_given_up_and_that_is_known(autojump_
 
 async def test_pings_are_no_sign_of_life_for_a_page(autojump_clock):
     stream, _ = pair()
-    begun = trio.current_time()
+    started_at = trio.current_time()
     await trio.sleep(1)
     await stream.send_all(PING)
-    assert (stream.told, stream.sent) == (begun, begun + 1)
+    assert (stream.shown_at, stream.sent) == (started_at, started_at + 1)
     await stream.send_all(text_frame(b"{}"))
-    assert stream.told == begun + 1
+    assert stream.shown_at == started_at + 1
 
 
 # --- sockets ---------------------------------------------------------------------------------------------------------

@@ -371,13 +371,15 @@ def test_lines_end_between_words_also_beside_a_word_that_is_longer_than_a_line(
     screen, out = rich_screen(monkeypatch, columns)
     link = "https://example.org/" + "x" * columns
     said = " ".join(f"word{number:03}" for number in range(60))
-    told = f"{said} {link} {said}"
-    screen.row(f"  {told}")
-    screen.line(Line(kind="text", at=1.0, who="helper", what=told))
+    reported = f"{said} {link} {said}"
+    screen.row(f"  {reported}")
+    screen.line(Line(kind="text", at=1.0, who="helper", what=reported))
     screen.prompt(f"{said} ? ")
     assert "? \x1b[0m" in out.getvalue(), "the answer comes behind a blank that is the question's own"
     lines = plain_lines(out)
-    assert {word for line in lines for word in line.split() if word.startswith(("word", "http"))} == set(told.split())
+    assert {word for line in lines for word in line.split() if word.startswith(("word", "http"))} == set(
+        reported.split()
+    )
     assert all(len(line) <= columns or link in line for line in lines)
     assert [line.strip() for line in lines if link in line] == [link, link]
 

@@ -56,10 +56,10 @@ def test_a_line_is_too_wide_only_for_one_word(text: str, width: int) -> None:
 def test_breaking_a_line_costs_its_length(worst: str) -> None:
     """A quadratic reader of this length would take minutes."""
     text = worst * (200_000 // len(worst))
-    begun = time.perf_counter()
+    started = time.perf_counter()
     text_format.breaks(text, 48)
     text_format.cut(text, 48)
-    assert time.perf_counter() - begun < 10
+    assert time.perf_counter() - started < 10
 
 
 @pytest.mark.parametrize(

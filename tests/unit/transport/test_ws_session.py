@@ -84,8 +84,8 @@ def test_a_known_principal_is_welcomed_with_the_limits_at_once():
     session.opened(SUBPROTOCOL, ANN)
     (frame,) = written(session)
     names = ("type", "connection", "epoch", "principal", "scopes", "protocol")
-    told = ["gw.welcome", "c1", "e1", "ann", ["follow", "start"], SUBPROTOCOL]
-    assert [frame[name] for name in names] == told
+    reported = ["gw.welcome", "c1", "e1", "ann", ["follow", "start"], SUBPROTOCOL]
+    assert [frame[name] for name in names] == reported
     assert frame["limits"]["subscriptions"] == 7
     assert session.phase is SessionPhase.OPEN
 
@@ -194,8 +194,8 @@ def test_a_frame_that_the_protocol_does_not_know_is_counted_and_refused(fields):
 
 def test_a_ping_is_answered_with_the_heads_and_its_id():
     session = welcomed()
-    assert session.received(said("ping", id="p"), 0.0)[1:] == (ReadHeads(asked=True),)
-    session.heads_read({"r": 4}, asked=True)
+    assert session.received(said("ping", id="p"), 0.0)[1:] == (ReadHeads(requested=True),)
+    session.heads_read({"r": 4}, requested=True)
     assert written(session) == [{"type": "gw.tick", "heads": {"r": 4}, "id": "p"}]
 
 
@@ -214,7 +214,7 @@ def test_while_many_answers_wait_no_message_is_to_be_read(size):
     session = welcomed(Limits(messages_per_second=10_000))
     while session.readable:
         session.received(said("ping", id="x" * size), 0.0)
-        session.heads_read({}, asked=True)
+        session.heads_read({}, requested=True)
     assert session.output.size <= max(ANSWER_BYTES + size + 100, MOST_ANSWERS * 100)
     assert len(written(session)) <= MOST_ANSWERS
     assert session.readable
@@ -311,8 +311,8 @@ def test_why_a_run_ended_is_told():
     source = following(session)
     session.output.next()
     turn = session.output.run_ended(source, "degraded", code="deps_missing", detail="none")
-    told = {"type": "gw.unsubscribed", "run": "r", "reason": "degraded", "code": "deps_missing", "detail": "none"}
-    assert WireReader().read(turn.data) == [told]
+    reported = {"type": "gw.unsubscribed", "run": "r", "reason": "degraded", "code": "deps_missing", "detail": "none"}
+    assert WireReader().read(turn.data) == [reported]
 
 
 @pytest.mark.parametrize(("first", "last"), [(1, 2), (2, 2), (5, 9)])
@@ -435,8 +435,8 @@ def beat(session, now, heard=0.0, told=0.0, taken=0.0, writing=False):
 def test_a_silent_peer_is_pinged_behind_a_tick_and_cut_if_it_does_not_answer():
     session = welcomed()
     assert beat(session, 19.0) == ()
-    assert beat(session, 20.0) == (ReadHeads(asked=False),)
-    session.heads_read({}, asked=False)
+    assert beat(session, 20.0) == (ReadHeads(requested=False),)
+    session.heads_read({}, requested=False)
     action = session.output.next()
     assert (action.pinging, [type(one) for one in WireReader().read(action.data)]) == (True, [dict, str])
     session.frames_written(action, 20.0, 20.0, 0.0)
@@ -486,8 +486,8 @@ def test_a_fact_that_comes_after_the_end_has_no_effect():
     session.leave(codes.GOING_AWAY)
     assert session.head_found(4) == session.snapshot_taken(4, {}) == session.store_failed("x") == ()
     assert session.executed(down.Ack(id="i", run="r", status="accepted")) == ()
-    assert session.heads_read({}, asked=True) == session.welcomed(ANN) == session.opened(SUBPROTOCOL, ANN) == ()
-    assert [type(one) for one in last_words(session)] == [dict, int]
+    assert session.heads_read({}, requested=True) == session.welcomed(ANN) == session.opened(SUBPROTOCOL, ANN) == ()
+    assert [type(word) for word in last_words(session)] == [dict, int]
 
 
 @pytest.mark.parametrize(
@@ -504,7 +504,7 @@ def test_a_fact_that_comes_after_the_end_has_no_effect():
 def test_a_peer_that_is_gone_is_told_nothing_unless_the_end_is_its_fault(gone, codes_written):
     session = welcomed()
     assert session.peer_gone(*gone) == (Close(),)
-    assert [dict if isinstance(one, dict) else one for one in last_words(session)] == codes_written
+    assert [dict if isinstance(word, dict) else word for word in last_words(session)] == codes_written
     assert session.peer_gone(*gone) == ()
 
 
@@ -525,7 +525,7 @@ def test_long_reasons_are_cut_to_what_a_close_frame_has_room_for():
         lambda session: session.head_found(4),
         lambda session: session.snapshot_taken(4, {}),
         lambda session: session.watch_opened(ListSource("w")),
-        lambda session: session.heads_read({}, asked=True),
+        lambda session: session.heads_read({}, requested=True),
     ],
 )
 def test_a_fact_that_was_not_asked_for_is_an_error_and_writes_nothing(fact):

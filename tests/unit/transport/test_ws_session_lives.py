@@ -121,7 +121,7 @@ class Lives(RuleBasedStateMachine):
         self.open_sources, self.done = {}, set()
         self.logs = dict.fromkeys(RUNS, 3)
         self.sent, self.torn = [], False
-        self.heard = 0.0
+        self.received_at = 0.0
 
     @property
     def output(self):
@@ -169,7 +169,7 @@ class Lives(RuleBasedStateMachine):
                     if self.open_sources.get(source.run) is source:
                         del self.open_sources[source.run]
                 case ReadHeads(asked):
-                    todo += self.session.heads_read(dict.fromkeys(self.output.runs, 1), asked=asked)
+                    todo += self.session.heads_read(dict.fromkeys(self.output.runs, 1), requested=asked)
                 case Close():
                     assert self.closed
                 case Cut():
@@ -222,7 +222,7 @@ class Lives(RuleBasedStateMachine):
         self.message(text, None)
 
     def message(self, text, name):
-        self.heard = self.now
+        self.received_at = self.now
         greeting = self.session.phase is SessionPhase.GREETING
         actions = self.session.received(text, self.now)
         if name is not None and not greeting and not self.closed:
@@ -303,7 +303,7 @@ class Lives(RuleBasedStateMachine):
         (action, after), output = self.writing, self.output
         match action:
             case WriteFrames():
-                self.writer(self.session.frames_written(action, self.now, self.now, self.heard))
+                self.writer(self.session.frames_written(action, self.now, self.now, self.received_at))
             case WriteTurn(source) | RetryLater(source):
                 self.writer(output.turn_written(source))
             case TakeRows(source):
@@ -357,7 +357,9 @@ class Lives(RuleBasedStateMachine):
     def beat(self, seconds, told):
         self.now += seconds
         at = self.now if told else 0.0
-        self.reader(self.session.heartbeat(self.now, last_byte=self.heard, last_frame=at, last_room=0.0, writing=False))
+        self.reader(
+            self.session.heartbeat(self.now, last_byte=self.received_at, last_frame=at, last_room=0.0, writing=False)
+        )
 
     # --- what is true at any time -------------------------------------------------------------------------------------
 

@@ -317,7 +317,7 @@ async def test_a_connection_that_lasted_makes_the_next_wait_the_first_one(gatewa
 
 async def test_a_quiet_gateway_is_asked_for_a_sign_of_life(gateway: FakeGateway) -> None:
     async with client_of(gateway, pace=attrs.evolve(FAST, ping=0.02, silence=60.0)):
-        await gateway.until(lambda: sum(frame["type"] == "ping" for frame in gateway.heard) == 3)
+        await gateway.until(lambda: sum(frame["type"] == "ping" for frame in gateway.received) == 3)
     assert gateway.upgrades == 1
 
 

@@ -173,7 +173,7 @@ async def test_a_slow_reader_buffers_no_more_than_its_limit_and_loses_nothing(ga
     gateway.append("r", 4 * MOST_EVENTS, end=True)
     async with client_of(gateway) as client, client.follow("r") as events:
         got = await some(events, 1)
-        await gateway.until(lambda: any(frame["type"] == "unsubscribe" for frame in gateway.heard))
+        await gateway.until(lambda: any(frame["type"] == "unsubscribe" for frame in gateway.received))
         assert len(events._waiting) <= MOST_EVENTS
         async for one in events:
             got.append(one.sequence)
@@ -186,7 +186,7 @@ async def test_large_events_count_by_their_size(gateway: FakeGateway) -> None:
     gateway.append("r", 1, end=True)
     async with client_of(gateway) as client, client.follow("r") as events:
         got = await some(events, 1)
-        await gateway.until(lambda: any(frame["type"] == "unsubscribe" for frame in gateway.heard))
+        await gateway.until(lambda: any(frame["type"] == "unsubscribe" for frame in gateway.received))
         assert events._bytes <= MOST_BYTES + 200_000
         got += sequences(await all_of(events))
     assert got == list(range(1, 62))
@@ -197,7 +197,7 @@ async def test_a_slow_reader_does_not_hold_up_others_nor_commands(gateway: FakeG
     gateway.append("r", 100, end=True)
     async with client_of(gateway) as client, client.follow("slow") as slow:
         assert await some(slow, 1) == [1]
-        await gateway.until(lambda: any(frame["type"] == "unsubscribe" for frame in gateway.heard))
+        await gateway.until(lambda: any(frame["type"] == "unsubscribe" for frame in gateway.received))
         async with client.follow("r") as events:
             assert len(await all_of(events)) == 100
         assert (await client.cancel("r")).ok
@@ -242,7 +242,7 @@ async def test_leaving_unsubscribes(gateway: FakeGateway) -> None:
     async with client_of(gateway) as client:
         async with client.follow("r") as events:
             assert await some(events, 1) == [1]
-        await gateway.until(lambda: gateway.heard[-1]["type"] == "unsubscribe")
+        await gateway.until(lambda: gateway.received[-1]["type"] == "unsubscribe")
 
 
 async def test_a_run_nobody_works_on_raises_after_its_events(gateway: FakeGateway) -> None:

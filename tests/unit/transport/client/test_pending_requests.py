@@ -118,13 +118,13 @@ async def test_a_command_whose_answer_was_lost_is_sent_again_with_its_id(gateway
             answers.append(await client.decide("r", "t1", "resume", decision_id="d1"))
 
         nursery.start_soon(decide)
-        await gateway.until(lambda: [frame["type"] for frame in gateway.heard] == ["decide"])
+        await gateway.until(lambda: [frame["type"] for frame in gateway.received] == ["decide"])
         if not answered:
             del gateway.answer
         gateway.mute = False
         await gateway.connections[0].cut()
     assert answers == [gr.CommandResult(status="duplicate" if answered else "accepted", command_id="d1")]
-    assert [frame["id"] for frame in gateway.heard] == ["d1", "d1"]
+    assert [frame["id"] for frame in gateway.received] == ["d1", "d1"]
     assert len(gateway.acted) == 1
 
 
@@ -160,7 +160,7 @@ async def test_a_gateway_that_is_closing_has_not_answered(gateway: FakeGateway) 
             answers.append(await client.decide("r", "t1", "resume"))
 
         nursery.start_soon(decide)
-        await gateway.until(lambda: len(gateway.heard) == 1)
+        await gateway.until(lambda: len(gateway.received) == 1)
         await gateway.connections[0].close(1012, bye={"retryAfterMs": 1})
     assert [answer.status for answer in answers] == ["accepted"]
 
@@ -193,7 +193,7 @@ async def test_values_that_json_has_no_form_for_are_rejected_before_they_are_sen
         big = await client.send("r", "x" * 70_000)
         assert big.code == "too_big"
         assert "the gateway takes 65,536" in (big.detail or "")
-    assert gateway.heard == []
+    assert gateway.received == []
 
 
 async def test_arguments_that_can_not_be_raise(gateway: FakeGateway) -> None:
@@ -248,7 +248,7 @@ async def test_the_same_command_from_two_tasks_is_sent_once_and_another_with_its
 
         nursery.start_soon(send)
         nursery.start_soon(send)
-        await gateway.until(lambda: len(gateway.heard) == 1)
+        await gateway.until(lambda: len(gateway.received) == 1)
         with pytest.raises(gr.UsageError, match="every request has its own id"):
             await client.send("r", "other", command_id="s")
         gateway.mute = False
@@ -278,7 +278,7 @@ async def test_who_waits_when_the_client_is_left_is_told(gateway: FakeGateway) -
 
         async with client_of(gateway) as client:
             nursery.start_soon(left)
-            await gateway.until(lambda: len(gateway.heard) == 1)
+            await gateway.until(lambda: len(gateway.received) == 1)
 
 
 async def test_a_request_that_nobody_waits_for_is_forgotten() -> None:

@@ -93,7 +93,7 @@ class Wire:
         self.hears(Unsubscribed(run="r", reason="done"))
 
     def hears(self, frame: Any) -> None:
-        self.machine.answer(frame, 0.0)
+        self.machine.receive(frame, 0.0)
 
 
 def joined(*readers: Reader, epoch: str = "e") -> Wire:
@@ -251,11 +251,11 @@ def test_a_degraded_run_raises_with_its_reason() -> None:
     reader = Reader()
     wire = joined(reader)
     wire.opened()
-    told = str(RunDegradedError("r", "agent_unknown", "no agent has the key 'a'"))
+    reported = str(RunDegradedError("r", "agent_unknown", "no agent has the key 'a'"))
     wire.hears(Unsubscribed(run="r", reason="degraded", code="agent_unknown", detail="no agent has the key 'a'"))
     error = reader.why()
     assert isinstance(error, RunDegradedError)
-    assert (error.reason, str(error)) == ("agent_unknown", told)
+    assert (error.reason, str(error)) == ("agent_unknown", reported)
 
 
 @pytest.mark.parametrize("detail", [None, "something else"])
@@ -438,7 +438,7 @@ class Weather:
             return
         frame = self.gateway.down.popleft()
         if not isinstance(frame, int):
-            self.wire.machine.answer(frame, self.now)
+            self.wire.machine.receive(frame, self.now)
             return
         last = self.gateway.done and frame == self.gateway.length
         one = event(frame, "run.completed" if last else "run.message.delta")
@@ -483,4 +483,4 @@ def test_every_reader_gets_every_event_once_and_in_order(lots: int, readers: int
     assert weather.clears()
     for reader in weather.readers:
         assert reader.got == list(range(reader.begun + 1, weather.gateway.length + 1))
-    assert all(one.state is SubscriptionState.IDLE for one in weather.wire.machine._runs.values())
+    assert all(run.state is SubscriptionState.IDLE for run in weather.wire.machine._runs.values())

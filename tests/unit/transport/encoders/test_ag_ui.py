@@ -67,11 +67,11 @@ def test_a_client_that_answers_every_interrupt_is_told_a_whole_life_in_legal_str
     """And what it has put together itself is what a snapshot would say."""
     events = life.events()
     client, streams = converse(events)
-    state, _ = told(events, known=client.input(), asked="u1", after=0, answered=every_ticket(events))
+    state, _ = told(events, known=client.input(), start_message="u1", after=0, answered=every_ticket(events))
     assert without_activities(client.messages) == list(ag_ui.snapshot(state))
     assert client.outcome == "error" or client.state["greenroom"]["stage"] == events[-1].payload["to"]
-    begun = [event["toolCallId"] for out in streams for event in only(out, "TOOL_CALL_START")]
-    assert len(begun) == len(set(begun))
+    started = [event["toolCallId"] for out in streams for event in only(out, "TOOL_CALL_START")]
+    assert len(started) == len(set(started))
     spent = [entry for out in streams for entry in out[-1].get("usage", ())]
     total = Usage(**events[-1].payload["usage"])
     assert sum(entry["inputTokens"] for entry in spent) == total.input
@@ -99,7 +99,7 @@ def test_a_stream_that_is_taken_up_anywhere_comes_to_the_same_conversation(life,
 def test_a_stream_that_ends_anywhere_is_closed(life, cut, code):
     events = life.events()
     cut %= len(events) + 1
-    state, out = told(events[:cut], known=[QUESTION], asked="u1")
+    state, out = told(events[:cut], known=[QUESTION], start_message="u1")
     _, more = ag_ui.finish(state, code=code, message="the server stops")
     assert bool(more) is not state.ended
     check([*out, *more], thread_id="th", run_id="x", known=[QUESTION])
@@ -119,11 +119,11 @@ def test_the_same_request_is_told_the_same_again_when_the_run_is_long_over():
     """The first stream ends at the first interrupt for ever, whatever has happened since."""
     world = World(SPEC)
     world.says(calls=[call("c1", "pay")])
-    before = stream(events_of(world), known=[QUESTION], asked="u1")
+    before = stream(events_of(world), known=[QUESTION], start_message="u1")
     world.decide(world.ticket("c1").ticket_id)
     world.returns("c1")
     world.says("done")
-    assert stream(events_of(world), known=[QUESTION], asked="u1") == before
+    assert stream(events_of(world), known=[QUESTION], start_message="u1") == before
     assert before[-1]["outcome"]["type"] == "interrupt"
 
 
@@ -185,7 +185,7 @@ def test_reasoning_is_a_span_with_a_message_and_closed_before_text():
 def test_discarded_text_and_reasoning_are_taken_back_and_the_next_attempt_has_another_id():
     out = scripted(streams("wrong", "hm"), breaks, says("right"))
     messages = Client([QUESTION]).take(out).messages
-    assert [(one["id"], one["content"]) for one in messages] == [
+    assert [(message["id"], message["content"]) for message in messages] == [
         ("u1", "hello"),
         ("r.m1:reasoning", ""),
         ("r.m2", "right"),
@@ -197,7 +197,7 @@ def test_calls_belong_to_the_message_of_their_answer_and_results_follow_it():
     both = [call("c1", "read", n=1), call("c2", "strict", n="no")]
     out = scripted(says("Look:", calls=both), lambda world: world.returns("c1", {"a": [1]}), says("done"))
     messages = Client([QUESTION]).take(out).messages
-    assert [one["id"] for one in messages] == ["u1", "r.m1", "r.m1:c2", "r.m1:c1", "r.m4"]
+    assert [message["id"] for message in messages] == ["u1", "r.m1", "r.m1:c2", "r.m1:c1", "r.m4"]
     assert [entry["function"] for entry in messages[1]["toolCalls"]] == [
         {"name": "read", "arguments": '{"n":1}'},
         {"name": "strict", "arguments": '{"n":"no"}'},
@@ -213,9 +213,9 @@ def test_several_interrupts_are_asked_at_once_with_all_that_is_needed_to_decide(
     first, second = out[-1]["outcome"]["interrupts"]
     assert (first["id"], first["reason"], first["toolCallId"]) == ("r.t1", "tool_call", "r:c1")
     assert first["message"] == "This call needs an approval."
-    told = first["metadata"]["greenroom"]
-    assert told.keys() == {"callId", "tool", "arguments", "fingerprint", "action", "resumeMode"}
-    assert (told["tool"], told["arguments"]) == ("pay", {"n": 1})
+    reported = first["metadata"]["greenroom"]
+    assert reported.keys() == {"callId", "tool", "arguments", "fingerprint", "action", "resumeMode"}
+    assert (reported["tool"], reported["arguments"]) == ("pay", {"n": 1})
     assert "expiresAt" not in first
     assert second["id"] == "r.t2"
     facts = {"run": "r", "agent": "a", "stage": "needs_approval", "step": 1, "tickets": ["r.t1", "r.t2"]}
@@ -281,7 +281,7 @@ def test_a_call_that_asks_again_is_a_new_interrupt():
     steps = [says(calls=[call("c1", "pay")]), lambda world: world.decide("r.t1"), lambda world: world.suspends("c1")]
     known = Client([QUESTION]).take(scripted(*steps)).input()
     out = scripted(*steps, known=known, answered=["r.t1"])
-    assert [one["id"] for one in out[-1]["outcome"]["interrupts"]] == ["r.t2"]
+    assert [interrupt["id"] for interrupt in out[-1]["outcome"]["interrupts"]] == ["r.t2"]
 
 
 def test_progress_and_output_are_one_activity_of_the_call_and_a_new_attempt_begins_it_anew():
@@ -318,7 +318,7 @@ def test_input_from_elsewhere_is_told_and_what_the_client_sent_itself_is_not():
     assert Client([QUESTION]).take(out).messages[-1] == {"id": "r.m2", "role": "user", "content": "and this"}
     known = [QUESTION, {"id": "u2", "role": "user", "content": "and this"}]
     out = scripted(*steps, after=0, answered=["r.t1"], known=known, sent={"s1": "u2"})
-    assert [one["id"] for one in Client(known).take(out).messages] == ["u1", "u2", "r.m1", "r.m1:c1"]
+    assert [message["id"] for message in Client(known).take(out).messages] == ["u1", "u2", "r.m1", "r.m1:c1"]
 
 
 def test_a_cancelled_run_is_neither_a_success_nor_an_error():
@@ -371,13 +371,13 @@ def test_messages_of_other_runs_stay_as_the_client_has_them_and_those_of_this_ru
         {"id": "q.m1", "role": "assistant", "content": "earlier", "metadata": {"k": 1}},
     ]
     stale = {"id": "r.m1", "role": "assistant", "content": "stale"}
-    gone = {"id": "r.m7", "role": "assistant", "content": "discarded"}
+    removed = {"id": "r.m7", "role": "assistant", "content": "discarded"}
     later = {"id": "u2", "role": "user", "content": "behind"}
-    out = scripted(says("Pay?", calls=[call("c1", "pay")]), known=[*old, QUESTION, stale, gone, later])
-    told = only(out, "MESSAGES_SNAPSHOT")[-1]["messages"]
-    assert [one["id"] for one in told] == ["u0", "q.m1", "u1", "r.m1", "u2"]
-    assert told[:2] == old
-    assert told[3]["content"] == "Pay?"
+    out = scripted(says("Pay?", calls=[call("c1", "pay")]), known=[*old, QUESTION, stale, removed, later])
+    reported = only(out, "MESSAGES_SNAPSHOT")[-1]["messages"]
+    assert [one["id"] for one in reported] == ["u0", "q.m1", "u1", "r.m1", "u2"]
+    assert reported[:2] == old
+    assert reported[3]["content"] == "Pay?"
 
 
 # --- interrupts and answers ------------------------------------------------------------------------------------------
@@ -402,9 +402,9 @@ def test_an_approval_is_taken_if_and_only_if_it_fits_the_schema_that_the_interru
         with pytest.raises(ValueError, match="payload"):
             decision_draft("replay_tool_call", "resolved", payload)
         return
-    wish = decision_draft("replay_tool_call", "resolved", payload)
-    assert (wish.action == "resume") is payload["approved"]
-    assert wish.edited_arguments == (payload.get("editedArgs") if payload["approved"] else None)
+    suspend = decision_draft("replay_tool_call", "resolved", payload)
+    assert (suspend.action == "resume") is payload["approved"]
+    assert suspend.edited_arguments == (payload.get("editedArgs") if payload["approved"] else None)
 
 
 def test_the_schema_of_a_ticket_is_found_where_its_references_lead():

@@ -78,7 +78,7 @@ def resumed(chat: Chat, events: Sequence[Event], *, forget: bool = False) -> lis
 def shown(chat: Chat) -> dict[str, tuple[str, Any]]:
     """Call id -> how it ended, as the message tells it."""
     ends = {"output-available": "output", "output-error": "failed", "output-denied": "failed"}
-    return {one["toolCallId"]: (ends.get(one["state"], "open"), one.get("output")) for one in chat.tools()}
+    return {tool["toolCallId"]: (ends.get(tool["state"], "open"), tool.get("output")) for tool in chat.tools()}
 
 
 def a_world(**options: Any) -> World:
@@ -106,9 +106,9 @@ def test_a_run_of_two_steps_is_one_message(version: Any) -> None:
     assert chat.texts() == "lookingthree"
     assert chat.tool("c1")["output"] == {"found": 3}
     assert chat.reason == "stop"
-    told = parts[-2]["data"]
-    assert told["termination"] == {"kind": "natural_end", "by": "engine"}
-    assert (told["status"], told["steps"], told["sequence"]) == ("done", 2, len(events_of(world)))
+    reported = parts[-2]["data"]
+    assert reported["termination"] == {"kind": "natural_end", "by": "engine"}
+    assert (reported["status"], reported["steps"], reported["sequence"]) == ("done", 2, len(events_of(world)))
 
 
 @both
@@ -301,8 +301,8 @@ def test_a_background_task_is_one_data_part_that_changes(version: Any) -> None:
     world.task_returns("c1.task1", "42")
     world.says("done")
     parts = parts_of(events_of(world), version)
-    told = [(one["id"], one["data"]["status"]) for one in of(parts, "data-task")]
-    assert told == [("c1.task1", "running"), ("c1.task1", "running"), ("c1.task1", "succeeded")]
+    reported = [(one["id"], one["data"]["status"]) for one in of(parts, "data-task")]
+    assert reported == [("c1.task1", "running"), ("c1.task1", "running"), ("c1.task1", "succeeded")]
     chat = Chat(version).stream(parts)
     (part,) = of(chat.parts, "data-task")
     assert part["data"]["result"] == "42"
@@ -401,7 +401,7 @@ def test_a_partial_answer_leaves_the_other_request_as_the_user_has_it(version: A
     parts = resumed(chat, events_of(world))
     assert "tool-approval-request" not in kinds(parts)
     assert chat.reason == "tool-calls"
-    assert [one["state"] for one in chat.tools()] == ["output-available", "approval-requested"]
+    assert [tool["state"] for tool in chat.tools()] == ["output-available", "approval-requested"]
 
 
 @both
@@ -424,7 +424,7 @@ def test_a_replay_asks_only_what_is_open(version: Any) -> None:
     world.decide("r.t2", "cancel")
     chat = Chat(version).stream(parts_of(events_of(world), version))
     check_message(chat.message, ended=False)
-    states = [one["state"] for one in chat.tools()]
+    states = [tool["state"] for tool in chat.tools()]
     assert states == ["approval-requested", "output-denied" if version == "v7" else "output-error"]
     world.decide("r.t1")
     world.returns("c1")
@@ -591,8 +591,8 @@ def test_a_ticket_of_the_run_itself_is_a_data_part(version: Any) -> None:
     world = a_world()
     fields: dict[str, Any] = {"tool": "", "arguments": {}, "fingerprint": "f", "resume_mode": "replay_tool_call"}
     asked = ev.ApprovalRequested(ticket_id="r.t9", call_id=None, reason="manual_pause", **fields)
-    told = ev.ApprovalResolved(ticket_id="r.t9", call_id=None, resolution="approved", by="ann", reason="go")
-    drafts = [EventDraft("run.approval.requested", asked), EventDraft("run.approval.resolved", told)]
+    reported = ev.ApprovalResolved(ticket_id="r.t9", call_id=None, resolution="approved", by="ann", reason="go")
+    drafts = [EventDraft("run.approval.requested", asked), EventDraft("run.approval.resolved", reported)]
     first, second = encoded(world, drafts)
     parts = parts_of([*events_of(world), first], version)
     (ticket,) = of(parts, "data-ticket")
@@ -675,12 +675,12 @@ def check_rest(chat: Chat, *, of_calls: bool) -> None:
     assert not copied.completed()
     if not of_calls:
         return
-    for one in copied.tools():
-        if one["state"] == "approval-requested":
-            copied.respond(one["approval"]["id"], True)
-        elif one["state"] == "input-available" and not one["providerExecuted"]:
-            copied.output(one["toolCallId"], "output")
-    held = any(one["state"] == "input-available" for one in copied.tools())  # decided elsewhere: v6 cannot say so
+    for tool in copied.tools():
+        if tool["state"] == "approval-requested":
+            copied.respond(tool["approval"]["id"], True)
+        elif tool["state"] == "input-available" and not tool["providerExecuted"]:
+            copied.output(tool["toolCallId"], "output")
+    held = any(tool["state"] == "input-available" for tool in copied.tools())  # decided elsewhere: v6 cannot say so
     assert copied.answered() or copied.completed() or (held and chat.version == "v6")
 
 
@@ -693,9 +693,9 @@ def check_split(events: Sequence[Event], at: int, whole: Chat, answer: bool) -> 
         check_rest(chat, of_calls=not of_run.issuperset(events[at - 1].payload["tickets"]))
     resolved = {e.payload["ticketId"]: e.payload for e in events[at:] if e.type == "run.approval.resolved"}
     for one in chat.tools() if answer else ():
-        told = resolved.get(one.get("approval", {}).get("id"), {"resolution": "open"})
-        if told["resolution"] in ("approved", "denied"):
-            chat.respond(one["approval"]["id"], told["resolution"] == "approved")
+        reported = resolved.get(one.get("approval", {}).get("id"), {"resolution": "open"})
+        if reported["resolution"] in ("approved", "denied"):
+            chat.respond(one["approval"]["id"], reported["resolution"] == "approved")
     resumed(chat, events)
     check_message(chat.message, ended=True, told=whole.version == "v7")
     assert chat.texts() == whole.texts()
