@@ -107,7 +107,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
             down: the store has failed for good.
         last: sequence of the run's newest durable event (for committed).
         error: the failure.
-        next_in_thread: a run that was held because its thread was busy, and may work now.
+        next_in_thread: the run that was held because its thread was busy, and may work now; None if there is none.
     """
 
     kind: ReceiptKind
@@ -403,10 +403,10 @@ class Store(abc.ABC):
 
         Never waits, and never raises for failures of the store.
 
-        A commit with a terminal row also frees the thread for the oldest held run (`Receipt.next_in_thread`), and is refused
-        with inbox_ahead if the inbox has items beyond `commit.row.inbox`. Its `row.pending_input` belongs to a run that
-        was never admitted: the store appends it to the thread in the run's turn (at once if the thread did not hold the
-        run; else in the commit that ends the active run, before the next run of a higher number may work).
+        A commit with a terminal row also frees the thread for the oldest held run (`Receipt.next_in_thread`), and is
+        refused with inbox_ahead if the inbox has items beyond `commit.row.inbox`. Its `row.pending_input` belongs to a
+        run that was never admitted: the store appends it to the thread in the run's turn (at once if the thread did not
+        hold the run; else in the commit that ends the active run, before the next run of a higher number may work).
 
         A store that encodes rows keeps sent texts in the inbox only (`contract.pending_input`).
         """

@@ -21,11 +21,12 @@ from cattrs.v import format_exception
 from greenroom.supervision.border import failure_of_call
 
 from .converters import converter, row_writer
+from .renamed_fields import renamed
 from .row_forms import Fields, Value
 
 T = TypeVar("T")
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 """Version of the row blobs that this release writes."""
 
 
@@ -42,7 +43,7 @@ def _derived_status(name: str, data: object) -> Any:
     return row
 
 
-UPGRADES: Final[dict[int, Callable[[str, Any], Any]]] = {1: _derived_status}
+UPGRADES: Final[dict[int, Callable[[str, Any], Any]]] = {1: _derived_status, 2: renamed}
 """Version n -> function (class name, data as of n) -> data as of n + 1."""
 
 MAX_DEPTH: Final = 64

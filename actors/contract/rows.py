@@ -216,7 +216,7 @@ class RunFields(Fields, kw_only=True):
         step: the current step, from 1; 0 before the first.
         last_sequence: of the newest event.
         inbox: position of the newest consumed command.
-        hooks_started: run_start began, so run_end hooks will run.
+        hooks_started: the hooks of run_start were called, so those of run_end will be.
         termination: why the run is ending; the step_end hooks of its last step still see it running (`cursor`).
         answer: the newest answer of the model, whole.
         answer_at: where the final text begins in `answer`.
@@ -226,7 +226,7 @@ class RunFields(Fields, kw_only=True):
         pending_input: messages for the next step, in order. For a run that ended before it was admitted: its input,
             until its thread is free.
         sent: of those, the messages whose text is in the inbox (see `pending_input.py`).
-        unread_input_by: the sender of the newest waiting input ("": none named); None: no waiting input was sent.
+        unread_input_by: the sender of the newest input that no step has read ("": none named); None: there is none.
         early: decisions that came before their call's first ticket.
         tasks: live background tasks.
         stubborn: bodies that overran their grace and may still run.
@@ -297,11 +297,12 @@ class CallFields(Fields, kw_only=True):
         resumed_at: bodies started when a decision last resumed the call; None: no decision has.
         outcome: succeeded, failed or cancelled; None before the end.
         provisional: a gate said block, deny or set_result while earlier calls had not run; it is asked again.
-        settled_at_gate: how many earlier calls had settled when the gate was asked again and stayed provisional.
+        settled_at_gate: the number of earlier calls that had settled when the gate was asked again and its verdict
+            stayed provisional.
         approved: fingerprint that a decision has approved.
         decision: the newest decision, for the gates.
-        body_decision: the newest answer to a question of the body itself.
-        body_question: the newest ticket is a question of the body.
+        body_decision: the newest decision about a question of the body itself; the body reads it as `ctx.decision`.
+        body_question: the newest ticket is a question of the body, not of a gate.
         ticket: the newest ticket.
         result: the full result (JSON).
         shown: the model's text about the result.
@@ -316,7 +317,8 @@ class CallFields(Fields, kw_only=True):
         spawned: marks of the background tasks that its body has spawned, in order.
         task_id: the background task that runs the body of a background tool; None for any other tool.
         definition: digest of the tool's definition that the fingerprint covers; "" in rows of older releases.
-        unknown_cause: the outcome of an attempt is unknown: "process" (its process ended) or "grace" (it overran its grace).
+        unknown_cause: why the outcome of an attempt is unknown: "process" (its process ended), "grace" (it overran its
+            grace) or "" (it is not).
     """
 
     call_id: str
@@ -375,8 +377,9 @@ class CallRow(CallFields, frozen=True):  # type: ignore[misc]  # `sealed` makes 
     @property
     def doubt(self) -> UnknownCause:
         """Why an effect of the call may have happened that no result shows; "" if there is none."""
-        asked = self.ticket is not None and self.ticket.reason == "outcome_unknown"  # also rows of older releases
-        return self.unknown_cause or ("process" if asked else "")
+        # a row of an older release names no cause: its ticket is the only sign that the outcome is unknown
+        cut_off = self.ticket is not None and self.ticket.reason == "outcome_unknown"
+        return self.unknown_cause or ("process" if cut_off else "")
 
 
 class EventDraft(msgspec.Struct, frozen=True, gc=False):

@@ -29,7 +29,7 @@ class TaskRow(Value, frozen=True, kw_only=True):
         status: "cancelling" if cancelled while the body has not ended.
         spawned: marks of the tasks that this task has spawned, in order.
         started_at: when the newest body started, UTC.
-        unknown_cause: the outcome of an attempt is unknown.
+        unknown_cause: why the outcome of an attempt is unknown; "" if it is not.
     """
 
     task_id: str

@@ -198,7 +198,7 @@ class _Exits:
 
     Attributes:
         of_run: called with the exit of a run's actor.
-        lost: the failure of a shared part; None if there is none.
+        failure: of a shared part; None if there is none.
         open: the store is open. Before that, a failure is raised by `open_runtime` itself.
     """
 

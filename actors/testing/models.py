@@ -7,9 +7,9 @@
         "done",
     ])
 
-The script is indexed by `request.model_attempts`, which the runtime carries in the request: the answers and errors that this
-run and agent have received so far. So concurrent runs, handoffs, forks and restarts each read the right step, and an
-interrupted step is read again.
+The script is indexed by `request.model_attempts`, which the runtime carries in the request: the answers and errors
+that this run and agent have received so far. So concurrent runs, handoffs, forks and restarts each read the right step,
+and an interrupted step is read again.
 """
 
 from __future__ import annotations
@@ -323,8 +323,8 @@ class ScriptedModel(_TestModel):
         if request.model_attempts >= len(self._steps):
             raise ModelError(
                 f"the script has no more answers than {len(self._steps)}, but run {request.run_id!r} (agent"
-                f" {request.agent!r}) asks for number {request.model_attempts + 1}; add it to the script, or find out why"
-                " the run asks again",
+                f" {request.agent!r}) asks for number {request.model_attempts + 1}; add it to the script, or find out"
+                " why the run asks again",
                 kind="invalid_request",
             )
         return self._steps[request.model_attempts]

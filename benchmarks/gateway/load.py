@@ -99,7 +99,7 @@ class Bench:
     """A server that waits for its orders.
 
     Attributes:
-        told: what it said at its start (`port`...). orders: where its orders are written.
+        report: its announcement at the start (`port`...). orders: where its orders are written.
     """
 
     def __init__(self, command: Sequence[str], asked: Mapping[str, Any]) -> None:

@@ -117,7 +117,7 @@ def scripted(*steps: Callable[[World], Any], spec: AgentSpec = SPEC, **asked: An
     world = World(spec)
     for act in steps:
         act(world)
-    return stream(events_of(world), **{"known": [QUESTION], "asked": "u1", **asked})
+    return stream(events_of(world), **{"known": [QUESTION], "start_message": "u1", **asked})
 
 
 def streams(piece: str = "", reasoning: str = "") -> Callable[[World], Any]:

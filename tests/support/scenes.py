@@ -274,7 +274,7 @@ class Life:
         calls: call -> the statuses that it was in, in order.
         tickets: ticket -> (reason, how it was closed or "open").
         history: the thread: "role: content", "assistant: text (A, C)" for calls, "A: content" for their messages.
-        told: call -> its tool message. answers: to the scene's commands.
+        tool_texts: call -> its tool message. replies: to the scene's commands.
         requests: what the model was sent.
     """
 

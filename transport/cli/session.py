@@ -103,7 +103,7 @@ class Interrupts:
         self.interrupted = False
 
     def __repr__(self) -> str:
-        return f"<Stop {'heard' if self.interrupted else 'not heard'}>"
+        return f"<Interrupts: {'interrupted' if self.interrupted else 'none'}>"
 
     @asynccontextmanager
     async def listening(self, screen: Screen) -> AsyncIterator[None]:

@@ -11,7 +11,7 @@ class WatchedStream(trio.abc.Stream):
     trio-websocket waits without limit for a handshake on a stream that has ended; the event ends that wait.
 
     Attributes:
-        gone: Set when the peer closes the stream, when the stream breaks, or on `aclose`.
+        closed: Set when the peer closes the stream, when the stream breaks, or on `aclose`.
     """
 
     def __init__(self, stream: trio.abc.Stream) -> None:
@@ -20,7 +20,7 @@ class WatchedStream(trio.abc.Stream):
 
     def __repr__(self) -> str:
         """Show whether the stream is open."""
-        return f"<Wire {'gone' if self.closed.is_set() else 'open'}>"
+        return f"<WatchedStream {'closed' if self.closed.is_set() else 'open'}>"
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
         """Receive bytes; empty at the end."""

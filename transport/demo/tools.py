@@ -27,7 +27,9 @@ def list_directory(ctx: gr.SyncToolContext[Folder], path: str) -> dict[str, Any]
         "folders": list(listing.folders),
         "files": list(listing.files),
         "skipped": listing.skipped,
-        "summary": f"{_many(len(listing.folders), 'folder')}, {_many(len(listing.files), 'file')}, {listing.skipped} skipped",
+        "summary": ", ".join(
+            (_many(len(listing.folders), "folder"), _many(len(listing.files), "file"), f"{listing.skipped} skipped")
+        ),
     }
 
 

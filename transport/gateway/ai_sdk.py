@@ -127,8 +127,8 @@ async def _begin(gateway: Gateway, who: Principal, agent: str, chat_id: str, mes
     except Refused as refused:
         if refused.error.code != "run_exists":
             raise
-        text = f"the message {message.message_id!r:.200} was sent before with another text or agent; threads are append-only"
-        raise Refused("run_exists", f"{text}: send a new message") from refused
+        text = f"the message {message.message_id!r:.200} was sent before with another text or agent"
+        raise Refused("run_exists", f"{text}; threads are append-only: send a new message") from refused
     return run_id
 
 

@@ -180,4 +180,4 @@ class ErrorBody(ResponseBody, frozen=True, kw_only=True):
 BODIES: Final[Mapping[str, type[ResponseBody]]] = {
     cls.__name__: cls for cls in (Health, RunBody, AgentList, RunList, EventPage, Started, Accepted, ErrorBody)
 }
-"""Component name -> class; a route's `answers` uses these names."""
+"""Component name -> class; a route's `responses` uses these names."""

@@ -33,9 +33,9 @@ class SharedStream(trio.abc.Stream):
     """The stream that trio-websocket receives in place of the socket.
 
     Attributes:
-        heard: trio time of the newest bytes from the peer.
+        received_at: trio time at which the newest bytes came from the peer.
         sent: trio time of the newest progress of a write.
-        told: trio time of the newest write of more than a ping or pong, which web pages cannot see.
+        shown_at: trio time of the newest write that a web page sees: of more than a ping or pong.
         taken: trio time at which the peer last made room in a full window.
         torn: True if no further write is possible.
         finished: True if the stream is torn because its last frame was written completely.

@@ -132,7 +132,10 @@ class UnfollowRun(Action, frozen=True):
 
 
 class ReadHeads(Action, frozen=True):
-    """Look up the newest sequence of each followed run, in memory: `heads_read`. `requested`: the tick answers a ping."""
+    """Look up the newest sequence of each followed run, in memory: `heads_read`.
+
+    `requested`: the tick answers a ping.
+    """
 
     requested: bool
 

@@ -174,7 +174,7 @@ class Chaos:
             _, more["batch"], more["keys"] = self.writers.write(phase.value, effect.state)
         if phase in HOLDING and rng.random() < 0.1:
             suspend = attrs.evolve(self.suspend(), reason="external_event")
-            more["holds"] = (suspend,) * rng.choice((1, 1, 2))
+            more["ticket_requests"] = (suspend,) * rng.choice((1, 1, 2))
         if phase is Phase.BEFORE_INFERENCE and rng.random() < 0.3:
             names = tuple(rng.sample(list(TOOLS), 3))
             include = rng.choice((None, tuple(rng.sample(list(TOOLS), 8))))

@@ -90,8 +90,8 @@ def _opened_again(builder: StepBuilder, *, again: bool = True, before: CallRow |
 
 PLANTED: dict[str, tuple[list[Any], str, Callable[..., Any]]] = {
     "new -> body": ([gates], "_allow", _begun_at_once),
-    "held -> allowed": ([decisions], "_resume", _let_go),
-    "settled -> allowed": ([calls, termination, gates], "merge_held", _opened_again),
+    "decided -> allowed": ([decisions], "_resume", _let_go),
+    "settled -> allowed": ([calls, termination, gates], "merge_pending", _opened_again),
     "allowed -> merging": (
         [tool_bodies],
         "start_body",

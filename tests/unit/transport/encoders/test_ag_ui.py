@@ -83,7 +83,7 @@ def test_a_client_that_answers_every_interrupt_is_told_a_whole_life_in_legal_str
 def test_a_stream_that_is_taken_up_anywhere_comes_to_the_same_conversation(life, cut):
     events = life.events()
     cut %= len(events) + 1
-    asked = {"asked": "u1", "answered": every_ticket(events), "after": 0}
+    asked = {"start_message": "u1", "answered": every_ticket(events), "after": 0}
     whole = Client([QUESTION]).take(stream(events, known=[QUESTION], **asked))
     _, first = told(events[:cut], known=[QUESTION], **asked)
     client = Client([QUESTION]).take(first)
