@@ -1,7 +1,7 @@
 """Stores, runtimes and small observers that the runtime's tests share."""
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,12 +36,16 @@ class Shelf:
         return self._memory
 
 
+opener: Callable[..., AbstractAsyncContextManager[gr.Runtime]] = gr.open_runtime
+"""How a home opens its runtime; `killing.py` puts another way in its place, in which processes die."""
+
+
 @asynccontextmanager
 async def home(place: Shelf | gr.Store | Path | None = None, /, **options: Any) -> AsyncIterator[gr.Runtime]:
     """A runtime under virtual time; whoever waits in it for what never comes hears TooSlowError."""
     store = place.open() if isinstance(place, Shelf) else place
     with trio.fail_after(NEVER):
-        async with gr.open_runtime(store, **options) as runtime:
+        async with opener(store, **options) as runtime:
             yield runtime
 
 
