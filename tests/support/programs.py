@@ -79,11 +79,9 @@ async def crawl(ctx: Context, word: str = "x", seconds: float = 5.0) -> str:
 @gr.tool(background=True, grace=2.0)
 async def deaf(ctx: Context) -> str:
     """A task that overruns its grace when it is cancelled."""
-    try:
-        await trio.sleep(FAR)
-    finally:
-        await hide(60)
-    return "never"
+    with trio.CancelScope(shield=True):
+        await trio.sleep(FAR / 10)
+    return "late"
 
 
 @gr.tool(replay="safe")
