@@ -1,20 +1,27 @@
 """How many planted faults the tests find: random mutants of the engine and of the code that drives it.
 
-    python -m scripts.mutants                              100 mutants, in a copy of the tree, with the tests below
-    python -m scripts.mutants --seed 7 --count 20 -- -n 2  another draw; what follows -- is for pytest
-    python -m scripts.mutants --only 12 -- tests/chaos     one mutant again, with other tests
-    GREENROOM_CHAOS=full python -m scripts.mutants         all sweeps, all stores in all modes
+    python -m scripts.mutants --notes NOTES                100 mutants, in a copy of the tree, with the tests below
+    python -m scripts.mutants --notes NOTES --seed 7 --count 20
+    python -m scripts.mutants --notes NOTES --only 12      one mutant again
+    GREENROOM_CHAOS=full python -m scripts.mutants ...     also the cases that a session leaves out
 
 A mutant is the source with one small change at one place: a comparison or a condition turned round, `and` for `or`, a
 number off by one, True for False, a statement left out. The same seed draws the same mutants of the same source. A
 mutant on which the tests hang counts as killed. Some survivors mean the same as the source: the numbers compare two
 sets of tests.
+
+Only tests that call the changed function can find a mutant. `NOTES` is a file with the functions that each test calls;
+it is made first if it is missing (`touched.py`; one run of all tests), and is good for one state of the source. A
+mutant is tested in a fork of a session that has collected all tests (`mutant_forks.py`): first one case of each test
+function, the quick ones first; `--most 150` for a quick look, and `--only` for its survivors. A change outside of
+functions is tested in a process of its own, with all tests.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import json
 import os
 import random
 import shutil
@@ -22,17 +29,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 FOLDERS: Final = ("actors/engine", "actors/run")
 TESTS: Final = ("tests/unit/engine", "tests/unit/run", "tests/conformance")
-"""Asked one after the other, the quick ones first."""
-LIMIT: Final = 1_800.0
+LIMIT: Final = 3_600.0
 """Seconds after which the tests of a mutant count as hanging: several times what they take on a busy machine."""
 OTHER: Final[dict[type, str]] = {
     ast.Eq: "!=", ast.NotEq: "==", ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">",
@@ -123,13 +129,22 @@ def copy_of(root: Path, place: Path) -> Path:
     return place
 
 
-def failure(tree: Path, arguments: list[str]) -> str:
-    """What the tests fail with in a tree: the last such line of pytest's; empty if they pass."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=no", "-p", "no:cacheprovider", *arguments]
-    environment = {**os.environ, "PYTHONPATH": f"{tree / 'src'}", "PYTHONDONTWRITEBYTECODE": "1"}
+def pytest_command(*arguments: str) -> list[str]:
+    """How pytest is called in a tree."""
+    return [sys.executable, "-m", "pytest", "-q", "--tb=line", "-p", "no:cacheprovider", *arguments]
+
+
+def environment(tree: Path, **more: str) -> dict[str, str]:
+    """What pytest is called with."""
+    return {**os.environ, "PYTHONPATH": f"{tree / 'src'}", "PYTHONDONTWRITEBYTECODE": "1", **more}
+
+
+def failure(tree: Path) -> str:
+    """What all tests fail with in a tree: the last such line of pytest's; empty if they pass."""
+    command = pytest_command("-x", *TESTS)
     try:
         done = subprocess.run(  # noqa: S603
-            command, cwd=tree, env=environment, capture_output=True, text=True, check=False, timeout=LIMIT
+            command, cwd=tree, env=environment(tree), capture_output=True, text=True, check=False, timeout=LIMIT
         )
     except subprocess.TimeoutExpired:
         return "they hang"
@@ -139,6 +154,56 @@ def failure(tree: Path, arguments: list[str]) -> str:
     return (failed or done.stderr.splitlines() or ["?"])[-1]
 
 
+def noted(tree: Path, file: Path) -> Any:
+    """The functions that each test calls, and its seconds."""
+    if not file.exists():
+        command = pytest_command("-p", "scripts.touched", *TESTS)
+        into = environment(tree, GREENROOM_TOUCHED=str(file.absolute()))
+        subprocess.run(command, cwd=tree, env=into, check=True)  # noqa: S603
+    return json.loads(file.read_text("utf-8"))
+
+
+def function_at(path: str, source: bytes, line: int) -> str | None:
+    """The innermost function around a line, as `touched.py` names it."""
+    around = [
+        node.lineno
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.lineno <= line <= (node.end_lineno or 0)
+    ]
+    return f"{path}:{max(around)}" if around else None
+
+
+def in_turn(tests: Sequence[str], seconds: Mapping[str, float]) -> list[str]:
+    """One case of each test function first; the quick ones first."""
+    quick = sorted(tests, key=lambda name: seconds[name])
+    first = {name.partition("[")[0]: name for name in reversed(quick)}
+    return sorted(quick, key=lambda name: first[name.partition("[")[0]] != name)
+
+
+def plan_of(found: Mapping[int, Mutant], tree: Path, notes: Any, most: int | None) -> list[dict[str, Any]]:
+    """What `mutant_forks.py` is to do."""
+    plan = []
+    for number, mutant in found.items():
+        source = (tree / mutant.path).read_bytes()
+        function = function_at(mutant.path, source, mutant.line)
+        tests = in_turn(notes["functions"].get(function, ()), notes["tests"])[:most]
+        plan.append({
+            "name": number, "path": mutant.path, "line": mutant.line, "source": mutant.applied(source).decode(),
+            "tests": tests, "limit": 120.0 + 5 * sum(notes["tests"][name] for name in tests),
+        })  # fmt: skip
+    return plan
+
+
+def results(plan: list[dict[str, Any]], tree: Path) -> Iterator[dict[str, Any]]:
+    """What became of each mutant of a plan, one after the other."""
+    file = tree / "plan.json"
+    file.write_text(json.dumps(plan), "utf-8")
+    command = pytest_command("-s", "--timeout", "120", "-p", "scripts.mutant_forks", "--mutants", str(file), *TESTS)
+    with subprocess.Popen(command, cwd=tree, env=environment(tree), stdout=subprocess.PIPE, text=True) as session:  # noqa: S603
+        assert session.stdout is not None  # noqa: S101
+        yield from (json.loads(line) for line in session.stdout if line.startswith("{"))
+
+
 def main() -> int:
     """Test the mutants one after the other, and print what became of each."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -146,28 +211,30 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--only", type=int, nargs="*", help="the numbers of the mutants to test")
     parser.add_argument("--list", action="store_true", help="print the mutants and test none")
-    parser.add_argument("pytest", nargs="*", help="tests and options for pytest, after --")
+    parser.add_argument("--most", type=int, help="tests per mutant; the others would hardly find it")
+    parser.add_argument("--notes", type=Path, default=Path("mutants.json"), help="made if there is none")
     options = parser.parse_args()
-    found = drawn(ROOT, options.seed, options.count)
-    chosen = [number for number in range(len(found)) if options.only is None or number in options.only]
+    drew = dict(enumerate(drawn(ROOT, options.seed, options.count)))
+    found = {number: mutant for number, mutant in drew.items() if options.only is None or number in options.only}
     if options.list:
-        print(*(f"{number:3} {found[number]}" for number in chosen), sep="\n")
+        print(*(f"{number:3} {mutant}" for number, mutant in found.items()), sep="\n")
         return 0
-    stages = [options.pytest] if options.pytest else [[tests] for tests in TESTS]
+    killed = 0
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         tree = copy_of(ROOT, Path(folder))
-        killed = 0
-        for number in chosen:
-            mutant, began = found[number], time.monotonic()
-            file = tree / mutant.path
-            source = file.read_bytes()
-            file.write_bytes(mutant.applied(source))
-            why = next((why for tests in stages if (why := failure(tree, tests))), "")
-            file.write_bytes(source)
-            killed += bool(why)
-            verdict = "killed" if why else "SURVIVED"
-            print(f"{number:3} {verdict:8} {time.monotonic() - began:6.1f} s  {mutant}  {why}", flush=True)
-        print(f"seed {options.seed}: {killed} of {len(chosen)} killed", flush=True)
+        for result in results(plan_of(found, tree, noted(tree, options.notes), options.most), tree):
+            mutant, began = found[result["name"]], time.monotonic()
+            if result["verdict"] == "elsewhere":
+                file = tree / mutant.path
+                source = file.read_bytes()
+                file.write_bytes(mutant.applied(source))
+                why = failure(tree)
+                file.write_bytes(source)
+                result |= {"verdict": "killed" if why else "survived", "why": why, "seconds": time.monotonic() - began}
+            killed += result["verdict"] == "killed"
+            verdict = result["verdict"].upper() if result["verdict"] == "survived" else result["verdict"]
+            print(f"{result['name']:3} {verdict:8} {result['seconds']:6.1f} s  {mutant}  {result['why']}", flush=True)
+    print(f"seed {options.seed}: {killed} of {len(found)} killed", flush=True)
     return 0
 
 

@@ -18,8 +18,7 @@ from ..contract.redaction import Redactor
 from ..contract.rows import RunInfo
 from ..contract.spec import AgentSpec
 from .fold import Fold, FoldedEntry, NoRecord
-from .report import Difference, Missing, ReplayReport, Unreplayable, compared
-from .shown import shown
+from .report import Difference, Missing, ReplayReport, Unreplayable, compared, shown
 
 
 @attrs.frozen(kw_only=True)

@@ -1,4 +1,4 @@
-"""The result of a replay: values, and the first place where two events differ."""
+"""The result of a replay: values, the first place where two events differ, and entries as redacted text for people."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
 import attrs
+import msgspec
 
 from ..contract.envelope import Event, timestamp
 from ..contract.plain import JSONValue
+from ..contract.recording import RecordEntry
+from ..contract.redaction import Redactor
 
 Missing = Literal["record", "bytes"]
 _SHOWN: Final = 200
@@ -95,7 +98,7 @@ def _first_difference(recorded: Event | None, replayed: Event | None) -> tuple[s
 
 
 def _head(event: Event) -> dict[str, JSONValue]:
-    names = ("id", "sequence", "version", "run_id", "session_id", "agent_id")
+    names = ("id", "sequence", "version", "run_id", "session_id", "agent_id", "excerpted")
     return {"timestamp": timestamp(event.timestamp), **{name: getattr(event, name) for name in names}}
 
 
@@ -106,26 +109,37 @@ ABSENT: Final = object()
 def first_path(recorded: Any, replayed: Any, path: str = "") -> tuple[str, Any, Any] | None:
     """Return where two JSON values first differ, in the order of the recorded one, and the two values there."""
     if isinstance(recorded, Mapping) and isinstance(replayed, Mapping):
-        names = (*recorded, *(name for name in replayed if name not in recorded))
-        pairs = [(f"{path}.{name}" if path else str(name), name) for name in names]
-        sides = ((inner, recorded.get(name, ABSENT), replayed.get(name, ABSENT)) for inner, name in pairs)
+        before, after, place = recorded, replayed, "{}.{}" if path else "{}{}"
     elif _is_list(recorded) and _is_list(replayed):
-        longest = range(max(len(recorded), len(replayed)))
-        sides = ((f"{path}[{index}]", _item(recorded, index), _item(replayed, index)) for index in longest)
+        before, after, place = dict(enumerate(recorded)), dict(enumerate(replayed)), "{}[{}]"
     else:
         same = type(recorded) is type(replayed) and recorded == replayed
         return None if same else (path, recorded, replayed)
-    return next(filter(None, (first_path(before, after, inner) for inner, before, after in sides)), None)
+    inner = ((place.format(path, name), before.get(name, ABSENT), after.get(name, ABSENT)) for name in before | after)
+    return next((found for name, *sides in inner if (found := first_path(*sides, name))), None)
 
 
 def _is_list(value: object) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str)
 
 
-def _item(values: Sequence[object], index: int) -> Any:
-    return values[index] if index < len(values) else ABSENT
-
-
 def _shown(value: object) -> str:
     text = "nothing" if value is ABSENT else repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+SHOWN: Final = 300
+"""Most characters of an entry's text."""
+
+
+def shown(number: int, taken: RecordEntry, redactor: Redactor) -> str:
+    """Return an entry as one line: its number, its time, and its content."""
+    return f"input {number} at {timestamp(taken.at)}: {struct_text(taken.entry, redactor)}"
+
+
+def struct_text(value: Any, redactor: Redactor) -> str:
+    """Return a struct's name and the fields that differ from their default, redacted and cut."""
+    values = ((field, getattr(value, field.name)) for field in msgspec.structs.fields(type(value)))
+    parts = ", ".join(f"{field.name}={given!r}" for field, given in values if given != field.default)
+    text = redactor.text(f"{type(value).__name__}({parts})")
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"

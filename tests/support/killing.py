@@ -82,7 +82,7 @@ class Death:
                     self.unrecorded |= not options.get("record", True)
                     yield runtime
                     if self.at == 0 and self.judging:
-                        await self._judge_all(runtime)
+                        await self.judge_all(runtime)
         except Exception:
             if self.store is not place:
                 raise
@@ -124,7 +124,7 @@ class Death:
                     for line in (await runtime.runs(limit=1000)).runs:
                         if line.row.status != "done":
                             await self._look_after(await runtime.get(line.info.run_id), last=turn == ROUNDS - 1)
-                await self._judge_all(runtime)
+                await self.judge_all(runtime)
 
     async def _look_after(self, run: gr.Run[Any], *, last: bool) -> None:
         rest = await _rested(run)
@@ -151,11 +151,13 @@ class Death:
             case _:
                 pass
 
-    async def _judge_all(self, runtime: gr.Runtime) -> None:
+    async def judge_all(self, runtime: gr.Runtime) -> None:
+        """Replay all runs."""
         for line in (await runtime.runs(limit=1000)).runs:
-            await self._judge(runtime, line.info.run_id)
+            await self.judge(runtime, line.info.run_id)
 
-    async def _judge(self, runtime: gr.Runtime, run_id: str) -> None:
+    async def judge(self, runtime: gr.Runtime, run_id: str) -> None:
+        """Replay one run."""
         for delta in await runtime.store.record(run_id, limit=10_000):
             self.entries.update(type(one.entry) for one in delta.taken)
         try:

@@ -16,7 +16,7 @@ from greenroom.actors.contract.redaction import Redactor
 from greenroom.actors.engine.state import RunState
 from greenroom.actors.replay.comparison import Replay
 from greenroom.actors.replay.fold import FoldedEntry
-from greenroom.actors.replay.shown import shown, struct_text
+from greenroom.actors.replay.report import shown, struct_text
 from greenroom.actors.run.replay_run import BREATH, replay_of
 
 from ..demo.census import KEY, census
