@@ -204,6 +204,12 @@ def results(plan: list[dict[str, Any]], tree: Path) -> Iterator[dict[str, Any]]:
         yield from (json.loads(line) for line in session.stdout if line.startswith("{"))
 
 
+def told(number: int, mutant: Mutant, why: str, seconds: float) -> bool:
+    """Print what became of a mutant; `why` is empty if it survived."""
+    print(f"{number:3} {'killed' if why else 'SURVIVED':8} {seconds:6.1f} s  {mutant}  {why}", flush=True)
+    return bool(why)
+
+
 def main() -> int:
     """Test the mutants one after the other, and print what became of each."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -219,21 +225,23 @@ def main() -> int:
     if options.list:
         print(*(f"{number:3} {mutant}" for number, mutant in found.items()), sep="\n")
         return 0
-    killed = 0
+    killed, elsewhere = 0, list[int]()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         tree = copy_of(ROOT, Path(folder))
         for result in results(plan_of(found, tree, noted(tree, options.notes), options.most), tree):
-            mutant, began = found[result["name"]], time.monotonic()
+            number = result["name"]
             if result["verdict"] == "elsewhere":
-                file = tree / mutant.path
-                source = file.read_bytes()
-                file.write_bytes(mutant.applied(source))
-                why = failure(tree)
-                file.write_bytes(source)
-                result |= {"verdict": "killed" if why else "survived", "why": why, "seconds": time.monotonic() - began}
-            killed += result["verdict"] == "killed"
-            verdict = result["verdict"].upper() if result["verdict"] == "survived" else result["verdict"]
-            print(f"{result['name']:3} {verdict:8} {result['seconds']:6.1f} s  {mutant}  {result['why']}", flush=True)
+                elsewhere.append(number)
+            else:
+                killed += told(number, found[number], result["why"], result["seconds"])
+        for number in elsewhere:
+            mutant, began = found[number], time.monotonic()
+            file = tree / mutant.path
+            source = file.read_bytes()
+            file.write_bytes(mutant.applied(source))
+            why = failure(tree)
+            file.write_bytes(source)
+            killed += told(number, mutant, why, time.monotonic() - began)
     print(f"seed {options.seed}: {killed} of {len(found)} killed", flush=True)
     return 0
 

@@ -115,8 +115,9 @@ def first_path(recorded: Any, replayed: Any, path: str = "") -> tuple[str, Any, 
     else:
         same = type(recorded) is type(replayed) and recorded == replayed
         return None if same else (path, recorded, replayed)
-    inner = ((place.format(path, name), before.get(name, ABSENT), after.get(name, ABSENT)) for name in before | after)
-    return next((found for name, *sides in inner if (found := first_path(*sides, name))), None)
+    names = {**before, **after}
+    inner = (first_path(before.get(name, ABSENT), after.get(name, ABSENT), place.format(path, name)) for name in names)
+    return next(filter(None, inner), None)
 
 
 def _is_list(value: object) -> bool:
