@@ -58,11 +58,9 @@ def tested(mutant: Mapping[str, Any], items: Sequence[Any]) -> tuple[str, str]:
         os.dup2(silent, 1)
         os.dup2(silent, 2)
         try:
-            answer = in_fork(mutant, items)
-        except BaseException as error:  # noqa: BLE001 - the fork must not become a second session
-            answer = "killed", f"{type(error).__name__}: {error}"
-        os.write(writing, json.dumps(answer).encode()[:4_000])
-        os._exit(0)
+            os.write(writing, json.dumps(in_fork(mutant, items)).encode()[:4_000])
+        finally:
+            os._exit(0)  # the fork must not become a second session
     os.close(writing)
     deadline = time.monotonic() + mutant["limit"]
     while time.monotonic() < deadline:
