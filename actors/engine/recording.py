@@ -12,7 +12,7 @@ that use them know, the results are recorded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -124,12 +124,11 @@ class Recorder:
     A recorder that is off puts one `RecordGap` into the first commit.
     """
 
-    __slots__ = ("_carried", "_on", "_pending", "_reduced", "_watched")
+    __slots__ = ("_on", "_pending", "_reduced", "_watched")
 
     def __init__(self, state: RunState, now: datetime, *, bare: bool, on: bool) -> None:
         self._on = on
         self._pending = [RecordEntry(now, takeover_of(state, bare=bare) if on else RecordGap())]
-        self._carried: tuple[RecordEntry, ...] = ()
         self._reduced: list[tuple[object, ...]] = []
         self._watched: dict[KeySpec, KeySpec] = {}
 
@@ -146,13 +145,13 @@ class Recorder:
 
     def carry(self) -> tuple[RecordEntry, ...]:
         """Return the entries for the next commit."""
-        self._carried = tuple(self._pending)
+        carried = tuple(self._pending)
         self._pending.clear()
-        return self._carried
+        return carried
 
-    def undo(self) -> None:
-        """Take back the newest commit, which the store refused, and the input that led to it."""
-        self._pending[:] = self._carried[: -1 if self._on else None]
+    def undo(self, carried: Sequence[RecordEntry]) -> None:
+        """Take back the entries of the newest commit, which the store refused, but not the input that led to it."""
+        self._pending[:] = carried[: -1 if self._on else None]
 
     def watched(self, message: Input, spec: AgentSpec) -> Input:
         """Return the input with reducers that record their results, where the agent does not declare them."""

@@ -20,7 +20,6 @@ from ..contract.redaction import Redactor
 from ..contract.rows import RunInfo
 from ..errors import AgentDefinitionError, UnknownAgent, UsageError
 from .error_log import DEPS, ErrorLog
-from .services import RunUnavailable
 
 DepsProvider = Callable[[RunInfo], Any]
 """(RunInfo) -> deps, sync or async. Called at each activation of a run without live deps.
@@ -30,7 +29,24 @@ the run waits for a command, for `resume`, or for the next start. Any other exce
 called again, with back-off from one second to one minute.
 """
 
+MISFIT: Final = "state_mismatch"
+"""Degraded code of a run whose stored state keys differ from the agent's declarations."""
+
 NO_PROVIDER: Final = "it was started with deps of its own and the runtime has no provider"
+
+
+class RunUnavailable(Exception):
+    """A run cannot be worked on now.
+
+    Attributes:
+        reason: deps_missing, agent_unknown or state_mismatch.
+        passing: trying again may help without any action here.
+    """
+
+    def __init__(self, reason: str, detail: str, *, passing: bool = False) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.passing = passing
 
 
 @attrs.define(eq=False, repr=False)
@@ -125,16 +141,27 @@ class Agents:
             raise RunUnavailable("agent_unknown", str(error)) from error
         return agent
 
-    async def deps_for(self, info: RunInfo) -> Any:
-        """Return the deps of a run without live ones: the runtime's own, or the provider's.
+    @property
+    def has_provider(self) -> bool:
+        """True if the deps come from a provider, which is called for each run (`ask_deps`)."""
+        return callable(self._deps)
+
+    def own_deps(self, info: RunInfo) -> Any:
+        """Return the runtime's deps for a run without live ones; for a runtime without a provider.
 
         Raises:
-            RunUnavailable: there are none; `passing` if the provider failed and will be called again.
+            RunUnavailable: the run was started with deps of its own, and the runtime has none.
         """
-        if not callable(self._deps):
-            if info.has_deps and self._deps is None:
-                raise RunUnavailable("deps_missing", NO_PROVIDER)
-            return self._deps
+        if info.has_deps and self._deps is None:
+            raise RunUnavailable("deps_missing", NO_PROVIDER)
+        return self._deps
+
+    async def ask_deps(self, info: RunInfo) -> Any:
+        """Return the provider's deps for a run without live ones.
+
+        Raises:
+            RunUnavailable: the provider has none; `passing` if the provider failed and will be called again.
+        """
         try:
             deps = self._deps(info)
             if inspect.isawaitable(deps):

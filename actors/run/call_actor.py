@@ -30,10 +30,10 @@ from ..state.snapshot import StateSnapshot
 from ..tools.context import SyncToolContext, ToolContext
 from ..tools.definition import Tool
 from ..tools.invoke import Invocation, ToolFailed, invoke, out_of_time
+from .body_port import BodyPort
 from .children import SLACK, Child, Children, Cue, Release
 from .error_log import ErrorLog
 from .sanitize import InvalidValue, suspend_of, text_of
-from .task_requests import TaskPort
 
 _MAILBOX: Final = 8
 """Capacity of a parked call's mailbox. The machine sends one message at a time."""
@@ -105,7 +105,7 @@ class CallActor:
     async def _invoke(self, child: Child, tool: Tool[..., object], cue: StartCall, of_call: str | None) -> Input:
         call_id, attempt = cue.call_id, cue.attempt
         record, state = Invocation(), WritableState(cue.state, self._agent.spec.keys)
-        ended = self._limited(child, tool, cue)
+        ended = None if tool.timeout is None or not tool.is_async else self._limited(child, tool, cue, tool.timeout)
         try:
             value = await invoke(
                 tool, self._context(tool, cue, state, of_call), cue.arguments, limiter=self._threads, record=record
@@ -115,7 +115,8 @@ class CallActor:
             text = text_of(str(error))
             return CallRaised(call_id=call_id, attempt=attempt, code=error.code, shown=text, fatal=error.fatal)
         finally:
-            ended.set()
+            if ended is not None:
+                ended.set()
             state.close("the body has ended")
             if record.ended is not None:
                 self._children.give_up(child, record.stack, record.ended)
@@ -123,15 +124,10 @@ class CallActor:
             return _suspended(tool, cue, value)
         return returned(call_id, attempt, value, state)
 
-    def _limited(self, child: Child, tool: Tool[..., object], cue: StartCall) -> trio.Event:
-        """Return an event to set when the body ends.
-
-        A body that ignores its time limit is given up, as a thread would be.
-        """
+    def _limited(self, child: Child, tool: Tool[..., object], cue: StartCall, timeout: float) -> trio.Event:
+        """Give up a body that ignores its time limit. The caller sets the returned event when the body ends."""
         ended = trio.Event()
-        if tool.timeout is None or not tool.is_async:
-            return ended
-        patience = tool.timeout + tool.grace + SLACK
+        patience = timeout + tool.grace + SLACK
 
         async def watch(_: Child) -> None:
             with trio.move_on_after(patience):
@@ -178,9 +174,24 @@ class CallActor:
             "decision": cue.decision,
             "state": state,
         }
+        port = BodyPort(self._children, cue.call_id, cue.attempt)
         if tool.is_async:
-            return ToolContext(**facts, **_async_reports(cue, self._children))
-        return SyncToolContext(**facts, **_thread_reports(cue, self._children))
+            return ToolContext(
+                **facts,
+                report_progress=port.progress,
+                report_output=port.output,
+                start_task=port.start,
+                stop_task=port.stop,
+                see_tasks=port.see,
+            )
+        return SyncToolContext(
+            **facts,
+            report_progress=port.progress_from_thread,
+            report_output=port.output_from_thread,
+            start_task=port.start_from_thread,
+            stop_task=port.stop_from_thread,
+            see_tasks=port.see_from_thread,
+        )
 
 
 def _suspended(tool: Tool[..., object], cue: StartCall, suspend: Suspend) -> Input:
@@ -205,38 +216,6 @@ def gate_context(info: RunInfo, deps: object, call: CallRow, snapshot: StateSnap
         decision=call.decision,
         state=WritableState(snapshot, keys).close("an approval is asked for; only the tool's body writes"),
     )
-
-
-def _async_reports(cue: StartCall, children: Children) -> dict[str, Any]:
-    async def progress(fraction: float, text: str) -> None:
-        children.call_stream(cue.call_id, cue.attempt).tell(fraction, text)
-        children.nudge()
-
-    async def output(text: str) -> None:
-        await children.call_stream(cue.call_id, cue.attempt).text.put(text)
-
-    port = TaskPort(lambda: children.questions, cue.call_id, cue.attempt)
-    tasks = {"start_task": port.start, "stop_task": port.stop, "see_tasks": port.see}
-    return {"report_progress": progress, "report_output": output, **tasks}
-
-
-def _thread_reports(cue: StartCall, children: Children) -> dict[str, Any]:
-    def set_progress(fraction: float, text: str) -> None:
-        children.call_stream(cue.call_id, cue.attempt).tell(fraction, text)
-        children.nudge()
-
-    def add_output(text: str) -> None:
-        children.call_stream(cue.call_id, cue.attempt).text.add(text)
-
-    def progress(fraction: float, text: str) -> None:
-        trio.from_thread.run_sync(set_progress, fraction, text)
-
-    def output(text: str) -> None:
-        trio.from_thread.run_sync(add_output, text)
-
-    port = TaskPort(lambda: children.questions, cue.call_id, cue.attempt)
-    tasks: dict[str, Any] = {"start_task": port.start_from_thread, "stop_task": port.stop_from_thread}
-    return {"report_progress": progress, "report_output": output, "see_tasks": port.see_from_thread, **tasks}
 
 
 def make_mailbox(call_id: str) -> Mailbox[Cue]:

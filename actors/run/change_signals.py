@@ -148,7 +148,8 @@ class ChangeSignals:
         Raises:
             RuntimeClosed: the runtime is closed; no further change is reported.
         """
-        self.check_open()
+        if self.closed:
+            raise closed()
         signal = self._signals.get(run_id)
         if signal is None:
             signal = self._signals[run_id] = RunSignal()
@@ -195,16 +196,14 @@ class ChangeSignals:
     # -------------------------------------------------------------------------------------------------------
 
     def committed(self, run_id: str, last: int, frames: Sequence[bytes]) -> None:
-        """Publish events of a run, up to sequence `last`, that became durable."""
+        """Publish events of a run, up to sequence `last`, that became durable; no frames: another fact changed."""
         signal = self._signals.get(run_id)
         if frames and signal is not None and signal.tail is not None:
             signal.tail.append(last, frames)
-        self._changed(run_id, frames)
-
-    def posted(self, run_id: str) -> None:
-        """Publish that a durable command waits for the run: lists show it."""
         for listener in tuple(self.listeners):
-            listener(run_id, ())
+            listener(run_id, frames)
+        if signal is not None:
+            signal.changed()
 
     def rested(self, run_id: str) -> None:
         """Publish that the run is durably done or waiting."""
@@ -215,21 +214,13 @@ class ChangeSignals:
 
     def left(self, run_id: str) -> None:
         """Publish that the run has no owner here any more."""
-        self._changed(run_id, ())
+        self.committed(run_id, 0, ())
         self.rested(run_id)
 
     def pruned(self) -> None:
         """Publish that runs were pruned: lists have to be read again."""
         for listener in tuple(self.sweep_listeners):
             listener()
-
-    def _changed(self, run_id: str, frames: Sequence[bytes]) -> None:
-        if self.listeners:
-            for listener in tuple(self.listeners):
-                listener(run_id, frames)
-        signal = self._signals.get(run_id)
-        if signal is not None:
-            signal.changed()
 
     def close(self) -> None:
         """Set all notices; later reads and notices raise RuntimeClosed."""

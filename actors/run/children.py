@@ -9,7 +9,6 @@ results are dropped, and its task stays in the runtime's nursery until the body 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
@@ -472,10 +471,6 @@ class Children:
         """Return True if this child overran its grace and its call continues without it."""
         left = self.left.get(child.key)
         return left is not None and left.ended is child.ended
-
-    def next_look(self) -> float:
-        """Return when to call `look` next, in trio time."""
-        return min(at for at, _ in self.watched.values()) if self.watched else math.inf
 
     def look(self) -> None:
         """Run the due checks of `watched`: whether a child ignores the end of its time."""

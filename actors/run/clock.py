@@ -174,16 +174,13 @@ def _newest_of(state: RunState) -> datetime:
     """Return the newest time in a run's rows."""
     row = state.row
     tickets = [*row.run_tickets, *(call.ticket for call in state.calls.values() if call.ticket is not None)]
-    return max(
-        moment
-        for moment in (
-            state.info.created_at,
-            row.counters.active_since,
-            None if row.inference is None else row.inference.started_at,
-            *(call.started_at for call in state.calls.values()),
-            *(task.started_at for task in row.tasks),
-            *(ticket.requested_at for ticket in tickets),
-            *(ticket.decided_at for ticket in tickets),
-        )
-        if moment is not None
+    moments = (
+        state.info.created_at,
+        row.counters.active_since,
+        None if row.inference is None else row.inference.started_at,
+        *[call.started_at for call in state.calls.values()],
+        *[task.started_at for task in row.tasks],
+        *[ticket.requested_at for ticket in tickets],
+        *[ticket.decided_at for ticket in tickets],
     )
+    return max(filter(None, moments))

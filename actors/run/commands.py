@@ -9,7 +9,7 @@ command raises no error.
 from __future__ import annotations
 
 import secrets as random_ids
-from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import attrs
@@ -19,7 +19,7 @@ from ..agent import Agent
 from ..contract.decisions import Command, CommandResult, Decision
 from ..contract.plain import JSONObject
 from ..contract.rows import CommandContext, RunRecord
-from ..engine.command_rules import ArgumentCheck, CommandRules, reject
+from ..engine.command_rules import CommandRules, reject
 from ..errors import StoreDown, StoreUnavailable
 from ..options import unknown_value
 from .agents import Agents
@@ -62,8 +62,9 @@ class RunCommands:
             UsageError: a field of the decision is invalid.
             UnknownRun: no run has this id.
         """
-        name = decision.decision_id or self.new_id()
-        return await self.post(run_id, Command(command_id=name, kind="decide", decision=decision))
+        return await self.post(
+            run_id, Command(command_id=decision.decision_id or self.new_id(), kind="decide", decision=decision)
+        )
 
     async def cancel(
         self,
@@ -123,18 +124,18 @@ class RunCommands:
         except InvalidDecision as error:
             await trio.lowlevel.checkpoint()
             return reject(command, error.code, str(error))
-        if self.closing:
+        if self._roster.closing:
             await trio.lowlevel.checkpoint()
             return reject(command, "store_unavailable", "the runtime is closing; try again when it is open")
-        await trio.lowlevel.checkpoint_if_cancelled()
-        result = reject(command, "store_unavailable", "the store gave no answer; repeat the command with the same id")
         try:
-            command = await self._unmasked(run_id, command)
-            check, definition = await self._tools_of(run_id, command)
-            with trio.CancelScope(shield=True):  # between submit and receipt; the store's patience bounds the wait
-                result = await services.store.post(
-                    run_id, command, CommandRules(services.clock.now(), check, definition)
-                )
+            agent = None
+            if command.kind == "decide" and command.decision is not None:
+                agent = await self._agent_of(run_id)
+                if command.decision.edited_arguments is not None:
+                    command = await self._unmasked(run_id, command, command.decision)
+            rules = CommandRules(services.clock.now(), partial(_check_arguments, agent), partial(_definition, agent))
+            # the store shields itself between submit and receipt, and its patience bounds the wait
+            result = await services.store.post(run_id, command, rules)
         except (StoreUnavailable, StoreDown) as error:
             result = reject(command, "store_unavailable", f"{error}; repeat the command with the same id")
             # a checkpoint: a caller that retries in a loop lets the store recover
@@ -168,15 +169,14 @@ class RunCommands:
             ticket=ticket,
             call=next((candidate for candidate in record.calls if candidate.call_id == name), None),
         )
-        judge = CommandRules(self._services.clock.now(), _argument_check(self._agents.get(record.info.agent)))
+        agent = self._agents.get(record.info.agent)
+        judge = CommandRules(self._services.clock.now(), partial(_check_arguments, agent))
         command_id = decision.decision_id or self.new_id()
         return judge(facts, Command(command_id=command_id, kind="decide", decision=decision, by=by))
 
-    async def _unmasked(self, run_id: str, command: Command) -> Command:
+    async def _unmasked(self, run_id: str, command: Command, decision: Decision) -> Command:
         """Replace masked values in edited arguments by the call's own: people were shown masks and sent them back."""
-        decision, store = command.decision, self._services.store
-        if decision is None or decision.edited_arguments is None:
-            return command
+        store = self._services.store
         ticket, outline = await store.ticket(run_id, decision.target), await store.outline(run_id)
         if ticket is None or outline is None:
             return command
@@ -184,29 +184,23 @@ class RunCommands:
         edited = redactor.restored(decision.edited_arguments, ticket.arguments)
         return attrs.evolve(command, decision=attrs.evolve(decision, edited_arguments=edited))
 
-    async def _tools_of(self, run_id: str, command: Command) -> tuple[ArgumentCheck, Callable[[str], str]]:
-        """Return how to check edited arguments and how to look up a tool's definition, both from the run's agent."""
-        if command.decision is None or command.kind != "decide":
-            return (lambda _tool, _arguments: None), (lambda _tool: "")
+    async def _agent_of(self, run_id: str) -> Agent[object] | None:
+        """Return the agent of a run, which knows the run's tools; None if the agent is not here."""
         actor = self._roster.get(run_id)
-        agent = None if actor is None else actor.agent
-        if agent is None:
-            outline = await self._services.store.outline(run_id)
-            agent = None if outline is None else self._agents.get(outline.info.agent)
-
-        def definition(tool_name: str) -> str:
-            return "" if agent is None else agent.spec.definition(tool_name, "")
-
-        return _argument_check(agent), definition
+        if actor is not None and actor.agent is not None:
+            return actor.agent
+        outline = await self._services.store.outline(run_id)
+        return None if outline is None else self._agents.get(outline.info.agent)
 
 
-def _argument_check(agent: Agent[object] | None) -> ArgumentCheck:
-    """Return the check of edited arguments by an agent's tools."""
+def _check_arguments(agent: Agent[object] | None, tool_name: str, arguments: JSONObject) -> str | None:
+    """Check edited arguments; returns None, or what is invalid (`ArgumentCheck`)."""
+    tool = None if agent is None else agent.tool(tool_name)
+    if tool is None:
+        return f"the tool {tool_name!r} is not here, so its arguments cannot be checked"
+    return tool.check(arguments)
 
-    def check(tool_name: str, arguments: JSONObject) -> str | None:
-        tool = None if agent is None else agent.tool(tool_name)
-        if tool is None:
-            return f"the tool {tool_name!r} is not here, so its arguments cannot be checked"
-        return tool.check(arguments)
 
-    return check
+def _definition(agent: Agent[object] | None, tool_name: str) -> str:
+    """Return the digest of a tool's present definition; "" if the tool is unknown here."""
+    return "" if agent is None else agent.spec.definition(tool_name, "")

@@ -63,7 +63,7 @@ class EffectRunner:
 
     Attributes:
         history: the thread's messages; None until the first model call reads them from the store.
-        stopping: after `CancelWork`: seconds that the slowest child may take; else None.
+        stop_at: after `CancelWork`: when the grace of the slowest child is over, in trio time; else None.
         finished: `FinishRun` was performed.
     """
 
@@ -73,7 +73,7 @@ class EffectRunner:
     deps: Any
     children: Children
     history: list[Message] | None
-    stopping: float | None = None
+    stop_at: float | None = None
     finished: bool = False
 
     def __repr__(self) -> str:
@@ -98,11 +98,16 @@ class EffectRunner:
                 what, fields = effect.what, {"error_id": effect.error_id, "call_id": effect.call_id}
                 self.services.journal.bug(RUN, what, effect.raised.error, code=effect.code, **self._who(), **fields)
             case CancelWork():
-                self.stopping = self.children.cancel_all(effect.reason)
+                self._cancel_work(effect)
             case FinishRun():
                 self.finished = True
             case _ as never:
                 assert_never(never)
+
+    def _cancel_work(self, effect: CancelWork) -> None:
+        grace = self.children.cancel_all(effect.reason)
+        if self.stop_at is None:
+            self.stop_at = trio.current_time() + grace + SLACK
 
     # --- model -------------------------------------------------------------------------------------------------------
 
@@ -116,7 +121,7 @@ class EffectRunner:
         def model() -> Model:
             other = None if effect.changes is None else effect.changes.model
             named = self.services.models.named
-            return self.services.directory.model_for(agent) if other is None else named(other)
+            return self.services.agents.model_for(agent) if other is None else named(other)
 
         def tell(error: BaseException) -> None:
             what = f"the model of run {self.info.run_id} failed (step {effect.step}, attempt {effect.attempt})"

@@ -94,7 +94,7 @@ async def _end_by_force(services: Services, outline: RunOutline, items: Sequence
     receipt = receipts[0]
     if receipt.kind == "committed":
         if receipt.next_in_thread is not None:
-            services.directory.thread_freed(receipt.next_in_thread)
+            services.directory.registry.thread_freed(receipt.next_in_thread)
         return True
     if receipt.kind in ("inbox_ahead", "lease_lost"):
         return False

@@ -15,8 +15,7 @@ from ..abc import Store
 from ..agent import Agent
 from ..contract.redaction import Redactor
 from .agents import Agents
-from .callbacks import LocalDirectory, StoreReports
-from .change_signals import ChangeSignals
+from .callbacks import StoreReports
 from .clock import Clock, ClockWatch
 from .commands import RunCommands
 from .error_log import ErrorLog
@@ -25,7 +24,7 @@ from .open_models import OpenModels
 from .passivation import Passivation
 from .reader import RunReader
 from .run_registry import RunRegistry
-from .services import Services, retry_until_available
+from .services import Directory, Services, retry_until_available
 from .starting import Starter
 from .stream_redaction import StreamRedactor
 from .task_nursery import TaskNursery
@@ -81,11 +80,15 @@ def assemble(
     record: bool,
 ) -> Parts:
     """Return the parts of a runtime on a store; nothing runs yet. See `open_runtime` for the arguments."""
-    board, redactor = ChangeSignals(), Redactor(secrets)
-    journal, clock_watch = ErrorLog(redactor), ClockWatch(clock)
+    directory, redactor, clock_watch = Directory(), Redactor(secrets), ClockWatch(clock)
+    journal = ErrorLog(redactor)
+    reports = StoreReports(directory, journal)
     models = OpenModels(journal)
     table = Agents(agents, deps, redactor, journal, models.named)
-    directory = LocalDirectory(table)
+
+    def wake(run_id: str, degraded: bool) -> bool:
+        return directory.registry.wake(run_id, degraded=degraded)
+
     services = Services(
         store=store,
         clock=clock,
@@ -93,20 +96,20 @@ def assemble(
         redactor=redactor,
         journal=journal,
         holdback=StreamRedactor(Redactor(secrets)),
-        board=board,
+        board=reports,
         threads=trio.CapacityLimiter(THREADS),
         workplace=TaskNursery(),
         models=models,
-        alarm=WakeupTimer(store, clock, clock_watch, directory.wake),
+        alarm=WakeupTimer(store, clock, clock_watch, wake),
         passivation=Passivation(passivate_after),
         jitter=lambda: 0.5 + random_ids.randbelow(1000) / 1000,
+        agents=table,
         directory=directory,
         record=record,
     )
     roster = RunRegistry(services, supervisor, max_running)
     commands = RunCommands(services, roster, table)
-    directory.roster, directory.commands = roster, commands
-    reports = StoreReports(board, journal, roster)
+    directory.registry, directory.post = roster, commands.post
     reader = RunReader(services, roster, table, reports)
 
     def handle(run_id: str, thread_id: str) -> Run[object]:

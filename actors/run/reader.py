@@ -257,8 +257,8 @@ class RunReader:
                 return self._outcome_of(record)
             signal = signal or self._services.board.signal(run_id)
             notice = signal.rest()
-            if known is not None and known.row.status in _WORKING and live is not None:
-                await notice.wait()  # the owner is in this process and signals the next rest
+            if live is not None and known is not None and (known.row.status in _WORKING or live.unread):
+                await notice.wait()  # the owner is in this process, has work to do, and signals the next rest
                 continue
             looked = await self._looked(run_id, notice)
             if looked is None:

@@ -46,11 +46,12 @@ from ..engine.machine import due
 from ..engine.state import RunState
 from ..errors import StoreDown
 from ..state.declared_keys import invalid_state
+from .agents import MISFIT, RunUnavailable
 from .children import Children, ClaimLost, OverrunBody
 from .effect_runner import EffectRunner
 from .forced_end import GAVE_UP, end_if_given_up
 from .run_loop import Hint, RunLoop, RunPermissions
-from .services import MISFIT, RunUnavailable, Services, retry_until_available
+from .services import Services, retry_until_available
 
 PATIENCE: Final = 5.0
 """Seconds that a cancel waits for the run's deps, so that the run_end hooks can use them."""
@@ -170,13 +171,11 @@ class RunActor:
             return
         self.life, self._patient_until = None, math.inf
         was_born = self.born is not None
-        beginning = await self._begin(ctx)
-        if beginning is None:
+        life = self.life = await self._begin(ctx)
+        if life is None:
             return
-        life, first = beginning
-        self.life = life
         try:
-            await life.live(first)
+            await life.live()
             if life.durable.row.status is RunStatus.DONE:
                 self.degraded = None  # the run ended without agent or deps
             if life.passive:
@@ -201,15 +200,15 @@ class RunActor:
                 break
         self.degraded = None if done else (GAVE_UP, self.services.redactor.text(burial.why))
 
-    async def _begin(self, ctx: ActorContext[Hint]) -> tuple[RunLoop, Sequence[Input]] | None:
-        """Return a run loop and its first inputs; None if the run needs no work or its agent or deps are missing."""
+    async def _begin(self, ctx: ActorContext[Hint]) -> RunLoop | None:
+        """Return a run loop; None if the run needs no work or its agent or deps are missing."""
         while True:
             owned = await self._take(ctx.attempt)
             if owned is None:
                 return None
             claim, state, inbox, history = owned
             self.deadline = state.info.deadline
-            agent = None if self.abandon is not None else await self._live_objects(state, inbox)
+            agent = None if self.abandon is not None else await self._live_agent(state, inbox)
             first = self._first(agent, state, inbox)
             if first:
                 break
@@ -230,7 +229,7 @@ class RunActor:
             ),
             history=None if history is None else list(history),
         )
-        life = RunLoop(
+        return RunLoop(
             self.services,
             claim=claim,
             state=state,
@@ -238,8 +237,8 @@ class RunActor:
             mailbox=ctx.mailbox,
             performer=performer,
             orders=self.orders,
+            first=first,
         )
-        return life, first
 
     async def _take(
         self, attempt: int
@@ -274,17 +273,19 @@ class RunActor:
         except StoreDown:  # the runtime fails and reports the cause; the run stays unchanged
             return None
 
-    async def _live_objects(self, state: RunState, inbox: tuple[InboxItem, ...]) -> Agent[object] | None:
+    async def _live_agent(self, state: RunState, inbox: tuple[InboxItem, ...]) -> Agent[object] | None:
         """Return the agent, with deps in place; None if the run is degraded."""
-        directory, info = self.services.directory, state.info
+        agents, info = self.services.agents, state.info
         try:
             if self.agent is None:
-                self.agent = await directory.agent_for(info)
+                self.agent = agents.agent_for(info)
             text = invalid_state(self.agent.declared_state, state.snapshot)
             if text is not None:
                 self.degraded, self.passing = (MISFIT, text), False
                 return None
-            if not self.has_deps:
+            if not self.has_deps and not agents.has_provider:
+                self.deps = agents.own_deps(info)
+            elif not self.has_deps:
                 deps = await self._ask_deps(info, self._ends_at(state, inbox))
                 self.deps = self.deps if self.has_deps else deps
         except RunUnavailable as error:
@@ -319,7 +320,7 @@ class RunActor:
         watched = nullcontext() if until == math.inf else self.services.clock_watch.waiting(self)
         try:
             with watched, trio.CancelScope(deadline=until) as self._asking:
-                return await self.services.directory.deps_for(info)
+                return await self.services.agents.ask_deps(info)
         finally:
             self._asking = None
         raise RunUnavailable("deps_missing", "the provider has not answered in time")

@@ -33,6 +33,7 @@ from ..contract.envelope import EventEncoder
 from ..contract.excerpt import is_large
 from ..contract.lifecycle import TERMINAL, RunStatus
 from ..contract.phases import LEAVING, PHASE_OF, RunPosition
+from ..contract.recording import RecordEntry
 from ..contract.rows import Claim, RunRecord
 from ..contract.spec import AgentSpec
 from ..engine.effects import (
@@ -68,10 +69,11 @@ from ..engine.recording import ClockJump, Recorder
 from ..engine.state import RunState, shifted
 from ..state.declared_keys import invalid_state
 from ..state.snapshot import StateSnapshot
-from .children import EXPIRE, SLACK, Child, Children, ClaimLost, OverrunBody
+from .agents import MISFIT, RunUnavailable
+from .children import EXPIRE, Child, Children, ClaimLost, OverrunBody
 from .clock import RunTime
 from .effect_runner import EffectRunner
-from .services import MISFIT, RunUnavailable, Services, retry_until_available
+from .services import Services, retry_until_available
 
 Hint = InboxItem
 """The message of a run actor's mailbox: a command that is already durable. A lost hint loses no command."""
@@ -94,11 +96,28 @@ _NONE: Final[frozenset[str]] = frozenset()
 """Shared, because an empty set for each run would cost 0.2 KB."""
 
 
-class _Entry(msgspec.Struct, frozen=True):
+_READS: Final = (CallModel, RunPhase)
+"""The effects that read the thread. A tuple, because isinstance with a union would build the union each time."""
+_ANSWERS: Final = (ModelAnswered, ModelFailed)
+_OUTCOMES: Final = (CallReturned, CallRaised, CallSuspended)
+
+
+class _Entry(msgspec.Struct):
     """A submitted commit: the effects and the state that wait for its receipt."""
 
-    effects: tuple[Effect, ...]
+    effects: list[Effect]
     state: RunState
+
+
+class _Ending(msgspec.Struct, frozen=True):
+    """A submitted terminal commit: the input that led to it, the state before, and the record that the commit carries.
+
+    The store rejects a terminal commit if unread commands exist; `_undo_ending` needs these then.
+    """
+
+    before: RunState
+    message: Input
+    carried: tuple[RecordEntry, ...]
 
 
 class RunLoop:
@@ -119,9 +138,11 @@ class RunLoop:
         mailbox: Mailbox[Hint],
         performer: EffectRunner,
         orders: RunPermissions,
+        first: Sequence[Input],
     ) -> None:
+        """`first`: the inputs with which this incarnation begins."""
         self._services, self._claim, self._state, self._spec = services, claim, state, spec
-        self._mailbox, self._performer, self._orders = mailbox, performer, orders
+        self._mailbox, self._performer, self._orders, self._first = mailbox, performer, orders, first
         self._children: Children = performer.children
         self._encoder = EventEncoder(state.info, services.redactor)
         self._time = RunTime(services.clock, state)
@@ -129,15 +150,14 @@ class RunLoop:
         self.durable = state
         self._outbox: list[_Entry] = []  # a list: an empty deque costs 0.8 KB, for every run that waits
         self._receipts: list[Receipt] = []
-        self._closing: tuple[RunState, Input] | None = None
-        self._stop_at: float | None = None
+        self._closing: _Ending | None = None
         self._expiring = _NONE
         self._behind = self._admitting = False
         self._resting: bool | None = None  # the last value reported to the registry
         self._leave_at = math.inf
         self.passive = False
 
-    async def live(self, first: Sequence[Input]) -> None:
+    async def live(self) -> None:
         """Feed the first inputs, then all later ones, until the run is done or its owner has to end.
 
         Raises:
@@ -145,9 +165,25 @@ class RunLoop:
             RunUnavailable: the thread's stored state does not fit the agent's state keys.
             StoreError: a commit was not written; the next incarnation rebuilds the run from the store.
         """
+        self._begin()
+        while not self._over():
+            if self._closing is not None or not (self._behind or self._admitting):
+                at = self._next_time()
+                if at == math.inf:
+                    await self._mailbox.wait()
+                else:
+                    await self._wait_until(at)
+            if self._behind:
+                await self._catch_up()
+            if self._admitting:
+                await self._admit()
+            self._turn()
+
+    def _begin(self) -> None:
         if self._state.row.cursor is not RunPosition.ADMISSION and self._state.row.status is RunStatus.RUNNING:
             # taken up in the middle of a step: the run holds a slot
-            self._services.directory.resting(self._claim.run_id, False)
+            self._services.directory.registry.resting(self._claim.run_id, False)
+        first, self._first = self._first, ()
         for message in first:
             self.feed(message)
         silent = not self._outbox  # a run that waited before still waits, without a commit
@@ -155,13 +191,6 @@ class RunLoop:
         if silent:
             self._publish_rest(self._state.row.status)
             self._services.board.rested(self._claim.run_id)
-        while not self._over():
-            await self._wait()
-            if self._behind:
-                await self._catch_up()
-            if self._admitting:
-                await self._admit()
-            self._turn()
 
     async def end(self) -> Mapping[str, OverrunBody]:
         """Cancel the run's children and wait for them within their grace. Returns the bodies that overran it.
@@ -183,50 +212,27 @@ class RunLoop:
         taken = step(self._spec, before, message, now)
         self._state = taken.state
         self._record.add(now, message)
-        if taken.commit is None:
-            self._route_effects(taken.effects)
-            return
-        commit = taken.commit
-        # the commit was just made and is not shared; a copy costs more
-        msgspec.structs.force_setattr(commit, "taken", self._record.carry())
-        history = self._performer.history
-        if history is not None:
-            history.extend(commit.messages)
-        if taken.state.row.stage in TERMINAL:
-            # The store rejects a terminal commit if unread commands exist; `_undo_ending` then needs the state before.
-            self._closing = (before, message)
-        durable: list[Effect] = []
-        at_once: list[Effect] = []
+        performer, commit = self._performer, taken.commit
+        if commit is not None:
+            carried = self._record.carry()
+            msgspec.structs.force_setattr(commit, "taken", carried)  # not shared yet; a copy costs more
+            if performer.history is not None:
+                performer.history.extend(commit.messages)
+            if commit.row.stage in TERMINAL:
+                self._closing = _Ending(before, message, carried)
+            self._outbox.append(_Entry([], taken.state))
+            frames = self._encoder.frames(commit.expected_last, commit.at, commit.events)
+            self._services.store.submit(self._claim, commit, frames, self._deliver)
         for effect in taken.effects:
-            (durable if self._must_wait(effect) else at_once).append(effect)
-        self._outbox.append(_Entry(tuple(durable), taken.state))
-        frames = self._encoder.frames(commit.expected_last, commit.at, commit.events)
-        self._services.store.submit(self._claim, commit, frames, self._deliver)
-        for effect in at_once:
-            self._perform(effect)
-
-    def _must_wait(self, effect: Effect) -> bool:
-        reads = isinstance(effect, CallModel | RunPhase)  # these read the thread, which must be written first
-        return effect.durable or (reads and self._performer.history is None)
-
-    def _route_effects(self, effects: tuple[Effect, ...]) -> None:
-        """Perform effects that came without a commit; durable ones wait for the commits before them."""
-        for effect in effects:
-            if self._outbox and self._must_wait(effect):
-                entry = self._outbox[-1]
-                self._outbox[-1] = _Entry((*entry.effects, effect), entry.state)
-            else:
-                self._perform(effect)
-
-    def _perform(self, effect: Effect) -> None:
-        if self._outdated(effect):
-            return
-        self._performer.perform(effect, self._state)
-        if self._performer.stopping is not None and self._stop_at is None:
-            self._stop_at = trio.current_time() + self._performer.stopping + SLACK
+            reads = isinstance(effect, _READS)
+            # what reads the thread waits until the thread is written
+            if self._outbox and (effect.durable or (reads and performer.history is None)):
+                self._outbox[-1].effects.append(effect)
+            elif not (reads and self._orders.draining):  # the next owner makes the request, or runs the phase
+                performer.perform(effect, taken.state)
 
     def _outdated(self, effect: Effect) -> bool:
-        """Return True if the machine moved on while the effect waited for its receipt, or the owner is about to end."""
+        """Return True if the machine moved on while the effect waited for its receipt, or the owner drains."""
         match effect:
             case StartCall():
                 call = self._state.calls.get(effect.call_id)
@@ -269,7 +275,7 @@ class RunLoop:
         if receipt.kind != "committed":
             raise ClaimLost(receipt.kind)
         if receipt.next_in_thread is not None:
-            self._services.directory.thread_freed(receipt.next_in_thread)
+            self._services.directory.registry.thread_freed(receipt.next_in_thread)
         input_read = entry.state.row.inbox != self.durable.row.inbox
         self.durable = entry.state
         status = entry.state.row.status
@@ -277,7 +283,8 @@ class RunLoop:
         if status in (RunStatus.WAITING, RunStatus.DONE):
             self._services.board.rested(self._claim.run_id)
         for effect in entry.effects:
-            self._perform(effect)
+            if not self._outdated(effect):
+                self._performer.perform(effect, self._state)
 
     def _publish_rest(self, status: RunStatus, *, again: bool = False) -> None:
         if status is RunStatus.CREATED:
@@ -289,11 +296,11 @@ class RunLoop:
             self._leave_at = self._when_to_leave() if resting else math.inf
             again = True
         if again:
-            self._services.directory.resting(self._claim.run_id, resting)
+            self._services.directory.registry.resting(self._claim.run_id, resting)
 
     def _when_to_leave(self) -> float:
         """Return when the run leaves memory if no input arrives, in trio time; the mailbox is nudged at that moment."""
-        if not self._services.directory.can_revive(self._state.info):
+        if not self._services.agents.can_revive(self._state.info):
             return math.inf
         return self._services.passivation.rests(self._mailbox)
 
@@ -304,14 +311,12 @@ class RunLoop:
         """
         if self._closing is None:
             raise ClaimLost("inbox_ahead without an ending")
-        self._state, again = self._closing
-        self._record.undo()
-        self._closing = None
-        history = self._performer.history
-        if history is not None:
-            self._performer.history = None
+        ending, self._closing = self._closing, None
+        self._state = ending.before
+        self._record.undo(ending.carried)
+        self._performer.history = None  # it has the messages of the refused commit
         self._behind = True
-        self._children.inputs.append(again)
+        self._children.inputs.append(ending.message)
 
     # --- everything that waits ---------------------------------------------------------------------------------------
 
@@ -333,23 +338,23 @@ class RunLoop:
         elif len(self._mailbox):
             self._feed_command(self._mailbox.peek())
             self._mailbox.pop()
-        elif self._stop_at is not None:
-            return self._stopped()
+        elif self._performer.stop_at is not None:
+            return self._stopped(self._performer.stop_at)
         elif self._state.row.cursor is RunPosition.ADMISSION and self._orders.admitted:
             return self._let_in()
         elif not self._outbox and self._children.streamed():
             for message in self._children.take_streams():
                 self.feed(message)
         else:
-            self._children.look()
-            return bool(self._children.inputs) or self._fire_timers()
+            has_timers = bool(self._children.watched) or self._state.row.next_due is not None
+            return has_timers and self._fire_timers()
         return True
 
     def _feed_child_input(self, message: Input) -> None:
         """Feed a child's input, after the text that the child streamed before."""
-        if isinstance(message, ModelAnswered | ModelFailed):
+        if isinstance(message, _ANSWERS):
             self._feed_streamed(message)
-        elif isinstance(message, CallReturned | CallRaised | CallSuspended):
+        elif isinstance(message, _OUTCOMES):
             for late in self._children.close_call_stream(message.call_id, message.attempt):
                 self.feed(late)
         elif isinstance(message, TaskStopped):
@@ -418,27 +423,28 @@ class RunLoop:
         if text is not None:
             raise RunUnavailable(MISFIT, text)
 
-    def _stopped(self) -> bool:
+    def _stopped(self, stop_at: float) -> bool:
         """Feed `WorkStopped` once all cancelled work has ended or its grace is over.
 
         Returns whether an input was fed.
         """
-        if self._stop_at is None:
+        if self._children.live and trio.current_time() < stop_at:
             return False
-        if self._children.live and trio.current_time() < self._stop_at:
-            return False
-        self._stop_at = None
-        self._performer.stopping = None
+        self._performer.stop_at = None
         self.feed(WorkStopped(stubborn=tuple(left.item for left in self._children.still_left().values())))
         return True
 
     # --- time --------------------------------------------------------------------------------------------------------
 
     def _fire_timers(self) -> bool:
-        moment = self._state.row.next_due
-        if moment is None or self._services.clock.now() < moment:
+        """Do what is due: checks of children, the deadline, expiries. Returns whether an input is ready or was fed."""
+        self._children.look()
+        if self._children.inputs:
+            return True
+        moment, now = self._state.row.next_due, self._services.clock.now()
+        if moment is None or now < moment:
             return False
-        late, expired = due(self._state, self._services.clock.now())
+        late, expired = due(self._state, now)
         if late:
             self.feed(DeadlinePassed())
             return True
@@ -471,31 +477,25 @@ class RunLoop:
 
     def _next_time(self) -> float:
         """When the loop has to look again though nothing comes, in trio time."""
-        if self._stop_at is not None:
-            return self._stop_at
-        times = [self._children.next_look()]
+        if self._performer.stop_at is not None:
+            return self._performer.stop_at
+        times = [at for at, _ in self._children.watched.values()]
         if self._state.row.next_due is not None:
             deadline = self._state.deadline
             moments = [ticket.expires_at for ticket in timed(self._state) if ticket.ticket_id not in self._expiring]
             times += [self._services.clock.trio_time(moment) for moment in (deadline, *moments) if moment is not None]
-        return min(times)
+        return min(times, default=math.inf)
 
-    async def _wait(self) -> None:
-        if (self._behind or self._admitting) and self._closing is None:
-            return
-        at = self._next_time()
-        if at == math.inf:
+    async def _wait_until(self, at: float) -> None:
+        with self._services.clock_watch.waiting(self._mailbox), trio.move_on_at(at):
             await self._mailbox.wait()
-        else:
-            with self._services.clock_watch.waiting(self._mailbox), trio.move_on_at(at):
-                await self._mailbox.wait()
 
     def _over(self) -> bool:
         if self._outbox:
             return False
         if self._performer.finished or self._state.row.cursor is RunPosition.ENDED:
             return True
-        if self._performer.agent is None and self._stop_at is None and not self._behind:
+        if self._performer.agent is None and self._performer.stop_at is None and not self._behind:
             return True  # without the agent only a cancel can be processed, and none is left
         if self._orders.draining:
             return not self._busy()

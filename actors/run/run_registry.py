@@ -104,7 +104,7 @@ class RunRegistry:
         return self._degraded.get(run_id)
 
     def posted(self, run_id: str, item: InboxItem) -> None:
-        """Hint a durable command to the run's actor, and start an actor if there is none (`StoreHooks`)."""
+        """Hint a durable command to the run's actor, and start an actor if there is none (`Owners`)."""
         actor = self._actors.get(run_id)
         if actor is None:
             if not self.closing and not (item.command.kind == "cancel" and self.bury(run_id)):
@@ -158,7 +158,7 @@ class RunRegistry:
         return True
 
     def thread_freed(self, run_id: str) -> None:
-        """Queue a run whose thread became free (`Directory`)."""
+        """Queue a run whose thread became free (`Owners`)."""
         if run_id in self._held:
             self._held.discard(run_id)
         else:
@@ -168,7 +168,7 @@ class RunRegistry:
         self._admit()
 
     def resting(self, run_id: str, resting: bool) -> None:
-        """Record that the run came to rest or works again (`Directory`). A resting run frees its slot."""
+        """Record that the run came to rest or works again (`Owners`). A resting run frees its slot."""
         if resting:
             self._resting.add(run_id)
             self._working.discard(run_id)

@@ -250,8 +250,10 @@ def command_of(command: Command, *, local: str, now: datetime) -> Command:
     except InvalidValue as error:
         raise UsageError(f"{kind}: {error}; give a str") from error
     if decision is not None and kind == "decide":
+        if decision.result is not None or decision.edited_arguments is not None:
+            decision = _with_values(decision)
         at = decision.decided_at or now
-        decision = attrs.evolve(_with_values(decision), decision_id=command_id, decided_by=by, decided_at=at)
+        decision = attrs.evolve(decision, decision_id=command_id, decided_by=by, decided_at=at)
     return attrs.evolve(
         command, command_id=command_id, text=text, reason=reason, by=by, decision=decision, posted_at=now
     )

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, ParamSpec, Protocol, TypeVar
+from typing import Final, ParamSpec, Protocol, TypeVar
 
 import attrs
 import trio
 
 from greenroom.supervision.reporting import report
 
-from ..abc import Model, Store
-from ..agent import Agent
-from ..contract.decisions import Command, CommandResult
+from ..abc import Store
+from ..contract.decisions import Command, CommandResult, InboxItem
 from ..contract.redaction import Redactor
-from ..contract.rows import RunInfo
 from ..errors import StoreUnavailable
+from .agents import Agents
 from .change_signals import ChangeSignals
 from .clock import Clock, ClockWatch
 from .error_log import ErrorLog
@@ -32,61 +31,36 @@ P = ParamSpec("P")
 RETRY: Final = 0.5
 """Seconds between two tries of a read while the store is unavailable."""
 
-MISFIT: Final = "state_mismatch"
-"""Degraded code of a run whose stored state keys differ from the agent's declarations."""
-
 logger = logging.getLogger("greenroom.run")
 
 
-class Directory(Protocol):
-    """The runtime as run actors see it."""
+class Owners(Protocol):
+    """The runs that have an owner here, as the store and the run actors see them."""
 
-    async def agent_for(self, info: RunInfo) -> Agent[object]:
-        """Return the run's agent.
-
-        Raises:
-            RunUnavailable: no agent has the key.
-        """
-
-    async def deps_for(self, info: RunInfo) -> Any:
-        """Return the run's dependencies.
-
-        Raises:
-            RunUnavailable: the dependencies are unavailable.
-        """
-
-    def model_for(self, agent: Agent[object]) -> Model:
-        """Return the agent's model.
-
-        Raises:
-            AgentDefinitionError: the agent has none.
-        """
-
-    async def post(self, run_id: str, command: Command) -> CommandResult:
-        """Judge and journal a command."""
-
-    def can_revive(self, info: RunInfo) -> bool:
-        """Return True if the run's agent and deps can be had again once it has left memory."""
+    def posted(self, run_id: str, item: InboxItem) -> None:
+        """Hint a durable command to the run's actor."""
 
     def thread_freed(self, run_id: str) -> None:
-        """Report that the run's thread is free."""
+        """Queue a run whose thread became free."""
 
     def resting(self, run_id: str, resting: bool) -> None:
-        """Report that the run came to rest, or works again."""
+        """Record that the run came to rest, or works again."""
+
+    def wake(self, run_id: str, *, degraded: bool = False) -> bool:
+        """Give a run that is not in memory an owner."""
 
 
-class RunUnavailable(Exception):
-    """A run cannot be worked on now.
+@attrs.define(eq=False)
+class Directory:
+    """The parts of a runtime that its services need and that need the services: set before the first run exists.
 
     Attributes:
-        reason: deps_missing, agent_unknown or state_mismatch.
-        passing: trying again may help without any action here.
+        registry: the runs that have an owner here.
+        post: judges and journals a command (`RunCommands.post`).
     """
 
-    def __init__(self, reason: str, detail: str, *, passing: bool = False) -> None:
-        super().__init__(detail)
-        self.reason = reason
-        self.passing = passing
+    registry: Owners = attrs.field(init=False)
+    post: Callable[[str, Command], Awaitable[CommandResult]] = attrs.field(init=False)
 
 
 @attrs.frozen(kw_only=True)
@@ -104,7 +78,8 @@ class Services:
         alarm: wakes runs that are not in memory.
         passivation: says when resting runs leave memory.
         jitter: draws a random number in [0.5, 1.5), a factor of the back-off.
-        directory: the runtime.
+        agents: agents, models and deps.
+        directory: the registry and the commands.
         record: commits carry the machine's inputs.
     """
 
@@ -121,6 +96,7 @@ class Services:
     alarm: WakeupTimer
     passivation: Passivation
     jitter: Callable[[], float]
+    agents: Agents
     directory: Directory
     record: bool
 

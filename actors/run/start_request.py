@@ -52,16 +52,16 @@ class StartRequest:
     title: str | None = None
 
     def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "text", input_of(self.text, "the input"))
-        for name in ("by", "workspace"):
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, str):
-                raise UsageError(f"{name}={value!r}: give a str")
-            object.__setattr__(self, name, value if value is None else text_of(value))
+        put = object.__setattr__  # attrs' own way to complete a frozen value
+        put(self, "text", input_of(self.text, "the input"))
+        if self.by is not None:
+            put(self, "by", _text("by", self.by))
+        if self.workspace is not None:
+            put(self, "workspace", _text("workspace", self.workspace))
         if self.title is not None:
-            object.__setattr__(self, "title", input_of(self.title, "the title"))
-        for name in ("run_id", "thread_id", "session_id"):
-            check_id(name, getattr(self, name))
+            put(self, "title", input_of(self.title, "the title"))
+        for name, value in (("run_id", self.run_id), ("thread_id", self.thread_id), ("session_id", self.session_id)):
+            check_id(name, value)
         # compared by equality, because the value may be unhashable
         if self.execution is not None and self.execution not in tuple(MODES):
             raise unknown_value("execution", self.execution, MODES)
@@ -93,6 +93,12 @@ def mode_given(info: RunInfo, text: str) -> bool:
         for thread_id in (None, info.thread_id)
         for by in (None, info.by)
     )
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise UsageError(f"{name}={value!r}: give a str")
+    return text_of(value)
 
 
 def check_id(name: str, value: object) -> None:
@@ -168,9 +174,7 @@ def fork_of(
         UsageError: the parent has no finished step of that number, or the run id or the principal is invalid.
     """
     check_id("new_run_id", run_id)
-    if by is not None and not isinstance(by, str):
-        raise UsageError(f"by={by!r}: give a str")
-    who = LOCAL if by is None else text_of(by)
+    who = LOCAL if by is None else _text("by", by)
     info, finished = parent.info, parent.row.counters.rounds
     if type(step) is not int or not 0 <= step <= finished:
         raise UsageError(f"step={step!r}: run {info.run_id} has {finished} finished steps; give 0 to {finished}")

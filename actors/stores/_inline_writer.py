@@ -1,8 +1,8 @@
 """The writer that executes requests in the calling task, for stores in memory and under virtual time.
 
-Theory of operation. `wake` writes at once, in the stretch of the caller. A result may make its receiver queue the next
-request from inside `settle`; the loop of the outer `wake` executes that, so the stack stays flat. In an outage `wake`
-does nothing, and the task in `serve` retries the same batch on trio's clock.
+Theory of operation. The queue's `wake` writes at once, in the stretch of the caller. A result may make its receiver
+queue the next request from inside `settle`; the loop of the outer `wake` executes that, so the stack stays flat. In an
+outage `wake` does nothing, and the task in `serve` retries the same batch on trio's clock.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class InlineWriter:
         self._batch: Sequence[Request] = ()  # retried unchanged
         self._busy = False
         self._trouble = trio.Event()
+        queue.wake = self._wake
 
-    def wake(self) -> None:
-        """Execute the queue, unless there is an outage."""
+    def _wake(self) -> None:
         if self._queue.outage is None:
             self._flush()
 

@@ -56,13 +56,13 @@ class PendingRequest(Generic[T]):
     """A request whose task waits for the result."""
 
     result: Result[T] | None = attrs.field(default=None, init=False)
-    done: trio.Event | None = attrs.field(default=None, init=False)
+    _waiter: trio.lowlevel.Task | None = attrs.field(default=None, init=False)
 
     def settle(self, result: Result[T], hooks: StoreHooks) -> None:
         """Store the result and wake the task if it waits already."""
         self.result = result
-        if self.done is not None:
-            self.done.set()
+        if self._waiter is not None:
+            trio.lowlevel.reschedule(self._waiter)
 
     def lose(self, error: StoreDown, hooks: StoreHooks) -> None:
         """Settle the request as down."""
@@ -76,12 +76,12 @@ class PendingRequest(Generic[T]):
             Exception: the error with which the request was refused.
         """
         if self.result is None:
-            self.done = trio.Event()
-            with trio.CancelScope(shield=True):
-                await self.done.wait()
+            self._waiter = trio.lowlevel.current_task()
+            # a wait that no cancel ends, without the price of a shielded scope
+            await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
         else:
             await trio.lowlevel.cancel_shielded_checkpoint()
-        assert self.result is not None  # noqa: S101 - settle() set it before it set the event
+        assert self.result is not None  # noqa: S101 - settle() set it before it woke the task
         if self.result.error is not None:
             raise self.result.error
         return self.result.value  # type: ignore[return-value]  # T may itself be Optional, so None is a valid value

@@ -1,4 +1,4 @@
-"""The public methods that write, the same for every store with requests: check, queue, wait shielded."""
+"""The public methods that write, the same for every store with requests: each hands a request to the queue."""
 
 from __future__ import annotations
 
@@ -6,58 +6,39 @@ import abc
 from collections.abc import Sequence
 from datetime import datetime
 
-import trio
-
 from ..abc import Created, Deliver, Pruned, Store
 from ..contract.decisions import Command, CommandResult
 from ..contract.rows import Claim, Commit, Judge, NewRun
 from ..errors import UsageError
-from ._requests import ClaimRequest, CommitRequest, CreateRequest, PostRequest, PruneRequest, Request
+from ._requests import ClaimRequest, CommitRequest, CreateRequest, PostRequest, PruneRequest
 from ._timestamps import milliseconds
+from ._write_queue import WriteQueue
 
 
 class RequestStore(Store):
-    """A store whose writes are requests.
+    """A store whose writes are requests to `_queue`, which a subclass sets.
 
-    Cancellation: a method either raises Cancelled before its request is queued, or waits (shielded) and returns the
-    result.
+    Refusals and cancellation: see `WriteQueue.ask`.
     """
 
-    @abc.abstractmethod
-    def _put(self, request: Request) -> None:
-        """Queue a request; it is settled exactly once, possibly before this returns."""
-
-    @abc.abstractmethod
-    def _refuse(self) -> None:
-        """Raise StoreUnavailable or StoreDown if the caller would have to wait for the end of an outage."""
+    _queue: WriteQueue
 
     async def create_run(self, new: NewRun, frame: bytes) -> Created:
         """Write a run and claim it; durable on return. See `Store.create_run`."""
-        await trio.lowlevel.checkpoint_if_cancelled()
-        self._refuse()
-        request = CreateRequest(new, frame)
-        self._put(request)
-        return await request.wait()
+        return await self._queue.ask(CreateRequest(new, frame))
 
     async def claim(self, run_id: str) -> Claim | None:
         """Claim a run with a new fencing token. See `Store.claim`."""
-        await trio.lowlevel.checkpoint_if_cancelled()
-        self._refuse()
-        request = ClaimRequest(run_id)
-        self._put(request)
-        return await request.wait()
+        return await self._queue.ask(ClaimRequest(run_id))
 
     def submit(self, claim: Claim, commit: Commit, frames: Sequence[bytes], deliver: Deliver) -> None:
         """Queue a commit; never waits, and never raises for failures of the store. See `Store.submit`."""
-        self._put(CommitRequest(claim, commit, frames, deliver))
+        self._queue.put(CommitRequest(claim, commit, frames, deliver))
 
     async def post(self, run_id: str, command: Command, judge: Judge) -> CommandResult:
         """Judge a command and journal it if accepted; durable on return. See `Store.post`."""
-        await trio.lowlevel.checkpoint_if_cancelled()
-        self._refuse()
-        request = PostRequest(run_id, command, judge)
-        self._put(request)
-        return (await request.wait()).reply
+        posted = await self._queue.ask(PostRequest(run_id, command, judge))
+        return posted.reply
 
     @abc.abstractmethod
     async def _sizes(self) -> tuple[int, int]:
@@ -78,11 +59,7 @@ class RequestStore(Store):
         size, _ = await self._sizes()
         runs = messages = 0
         while True:
-            await trio.lowlevel.checkpoint_if_cancelled()
-            self._refuse()
-            request = PruneRequest(milliseconds(before))
-            self._put(request)
-            swept = await request.wait()
+            swept = await self._queue.ask(PruneRequest(milliseconds(before)))
             runs, messages = runs + swept.runs, messages + swept.messages
             if not swept.more:
                 left, reusable = await self._sizes()

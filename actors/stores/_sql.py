@@ -120,8 +120,8 @@ def encode_commit(commit: Commit, frames: Sequence[bytes]) -> EncodedRows:
     row = dump(apart(commit.row) if commit.row.sent else commit.row)
     calls = [(call.call_id, call.step, call.index, call.status.value, dump(call)) for call in commit.calls]
     tickets = [_ticket_row(ticket) for ticket in commit.tickets]
-    messages = _encode_messages(commit.messages)
-    state = _encode_state(commit.state)
+    messages = _encode_messages(commit.messages) if commit.messages else ()
+    state = _encode_state(commit.state) if commit.state else ()
     taken = dump_taken(commit.taken) if commit.taken else b""
     size = len(row) + len(taken) + sum(map(len, frames))
     for rows in (calls, tickets, messages, state):
@@ -132,7 +132,8 @@ def encode_commit(commit: Commit, frames: Sequence[bytes]) -> EncodedRows:
 def encode_new(new: NewRun, frame: bytes) -> EncodedRows:
     """Encode the rows of a new run. Raises as `encode_commit` does."""
     row, info = codec.dump(new.row), codec.dump(new.info)
-    messages, state = _encode_messages(new.messages), _encode_state(new.state)
+    messages = _encode_messages(new.messages) if new.messages else ()
+    state = _encode_state(new.state) if new.state else ()
     taken = dump_taken(new.taken) if new.taken else b""
     size = (
         len(row)

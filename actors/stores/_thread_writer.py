@@ -48,9 +48,6 @@ class ThreadWriter:
         self._ended = trio.Event()
         self._deserted = False
 
-    def wake(self) -> None:
-        """Do nothing: the thread waits on the queue itself."""
-
     def stop(self) -> None:
         """Let the thread write the queue, and end. In an outage it tries once more."""
         self._stop.set()

@@ -13,12 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from queue import Empty, SimpleQueue
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol, TypeVar
+
+import trio
 
 from ..abc import StoreHooks
 from ..errors import StoreDown, StoreUnavailable
 from ._outages import Damaged
-from ._requests import Request
+from ._requests import CommitRequest, PendingRequest, Request
+
+T = TypeVar("T")
 
 FIRST_PAUSE: Final = 0.05
 """Seconds until the first retry; most locks are released by then."""
@@ -77,9 +81,6 @@ class NullHooks(StoreHooks):
 class Writer(Protocol):
     """Executes queued requests, for one opening of the store."""
 
-    def wake(self) -> None:
-        """React to a queued request."""
-
     def stop(self) -> None:
         """Write the queue, then let `serve` return: the store has failed."""
 
@@ -95,21 +96,23 @@ class WriteQueue:
 
     Attributes:
         outage: why the whole store is unavailable; None if it answers.
-        down: set once the store is closed or has failed for good.
+        down: set while the store is closed, and once it has failed for good.
         unsettled: requests that wait for their result.
+        wake: set by a writer that does not wait in `take`: called after each queued request.
     """
 
     _writer: Writer
 
-    def __init__(self, make_writer: Callable[[WriteQueue], Writer]) -> None:
-        """`make_writer`: called at each opening."""
+    def __init__(self, make_writer: Callable[[WriteQueue], Writer], down: StoreDown | None = None) -> None:
+        """`make_writer`: called at each opening. `down`: why requests are refused before the first opening."""
         self._make_writer = make_writer
         self._hooks: StoreHooks = NullHooks()
-        self._waiting: SimpleQueue[Request | None] = SimpleQueue()
+        self._waiting: SimpleQueue[Any] = SimpleQueue()
         self._taken: Sequence[Request] = ()
         self.unsettled = 0
         self.outage: Exception | None = None
-        self.down: StoreDown | None = closed()
+        self.down: StoreDown | None = down or closed()
+        self.wake: Callable[[], None] | None = None
 
     # --- the store's side
     # ------------------------------------------------------------------------------------------------
@@ -120,29 +123,37 @@ class WriteQueue:
         self._waiting = SimpleQueue()
         self._taken = ()
         self.unsettled = 0
-        self.down = self.outage = None
+        self.down = self.outage = self.wake = None
         self._writer = self._make_writer(self)
 
-    def put(self, request: Request) -> None:
+    def put(self, request: CommitRequest | PendingRequest[Any]) -> None:
         """Queue a request. A writer in the calling task settles it before this returns, except in an outage."""
         if self.down is not None:
             request.lose(self.down, self._hooks)
             return
         self.unsettled += 1
         self._waiting.put(request)
-        self._writer.wake()
+        if self.wake is not None:
+            self.wake()
 
-    def refuse_outage(self) -> None:
-        """Refuse a command that would have to wait for the end of an outage.
+    async def ask(self, request: PendingRequest[T]) -> T:
+        """Queue a request and return its result. Refused in an outage: the request would wait for the outage's end.
+
+        Cancellation: raises Cancelled before the request is queued, or waits (shielded) and returns the result.
 
         Raises:
-            StoreUnavailable: there is an outage.
-            StoreDown: the store has failed for good.
+            StoreUnavailable: there is an outage; nothing was queued.
+            StoreDown: the store is closed or has failed for good; if it failed meanwhile, it is unknown whether the
+                request was written.
+            Exception: the error with which the request was refused.
         """
+        await trio.lowlevel.checkpoint_if_cancelled()
         if self.down is not None:
             raise StoreDown(str(self.down)) from self.down.__cause__
         if self.outage is not None:
             raise StoreUnavailable(f"the store does not answer now: {self.outage}; try again") from self.outage
+        self.put(request)
+        return await request.wait()
 
     async def serve(self) -> NoReturn:
         """Let the writer work until cancelled; then let it write the queue, and shut.

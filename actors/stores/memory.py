@@ -80,12 +80,6 @@ class MemoryStore(RequestStore):
         finally:
             self._serving = False
 
-    def _put(self, request: Request) -> None:
-        self._queue.put(request)
-
-    def _refuse(self) -> None:
-        self._queue.refuse_outage()
-
     def _execute(self, batch: Sequence[Request]) -> Sequence[Any]:
         faults = self._faults
         if faults is None:

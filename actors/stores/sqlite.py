@@ -13,11 +13,11 @@ from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
 import attrs
 import trio
 
-from ..abc import Pruned, RunPage, RunQuery, StoreHooks, StoreStatistics
+from ..abc import Created, Deliver, Pruned, RunPage, RunQuery, StoreHooks, StoreStatistics
 from ..contract.decisions import InboxItem, Ticket
 from ..contract.messages import Message
 from ..contract.recording import RecordDelta
-from ..contract.rows import RunOutline, RunRecord, ThreadInfo
+from ..contract.rows import Claim, Commit, NewRun, RunOutline, RunRecord, ThreadInfo
 from ..contract.state import StateWrite
 from ..errors import StoreDown, StoreError, StoreOpenError, StoreUnavailable
 from ..options import unknown_value
@@ -125,7 +125,8 @@ class SQLiteStore(RequestStore):
         self._readers: ReadConnections | None = None
         self._file: OpenFile | None = None
         self._epoch = ""
-        self._queue = WriteQueue(self._make_writer)
+        refused = StoreDown(f"{self.path} was opened with read_only=True; open it for writing") if read_only else None
+        self._queue = WriteQueue(self._make_writer, refused)
 
     def __repr__(self) -> str:
         """Return the path, the kind of writer, and whether the store is open."""
@@ -281,24 +282,25 @@ class SQLiteStore(RequestStore):
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
-    def _put(self, request: Request) -> None:
-        """Encode the rows now, in the trio thread, so that a value that changes later is written as it was."""
-        if isinstance(request, CommitRequest):
-            try:
-                request.blobs = _sql.encode_commit(request.commit, request.frames)
-            except Exception as error:  # noqa: BLE001 - a foreign value may raise anything; only its commit fails, in its turn
-                request.error = error
-        elif isinstance(request, CreateRequest):
-            try:
-                request.blobs = _sql.encode_new(request.new, request.frame)
-            except Exception as error:  # a foreign value may raise anything; only this run fails
-                raise InvalidCommit(f"run {request.new.info.run_id}: cannot be written: {error}") from error
-        self._queue.put(request)
+    # Rows are encoded at once, in the trio thread, so that a value that changes later is written as it was.
 
-    def _refuse(self) -> None:
-        if self._read_only:
-            raise StoreDown(f"{self.path} was opened with read_only=True; open it for writing")
-        self._queue.refuse_outage()
+    async def create_run(self, new: NewRun, frame: bytes) -> Created:
+        """Write a run and claim it; durable on return. See `Store.create_run`."""
+        request = CreateRequest(new, frame)
+        try:
+            request.blobs = _sql.encode_new(new, frame)
+        except Exception as error:  # a foreign value may raise anything; only this run fails
+            raise InvalidCommit(f"run {new.info.run_id}: cannot be written: {error}") from error
+        return await self._queue.ask(request)
+
+    def submit(self, claim: Claim, commit: Commit, frames: Sequence[bytes], deliver: Deliver) -> None:
+        """Queue a commit; never waits, and never raises for failures of the store. See `Store.submit`."""
+        request = CommitRequest(claim, commit, frames, deliver)
+        try:
+            request.blobs = _sql.encode_commit(commit, frames)
+        except Exception as error:  # noqa: BLE001 - a foreign value may raise anything; only its commit fails, in its turn
+            request.error = error
+        self._queue.put(request)
 
     def _make_writer(self, queue: WriteQueue) -> Writer:
         if self.threaded:

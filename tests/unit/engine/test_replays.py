@@ -88,7 +88,7 @@ class Remembered(World):
     def ack(self) -> None:
         commit = self.unacked[0][0]
         if commit.row.stage in TERMINAL and len(self.store.inbox) > commit.row.inbox:
-            self.recorder.undo()
+            self.recorder.undo(self._carried[-1][1])
         super().ack()
 
     def lose_owner(self) -> None:

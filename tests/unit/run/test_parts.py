@@ -106,7 +106,6 @@ async def test_the_runtime_comes_to_rest_whenever_a_run_does():
     for make in (board.rested, board.left):
         notice = board.runtime.rest()
         board.committed("r1", 1, [b"1"])
-        board.posted("r1")
         assert not notice.is_set()
         make("r1")
         assert notice.is_set()

@@ -1,0 +1,136 @@
+"""`BodyPort`: the connection of one attempt of a body to its run: reports, output, background tasks.
+
+Theory of operation. A tool's context calls these methods; the body sees only the context. Reports and output go into
+the run's buffers. An operation on a background task is a request to the run's machine, whose answer the body awaits. A
+body in a worker thread uses the methods named `..._from_thread`.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from typing import Final
+
+import trio
+
+from ..contract.codec import normalise
+from ..contract.ids import content_digest
+from ..contract.plain import JSONObject
+from ..contract.tasks import TaskView
+from ..engine.inputs import CancelAsked, Input, SpawnAsked, TasksAsked
+from ..errors import ToolError
+from .children import Children
+
+_MARK: Final = 16
+"""Hex digits of the mark that identifies a repeated spawn: enough for the thousand spawns of one body."""
+
+
+class BodyPort:
+    """What one attempt of a body asks of its run and reports to it."""
+
+    def __init__(self, children: Children, spawner: str, attempt: int) -> None:
+        """`spawner`: the call or task that the attempt belongs to."""
+        self._children, self._spawner, self._attempt = children, spawner, attempt
+        self._spawned: dict[str, int] = {}
+        self._unread: dict[str, list[int]] = {}  # spawns whose answer was cancelled: their numbers are used again
+
+    # --- reports -----------------------------------------------------------------------------------------------------
+
+    async def progress(self, fraction: float, text: str) -> None:
+        """Report the progress; the newest report wins."""
+        self._set_progress(fraction, text)
+
+    async def output(self, text: str) -> None:
+        """Stream output; waits while too much of it waits for the store."""
+        await self._children.call_stream(self._spawner, self._attempt).text.put(text)
+
+    def progress_from_thread(self, fraction: float, text: str) -> None:
+        """Call `progress` from a worker thread."""
+        trio.from_thread.run_sync(self._set_progress, fraction, text)
+
+    def output_from_thread(self, text: str) -> None:
+        """Stream output from a worker thread, which limits its own pace: never waits for the store."""
+        trio.from_thread.run_sync(self._add_output, text)
+
+    def _set_progress(self, fraction: float, text: str) -> None:
+        self._children.call_stream(self._spawner, self._attempt).tell(fraction, text)
+        self._children.nudge()
+
+    def _add_output(self, text: str) -> None:
+        self._children.call_stream(self._spawner, self._attempt).text.add(text)
+
+    # --- background tasks --------------------------------------------------------------------------------------------
+
+    async def start(self, tool: str, arguments: JSONObject) -> str:
+        """Spawn a task and return its id as soon as the task is stored.
+
+        Cancellation: the task may run; the same spawn again returns the same task.
+
+        Raises:
+            ToolError: the task cannot be spawned, with the reason.
+        """
+        data, why = normalise(dict(arguments))
+        if why is not None:
+            raise ToolError(f"spawn({tool!r}): the arguments cannot be stored ({why}); give plain JSON data")
+        mark = content_digest([tool, data])[:_MARK]
+        unread = self._unread.setdefault(mark, [])
+        if not unread:
+            self._spawned[mark] = self._spawned.get(mark, 0) + 1
+            unread.append(self._spawned[mark])
+        nth = unread.pop(0)
+
+        def question(number: int) -> Input:
+            return SpawnAsked(
+                ask=number, spawner=self._spawner, attempt=self._attempt, tool=tool, arguments=data, mark=mark, nth=nth
+            )
+
+        try:
+            name: str = await self._children.questions.ask(question)
+        except trio.Cancelled:
+            insort(unread, nth)
+            raise
+        return name
+
+    async def stop(self, task_id: str) -> bool:
+        """Cancel a task. Returns True if the task was alive.
+
+        Raises:
+            ToolError: the run has no owner any more.
+        """
+        lived: bool = await self._children.questions.ask(lambda number: CancelAsked(ask=number, task_id=task_id))
+        return lived
+
+    async def see(self) -> tuple[TaskView, ...]:
+        """Return the live tasks.
+
+        Raises:
+            ToolError: the run has no owner any more.
+        """
+        tasks: tuple[TaskView, ...] = await self._children.questions.ask(lambda number: TasksAsked(ask=number))
+        return tasks
+
+    def start_from_thread(self, tool: str, arguments: JSONObject) -> str:
+        """Call `start` from a worker thread.
+
+        Raises:
+            ToolError: the task cannot be spawned, with the reason.
+            trio.Cancelled: the call was cancelled.
+        """
+        return trio.from_thread.run(self.start, tool, arguments)
+
+    def stop_from_thread(self, task_id: str) -> bool:
+        """Call `stop` from a worker thread.
+
+        Raises:
+            ToolError: the run has no owner any more.
+            trio.Cancelled: the call was cancelled.
+        """
+        return trio.from_thread.run(self.stop, task_id)
+
+    def see_from_thread(self) -> tuple[TaskView, ...]:
+        """Call `see` from a worker thread.
+
+        Raises:
+            ToolError: the run has no owner any more.
+            trio.Cancelled: the call was cancelled.
+        """
+        return trio.from_thread.run(self.see)
