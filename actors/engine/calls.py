@@ -1,7 +1,7 @@
 """Advance the calls of one step: gate, decide, start and settle them as far as possible at the moment.
 
 Theory of operation. Every input that may let a call move ends in `advance_calls`, which repeats one pass until nothing
-moves: ask gates, apply early and held decisions, withdraw what new input supersedes, merge held state, re-ask
+moves: ask gates, apply early and waiting decisions, withdraw what new input supersedes, merge waiting state, re-ask
 provisional verdicts, start what the execution mode allows. Then the run's stage is derived from the calls. Because the
 pass looks at all calls, no handler has to know which other calls its change may release.
 """

@@ -1,9 +1,14 @@
 """Apply decisions: each acts exactly once on its call, as the ticket's resume mode says.
 
-Theory of operation. A decision closes its ticket at once. In the modes with batch approval it is then held until every
-suspended call of the step is decided; otherwise it acts immediately. Acting means: a denial ends the call; an approval
-makes the call new again with other facts (approved, edited, answered), and the gates are asked again, because the state
-may have changed while the call waited. A decision that arrives before its ticket (early) is kept in the run's row.
+Theory of operation. A decision closes its ticket at once. In the modes with batch approval the call is `DECIDED` until
+every suspended call of the step is; otherwise the decision acts immediately. A denial ends the call. An approval makes
+the call new again with other facts (approved, edited, answered), and the gates are asked again, because the state may
+have changed while the call waited. A decision that arrives before its ticket (early) is kept in the run's row. The
+resume modes:
+
+    replay_tool_call             the body runs again; `ctx.decision` is the decision if the question was its own
+    use_decision_as_tool_result  the call ends with the decision's result; no body runs
+    pass_decision_to_tool        the decision's result becomes the arguments of the body
 """
 
 from __future__ import annotations

@@ -1,4 +1,13 @@
-"""The text that the model receives for a denied call: the decision's own text, else the agent's, else a default."""
+"""The text that the model receives for a denied call, and the sentences about unknown outcomes.
+
+Theory of operation. The first source that has a text wins: the decision (`Decision.result`, a str), then the agent's
+`denial` function, then a default with the decision's reason. The function is user code: its failure is reported by an
+event and a log line, and the default is used. If the call's body was cut off before the denial, a sentence says that
+the effect may have happened, because a denial only prevents what has not begun:
+
+    The reviewer denied this call: too expensive
+    It ran when its process ended: it may or may not have taken effect.
+"""
 
 from __future__ import annotations
 

@@ -4,7 +4,12 @@ Theory of operation. Gates are asked per call in the model's order; a call witho
 Verdicts, strongest first: block, deny, suspend, set_result, allow. A block, deny or set_result is provisional while
 earlier calls of the step have not run, because an earlier tool may change what the gate reads. The gate is asked again
 as soon as the earlier calls have settled or wait for a person, and when nothing executes at all. A block or denial is
-then final. A result still waits for earlier calls whose bodies have begun and wait for an answer.
+then final. A result still waits for earlier calls whose bodies have begun and wait for an answer. For example, with
+calls `unlock` and `enter` in one step:
+
+    enter: block    provisional, because `unlock` has not run
+    unlock: runs and settles
+    enter: the gate is asked again, reads the state that `unlock` wrote, and allows
 """
 
 from __future__ import annotations

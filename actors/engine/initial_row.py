@@ -1,4 +1,10 @@
-"""The row and the event with which every run begins, made by a start and made again by a replay."""
+"""The row and the event with which every run begins, made by a start and made again by a replay.
+
+Theory of operation. A run is created without an input to its machine: `Store.create_run` writes this row and
+`run.created` in one transaction. Both are functions of the run's constant facts and its input, so a replay makes the
+same bytes from the record's first entry. The input waits in the row (`pending_input`) and joins the thread with the
+first step, because another run may work on the thread until then.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Pauses, and decisions about the tickets that hold the run itself.
 
-Theory of operation. A pause is a pending fact of the run's row until the run can be held: at the end of the step, or at
+Theory of operation. A pause is a pending fact of the run's row until the run can stop: at the end of the step, or at
 once if it already waits. Then it becomes a ticket of the run (`run_tickets.py`). A decision about such a ticket
-continues the run at the position where it was held, once no other ticket holds it, or ends the run.
+continues the run at the position where it stopped, once no other ticket is open, or ends the run.
 """
 
 from __future__ import annotations

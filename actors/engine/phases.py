@@ -2,7 +2,8 @@
 
 Theory of operation. One phase is one revision: the hooks' writes come as one batch on the snapshot that they read. If
 another writer changed one of those keys since, the whole answer is dropped and the hooks run again on the newest
-snapshot. Otherwise the answer is applied once: verdicts, edits, holds, changes of the request, or the run's end.
+snapshot. Otherwise the answer is applied once: verdicts, edits, tickets of the run, changes of the request, or the end
+of the run.
 """
 
 from __future__ import annotations

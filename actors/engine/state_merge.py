@@ -1,7 +1,7 @@
 """Merge the state writes of calls, in the model's order, or drop them with an event and a note for the model.
 
 Theory of operation. A body's batch is journaled with its result, so that a crash loses neither. In sequential execution
-the batch is merged when the body returns. In the parallel modes it is held until nothing of the step executes (or until
+the batch is merged when the body returns. In the parallel modes it waits until nothing of the step executes (or until
 a provisional gate behind it is asked again), so that parallel calls read the same state. A call whose tool retries on a
 conflict does not end before its batch is merged (`CallPosition.MERGING`).
 """

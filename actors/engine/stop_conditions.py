@@ -1,4 +1,10 @@
-"""Count a finished step, and evaluate the stop conditions: facts of the step, and of the counters up to it."""
+"""Count a finished step, and evaluate the stop conditions: facts of the step, and of the counters up to it.
+
+Theory of operation. Conditions are evaluated once per step, after its step_end hooks, in the order of the agent's list;
+the first condition that is met names the end. All facts are in the run's row, so a restart evaluates alike. Loop
+detection keeps digests of the newest steps only: with `LoopDetection(window=3)` three equal entries in
+`Counters.trail` end the run, whatever happened before.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""`Agents`: the agents of a runtime, and the models and dependencies of their runs."""
+"""`Agents`: the agents of a runtime, and the models and dependencies of their runs.
+
+Theory of operation. A stored run names its agent by key and carries no code, so each owner looks agent, model and deps
+up again when it takes the run up. If one is missing, the run is left unchanged and counts as degraded here
+(`RunUnavailable`); another process may have it. A deps provider that raises LookupError has no deps for the run; any
+other failure may be temporary, so the provider is called again later.
+"""
 
 from __future__ import annotations
 

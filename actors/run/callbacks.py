@@ -1,4 +1,9 @@
-"""`StoreReports`: the change signals as the store's hooks."""
+"""Callbacks of the store (`StoreHooks`) and of the run actors (`Directory`).
+
+Theory of operation. The store and the run actors exist before the registry and the commands that they call, and each of
+those needs the other: the two objects here break the circle, and their targets are set before the first run. The
+store's callbacks are synchronous, in the trio thread and in commit order, so they only note facts and wake tasks.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 """The log of failing code: each failure once, with its traceback, without secrets, under the id that its event carries.
 
-`docs/logging.md` is the users' page: loggers, levels, fields.
+Theory of operation. A failure of user code becomes a code in an event, without its traceback, because events are shown.
+The log has the rest, and both carry one id (`contract.ids.error_id`). Texts are redacted before they are cut, so that
+no part of a secret survives. A handler that raises harms no run. `docs/logging.md` is the users' page: loggers, levels,
+fields.
 """
 
 from __future__ import annotations

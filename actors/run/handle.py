@@ -1,4 +1,9 @@
-"""`Run`: the address of a run. A `Run` holds ids and its runtime's reader and commands, never a task or a channel."""
+"""`Run`: the address of a run. A `Run` holds ids and its runtime's reader and commands, never a task or a channel.
+
+Theory of operation. An address costs nothing and never becomes invalid: a run may rest, leave memory and move to the
+next process between two calls of its methods. Reads go to the store and show durable facts only; writes are journaled
+commands, which a run without an owner finds in its inbox. Two addresses with one id are equal.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,13 @@
-"""Build the inputs of a model and of hooks from the run's state at that moment."""
+"""Build the inputs of a model and of hooks from the run's state at that moment.
+
+Theory of operation. A request is derived, never stored: instructions and tools come from the agent, messages from the
+thread, changes from the step's before_inference hooks. Messages of hooks are placed around the thread and do not join
+it:
+
+    system: instructions | "system" | "session" | thread ... | "conversation" | newest user message ... | "suffix"
+
+Hooks receive copies, because their code may change what it gets.
+"""
 
 from __future__ import annotations
 

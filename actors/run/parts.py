@@ -1,4 +1,9 @@
-"""`Parts`: assemble a runtime. `Runtime` is its public face; `open_runtime.py` runs it."""
+"""`Parts`: assemble a runtime. `Runtime` is its public face; `open_runtime.py` runs it.
+
+Theory of operation. All parts are made here, in the order of their needs, before anything runs; no part creates another
+one. One circle remains and is closed by assignment: the directory, which run actors call, gets the registry and the
+commands, which need the services that contain the directory. Assembly has no await and no effect outside memory.
+"""
 
 from __future__ import annotations
 

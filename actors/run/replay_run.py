@@ -1,4 +1,9 @@
-"""Replay a stored run: read its record and log, and drive the fold. Writes nothing."""
+"""Replay a stored run: read its record and log, and drive the fold. Writes nothing.
+
+Theory of operation. The run may work while it is read, so the record is read before the log and once more after it, and
+commits beyond the log are left out (`_load`). `Replay` folds the entries without I/O; the driver inserts a checkpoint
+every `BREATH` entries, so that a long replay does not block the runtime's other tasks.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
 """`Runtime`: the public face of a runtime. `Runtime` starts and finds runs; its parts do everything else.
 
-`parts.py` puts the parts together: `reader.py` reads runs, `commands.py` decides, `agents.py` knows agents and deps,
-`run_registry.py` holds the live runs, `starting.py` writes new runs. `open_runtime.py` opens and closes a runtime.
+Theory of operation. `Runtime` checks arguments and hands them on; it keeps no state of a run. `parts.py` puts the parts
+together: `reader.py` reads runs, `commands.py` decides, `agents.py` knows agents and deps, `run_registry.py` holds the
+live runs, `starting.py` writes new runs. `open_runtime.py` opens and closes a runtime. Those who embed Greenroom, the
+gateway among them, use the public parts `reader` and `commands`.
 """
 
 from __future__ import annotations

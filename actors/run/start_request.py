@@ -1,4 +1,10 @@
-"""Create a run: the rows and the first event that start() and fork() write."""
+"""Create a run: the rows and the first event that start() and fork() write.
+
+Theory of operation. Arguments are checked once, here; the rest is pure. The run id is the idempotency key of a start: a
+digest of the arguments that define the run (`StartRequest.content`) tells a repeated start, which returns the same run,
+from another start with the same id, which is refused. A fork is a new run whose thread begins as a copy of its parent's
+up to the end of a step.
+"""
 
 from __future__ import annotations
 

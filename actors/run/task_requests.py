@@ -1,7 +1,12 @@
 """Requests of bodies to their run's machine (background tasks): sent as inputs, answered by effects.
 
-Each request gets exactly one answer. When the run's owner ends, open requests fail with ToolError, so no body waits
-without bound.
+Theory of operation. Each request has a number and gets exactly one answer. When the run's owner ends, open requests
+fail with ToolError, so no body waits without bound. A spawn is at most once: it carries a digest of tool and arguments
+and a count (`mark`, `nth`), so a body that runs again, or whose wait was cancelled, gets the same task for the same
+spawn:
+
+    await ctx.spawn("crawl", site="a")   # mark of ("crawl", {"site": "a"}), nth 1
+    await ctx.spawn("crawl", site="a")   # the same mark, nth 2: another task
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""`RunView`, what people see of a run at one moment, and the outcome of a run at rest."""
+"""`RunView`, what people see of a run at one moment, and the outcome of a run at rest.
+
+Theory of operation. Both are functions of one snapshot of the store, so their fields never contradict each other.
+Tickets are redacted, because they are shown; messages and state are private data of the run's owner and come whole. The
+messages of the current step are in no thread yet: the view appends the step's draft and the results of its calls, with
+the ids that they will have.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""What a run waits for: why `wait()` does not return yet."""
+"""What a run waits for: why `wait()` does not return yet.
+
+Theory of operation. Reasons have an order, and the first that applies is returned: another run works on the thread;
+agent or deps are missing here; the deps provider has not answered; no slot is free; people or background tasks must
+act. The first and the last are in the store, the others are known to this runtime only, so a reader without a runtime
+sees fewer reasons (`stored_wait`).
+"""
 
 from __future__ import annotations
 
