@@ -45,7 +45,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         epilog=f"names: {', '.join(NAMES)}. Example: python -m benchmarks run_overhead import_time",
     )
     parser.add_argument("names", nargs="*", metavar="name", help="which ones (default: all)")
-    parser.add_argument("--quick", action="store_true", help="small and twice: shows that they run, measures nothing")
+    parser.add_argument("--quick", action="store_true", help="small and once: shows that they run, measures nothing")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all values to a file")
     parser.add_argument("--save", action="store_true", help="save a selection, too")
     parser.add_argument("--sample", nargs=2, metavar=("NAME", "CASE"), help=argparse.SUPPRESS)

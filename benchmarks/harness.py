@@ -22,7 +22,7 @@ import trio
 
 ROUNDS = 5
 """Samples of each case. Fewer have no median worth the name."""
-QUICK_ROUNDS = 2
+QUICK_ROUNDS = 1
 SAMPLE_LIMIT = 600.0
 """Seconds after which one sample is given up."""
 ROOT = Path(__file__).resolve().parent.parent

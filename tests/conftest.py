@@ -12,6 +12,7 @@ pytest-trio runs in `trio_mode`: async tests and fixtures need no mark.
 import os
 import random
 import signal
+from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -24,6 +25,10 @@ T = TypeVar("T")
 
 FIXED_SEED = 20_011  # any number does, as long as two people who run the tests get the same one
 FULL = os.environ.get("GREENROOM_CHAOS") == "full"
+MEASURED_CASES = 3
+"""Cases of a scene whose coverage is measured."""
+UNMEASURED = ("tests/chaos/", "tests/e2e/console/", "tests/typing/")
+"""Folders whose coverage is not: sweeps repeat what scenes do once, and the console is JavaScript."""
 JUDGES_REQUIRED = os.environ.get("GREENROOM_JUDGES") == "required"
 
 # Shared machines make every deadline flaky. "ci" tries the same examples each time, so that a red build can be had
@@ -57,6 +62,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not FULL:
         leave_out(config, items, config.getoption("--seed"))
+    _leave_unmeasured(items)
     if hasattr(config, "workerinput"):
         items.sort(key=_turn)
     if not config.getoption("--fast"):
@@ -64,6 +70,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     slow = [item for item in items if item.get_closest_marker("slow")]
     config.hook.pytest_deselected(items=slow)
     items[:] = [item for item in items if item not in slow]
+
+
+def _leave_unmeasured(items: Sequence[pytest.Item]) -> None:
+    """Mark tests whose lines other tests reach as well: measuring coverage doubles the time of a test."""
+    cases: Counter[str] = Counter()
+    for item in items:
+        function = item.nodeid.partition("[")[0]
+        cases[function] += 1
+        more = function.startswith("tests/conformance/") and cases[function] > MEASURED_CASES
+        if more or function.startswith(UNMEASURED):
+            item.add_marker("no_cover")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """The mark no_cover, of pytest-cov, counts for the processes that a test starts, too."""
+    if item.get_closest_marker("no_cover") is None:
+        return (yield)
+    taken = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("COVERAGE_PROCESS_")}
+    try:
+        return (yield)
+    finally:
+        os.environ.update(taken)
 
 
 def _turn(item: pytest.Item) -> int:

@@ -27,7 +27,7 @@ from greenroom.transport.protocol.limits import Limits
 
 FULL = os.environ.get("GREENROOM_CHAOS") == "full"
 SEEDS = (1, 2, 3) if FULL else (1, 2)
-POINTS = 60
+POINTS = 25
 """Steps that are struck when not all of them are."""
 TOKEN = "a-token-for-the-sweeps"
 PIECE = 24

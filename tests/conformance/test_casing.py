@@ -31,7 +31,7 @@ from greenroom.transport.protocol import up
 from ..support.casing import SNAKE, cased
 from ..support.gateway import TOKEN, gateway, http, welcomed
 from ..support.runs import agent
-from ..unit.contract.strategies import MOMENTS, instances
+from ..unit.contract.strategies import MOMENTS, examples, instances
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 NAMES = sorted({name for cls in CATALOGUE.values() for name in cls.__struct_fields__ if "_" in name})
@@ -104,6 +104,7 @@ HOLDERS = sorted(name for name, cls in CATALOGUE.items() if foreign(cls))
 
 
 @pytest.mark.parametrize("kind", HOLDERS)
+@examples(15)
 @given(st.data())
 def test_user_data_in_an_event_keeps_its_bytes(kind: str, data: st.DataObject) -> None:
     cls = CATALOGUE[kind]

@@ -502,6 +502,7 @@ async def test_each_event_is_encoded_once_whatever_the_number_of_followers(shelf
     assert all(times == 1 for (first, _), times in made.items() if first > 1)
 
 
+@pytest.mark.no_cover
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_run_of_twenty_thousand_events(kind, tmp_path):
@@ -609,6 +610,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], World]:
     return fresh
 
 
+@pytest.mark.no_cover
 @pytest.mark.slow
 def test_a_follower_that_is_cancelled_at_any_step_leaves_nothing_behind_and_comes_back(make, seed):
     report = chaos.sweep_cancel(

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.no_cover
+
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ("tests/conformance/test_replay.py", "tests/conformance/test_replay_plugins.py")
 PROBE = """

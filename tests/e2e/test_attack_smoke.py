@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.no_cover]
 
 FAMILIES = ("doors", "texts", "secrets", "disks", "clocks", "routes", "odds")
 BROKEN = """

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.no_cover
+
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)

@@ -21,6 +21,8 @@ from greenroom.actors.errors import MAY_PASS, MODEL_ERROR_KINDS
 from greenroom.actors.run.runtime import StartOptions
 from greenroom.actors.tools.definition import ToolOptions
 
+pytestmark = pytest.mark.no_cover
+
 RUN = (
     "README.md",
     "docs/tutorial.md",

@@ -38,7 +38,7 @@ PATIENCE = 400.0
 """Seconds after which a test is told that it does not come to its end; a quiet machine takes 15."""
 HERE = Path(__file__).parent
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.no_cover]
 
 
 # --- processes -------------------------------------------------------------------------------------------------------

@@ -726,6 +726,7 @@ async def test_more_connections_than_one_principal_may_hold_are_refused_however_
             pass
 
 
+@pytest.mark.no_cover
 async def test_two_thousand_connections_at_once_and_an_honest_one_is_served():
     async with house(limits=Limits(header_seconds=30)) as here:
         streams = []

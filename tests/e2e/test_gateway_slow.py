@@ -354,6 +354,7 @@ async def write_slowly(author, rng, events):
         await trio.sleep(rng.choice([0, 0, 0.002, 0.01]))
 
 
+@pytest.mark.no_cover
 async def test_every_reader_gets_every_event_once_and_in_order_however_it_comes_and_goes(seed, sampled):
     for number in sampled(range(30), 3):
         rng = random.Random(f"{seed} {number}")

@@ -23,7 +23,7 @@ from ..support.ag_ui_rules import Client, check
 from ..support.judges import need_node_modules, need_program
 from ..support.ports import free_port
 
-pytestmark = [pytest.mark.slow, pytest.mark.judge]
+pytestmark = [pytest.mark.slow, pytest.mark.judge, pytest.mark.no_cover]
 
 TOKEN = "a-token-for-the-judge"
 YES = {"status": "resolved", "payload": {"approved": True}}

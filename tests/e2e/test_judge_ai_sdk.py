@@ -27,7 +27,7 @@ from ..support.ports import free_port
 from ..unit.engine.chaos import TOOLS
 from ..unit.transport.encoders.test_ai_sdk import events_of, life, parts_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.judge]
+pytestmark = [pytest.mark.slow, pytest.mark.judge, pytest.mark.no_cover]
 
 TOKEN = "a-token-for-these-tests"
 PATIENCE = 120.0

@@ -25,7 +25,7 @@ from greenroom.transport.protocol.framing import text_frame
 from ..support.judges import FOLDER
 
 pytest.importorskip("kosoku", reason="the Autobahn cases are missing: pip install kosoku")
-pytestmark = [pytest.mark.judge, pytest.mark.slow]
+pytestmark = [pytest.mark.judge, pytest.mark.slow, pytest.mark.no_cover]
 
 LIMITS = Limits(message_bytes=32 * 1024 * 1024)
 """9.* sends messages of up to 16 MiB."""

@@ -21,7 +21,7 @@ from ..support.gateway import TOKEN, gateway
 from ..support.runs import agent
 
 pytest.importorskip("schemathesis", reason="a judge of HTTP is missing: pip install schemathesis")
-pytestmark = [pytest.mark.judge, pytest.mark.slow]
+pytestmark = [pytest.mark.judge, pytest.mark.slow, pytest.mark.no_cover]
 
 DIRECT = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
 

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.no_cover
+
 MODULE = """
 import pytest
 

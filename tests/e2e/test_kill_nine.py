@@ -58,7 +58,7 @@ KINDS = {
     "outcome acknowledged before a kill",
 }
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.no_cover]
 
 
 def test_twenty_kills_lose_nothing_that_was_acknowledged_and_repeat_no_effect_unasked(tmp_path: Path, rng):

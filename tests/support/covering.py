@@ -3,8 +3,8 @@
 A scene whose fixtures offer stores and modes has up to six variants. A session runs, of each file,
 
 - every case on its home, the first store and mode that it offers: memory and sequential, as a rule; of a function with
-  more than 24 cases 24, drawn;
-- one case of every function on one further pair, the one that the file has run least so far;
+  more than 12 cases 12, drawn;
+- each further pair on two functions, drawn, with one case of each;
 - any pair that is still missing, on the first case that offers it: so a file covers every pair that its scenes offer.
 
 Lots come from the seed and the names alone: the same seed chooses the same variants, in every worker. The id of a test
@@ -26,8 +26,10 @@ from .runs import KINDS
 AXES = (tuple(KINDS), tuple(MODES))
 Pair = tuple[str | None, str | None]
 """A store and a mode; None for one that a test does not choose."""
-MOST = 24
+MOST = 12
 """Cases of one function in a session."""
+EACH = 2
+"""Functions of a file that run on a pair which is the home of none."""
 
 
 @attrs.frozen
@@ -60,19 +62,21 @@ def _of_file(variants: Iterable[Variant], seed: int) -> Iterator[Variant]:
         functions[variant.function][variant.case].append(variant)
     runs: Counter[Pair] = Counter()
     missing: dict[Pair, Variant] = {}
+    first_cases = []
     for function in functions.values():
         cases = sorted(function.values(), key=lambda case: _lot(seed, case[0]))[:MOST]
         homes = [min(case, key=lambda one: _place(one.pair)) for case in cases]
         yield from homes
         runs.update(one.pair for one in homes)
-        further = [one for one in cases[0] if one not in homes]
-        if further:
-            one = min(further, key=lambda one: (runs[one.pair], _lot(seed, one)))
-            yield one
-            runs[one.pair] += 1
+        first_cases.append([one for one in cases[0] if one not in homes])
         for case in cases:
             for one in case:
                 missing.setdefault(one.pair, one)
+    for further in sorted(filter(None, first_cases), key=lambda further: _lot(seed, further[0])):
+        one = min(further, key=lambda one: (runs[one.pair], _lot(seed, one)))
+        if runs[one.pair] < EACH:
+            yield one
+            runs[one.pair] += 1
     for pair, one in missing.items():
         if not runs[pair]:
             yield one

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from scripts import async_rules
 
+pytestmark = pytest.mark.no_cover
+
 OPTIONS = ("--enable", "ASYNC", "--disable", "ASYNC124")
 FAULTS = """
 import trio

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from scripts.helpers import helpers
 
+pytestmark = pytest.mark.no_cover
+
 PACKAGES = ("actors", "supervision", "transport")
 LONGEST_FUNCTION = 60
 LONGEST_MODULE = 600

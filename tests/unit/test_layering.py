@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.no_cover
+
 PACKAGES = ("supervision", "actors", "transport")
 
 # What each package may import of ours. The facade imports everything, so only the topmost package may import it.

@@ -4,6 +4,8 @@ import pytest
 
 from ..rules import PAGES, Quote, Rule, all_quotes, all_rules, faults, main, quotes_of, rules_of, table
 
+pytestmark = pytest.mark.no_cover
+
 RULE = Rule("L-1", "lifecycle", "A run ends once.")
 QUOTE = Quote("L-1", "test_a", "tests/unit/test_a.py")
 

@@ -12,6 +12,8 @@ from pathlib import Path
 import attrs
 import pytest
 
+pytestmark = pytest.mark.no_cover
+
 PACKAGES = ("actors", "supervision", "transport")
 WORDS = ("nobody", "somebody", "whoever", "told", "can not be", "stands", "goes on", "heard")
 LIMITS: dict[str, dict[str, float]] = {

@@ -20,6 +20,8 @@ from greenroom.actors.models.answers import read_output_type
 from greenroom.actors.run.stream_redaction import StreamRedactor
 from greenroom.actors.tools.docstrings import parameter_texts
 
+pytestmark = pytest.mark.no_cover
+
 SIZES = (16_384, 65_536, 262_144, 1_048_576)
 TOLERANCE = 3.0
 """How much slower per character the large text may be. Linear: 1, caches may make it 2. Quadratic: 4, 16, 64."""

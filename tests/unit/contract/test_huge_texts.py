@@ -4,6 +4,8 @@ import pytest
 
 from greenroom.actors.contract.redaction import MASK, WHOLE, Redactor
 
+pytestmark = pytest.mark.no_cover
+
 SECRET = "canary-7f3a9"
 REDACTOR = Redactor([SECRET])
 LEFT_OUT = "characters left out ...]\n"

@@ -19,6 +19,8 @@ from .chaos import TOOLS, Chaos
 from .world import World
 from .writers import KEYS
 
+pytestmark = pytest.mark.no_cover
+
 STOPS = (
     stop.MaxRounds(4),
     stop.MaxRounds(None),

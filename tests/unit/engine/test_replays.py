@@ -130,6 +130,7 @@ def begun(spec: AgentSpec, seed: int, moves: int, **options: Any) -> tuple[Remem
     return world, chaos
 
 
+@pytest.mark.no_cover
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @settings(max_examples=settings.default.max_examples * 2)

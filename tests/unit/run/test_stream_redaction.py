@@ -53,6 +53,7 @@ def test_a_secret_is_masked_wherever_the_text_is_cut(words, places):
     assert "".join(streamed(cut_up(text, places), hold, redactor)) == redactor.text(text)
 
 
+@pytest.mark.no_cover
 @given(st.text(max_size=80), st.lists(st.integers(0, 80), max_size=8))
 def test_nothing_is_lost_and_nothing_changes_its_place(text, places):
     hold, redactor = StreamRedactor(Redactor(SECRETS)), Redactor(SECRETS)
@@ -108,9 +109,10 @@ def followed(pieces: list[str], redactor: Redactor) -> str:
     return "".join(seen)
 
 
+@pytest.mark.no_cover
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", LONG)
-def test_a_secret_longer_than_what_is_held_back_is_masked_wherever_the_stream_is_cut(kind):
+def test_a_secret_longer_than_what_is_held_back_is_masked_wherever_the_stream_is_cut(kind, sampled):
     before, body, behind = LONG[kind]
     redactor, text = Redactor(SECRETS), f"so {before}{body}{behind} and on"
     whole = redactor.text(text)
@@ -118,7 +120,7 @@ def test_a_secret_longer_than_what_is_held_back_is_masked_wherever_the_stream_is
     assert body[5_000:5_020] not in whole
     start, end = 3 + len(before), 3 + len(before) + len(body)
     edges = [*range(1, start + 12), *range(LONGEST - 6, LONGEST + 6), *range(end - 12, len(text), 2)]
-    for cut in edges:
+    for cut in sampled(edges, 15):
         assert followed([text[:cut], text[cut:]], redactor) == whole, cut
     for size in (997, 4_096, 16_384):
         assert followed([text[at : at + size] for at in range(0, len(text), size)], redactor) == whole, size

@@ -437,6 +437,7 @@ async def test_an_error_of_the_body_is_the_context_of_what_no_actor_may_keep():
     assert str(caught.value.__context__) == "mine"
 
 
+@pytest.mark.no_cover
 @pytest.mark.slow
 async def test_ten_thousand_children_are_stopped_in_slices_and_others_get_their_turns():
     turns = []

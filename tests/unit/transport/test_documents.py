@@ -478,6 +478,7 @@ def of_frame(cls):
     return st.builds(cls, **{name: of_type(kind) for name, kind in typing.get_type_hints(cls).items()})
 
 
+@pytest.mark.no_cover
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", down.DOWN)
 @given(data=st.data())

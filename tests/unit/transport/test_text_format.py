@@ -52,6 +52,7 @@ def test_a_line_is_too_wide_only_for_one_word(text: str, width: int) -> None:
     assert all(text_format.columns(line.rstrip()) <= width or len(line.split()) <= 1 for line in lines)
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("worst", [" ", "a", "退", "“", "（", "，", "a ", "\u3000", "e\u0301"])  # noqa: RUF001
 def test_breaking_a_line_costs_its_length(worst: str) -> None:
     """A quadratic reader of this length would take minutes."""
