@@ -9,7 +9,10 @@
 pytest-trio runs in `trio_mode`: async tests and fixtures need no mark.
 """
 
+import gc
+import importlib
 import os
+import pkgutil
 import random
 import signal
 from collections import Counter
@@ -20,6 +23,8 @@ from typing import TypeVar
 import hypothesis
 import pytest
 from tests.support.covering import leave_out
+
+import greenroom
 
 T = TypeVar("T")
 
@@ -52,6 +57,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="seed of everything that draws lots (default: GREENROOM_SEED or %(default)s)",
     )
     group.addoption("--fast", action="store_true", help="leave out the tests that are marked slow")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Each worker collects all tests, so the work is kept small.
+
+    Coverage measures the import of the package and not that of the tests. The collector of garbage would visit the
+    thousands of items, which stay, again and again, also during the tests.
+    """
+    control = getattr(session.config.pluginmanager.getplugin("_cov"), "cov_controller", None)
+    measured = hasattr(session.config, "workerinput") and control is not None and control.started
+    if measured:
+        for module in pkgutil.walk_packages(greenroom.__path__, "greenroom."):
+            if not module.name.endswith("__main__"):
+                importlib.import_module(module.name)
+        control.pause()
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+        if measured:
+            control.resume()
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -97,7 +126,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 def _turn(item: pytest.Item) -> int:
     """The files whose tests start programs come first, so that no worker is left with one of them at the end."""
-    folders = ("e2e/console", "e2e", "chaos", "conformance", "unit")
+    folders = ("e2e/console", "e2e", "typing", "chaos", "conformance", "unit")
     place = item.nodeid.removeprefix("tests/")
     return next((turn for turn, folder in enumerate(folders) if place.startswith(f"{folder}/")), len(folders))
 
