@@ -15,7 +15,7 @@ import trio
 from .contract.decisions import Command, CommandResult, InboxItem, Ticket
 from .contract.lifecycle import RunStatus
 from .contract.messages import Message, ModelRequest, ModelResponse
-from .contract.plain import JSONObject
+from .contract.plain import JSONObject, encodable
 from .contract.recording import RecordDelta
 from .contract.rows import Claim, Commit, Judge, NewRun, RunInfo, RunOutline, RunRecord, RunRow, ThreadInfo
 from .contract.state import StateWrite
@@ -223,6 +223,22 @@ RunOrder = Literal["newest", "waiting_longest"]
 ORDERS: Final[tuple[str, ...]] = get_args(RunOrder)
 
 
+def _check_text(name: str, value: object, *, optional: bool) -> None:
+    if value is None and optional:
+        return
+    if not isinstance(value, str) or not encodable(value):
+        raise UsageError(f"{name}={value!r:.200}: give a str without lone surrogates")
+
+
+def _check_moment(name: str, value: object) -> None:
+    if value is None:
+        return
+    if not isinstance(value, datetime):
+        raise UsageError(f"{name}={value!r:.200}: give a datetime with a time zone")
+    if value.tzinfo is None:
+        raise UsageError(f"{name}={value.isoformat()} has no time zone; write it with Z for UTC")
+
+
 @attrs.frozen(kw_only=True)
 class RunQuery:
     """The filters and the order of a list of runs. A cursor is valid only for the query that it came from.
@@ -258,16 +274,20 @@ class RunQuery:
         Raises:
             UsageError: a value is invalid; the message names it and says what to give.
         """
-        if not 1 <= self.limit <= LARGEST_PAGE:
-            raise UsageError(f"limit={self.limit}: give 1 to {LARGEST_PAGE:,}, and take the next page with the cursor")
+        for name in ("agent", "thread_id", "by", "text", "cursor", "prefix"):
+            _check_text(name, getattr(self, name), optional=name != "prefix")
+        for name in ("since", "until"):
+            _check_moment(name, getattr(self, name))
+        if type(self.limit) is not int or not 1 <= self.limit <= LARGEST_PAGE:
+            way = f"give 1 to {LARGEST_PAGE:,}, and take the next page with the cursor"
+            raise UsageError(f"limit={self.limit!r:.100}: {way}")
         if self.order not in ORDERS:
             raise UsageError(f"order={self.order!r:.100} is not known; use one of {', '.join(ORDERS)}")
+        if not isinstance(self.status, RunStatus | None):
+            raise UsageError(f"status={self.status!r:.100}: give a RunStatus, or None")
         if self.order == "waiting_longest" and self.status not in (None, RunStatus.WAITING):
             other = self.status.value
             raise UsageError(f"order='waiting_longest' lists runs that wait, not status={other!r}; leave one out")
-        for name, moment in (("since", self.since), ("until", self.until)):
-            if moment is not None and moment.tzinfo is None:
-                raise UsageError(f"{name}={moment.isoformat()} has no time zone; write it with Z for UTC")
         if self.text is not None and not (self.text.strip() and len(self.text) <= LONGEST_TEXT):
             way = f"give 1 to {LONGEST_TEXT} characters that are not all white space"
             raise UsageError(f"text={self.text!r:.100}: {way}")

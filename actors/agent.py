@@ -15,7 +15,7 @@ from .abc import Model
 from .contract.decisions import Decision, Ticket
 from .contract.ids import content_digest
 from .contract.messages import ToolInfo
-from .contract.plain import JSONObject
+from .contract.plain import JSONObject, exact
 from .contract.policies import Policies
 from .contract.spec import MODES, AgentSpec, ExecutionMode
 from .contract.state import Keys
@@ -165,6 +165,8 @@ class Agent(Generic[T_co]):
         if not any(isinstance(condition, MaxRounds) for condition in stop):
             stop = (*stop, MaxRounds())
         put = object.__setattr__  # attrs' own way to complete a frozen value
+        for name in ("key", "instructions", "description", *_CHOICES):
+            put(self, name, exact(getattr(self, name)))
         put(self, "stop", stop)
         put(self, "_output", read_output_type(self.key, self.output_type))
         put(self, "_tools_by_name", {tool.name: tool for tool in (*self.tools, *self.builtin)})

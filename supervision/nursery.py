@@ -47,5 +47,5 @@ async def open_collapsing_nursery() -> AsyncIterator[trio.Nursery]:
     try:
         async with trio.open_nursery() as nursery:
             yield nursery
-    except BaseExceptionGroup as group:
+    except BaseExceptionGroup as group:  # trio wraps each exit of a nursery in a group
         raise_bare(unwrap(group))

@@ -21,6 +21,7 @@ from cattrs.v import format_exception
 from greenroom.supervision.border import failure_of_call
 
 from .converters import converter, row_writer
+from .plain import base_value
 from .renamed_fields import renamed
 from .row_forms import Fields, Value
 
@@ -58,7 +59,7 @@ MESSAGE_LIMIT: Final = 2_000
 """Characters kept of a failure message from foreign code."""
 
 _PREFIX: Final = b'{"v":%d,"d":' % SCHEMA_VERSION
-_encode = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder(enc_hook=base_value).encode
 _decode = msgspec.json.Decoder().decode
 
 
@@ -98,7 +99,8 @@ def load(cls: type[T], blob: bytes) -> T:
         outer = _decode(blob)
         version, data = outer["v"], outer["d"]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError) as error:
-        raise SchemaError(f"{cls.__name__}: this is not a row of Greenroom ({len(blob)} bytes)") from error
+        size = f"{len(blob)} bytes" if isinstance(blob, bytes | str) else f"a value of type {type(blob).__name__}"
+        raise SchemaError(f"{cls.__name__}: this is not a row of Greenroom ({size})") from error
     if type(version) is not int or version < 1:
         raise SchemaError(f"{cls.__name__}: schema version {version!r} is not a version")
     if version > SCHEMA_VERSION:

@@ -18,6 +18,7 @@ from typing import Any, Final
 import attrs
 import msgspec
 
+from .codec import SchemaError
 from .plain import JSONObject
 from .redaction import Redactor
 from .rows import EventDraft, RunInfo
@@ -177,28 +178,41 @@ def event_type(frame: bytes) -> str:
     """Return the type of an encoded event without decoding the rest.
 
     The first `"type":"` is the envelope's: only the id precedes it, and inside a JSON string quotes are escaped.
+
+    Raises:
+        SchemaError: the bytes are not an event.
     """
-    start = frame.index(_TYPE) + len(_TYPE)
-    return frame[start : frame.index(b'"', start)].decode()
+    try:
+        start = frame.index(_TYPE) + len(_TYPE)
+        return frame[start : frame.index(b'"', start)].decode()
+    except ValueError as error:
+        raise _no_event(frame) from error
 
 
 def decode_event(frame: bytes) -> Event:
     """Decode an event.
 
     Raises:
-        msgspec.DecodeError: the bytes are not JSON.
-        KeyError: the bytes are not an envelope.
+        SchemaError: the bytes are not an event.
     """
-    data = _decode(frame)
-    return Event(
-        id=data["id"],
-        sequence=data["sequence"],
-        type=data["type"],
-        version=data["version"],
-        run_id=data["runId"],
-        session_id=data["sessionId"],
-        agent_id=data["agentId"],
-        timestamp=datetime.fromisoformat(data["timestamp"]),
-        payload=data["payload"],
-        excerpted=tuple(data.get("excerpted", ())),
-    )
+    try:
+        data = _decode(frame)
+        return Event(
+            id=data["id"],
+            sequence=data["sequence"],
+            type=data["type"],
+            version=data["version"],
+            run_id=data["runId"],
+            session_id=data["sessionId"],
+            agent_id=data["agentId"],
+            timestamp=datetime.fromisoformat(data["timestamp"]),
+            payload=data["payload"],
+            excerpted=tuple(data.get("excerpted", ())),
+        )
+    except (ValueError, TypeError, LookupError, RecursionError) as error:  # DecodeError is a ValueError
+        raise _no_event(frame) from error
+
+
+def _no_event(frame: object) -> SchemaError:
+    size = f"{len(frame)} bytes" if isinstance(frame, bytes | str) else f"a value of type {type(frame).__name__}"
+    return SchemaError(f"this is not an event of Greenroom ({size})")

@@ -12,7 +12,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-_canonical = msgspec.json.Encoder(order="sorted")
+from .plain import base_value
+
+_canonical = msgspec.json.Encoder(order="sorted", enc_hook=base_value)
 
 
 def event_id(run_id: str, sequence: int) -> str:

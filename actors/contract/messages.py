@@ -7,7 +7,7 @@ from typing import Literal
 import attrs
 import msgspec
 
-from .plain import JSONObject, JSONValue
+from .plain import JSONObject, JSONValue, exact
 from .row_forms import Value
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -86,7 +86,7 @@ def read_arguments(text: str | bytes | None) -> tuple[dict[str, JSONValue], str 
     if text is None or not text.strip():
         return {}, None
     try:
-        arguments = msgspec.json.decode(text)
+        arguments = msgspec.json.decode(exact(text) if isinstance(text, str) else text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         return {}, f"the arguments are not JSON: {error}"
     if arguments is None:
@@ -150,7 +150,10 @@ class ToolInfo:
 
 
 class ModelRequest(Value, frozen=True, kw_only=True):
-    """The input of one model call. Its messages are the run's own objects: a model reads them and changes none.
+    """The input of one model call. A model reads it and changes nothing in it.
+
+    Its messages are shared with the later requests of the run, and its tools, settings and schemas with all requests of
+    the agent. A change reaches those, but no row, event or record.
 
     Attributes:
         agent: the agent's key.

@@ -127,7 +127,7 @@ def _postponed(builder: StepBuilder, call: CallRow, verdict: SetResult | Deny | 
     if not call.provisional:
         return {"provisional": True} if any(o.position.writes or o.batch is not None for o in earlier) else {}
     waits = any(other.at is not CallPosition.SETTLED and not _awaits_a_person(other) for other in earlier)
-    return {"weighed": _settled_before(builder, call)} if waits and isinstance(verdict, SetResult) else {}
+    return {"settled_at_gate": _settled_before(builder, call)} if waits and isinstance(verdict, SetResult) else {}
 
 
 def _earlier(builder: StepBuilder, call: CallRow) -> tuple[CallRow, ...]:

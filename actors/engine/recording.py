@@ -169,7 +169,7 @@ class Recorder:
                 assert reduce is not None  # noqa: S101 - checked by with_reducers
                 try:
                     result = reduce(value, update)
-                except BaseException as error:
+                except BaseException as error:  # a replay has to raise what the reducer raised here
                     results.append((type(error).__name__, message_of(error)))
                     raise
                 results.append((result,))

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final, Literal
 
 from ..contract.decisions import Verdict
 from ..contract.phases import Phase
+from ..contract.plain import exact
 from ..errors import AgentDefinitionError
 from ..state.keys import StateKey
 from .contexts import GateContext, PhaseContext
@@ -99,7 +100,8 @@ def has_hook(plugin: Plugin, phase: Phase) -> bool:
 
 def name_of(plugin: Plugin) -> str:
     """Return the plugin's name."""
-    return plugin.name or type(plugin).__name__
+    name = plugin.name or type(plugin).__name__
+    return exact(name) if isinstance(name, str) else name  # `check_plugins` refuses any other
 
 
 def check_plugins(where: str, plugins: object) -> tuple[Plugin, ...]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
-import msgspec
 
+from ..contract.codec import SchemaError
 from ..contract.envelope import Event, decode_event
 from ..contract.recording import RecordDelta, RecordEntry
 from ..contract.redaction import Redactor
@@ -105,7 +105,7 @@ class Replay:
 def _readable(frame: bytes) -> Event | None:
     try:
         event = decode_event(frame)
-    except (msgspec.DecodeError, KeyError, TypeError, ValueError):
+    except SchemaError:
         return None
     sound = isinstance(event.payload, dict) and isinstance(event.type, str) and event.timestamp.tzinfo is not None
     return event if sound else None

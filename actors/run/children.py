@@ -344,7 +344,7 @@ class Children:
         except BaseException as error:  # noqa: BLE001, ASYNC103 - `failure_of` raises what must pass
             try:
                 failure = failure_of(error)
-            except BaseException:
+            except BaseException:  # an exit or a Ctrl-C: the run actor learns that its child is lost
                 self._lost()
                 raise
             self._broke(child, failure, broke)

@@ -21,10 +21,9 @@ from ..contract.plain import JSONObject
 from ..contract.rows import CommandContext, RunRecord
 from ..engine.command_rules import CommandRules, reject
 from ..errors import StoreDown, StoreUnavailable
-from ..options import unknown_value
 from .agents import Agents
 from .run_registry import RunRegistry
-from .sanitize import InvalidDecision, command_of
+from .sanitize import InvalidDecision, command_of, run_id_of
 from .services import Services
 from .start_request import LOCAL
 
@@ -62,9 +61,8 @@ class RunCommands:
             UsageError: a field of the decision is invalid.
             UnknownRun: no run has this id.
         """
-        return await self.post(
-            run_id, Command(command_id=decision.decision_id or self.new_id(), kind="decide", decision=decision)
-        )
+        name = getattr(decision, "decision_id", "") or self.new_id()  # `post` refuses what is no Decision
+        return await self.post(run_id, Command(command_id=name, kind="decide", decision=decision))
 
     async def cancel(
         self,
@@ -81,8 +79,6 @@ class RunCommands:
             UsageError: the mode is unknown.
             UnknownRun: no run has this id.
         """
-        if mode not in ("now", "after_step"):
-            raise unknown_value("mode", mode, ("now", "after_step"))
         command = Command(command_id=command_id or self.new_id(), kind="cancel", mode=mode, reason=reason, by=by)
         return await self.post(run_id, command)
 
@@ -115,10 +111,10 @@ class RunCommands:
         Every command goes through this method, including those of the run's own process.
 
         Raises:
-            UsageError: a text of the command is not a str, or a sent text is blank.
+            UsageError: the run id or a part of the command is invalid; the message names it.
             UnknownRun: no run has this id.
         """
-        services = self._services
+        services, run_id = self._services, run_id_of(run_id)
         try:
             command = command_of(command, local=LOCAL, now=services.clock.now())
         except InvalidDecision as error:

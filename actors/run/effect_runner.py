@@ -40,6 +40,7 @@ from ..engine.effects import (
 from ..engine.inputs import CallRaised, Input, PhaseDone, TaskStopped
 from ..engine.state import RunState
 from ..plugins.plugin import has_hook
+from ..state.values import copied_message
 from ..tools.definition import Tool
 from ..tools.invoke import PREDICATE_TIMEOUT, YES, ApprovalNeed, shown_text, unanswered, wants_approval
 from .call_actor import CallActor, gate_context, make_mailbox
@@ -62,7 +63,7 @@ class EffectRunner:
     """Performs the effects of one run's machine. All methods are synchronous; work that takes time is a child.
 
     Attributes:
-        history: the thread's messages; None until the first model call reads them from the store.
+        history: the thread's messages, copies for models; None until the first model call reads them from the store.
         stop_at: after `CancelWork`: when the grace of the slowest child is over, in trio time; else None.
         finished: `FinishRun` was performed.
     """
@@ -136,7 +137,8 @@ class EffectRunner:
 
     async def _thread(self) -> list[Message]:
         if self.history is None:
-            self.history = list(await retry_until_available(self.services.store.messages, self.info.thread_id))
+            stored = await retry_until_available(self.services.store.messages, self.info.thread_id)
+            self.history = [*map(copied_message, stored)]
         return self.history
 
     # --- calls -------------------------------------------------------------------------------------------------------

@@ -16,9 +16,10 @@ import attrs
 import trio
 
 from ..abc import Store
+from ..contract.codec import SchemaError
 from ..contract.lifecycle import RunStatus
 from ..contract.rows import RunRecord
-from ..errors import RunDegradedError, UnknownRun
+from ..errors import RunDegradedError, StoreError, UnknownRun
 from .change_signals import ChangeSignals, RunSignal
 from .event_buffer import EventBuffer, EventSlice
 from .services import retry_until_available
@@ -135,10 +136,16 @@ class Follower:
         return self.given(EventSlice(after + 1, frames))
 
     def given(self, events: EventSlice) -> EventSlice:
-        """Move the cursor behind a slice that begins at the cursor; returns the slice."""
-        self.after = events.last
-        self._looked = False
-        self.ended = events.ends
+        """Move the cursor behind a slice that begins at the cursor; returns the slice.
+
+        Raises:
+            StoreError: the last event of the slice is damaged.
+        """
+        try:
+            ends = events.ends
+        except SchemaError as error:
+            raise StoreError(f"event {events.last} of run {self.run_id} cannot be read: {error}") from error
+        self.after, self.ended, self._looked = events.last, ends, False
         return events
 
     async def finished(self) -> bool:

@@ -14,15 +14,17 @@ from typing import Final, Generic, Literal, TypeVar, overload
 import attrs
 import trio
 
+from ..contract.codec import SchemaError
 from ..contract.decisions import ActionWord, CommandResult, Decision, decision_of
 from ..contract.envelope import Event, decode_event
 from ..contract.outcomes import Cancelled, Completed, Failed, Waiting
 from ..contract.plain import JSONObject
 from ..entry import checks_options
-from ..errors import UsageError
+from ..errors import StoreError, UsageError
 from .commands import RunCommands
 from .follow import Follower
 from .reader import RunReader
+from .sanitize import check_range
 from .view import RunView
 
 T_co = TypeVar("T_co", covariant=True)
@@ -68,10 +70,10 @@ class Run(Generic[T_co]):
             UsageError: `after` is negative, or `until` is unknown.
             UnknownRun: no run has this id (from the iteration).
             RunDegradedError: the run is not worked on here (from the iteration, after all stored events).
+            StoreError: an event is damaged (from the iteration).
             RuntimeClosed: the runtime closes before the end (from the iteration, after all events in memory).
         """
-        if type(after) is not int or after < 0 or until not in ("end", "rest"):
-            raise UsageError(f"events(after={after!r}, until={until!r}): give after >= 0 and until 'end' or 'rest'")
+        check_range("events", after, until)
         return self._open_events(after, until)
 
     @asynccontextmanager
@@ -164,6 +166,8 @@ class Run(Generic[T_co]):
         """
         if isinstance(decisions, Decision):
             raise UsageError(f"decide_all({decisions.target!r} ...): give a list of decisions, or use decide(...)")
+        if not isinstance(decisions, Sequence):
+            raise UsageError(f"decide_all({decisions!r:.200}): give a list of decisions")
         meant = [decision_of(decision, None, {}, _DECIDE) for decision in decisions]
         return [await self.decide(decision) for decision in meant]
 
@@ -227,4 +231,8 @@ async def _decoded(follower: Follower) -> AsyncGenerator[Event, None]:
         for frame in events.frames:
             # a slice may hold 1,024 events; the follower has a checkpoint only between slices
             await trio.lowlevel.checkpoint_if_cancelled()
-            yield decode_event(frame)
+            try:
+                event = decode_event(frame)
+            except SchemaError as error:
+                raise StoreError(f"an event of run {follower.run_id} cannot be read: {error}") from error
+            yield event

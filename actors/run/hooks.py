@@ -288,7 +288,7 @@ async def _answer(plugin: Plugin, phase: Phase, ctx: PhaseContext) -> Any:
     """Call a hook at the supervision boundary: map what it raises."""
     try:
         return await getattr(plugin, phase.value)(ctx)
-    except BaseException as error:
+    except BaseException as error:  # a hook is user code, which may raise anything
         real = failure_of(error)
         if isinstance(real, Suspend) and isinstance(ctx, GateContext):
             return real  # noqa: ASYNC104 - the border has raised what passes

@@ -7,7 +7,6 @@ without tickets whose title has no secret comes back as the same object, so most
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 import attrs
@@ -17,31 +16,20 @@ from ..abc import RunPage, RunQuery, RunSummary
 from ..contract.lifecycle import RunStatus
 from ..contract.redaction import Redactor
 from ..contract.ticket_summary import redacted_summary
-from ..errors import UsageError
 from ..options import unknown_value
 
 
-def query_of(*, status: Any, since: Any, until: Any, **given: Any) -> RunQuery:
-    """Return the query for a caller's arguments.
+def query_of(*, status: Any, **given: Any) -> RunQuery:
+    """Return the query for a caller's arguments; the store checks all but the status (`RunQuery.check`).
 
     Raises:
-        UsageError: an argument has a wrong type, or the status is unknown.
+        UsageError: the status is unknown.
     """
     try:
         wanted = None if status is None else RunStatus(status)
     except ValueError as error:
         raise unknown_value("status", status, [item.value for item in RunStatus]) from error
-    for name in ("agent", "thread_id", "by", "text", "cursor"):
-        if given[name] is not None and not isinstance(given[name], str):
-            raise UsageError(f"{name}={given[name]!r:.200}: give a str")
-    if not isinstance(given["prefix"], str):
-        raise UsageError(f"prefix={given['prefix']!r:.200}: give the beginning of a run's id")
-    if not isinstance(given["limit"], int) or isinstance(given["limit"], bool):
-        raise UsageError(f"limit={given['limit']!r:.200}: give a whole number")
-    for name, moment in (("since", since), ("until", until)):
-        if moment is not None and not isinstance(moment, datetime):
-            raise UsageError(f"{name}={moment!r:.200}: give a datetime with a time zone")
-    return RunQuery(status=wanted, since=since, until=until, **given)
+    return RunQuery(status=wanted, **given)
 
 
 def shown_page(page: RunPage, redactor: Redactor) -> RunPage:

@@ -18,6 +18,7 @@ from greenroom.supervision import failure_of_call
 from ..abc import Model, ReasoningDelta, TextDelta
 from ..contract.codec import message_of
 from ..contract.messages import ModelRequest, ModelResponse, Usage
+from ..contract.plain import exact
 from ..engine.effects import CallModel
 from ..engine.inputs import BUG, ONE_REQUEST, Input, ModelAnswered, ModelFailed
 from ..errors import MODEL_ERROR_KINDS, AgentDefinitionError, ModelError
@@ -113,7 +114,7 @@ class ModelCall:
         kind: str = "provider"
         retryable, retry_after = False, None
         try:
-            kind = error.kind if error.kind in MODEL_ERROR_KINDS else kind
+            kind = exact(error.kind) if error.kind in MODEL_ERROR_KINDS else kind
             retryable, retry_after = bool(error.retryable), error.retry_after
         except BaseException as broken:  # noqa: BLE001, ASYNC103 - a subclass may answer with code of its own
             failure_of_call(broken)

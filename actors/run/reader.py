@@ -30,6 +30,7 @@ from .follow import EventSource, Follower, follow
 from .listing import shown_page
 from .run_actor import RunActor
 from .run_registry import RunRegistry
+from .sanitize import GREATEST, check_range, run_id_of, text_of
 from .services import Services, retry_until_available
 from .view import RunView, make_outcome, make_view
 from .wait_reasons import may_be_held, waiting_for
@@ -58,8 +59,8 @@ class RunReader:
 
     The gateway is built on this class. Rows (`record`, `outline`, `ticket`, `info`) are private: they are as stored,
     and must pass the redactor before they are shown. Pages, views, outcomes and events are already redacted. Every
-    method that reads raises RuntimeClosed once the runtime is closed, and StoreUnavailable while the store does not
-    answer.
+    method that reads raises UsageError for a run id that is no str, RuntimeClosed once the runtime is closed,
+    StoreUnavailable while the store does not answer, and StoreError if a row of the run is damaged.
     """
 
     _services: Services
@@ -142,12 +143,21 @@ class RunReader:
         Raises:
             UsageError: a value is invalid, or the cursor belongs to another query.
         """
+        if not isinstance(query, RunQuery):
+            raise UsageError(f"page({query!r:.200}): give a RunQuery, or use runtime.runs(...)")
         with self._services.board.looking():
             page = await self._services.store.runs(query)
         return self._shown(page)
 
     async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:
-        """Return the list lines of these runs, as `page` does; unknown ids are left out."""
+        """Return the list lines of these runs, as `page` does; unknown ids are left out.
+
+        Raises:
+            UsageError: the argument is one text or no sequence, or an id is invalid.
+        """
+        if isinstance(run_ids, str) or not isinstance(run_ids, Sequence):
+            raise UsageError(f"summaries({run_ids!r:.200}): give a list of run ids")
+        run_ids = [*map(run_id_of, run_ids)]
         with self._services.board.looking():
             page = await self._services.store.summaries(run_ids, counts=counts)
         return self._shown(page)
@@ -164,6 +174,7 @@ class RunReader:
 
     async def info(self, run_id: str) -> RunInfo | None:
         """Return the constant facts of a run, from memory if the run has an owner here; None if no run has this id."""
+        run_id = run_id_of(run_id)
         actor = self._roster.get(run_id)
         if actor is not None and actor.durable is not None:
             return actor.durable.info
@@ -172,16 +183,19 @@ class RunReader:
 
     async def outline(self, run_id: str) -> RunOutline | None:
         """Return a run without calls, tickets and commands; None if no run has this id. See `Store.outline`."""
+        run_id = run_id_of(run_id)
         with self._services.board.looking():
             return await self._services.store.outline(run_id)
 
     async def record(self, run_id: str, *, calls: Literal["step", "all"] = "step") -> RunRecord | None:
         """Return one consistent snapshot of a run's rows; None if no run has this id. See `Store.load`."""
+        run_id = run_id_of(run_id)
         with self._services.board.looking():
             return await self._services.store.load(run_id, calls=calls)
 
     async def ticket(self, run_id: str, target: str) -> Ticket | None:
         """Return a ticket by its id, or the newest ticket of a call by the call's id; None if neither exists."""
+        run_id, target = run_id_of(run_id), text_of(target) if isinstance(target, str) else ""  # "" is no ticket's id
         with self._services.board.looking():
             return await self._services.store.ticket(run_id, target)
 
@@ -190,7 +204,16 @@ class RunReader:
     async def events(
         self, run_id: str, *, after: int = 0, limit: int = 1000, max_bytes: int | None = None
     ) -> Sequence[bytes]:
-        """Return a page of encoded events with sequence > `after`; see `Store.events`."""
+        """Return a page of encoded events with sequence > `after`; see `Store.events`.
+
+        Raises:
+            UsageError: the run id is invalid, or a number is not a whole number in its range.
+        """
+        run_id = run_id_of(run_id)
+        most = GREATEST if max_bytes is None else max_bytes
+        for name, value, least in (("after", after, 0), ("limit", limit, 1), ("max_bytes", most, 1)):
+            if type(value) is not int or not least <= value <= GREATEST:
+                raise UsageError(f"events({name}={value!r:.100}): give a whole number, {least} or more")
         with self._services.board.looking():
             return await self._services.store.events(run_id, after=after, limit=limit, max_bytes=max_bytes)
 
@@ -210,9 +233,8 @@ class RunReader:
             RuntimeClosed: the runtime is closed.
             UnknownRun, RunDegradedError, RuntimeClosed, StoreError: from the iteration.
         """
-        if type(after) is not int or after < 0 or until not in ("end", "rest"):
-            raise UsageError(f"follow(after={after!r}, until={until!r}): give after >= 0 and until 'end' or 'rest'")
-        return follow(self._log, run_id, after, until)
+        check_range("follow", after, until)
+        return follow(self._log, run_id_of(run_id), after, until)
 
     # --- how a run is ------------------------------------------------------------------------------------------------
 
@@ -243,6 +265,7 @@ class RunReader:
             RunDegradedError: the run is not worked on here.
             RuntimeClosed: the runtime closes first.
         """
+        run_id = run_id_of(run_id)
         actor: RunActor | None = None
         signal: RunSignal | None = None
         while True:
@@ -301,7 +324,7 @@ class RunReader:
         Raises:
             UnknownRun: no run has this id.
         """
-        store = self._services.store
+        store, run_id = self._services.store, run_id_of(run_id)
         with self._services.board.looking():
             try:
                 record = await store.load(run_id, calls=calls)

@@ -41,7 +41,8 @@ async def replay_of(store: Store, run_id: str, agent: Agent[object], redactor: R
         StoreError: the stored data is damaged.
     """
     stored = await _load(store, run_id)
-    info, born = stored.info, stored.record[0].taken[0].entry if stored.record else None
+    info, taken = stored.info, stored.record[0].taken if stored.record else ()
+    born = taken[0].entry if taken else None
     waits = born.row.pending_input if isinstance(born, CreatedEntry) else ()
     if not own and info.forked_from is None and not mode_given(info, waits[0].content if waits else ""):
         stored = attrs.evolve(stored, info=replace(info, execution=agent.execution))

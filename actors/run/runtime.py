@@ -32,6 +32,7 @@ from .listing import query_of
 from .parts import Parts
 from .reader import RunReader
 from .replay_run import played, replay_of
+from .sanitize import run_id_of
 from .start_request import StartRequest, fork_of, inheriting, new_run
 
 T = TypeVar("T")
@@ -137,6 +138,8 @@ class Runtime:
             raise unknown_option("start", sorted(unknown)[0], StartOptions.__annotations__)
         deps, values = options.get("deps"), dict[str, Any](options)
         may_join = values.pop("may_join", None)
+        if may_join is not None and not callable(may_join):
+            raise UsageError(f"may_join={may_join!r:.200}: give a function of a RunInfo that returns a bool, or None")
         values.pop("deps", None)
         if values.get("run_id") is None:
             values["run_id"] = f"run_{random_ids.token_hex(8)}"
@@ -279,7 +282,7 @@ class Runtime:
         """
         if agent is not None and not isinstance(agent, Agent):
             raise UsageError(f"replay(agent={agent!r}): give an Agent, or None for the runtime's own")
-        parts = self._parts
+        parts, run_id = self._parts, run_id_of(run_id)
         services = parts.services
         with services.board.looking():
             outline = await services.store.outline(run_id)

@@ -8,7 +8,7 @@ again. Here such data is cleaned if that loses nothing, or refused with an error
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any, Final, Literal, get_args
 
@@ -24,15 +24,20 @@ from ..contract.messages import (
     not_an_object,
     read_arguments,
 )
-from ..contract.plain import JSONObject
+from ..contract.plain import JSONObject, encodable, exact
 from ..engine.command_rules import unusable_schema
 from ..errors import UsageError
+from ..options import unknown_value
 
 LATEST: Final = 100 * 365 * 86_400.0
 """Longest wait of a ticket in seconds: a hundred years, because a moment after year 9999 has no date."""
 
 FINISHES: Final[tuple[str, ...]] = get_args(FinishReason)
-MOST_TOKENS: Final = 2**53 - 1
+_KINDS: Final = ("decide", "cancel", "send", "pause", "expire")
+_CANCEL_MODES: Final = ("now", "after_step")
+_DECIDING: Final = ("decide", "expire")
+"""Kinds of commands that need a decision."""
+GREATEST: Final = 2**53 - 1
 """The greatest whole number that every JSON reader represents exactly."""
 
 
@@ -41,9 +46,15 @@ class InvalidValue(Exception):
 
 
 def text_of(value: str) -> str:
-    """Return a text without lone surrogates; the same object if it has none."""
-    if value.isascii():
+    """Return a text as a plain str without lone surrogates; the same object if it is one.
+
+    Raises:
+        TypeError: the value is not a str, such as the text of a model's delta.
+    """
+    if type(value) is str and value.isascii():
         return value
+    if not isinstance(value, str):
+        raise TypeError(f"a text is {type(value).__name__}, not str")
     cleaned: str = normalise(value)[0]
     return cleaned
 
@@ -62,6 +73,45 @@ def input_of(value: object, what: str) -> str:
     if not value.strip():
         raise UsageError(f"{what} is blank ({value!r:.40}); give a text with something in it")
     return text_of(value)
+
+
+def moment_of(value: object, what: str) -> datetime:
+    """Return a moment in UTC.
+
+    Raises:
+        UsageError: the value is not a datetime with a time zone, or lies outside of the years that UTC can show.
+    """
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise UsageError(f"{what}={value!r:.200}: give a datetime with a timezone, such as datetime.now(UTC) + ...")
+    try:
+        return value.astimezone(UTC)
+    except OverflowError as error:
+        raise UsageError(f"{what}={value!r:.200}: it has no date in UTC; give one from the year 2 to 9998") from error
+
+
+def run_id_of(value: object) -> str:
+    """Return the id of a run as a caller gave it, for a look-up.
+
+    Raises:
+        UsageError: the value is not a str, or has a lone surrogate: no run can have such an id.
+    """
+    if not isinstance(value, str):
+        raise UsageError(f"run_id={value!r:.200}: give the id of a run as a str, such as run.id")
+    if not encodable(value):
+        raise UsageError(f"run_id={value!r:.200}: a lone surrogate is in no id; give the id of a run")
+    return exact(value)
+
+
+def check_range(call: str, after: object, until: object) -> None:
+    """Check which part of a run's events a caller follows.
+
+    Raises:
+        UsageError: `after` is no position, or `until` is neither "end" nor "rest".
+    """
+    if type(after) is not int or not 0 <= after <= GREATEST or until not in ("end", "rest"):
+        raise UsageError(
+            f"{call}(after={after!r:.100}, until={until!r:.100}): give after >= 0 and until 'end' or 'rest'"
+        )
 
 
 def data_of(value: object, what: str) -> Any:
@@ -111,6 +161,8 @@ def suspend_of(suspend: Suspend) -> Suspend:
     schema, expiry = suspend.response_schema, suspend.on_expiry
     if isinstance(expiry, SetResult):
         expiry = SetResult(data_of(expiry.value, "on_expiry"), _maybe(expiry.code, "the code of on_expiry"))
+    else:
+        expiry = exact(expiry)
     if schema is not None:
         schema = object_of(schema, "response_schema")
         wrong = unusable_schema(schema)
@@ -122,7 +174,9 @@ def suspend_of(suspend: Suspend) -> Suspend:
         message=_str(suspend.message, "message"),
         parameters=object_of(suspend.parameters, "parameters"),
         response_schema=schema,
+        resume_mode=exact(suspend.resume_mode),
         on_expiry=expiry,
+        reason=exact(suspend.reason),
         reviewers=tuple(map(text_of, reviewers)),
     )
 
@@ -138,6 +192,9 @@ def response_of(response: object) -> ModelResponse:
     """
     if not isinstance(response, ModelResponse):
         raise InvalidValue(f"it is {type(response).__name__}, not ModelResponse")
+    texts: object = response.text
+    if not isinstance(texts, tuple | list):  # a single str would be read as one text per character
+        raise InvalidValue(f"text is {type(texts).__name__}; give a tuple of texts, such as text=('...',)")
     return ModelResponse(
         text=tuple(_str(text, "a text") for text in response.text),
         calls=tuple(map(_call, response.calls)),
@@ -161,10 +218,10 @@ def usage_of(usage: object) -> Usage:
     if not isinstance(usage, Usage):
         raise InvalidValue(f"usage is {type(usage).__name__}, not Usage")
     counts = _counts(usage)
-    if {*map(type, counts)} == {int} and min(counts) >= 0 and max(counts) <= MOST_TOKENS:
+    if {*map(type, counts)} == {int} and min(counts) >= 0 and max(counts) <= GREATEST:
         return usage
     for name, count in zip(_COUNTS, counts, strict=True):
-        if type(count) is not int or not 0 <= count <= MOST_TOKENS:
+        if type(count) is not int or not 0 <= count <= GREATEST:
             raise InvalidValue(f"usage.{name} is {count!r:.80}; give a whole number, 0 or more")
     return usage
 
@@ -177,7 +234,7 @@ def _finish(response: ModelResponse) -> FinishReason:
         return "tool_calls" if response.calls else "refusal" if alone else "stop"
     if finish not in FINISHES:
         raise InvalidValue(f"finish is {finish!r:.80}; use one of {', '.join(FINISHES)}")
-    known: FinishReason = finish
+    known: FinishReason = exact(finish)
     return known
 
 
@@ -232,9 +289,11 @@ def command_of(command: Command, *, local: str, now: datetime) -> Command:
         now: the time of posting, UTC; also the time of the decision if it has none.
 
     Raises:
-        UsageError: a text of the command is not a str, or a sent text is blank; the message names the field.
+        UsageError: it is no Command, its kind, mode or decision is invalid, a text is not a str, a sent text is blank,
+            or a time has no time zone; the message names the field.
         InvalidDecision: a value of the decision has no form in JSON.
     """
+    _check_form(command)
     kind, decision = command.kind, command.decision
     try:
         if decision is not None:
@@ -252,11 +311,35 @@ def command_of(command: Command, *, local: str, now: datetime) -> Command:
     if decision is not None and kind == "decide":
         if decision.result is not None or decision.edited_arguments is not None:
             decision = _with_values(decision)
-        at = decision.decided_at or now
+        at = now if decision.decided_at is None else moment_of(decision.decided_at, "decided_at")
         decision = attrs.evolve(decision, decision_id=command_id, decided_by=by, decided_at=at)
     return attrs.evolve(
-        command, command_id=command_id, text=text, reason=reason, by=by, decision=decision, posted_at=now
+        command,
+        command_id=command_id,
+        mode=exact(command.mode),
+        text=text,
+        reason=reason,
+        by=by,
+        decision=decision,
+        posted_at=now,
     )
+
+
+def _check_form(command: Any) -> None:
+    """Check the parts of a command that are no free texts.
+
+    Raises:
+        UsageError: a part is invalid.
+    """
+    if not isinstance(command, Command):
+        raise UsageError(f"{command!r:.200} is no Command; use decide(), cancel(), pause() or send()")
+    if command.kind not in _KINDS:
+        raise unknown_value("kind", command.kind, _KINDS)
+    if command.mode not in _CANCEL_MODES:
+        raise unknown_value("mode", command.mode, _CANCEL_MODES)
+    decision = command.decision
+    if not isinstance(decision, Decision) and (decision is not None or command.kind in _DECIDING):
+        raise UsageError(f"{command.kind}: {decision!r:.200} is no Decision; make one with ticket.approve() or .deny()")
 
 
 def _with_texts(decision: Decision) -> Decision:

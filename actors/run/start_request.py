@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final, Literal
 
 import attrs
@@ -20,6 +20,7 @@ from ..agent import Agent
 from ..contract.envelope import timestamp
 from ..contract.ids import content_digest
 from ..contract.messages import Message, Producer
+from ..contract.plain import exact
 from ..contract.redaction import Redactor
 from ..contract.rows import NewRun, RunInfo, RunRecord, ThreadInfo
 from ..contract.spec import MODES, ExecutionMode
@@ -29,7 +30,7 @@ from ..engine.initial_row import created, initial_row
 from ..engine.tasks import newest_input, note_left_behind
 from ..errors import UsageError
 from ..options import unknown_value
-from .sanitize import input_of, text_of
+from .sanitize import input_of, moment_of, text_of
 
 LOCAL: Final = "local"
 """The principal of callers that give none."""
@@ -67,16 +68,17 @@ class StartRequest:
         if self.title is not None:
             put(self, "title", input_of(self.title, "the title"))
         for name, value in (("run_id", self.run_id), ("thread_id", self.thread_id), ("session_id", self.session_id)):
-            check_id(name, value)
+            if value is not None:
+                put(self, name, _id_of(name, value))
         # compared by equality, because the value may be unhashable
-        if self.execution is not None and self.execution not in tuple(MODES):
-            raise unknown_value("execution", self.execution, MODES)
+        if self.execution is not None:
+            if self.execution not in tuple(MODES):
+                raise unknown_value("execution", self.execution, MODES)
+            put(self, "execution", exact(self.execution))
         if self.on_busy not in ("queue", "refuse"):
             raise unknown_value("on_busy", self.on_busy, ("queue", "refuse"))
-        if self.deadline is not None and (not isinstance(self.deadline, datetime) or self.deadline.tzinfo is None):
-            raise UsageError(
-                f"deadline={self.deadline!r}: give a datetime with a timezone, such as datetime.now(UTC) + ..."
-            )
+        if self.deadline is not None:
+            put(self, "deadline", moment_of(self.deadline, "deadline"))
 
     def content(self) -> str:
         """Return the digest that makes two starts with one run id the same start; the title is only a label."""
@@ -103,8 +105,14 @@ def mode_given(info: RunInfo, text: str) -> bool:
 
 def _text(name: str, value: object) -> str:
     if not isinstance(value, str):
-        raise UsageError(f"{name}={value!r}: give a str")
+        raise UsageError(f"{name}={value!r:.200}: give a str")
     return text_of(value)
+
+
+def _id_of(name: str, value: object) -> str:
+    if not isinstance(value, str) or _ID.fullmatch(value) is None:
+        raise UsageError(f"{name}={value!r:.200}: use 1 to 128 letters, digits and _ . : -, a letter or digit first")
+    return exact(value)
 
 
 def check_id(name: str, value: object) -> None:
@@ -113,8 +121,8 @@ def check_id(name: str, value: object) -> None:
     Raises:
         UsageError: the value is not an id.
     """
-    if value is not None and not (isinstance(value, str) and _ID.fullmatch(value)):
-        raise UsageError(f"{name}={value!r}: use 1 to 128 letters, digits and _ . : -, a letter or digit first")
+    if value is not None:
+        _id_of(name, value)
 
 
 def new_run(birth: StartRequest, now: datetime, redactor: Redactor) -> NewRun:
@@ -136,7 +144,7 @@ def new_run(birth: StartRequest, now: datetime, redactor: Redactor) -> NewRun:
         session_id=birth.session_id,
         by=birth.by or LOCAL,
         workspace=birth.workspace,
-        deadline=None if birth.deadline is None else birth.deadline.astimezone(UTC),
+        deadline=birth.deadline,
         has_deps=birth.has_deps,
         title=title_of(birth.title or birth.text, redactor),
     )
@@ -179,7 +187,7 @@ def fork_of(
     Raises:
         UsageError: the parent has no finished step of that number, or the run id or the principal is invalid.
     """
-    check_id("new_run_id", run_id)
+    run_id = _id_of("new_run_id", run_id)
     who = LOCAL if by is None else _text("by", by)
     info, finished = parent.info, parent.row.counters.rounds
     if type(step) is not int or not 0 <= step <= finished:

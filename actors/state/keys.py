@@ -9,6 +9,7 @@ import attrs
 
 from greenroom.supervision.fields import did_you_mean
 
+from ..contract.plain import exact
 from ..contract.state import SCOPES, KeyId, KeySpec
 from ..errors import StateError
 from ..options import checks_fields
@@ -96,11 +97,13 @@ class StateKey(Generic[T]):
             raise StateError(f"state key {name!r}: merge={merge!r} is not known; {way}")
         if not isinstance(self.persistent, bool):
             raise StateError(f"state key {name!r}: persistent={self.persistent!r}: give True or False")
+        object.__setattr__(self, "name", exact(name))
+        object.__setattr__(self, "scope", exact(self.scope))
         self._check_kinds()
         initial = UNSET if self.default is UNSET else self.encode(self.default)
         object.__setattr__(self, "_initial", initial)
         reduce = self._reduce if isinstance(merge, Commutative) else None
-        spec = KeySpec(key=KeyId(self.scope, name), reduce=reduce, persistent=self.persistent)
+        spec = KeySpec(key=KeyId(self.scope, self.name), reduce=reduce, persistent=self.persistent)
         object.__setattr__(self, "spec", spec)
 
     def _check_kinds(self) -> None:

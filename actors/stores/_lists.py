@@ -157,7 +157,7 @@ def _line(connection: sqlite3.Connection, number: int) -> tuple[RunSummary | str
     """Return a line of a list (for an unreadable run, its id), and the bytes read for it."""
     columns = connection.execute(_LINE, (number,)).fetchone()
     run_id, *_, blob, row = columns
-    size = len(blob) + len(row)
+    size = sum(len(part) for part in (blob, row) if isinstance(part, bytes))  # a damaged row may hold any type
     try:
         line, briefs = _readable(connection, number, columns)
     except codec.SchemaError:
@@ -192,7 +192,11 @@ def _asked(connection: sqlite3.Connection, number: int) -> tuple[tuple[TicketSum
     if count > ASKED:
         count = connection.execute(f"SELECT count(*) {_OPEN_TICKETS}", (number,)).fetchone()[0]
     known = [brief for brief in briefs[:ASKED] if brief is not None]  # a damaged row of an older file has no brief
-    return tuple(codec.load(TicketSummary, brief) for brief in known), count, sum(map(len, known))
+    return (
+        tuple(codec.load(TicketSummary, brief) for brief in known),
+        count,
+        sum(len(brief) for brief in known if isinstance(brief, bytes)),
+    )
 
 
 def counts(connection: sqlite3.Connection) -> RunCounts:

@@ -194,16 +194,19 @@ def due(connection: sqlite3.Connection, now: datetime, limit: int) -> Sequence[s
 
 def load(connection: sqlite3.Connection, run_id: str, calls: Literal["step", "all"]) -> RunRecord | None:
     """Return a run's rows."""
-    sql = "SELECT number, thread, step, consumed, info, row FROM runs WHERE run_id = ?"
+    sql = "SELECT number, thread, step, consumed, stage, info, row FROM runs WHERE run_id = ?"
     columns = connection.execute(sql, (run_id,)).fetchone()
     if columns is None:
         return None
-    number, thread, step, consumed, info, row = columns
+    number, thread, step, consumed, stage, info, blob = columns
+    row = load_row(connection, number, run_id, blob)
+    if row.stage != stage:  # a waiter would wait for ever: the owner follows the column, and the reader the row
+        raise SchemaError(f"RunRow: run {run_id} is {row.stage.value} in its row, and {stage} in the column beside it")
     rows = _calls(connection, number, None if calls == "all" else step)
     names = connection.execute("SELECT call_id FROM calls WHERE run = ?", (number,))
     return RunRecord(
         info=codec.load(RunInfo, info),
-        row=load_row(connection, number, run_id, row),
+        row=row,
         calls=rows,
         tickets=_tickets(connection, number, None if calls == "all" else frozenset(call.call_id for call in rows)),
         inbox=_inbox(connection, number, consumed),
@@ -232,6 +235,7 @@ def outline(connection: sqlite3.Connection, run_id: str) -> RunOutline | None:
         execution="sequential",
         by="",
     )
+    own = _readable(RunRow, row)
     return RunOutline(
         info=_readable(RunInfo, info) or columns,
         stage=Stage(stage),
@@ -241,7 +245,7 @@ def outline(connection: sqlite3.Connection, run_id: str) -> RunOutline | None:
         consumed=consumed,
         held=bool(held),
         behind=active_run(connection, thread) if held else None,
-        row=_readable(RunRow, row),
+        row=own if own is not None and own.stage == stage else None,
     )
 
 
@@ -338,7 +342,13 @@ def events(
     )
     # read row by row, only to the end of the page
     with closing(connection.execute(sql, (run_id, after, limit))) as rows:
-        return _paging.page((frame for (frame,) in rows), max_bytes)
+        return _paging.page((_frame(run_id, frame) for (frame,) in rows), max_bytes)
+
+
+def _frame(run_id: str, frame: object) -> bytes:
+    if type(frame) is not bytes:  # SQLite keeps any type in any column
+        raise SchemaError(f"an event of run {run_id} is {type(frame).__name__}, not bytes")
+    return frame
 
 
 def commands(connection: sqlite3.Connection, run_id: str) -> Sequence[InboxItem]:

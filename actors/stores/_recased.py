@@ -43,19 +43,23 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def recased(frame: bytes) -> bytes:
-    """An event in version 2. One that is in version 2, and bytes that are no event, come back as they are."""
+    """Return an event in version 2; an event in version 2, and anything that is no event, unchanged.
+
+    Never raises for what a damaged row may hold: one row must not keep the file from opening.
+    """
     try:
         event = _fields(frame)
         if bytes(event["version"]) != b"1":
             return frame
         payload = {_NAMES.get(name, name): value for name, value in _fields(event["payload"]).items()}
-        if "usage" in payload:
+        if bytes(payload.get("usage", b"")).startswith(b"{"):  # a failed request may have none
             counts = _fields(payload["usage"])
-            payload["usage"] = msgspec.Raw(_encode({name: counts[name] for name in _COUNTS}))
+            ordered = {name: counts[name] for name in _COUNTS if name in counts}
+            payload["usage"] = msgspec.Raw(_encode(ordered | counts))
         changed = event | {"version": msgspec.Raw(b"2"), "payload": msgspec.Raw(_encode(payload))}
         if "excerpted" in event:
             cut = [_NAMES.get(name, name) for name in _words(event["excerpted"])]
             changed["excerpted"] = msgspec.Raw(_encode(cut))
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError):
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
         return frame
     return _encode(changed)

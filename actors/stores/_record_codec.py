@@ -64,6 +64,8 @@ def load_taken(body: bytes, items: Items) -> tuple[RecordEntry, ...]:
         SchemaError: the bytes are not entries; or a newer release wrote them.
     """
     rows = codec.load(list[Any], body)
+    if not rows:  # a commit without entries has no record; an object would be read as a list of its keys
+        raise SchemaError("the record of a run cannot be read: it has no entries")
     try:
         return tuple(_taken(row, items) for row in rows)
     except (LookupError, TypeError, ValueError) as error:

@@ -387,6 +387,8 @@ class TransactionWriter:
             result = _commit_rules.judged(request.judge, facts, command)
         except (sqlite3.Error, MemoryError):
             raise
+        except codec.SchemaError as error:
+            return Result(error=_unreadable(request.run_id, error))
         except Exception as error:  # noqa: BLE001 - a judge may raise anything: only the caller of its post gets the exception
             return Result(error=error)
         if result.status != "accepted":
@@ -433,3 +435,10 @@ class TransactionWriter:
             return None
         unused = early[0] > consumed or call_id in _sql.find_row(self._connection, number).early
         return early[1] if unused else None
+
+
+def _unreadable(run_id: str, error: codec.SchemaError) -> StoreError:
+    """Return the error for a command to a run with a damaged row; the command is not journaled."""
+    unread = StoreError(f"a row of run {run_id} cannot be read: {error}")
+    unread.__cause__ = error
+    return unread

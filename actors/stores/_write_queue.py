@@ -228,7 +228,10 @@ class WriteQueue:
             self._hooks.unavailable(None)
 
     def shut(self, down: StoreDown) -> None:
-        """Settle each waiting and each later request as "down"; the first reason is kept."""
+        """Settle each waiting and each later request as "down"; the first reason is kept.
+
+        A receiver that raises affects no other receiver; the error of the store notes it.
+        """
         if self.down is None:
             self.down = down
         unwritten, self._taken = list(self._taken), ()
@@ -241,4 +244,7 @@ class WriteQueue:
                 unwritten.append(request)
         for request in unwritten:
             self.unsettled -= 1
-            request.lose(self.down, self._hooks)
+            try:
+                request.lose(self.down, self._hooks)
+            except Exception as error:  # noqa: BLE001 - the tasks behind the other requests wait shielded, without an end
+                self.down.add_note(f"a receiver of a receipt raised {type(error).__name__}: {error}")

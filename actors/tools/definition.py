@@ -16,7 +16,7 @@ import attrs
 from greenroom.supervision.fields import did_you_mean
 
 from ..contract.messages import ToolInfo
-from ..contract.plain import JSONObject, JSONValue
+from ..contract.plain import JSONObject, JSONValue, exact
 from ..contract.spec import Concurrency, GateKind, ToolSpec
 from ..errors import ToolDefinitionError
 from .arguments import Arguments, read_arguments
@@ -239,7 +239,8 @@ def _define(function: Any, options: ToolOptions, namespace: Mapping[str, object]
         raise ToolDefinitionError(
             f"tool {name!r}: an async function gets a ToolContext; SyncToolContext is for sync ones"
         )
-    settings: dict[str, Any] = {"description": first_paragraph(function), **options, "name": name}
+    given = {option: exact(value) if isinstance(value, str) else value for option, value in options.items()}
+    settings: dict[str, Any] = {"description": first_paragraph(function), **given, "name": name}
     return Tool(function=function, is_async=is_async, arguments=arguments, **settings)
 
 
@@ -253,7 +254,7 @@ def _name(function: object, given: object) -> str:
         raise ToolDefinitionError(
             f"tool name {name!r}: use 1 to 64 of a-z A-Z 0-9 _ and -; give another one with name="
         )
-    return name
+    return exact(name)
 
 
 def _refuse_non_functions(function: object, name: str) -> None:

@@ -108,7 +108,7 @@ class Bench:
         os.close(read)
         try:
             self.report = self._server.data()
-        except BaseException:
+        except BaseException:  # a server that did not start well must not outlive its benchmark
             self.close()
             raise
 
@@ -154,7 +154,7 @@ def bench(command: Sequence[str], asked: Mapping[str, Any]) -> Iterator[Bench]:
     server = Bench(command, asked)
     try:
         yield server
-    except BaseException as error:
+    except BaseException as error:  # whatever ended the benchmark, the server's last words say more
         error.add_note(f"the server's standard error ends with:\n{server.close()[-2000:]}")
         raise
     server.close()

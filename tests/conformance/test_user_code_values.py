@@ -3,13 +3,14 @@
 A record that could be changed from outside would be another one than what was approved and what its store has.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import greenroom as gr
-from greenroom.testing import call
+from greenroom.testing import ScriptedModel, call
 
+from ..support.runs import home
 from ..support.scene_plugins import scripted
 from ..support.scenes import Act, Scene, approve, decide
 from ..support.state_tools import KEYS, LAST
@@ -41,6 +42,12 @@ async def answered(ctx: gr.ToolContext) -> str:
         raise gr.Suspend(message="what?")
     ctx.state.set(LAST, ctx.call_id)
     return str(ctx.decision.result.pop("city"))
+
+
+@gr.tool
+async def plain(items: list[Any], more: dict[str, Any]) -> str:
+    """Nothing of interest."""
+    return "plain"
 
 
 OPTIONS: dict[str, Any] = {"tools": [spoil, signed, answered], "state": KEYS}
@@ -165,3 +172,28 @@ async def test_each_attempt_of_a_body_has_a_decision_of_its_own(play, autojump_c
     acts = [decide(name, result={"city": f"Paris {name}"}) for name in "AB"]
     life = await play(calls, [call("answered", id="C")], do=acts, **OPTIONS)
     assert (life.tool_texts["A"], life.tool_texts["B"]) == ("Paris A", "Paris B")
+
+
+class Careless(ScriptedModel):
+    """Takes the arguments out of the calls in its request, as an adapter of a provider may."""
+
+    async def _step(self, request: gr.ModelRequest) -> Any:
+        for message in request.messages:
+            for one in message.calls:
+                cast("dict[str, Any]", one.arguments).clear()
+        return await super()._step(request)
+
+
+async def test_a_model_can_not_change_a_record_by_its_request(shelf, autojump_clock):
+    script = [[call("plain", id="A", **ASKED)], [call("plain", id="B", **ASKED)], "done"]
+    agent = gr.Agent("helper", tools=[plain], model=Careless(script))
+    async with home(shelf, agents=[agent]) as runtime:
+        for run_id in ("first", "second"):  # the second begins with the history of the first, read from the store
+            run = await runtime.start(agent, "go", run_id=run_id, thread_id="t")
+            await run.result()
+        view = await run.view()
+        assert [one.arguments for message in view.messages for one in message.calls] == [ASKED] * 4
+        record = await runtime.reader.record("first", calls="all")
+        assert [row.arguments for row in record.calls] == [ASKED, ASKED]
+        for run_id in ("first", "second"):
+            assert (await runtime.replay(run_id)).difference is None

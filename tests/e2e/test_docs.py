@@ -4,6 +4,7 @@ A ```python block is the file that its first line names (`# hello.py`). A ```con
 folder of these files, in the order of the page, and prints what stands below each command; `...` stands for anything.
 """
 
+import ast
 import inspect
 import os
 import re
@@ -179,3 +180,38 @@ def test_the_design_names_files_tests_and_names_that_exist(root: Path) -> None:
     sources = "\n".join(path.read_text(encoding="utf-8") for path in (root / "tests").rglob("*.py"))
     assert tests
     assert [name for name in tests if f"def {name}(" not in sources] == []
+
+
+FOREIGN = {"MockClock", "GeneratorExit", "KeyboardInterrupt", "SystemExit"}
+"""Names of trio and Python in the design."""
+
+
+def defined_names(root: Path) -> dict[str, set[str]]:
+    """Class or constant of the packages -> what is defined in it; the test models are not the design's subject."""
+    found: dict[str, set[str]] = {}
+    for path in (path for package in ("actors", "supervision", "transport") for path in (root / package).rglob("*.py")):
+        if path.is_relative_to(root / "actors" / "testing"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                inner = [part for part in ast.walk(node) if part is not node]
+                names = {part.name for part in inner if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)}
+                names |= {
+                    part.target.id
+                    for part in inner
+                    if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)
+                }
+                found.setdefault(node.name, set()).update(names)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                found.setdefault(node.id, set())
+    return found
+
+
+def test_the_design_names_classes_that_exist(root: Path) -> None:
+    """With what it says of them: `StepBuilder.put` is a method of that class."""
+    text = (root / "docs" / "design.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(?:gr\.)?([A-Z][a-z]\w*)(?:\.(\w+))?(?:\([^`]*\))?`", BLOCK.sub("", text))
+    known = defined_names(root)
+    assert len(named) > 40
+    assert sorted({name for name, _ in named} - known.keys() - FOREIGN) == []
+    assert [f"{name}.{part}" for name, part in named if part and name in known and part not in known[name]] == []

@@ -204,3 +204,47 @@ def test_a_helper_with_one_caller_is_counted(tmp_path: Path) -> None:
     assert set(found.places) == {"_a", "_b", "_b2", "_m"}
     assert found.once == {"_b", "_m"}
     assert found.share == 0.5
+
+
+BROAD = {"Exception", "BaseException", "ExceptionGroup", "BaseExceptionGroup"}
+
+
+def catches_all(handler: ast.ExceptHandler) -> bool:
+    """True for a handler of every exception, or of everything that is no exit."""
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return any(kind is None or (isinstance(kind, ast.Name) and kind.id in BROAD) for kind in kinds)
+
+
+def without_reason(path: Path) -> Iterator[str]:
+    """Broad handlers whose line, and the lines up to the first statement, have no comment but the name of a rule."""
+    text = path.read_text(encoding="utf-8")
+    lines = text.splitlines()
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.ExceptHandler) or not catches_all(node):
+            continue
+        comments = [line.partition("#")[2] for line in lines[node.lineno - 1 : node.body[0].lineno]]
+        if not any(re.sub(r"^ (noqa|type: ignore)[^-]*(- )?", "", comment).strip() for comment in comments):
+            yield f"{path}:{node.lineno}"
+
+
+def test_a_handler_of_every_exception_says_why(root: Path) -> None:
+    """`except Exception` belongs to a border of supervision or to clean-up; the reason is beside it."""
+    found = modules(root, *PACKAGES, "benchmarks", "scripts", "examples")
+    assert [fault for path in found if "node_modules" not in path.parts for fault in without_reason(path)] == []
+
+
+def test_a_handler_without_a_reason_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "loose.py"
+    shapes = {
+        "except Exception:\n    pass": True,
+        "except BaseException:  # noqa: BLE001\n    pass": True,
+        "except (OSError, Exception):\n    pass": True,
+        "except:\n    pass": True,
+        "except Exception:  # noqa: BLE001 - why\n    pass": False,
+        "except Exception:  # why\n    pass": False,
+        "except BaseException:\n    # why\n    raise": False,
+        "except OSError:\n    pass": False,
+    }
+    for handler, faulty in shapes.items():
+        path.write_text(f"try:\n    pass\n{handler}\n", encoding="utf-8")
+        assert list(without_reason(path)) == ([f"{path}:3"] if faulty else []), handler

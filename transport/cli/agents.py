@@ -98,7 +98,7 @@ def _imported(what: str, load: Any) -> Any:
     """Run foreign code; any exception means that no agent can be loaded from it."""
     try:
         return load()
-    except BaseException as error:
+    except BaseException as error:  # a module of the user may raise anything while it is imported
         failure_of_call(error)
         raise AgentLoadError(f"{what} cannot be imported: {_last_line(error)}") from error  # noqa: ASYNC104 - the border has raised what passes
 

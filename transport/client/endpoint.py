@@ -80,7 +80,7 @@ class Endpoint:
         except trio.BrokenResourceError as error:
             await trio.aclose_forcefully(stream)
             raise self.unreachable(f"TLS: {error.__cause__ or error}") from error
-        except BaseException:
+        except BaseException:  # the stream has no other owner, also if this task is cancelled
             await trio.aclose_forcefully(stream)
             raise
         return wrapped

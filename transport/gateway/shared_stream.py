@@ -177,7 +177,7 @@ class SharedStream(trio.abc.Stream):
             await (self._write_socket if isinstance(self._inner, trio.SocketStream) else self._write_stream)(data)
             self.finished = last
             self.torn = self.torn or last
-        except BaseException:
+        except BaseException:  # a part of the data may be sent: no later write may follow it
             self.torn = True
             raise
         finally:

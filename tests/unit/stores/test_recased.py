@@ -132,3 +132,15 @@ def test_only_the_keys_of_the_payload_itself_change(payload: dict[str, Any], dat
 @given(st.binary(max_size=40) | TEXT.map(str.encode) | JSON.map(lambda value: json.dumps(value).encode()))
 def test_bytes_that_are_no_event_stay_as_they_are(content: bytes) -> None:
     assert recased(content) == content
+
+
+@pytest.mark.parametrize("content", [None, 5, 1.5], ids=repr)
+def test_a_damaged_row_of_any_type_stays_as_it_is(content: Any) -> None:
+    """SQLite keeps any type in any column, and an exception would keep the whole file from opening."""
+    assert recased(content) == content
+
+
+@pytest.mark.parametrize("usage", [None, {"requests": 1}, {"output": 2, "requests": 1, "more": 3}], ids=repr)
+def test_a_usage_with_other_counts_keeps_no_event_in_version_1(usage: dict[str, int] | None) -> None:
+    found = json.loads(recased(encoded(1, {"delay_ms": 5, "usage": usage}, [])))
+    assert (found["version"], found["payload"]) == (2, {"delayMs": 5, "usage": usage})

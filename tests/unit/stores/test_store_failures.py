@@ -289,6 +289,30 @@ async def test_a_receiver_that_raises_ends_the_store_and_parks_nobody(tmp_path: 
     assert sent.receipts[0].kind in ("committed", "down")
 
 
+@pytest.mark.parametrize("writer", ["memory", "inline"])
+async def test_a_receiver_that_raises_at_the_end_of_an_outage_parks_nobody(
+    tmp_path: Path, writer: str, plan: Plan, autojump_clock: trio.testing.MockClock
+) -> None:
+    """The requests behind it are settled, too: the task of a command waits shielded, and could not be cancelled."""
+    options = {"faults": plan, "patience": 1.0}
+    store = MemoryStore(**options) if writer == "memory" else SQLiteStore(tmp_path / "r.db", writer="inline", **options)
+
+    def broken(receipt: Receipt) -> None:
+        raise ZeroDivisionError(receipt.kind)
+
+    with trio.fail_after(60), pytest.RaisesGroup(StoreDown):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(store.run, HookLog())
+            author = await create(store, new_run("r1", "t1"))
+            other = await create(store, new_run("r2", "t2"))
+            plan.always = ("before_commit", full())
+            store.submit(author.claim, author.make(), [b"{}"], broken)
+            sent = other.send(other.make())
+            await trio.sleep_forever()
+    assert [receipt.kind for receipt in sent.receipts] == ["down"]
+    assert store.statistics().queued == 0
+
+
 async def test_the_threaded_store_says_so(tmp_path: Path) -> None:
     assert SQLiteStore(tmp_path / "a.db").threaded
     assert not SQLiteStore(tmp_path / "a.db", writer="inline").threaded
