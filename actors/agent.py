@@ -223,7 +223,9 @@ def _check_parts(agent: Agent[object]) -> None:
         try:
             getattr(agent, name).encode()
         except UnicodeEncodeError as error:
-            raise _fault(agent, f"{name} holds what is no text: {error}; decode it with errors='replace'") from error
+            raise _fault(
+                agent, f"{name} holds bytes that are no text: {error}; decode it with errors='replace'"
+            ) from error
     if not isinstance(agent.model, Model | str | None):
         raise _fault(agent, f'model={agent.model!r}: give a Model object, a "provider:name", or None')
     for name, choices in _CHOICES.items():

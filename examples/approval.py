@@ -1,7 +1,7 @@
-"""An approval: a large refund waits for somebody, a small one does not.
+"""An approval: a large refund waits for a person, a small one does not.
 
     greenroom run examples/approval.py "refund 4200 cents of order 7"     asks in the terminal
-    greenroom run examples/approval.py "refund 300 cents of order 8"      needs nobody
+    greenroom run examples/approval.py "refund 300 cents of order 8"      needs no person
     python examples/approval.py support.db                                decides in code; durable in that file
 
 While it waits, the run is only rows in that file: any process can open it and decide.
@@ -21,7 +21,7 @@ LIMIT = 1000  # cents that may be refunded without a question
 
 
 async def is_large(_: gr.ToolContext, arguments: Mapping[str, Any]) -> bool:
-    """Whether somebody has to be asked."""
+    """Return True if a person must approve the refund."""
     return bool(arguments["cents"] > LIMIT)
 
 
@@ -33,7 +33,7 @@ async def refund(ctx: gr.ToolContext, order: str, cents: int) -> str:
 
 
 def think(request: gr.ModelRequest) -> Step:
-    """Stands in for a language model: reads what was asked, then what the tool has said."""
+    """Replaces a language model: reads the request, then the result of the tool."""
     last = request.messages[-1]
     if last.role == "tool":
         return f"This is what came of it: {last.content}"

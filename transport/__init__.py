@@ -42,4 +42,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})  # what is loaded when it is asked for, too: `help` looks here
+    return sorted({*globals(), *__all__})  # with the names that are loaded on demand, because `help` looks here

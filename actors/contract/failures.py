@@ -78,7 +78,7 @@ _ROWS = (
     ),
     _row(
         "model_bug",
-        "the model's own code raised what is no ModelError",
+        "the model's own code raised an exception that is no ModelError",
         (
             "The model's code raised an error.",
             "Find the traceback in the log by the failure's error_id, and repair it.",
@@ -106,7 +106,7 @@ _ROWS = (
     _row(
         "tool_error",
         "a tool failed and is declared to end the run",
-        ("A tool failed.", "Read the tool's message; a traceback stands in the log under the failure's error_id."),
+        ("A tool failed.", "Read the tool's message; the log has a traceback under the failure's error_id."),
         ("工具执行失败。", "阅读工具的消息;回溯信息在日志中,以该失败的 error_id 标明。"),
     ),
     _row(
@@ -114,7 +114,7 @@ _ROWS = (
         "a hook raised or took too long",
         (
             "A plugin failed.",
-            "Repair or remove the plugin that is named; a traceback stands in the log under the failure's error_id.",
+            "Repair or remove the plugin that is named; the log has a traceback under the failure's error_id.",
         ),
         ("插件失败。", "修复或移除所指的插件;回溯信息在日志中,以该失败的 error_id 标明。"),
     ),

@@ -137,7 +137,7 @@ def _telling(separator: str) -> str:
 
 _PARTS: Final = {
     **{name: _token(name, token) for name, token in TOKENS.items()},
-    # A JSON web token, by its second part: each run between two dots is scanned once, whatever stands before.
+    # A JSON web token, by its second part: each run between two dots is scanned once, whatever precedes it.
     "jwt": (".", rf"(?P<jwt>eyJ[{_WORD}]{{8,}}+(?:\.[{_WORD}]*+|{CUT}))"),
     "pem": (
         "-",

@@ -66,7 +66,7 @@ class CommandRules:
         """Return None if the command's sender may decide the ticket, else the rejection."""
         if ticket is None or not ticket.reviewers or command.kind != "decide" or command.by in ticket.reviewers:
             return None
-        who = "nobody" if command.by is None else repr(command.by)
+        who = "a command without a principal" if command.by is None else repr(command.by)
         return reject(command, "not_allowed", f"{who} may not decide {ticket.ticket_id}: its reviewers are named")
 
     def _room(self, facts: CommandContext, command: Command) -> CommandResult | None:

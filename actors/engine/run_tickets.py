@@ -43,8 +43,8 @@ def open_pause(builder: StepBuilder) -> None:
     pending, builder.row.pause = builder.row.pause, None
     if pending is None:
         return
-    who = pending.by or "Somebody"
-    message = f"{who} paused the run." if pending.reason is None else f"{who} paused the run: {pending.reason}"
+    paused = "The run was paused" if pending.by is None else f"{pending.by} paused the run"
+    message = f"{paused}." if pending.reason is None else f"{paused}: {pending.reason}"
     open_run_ticket(builder, Suspend(reason="manual_pause", message=message))
 
 

@@ -94,4 +94,4 @@ def _close(builder: StepBuilder, call: CallRow, batch: Batch | None) -> None:
 
 def conflict_note(clash: WriteConflict) -> str:
     """Return the model's note about a dropped batch."""
-    return f"(state_conflict: {clash.detail}. What this call wrote to state was dropped; its result stands.)"
+    return f"(state_conflict: {clash.detail}. What this call wrote to state was dropped; its result is kept.)"

@@ -176,11 +176,11 @@ async def open_runtime(
                 await _close(parts, drain)
     except SupervisorGaveUp as error:
         cause = cause_of(error)
-        raise RuntimeFailed(f"the runtime cannot go on: {message_of(cause)}") from cause
+        raise RuntimeFailed(f"the runtime cannot continue: {message_of(cause)}") from cause
     except (StoreDown, BaseExceptionGroup) as error:  # the block was in a call when the store failed for good
         if exits.failure is None or not isinstance(flatten(error), StoreDown):
             raise
-        raise RuntimeFailed(f"the runtime cannot go on: {message_of(exits.failure)}") from exits.failure
+        raise RuntimeFailed(f"the runtime cannot continue: {message_of(exits.failure)}") from exits.failure
 
 
 async def _close(parts: Parts, drain: float) -> None:

@@ -155,7 +155,9 @@ class StateKey(Generic[T]):
         try:
             return cast("T", read(self.type, data))
         except NotSerializable as error:
-            raise StateError(f"state key {self.name!r} holds what is no {_named(self.type)}: {error}") from error
+            raise StateError(
+                f"state key {self.name!r} holds a value that is no {_named(self.type)}: {error}"
+            ) from error
 
     def initial(self) -> T:
         """Return the value of a read before the first write.

@@ -64,7 +64,7 @@ def _work(connection: sqlite3.Connection, before: int) -> Iterator[PruneSlice]:
         )
 
 
-# --- what is deleted -------------------------------------------------------------------------------------------------
+# --- deleted rows ----------------------------------------------------------------------------------------------------
 
 
 def _take_runs(connection: sqlite3.Connection, before: int) -> PruneSlice | None:
@@ -155,7 +155,7 @@ def _facts(info: RunInfo) -> str:
     return codec.dump([info.by, info.agent, info.session_id, info.workspace]).decode()
 
 
-# --- what is counted -------------------------------------------------------------------------------------------------
+# --- counts ----------------------------------------------------------------------------------------------------------
 
 
 def incremental(connection: sqlite3.Connection) -> bool:

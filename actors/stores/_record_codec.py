@@ -162,7 +162,7 @@ def _read_keys(data: Any, _: Items) -> Keys:
 
 
 def _unknown(_value: object, _update: object) -> Any:
-    raise LookupError("a stored key has no reducer; a replay puts in what is recorded")
+    raise LookupError("a stored key has no reducer; a replay uses the recorded results")
 
 
 def _expiry(data: object, _: object) -> Any:

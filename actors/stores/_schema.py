@@ -101,8 +101,8 @@ _SECOND: Final = Migration(
 _THIRD: Final = Migration(
     summary="a run that is on its way out is distinguished from one that waits",
     statements=(
-        # It has its termination, and its terminal event is not written. Of those that are there already nobody knows it
-        # without reading them: each is taken up once, and its next commit says so.
+        # leaving: the run has its termination, but not its terminal event. For the stored runs that is unknown without
+        # reading them, so an owner takes each up once, and its next commit sets the column.
         "ALTER TABLE runs ADD COLUMN leaving INTEGER NOT NULL DEFAULT 0",
         "UPDATE runs SET leaving = 1 WHERE ended_at IS NULL",
         "DROP INDEX runs_to_do",
@@ -113,7 +113,7 @@ _THIRD: Final = Migration(
 _FOURTH: Final = Migration(
     summary="a state key's value has the revision that its run wrote it with",
     statements=(
-        # 0: not known. Nobody has a batch in hand that is older than what is there.
+        # 0: unknown. That is safe: no body runs while the file is migrated, so no batch is older than a stored value.
         "ALTER TABLE state ADD COLUMN revision INTEGER NOT NULL DEFAULT 0",
     ),
 )
@@ -125,7 +125,7 @@ _OLDEST_OPEN: Final = "SELECT min(requested_at) FROM tickets WHERE run = runs.nu
 _WAITING: Final = "status = 'waiting'"
 
 _FIFTH: Final = Migration(
-    summary="lists of runs: titles, what is asked, who started, since when a run waits",
+    summary="lists of runs: titles, open tickets, the principal, since when a run waits",
     statements=(
         # search: title and id in lower case. waiting_since: with status 'waiting' only. brief: of an open ticket.
         "ALTER TABLE runs ADD COLUMN title TEXT NOT NULL DEFAULT ''",

@@ -146,7 +146,7 @@ class TransactionWriter:
             if is_suspect(error):
                 self._suspicion = error
                 raise Outage(
-                    UnreadableData(f"what was read makes no sense ({error}); the file is being checked")
+                    UnreadableData(f"the data that was read is invalid ({error}); the file is being checked")
                 ) from error
             raise Outage(error) from error
         self._in_place()  # checked after the commit: an acknowledged write was in place when it became durable
@@ -321,7 +321,7 @@ class TransactionWriter:
             return None
         return Receipt(kind="lease_lost", last=last, error=LeaseLost(text))
 
-    # --- what is asked -----------------------------------------------------------------------------------------------
+    # --- commands ----------------------------------------------------------------------------------------------------
 
     def _create(self, request: CreateRequest) -> Result[Created]:
         connection, new = self._connection, request.new

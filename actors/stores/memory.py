@@ -263,7 +263,7 @@ def _listed(
         if behind is not None and (position <= behind if longest else run.number >= behind[1]):
             continue
         if query.status is not None and run.row.status is not query.status:
-            continue  # the cheapest filter first: a line is made of what is left
+            continue  # the cheapest filter first: only the remaining runs become lines
         summary = run.summary()
         if query.matches(summary):
             yield position, summary

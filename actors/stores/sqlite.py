@@ -423,7 +423,7 @@ def _copy(source: sqlite3.Connection, path: Path) -> None:
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}; name a new file in a writable folder") from error
     with ExitStack() as undo:
-        undo.callback(_remove, path)  # what is no whole copy must not be taken for one, nor stand in the way
+        undo.callback(_remove, path)  # a partial copy must neither pass for a whole one nor block the next backup
         try:
             with closing(sqlite3.connect(path)) as target:
                 source.backup(target)

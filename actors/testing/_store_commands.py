@@ -57,7 +57,7 @@ async def the_same_command_again_is_a_duplicate(store: Store, hooks: HookLog, me
     """The first answer comes again, also when the run is done; another content under the id is a conflict."""
     author = await create(store, new_run(me, me))
     await store.post(me, say("c1"), judge)
-    again = await store.post(me, attrs.evolve(say("c1"), by="somebody else"), judge)
+    again = await store.post(me, attrs.evolve(say("c1"), by="another principal"), judge)
     expect((again.status, again.ok), ("duplicate", True), "the same content under the same id is a duplicate")
     other = await store.post(me, say("c1", "other"), judge)
     expect((other.status, other.code), ("rejected", "decision_id_conflict"), "another content is a conflict")
@@ -66,8 +66,8 @@ async def the_same_command_again_is_a_duplicate(store: Store, hooks: HookLog, me
     late = await store.post(me, say("c1"), judge)
     expect(late.status, "duplicate", "the answer is kept after the end")
     kept = [(item.position, item.command.command_id) for item in await store.commands(me)]
-    expect(kept, [(1, "c1")], "and so is the command, for whoever wants to know what a run was told")
-    expect(list(await store.commands("nobody")), [], "a run that is not there was told nothing")
+    expect(kept, [(1, "c1")], "the command is kept, too")
+    expect(list(await store.commands("unknown")), [], "an unknown run has no commands")
     expect(len(hooks.items), 1, "only the first one was journaled")
 
 
@@ -117,7 +117,7 @@ async def of_two_deciders_one_wins(store: Store, hooks: HookLog, me: str) -> Non
     rejected = ("rejected", "already_decided")
     expect(outcome, [("accepted", None), rejected, rejected], "one decision wins")
     expect(len(hooks.items), 1, "one decision is journaled")
-    unknown = await store.post(me, decide("x", "nobody"), judge)
+    unknown = await store.post(me, decide("x", "unknown"), judge)
     expect(unknown.code, "unknown_target", "a target that the run does not have is unknown")
 
 
@@ -201,7 +201,7 @@ async def consuming_lowers_pending(store: Store, _: HookLog, me: str) -> None:
     page = await store.runs(RunQuery(agent=me))
     expect([summary.pending for summary in page.runs], [1], "one is pending")
     await store.post(me, say("c3"), judge)
-    expect([item.position for item in (await loaded(store, me)).inbox], [3, 4], "positions go on")
+    expect([item.position for item in (await loaded(store, me)).inbox], [3, 4], "positions continue")
 
 
 @scenario
@@ -239,7 +239,7 @@ async def a_cancelled_poster_still_posts(store: Store, hooks: HookLog, me: str) 
         scope.cancel()
         await store.post(me, say("c2"), judge)
         raise AssertionError("a cancelled task hands nothing in")
-    expect(len((await loaded(store, me)).inbox), 1, "what was not handed in was not written")
+    expect(len((await loaded(store, me)).inbox), 1, "a commit that was not submitted is not written")
 
 
 # --- lists of runs
@@ -271,7 +271,7 @@ async def runs_are_listed_newest_first_in_pages(store: Store, _: HookLog, me: st
     for prefix, named in ((f"{me}.late", [f"{me}.late6", f"{me}.late3"]), (f"{me}.5", [f"{me}.5"]), (f"{me}%", [])):
         by_prefix = await store.runs(RunQuery(prefix=prefix, limit=5))
         expect([one.info.run_id for one in by_prefix.runs], named, f"by the beginning of the id ({prefix})")
-    nobody = await store.runs(RunQuery(agent=f"{me}.nobody"))
+    nobody = await store.runs(RunQuery(agent=f"{me}.unknown"))
     expect((nobody.runs, nobody.cursor), ((), None), "an empty page is the last")
 
 
@@ -305,7 +305,7 @@ async def prune_deletes_whole_done_runs(store: Store, hooks: HookLog, me: str) -
     await create(store, new_run(f"{me}.open", me, agent=me))
     pruned = await store.prune(then + timedelta(seconds=1))
     expect((pruned.runs, pruned.messages), (1, 0), "the one that ended before is deleted")
-    expect(hooks.sweeps, 1, "the hooks are told once of what one slice deleted")
+    expect(hooks.sweeps, 1, "a slice that deleted runs is reported once")
     left = [posted.info.run_id for posted in (await store.runs(RunQuery(agent=me))).runs]
     expect(left, [f"{me}.open", f"{me}.edge"], "the others stay")
     expect((await store.load(old.run_id), list(await store.events(old.run_id))), (None, []), "nothing of it is left")

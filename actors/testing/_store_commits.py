@@ -39,10 +39,10 @@ async def a_new_run_is_loaded_as_it_was_written(store: Store, hooks: HookLog, me
     created = await store.create_run(new, frame(me, 1))
     expect(created, Created(claim=created.claim), "a new run is neither held nor existing")
     record = await store.load(me)
-    expect(record, RunRecord(info=new.info, row=new.row, state=state), "load returns what was created")
+    expect(record, RunRecord(info=new.info, row=new.row, state=state), "load returns the created run")
     expect(list(await store.events(me)), [frame(me, 1)], "the first event is there")
     expect(list(await store.messages(me)), [message("m1")], "the first message is there")
-    expect(hooks.items, [], "nobody posted anything")
+    expect(hooks.items, [], "the inbox is empty")
 
 
 @scenario
@@ -61,17 +61,17 @@ async def creating_twice_returns_the_existing_run(store: Store, _: HookLog, me: 
 async def durable_events_are_told_before_the_receipt(store: Store, hooks: HookLog, me: str) -> None:
     """Hooks receive a new run's event and those of every commit, in order, with the sequence of the newest."""
     author = await create(store, new_run(me, me))
-    expect(hooks.frames, [(me, 1, (frame(me, 1),))], "the first event is told before the creator wakes")
+    expect(hooks.frames, [(me, 1, (frame(me, 1),))], "the first event is reported before the creator resumes")
     await author.write(2)
     await author.write()
     reported = [(run_id, last, len(frames)) for run_id, last, frames in hooks.frames[1:]]
-    expect(reported, [(me, 3, 2), (me, 4, 1)], "each commit is told once, with the sequence of its newest event")
+    expect(reported, [(me, 3, 2), (me, 4, 1)], "each commit is reported once, with the sequence of its newest event")
     everything = [item for _, _, frames in hooks.frames for item in frames]
-    expect(everything, list(await store.events(me)), "what is told is what is stored")
+    expect(everything, list(await store.events(me)), "the reported frames are the stored ones")
     await store.create_run(new_run(me, me), frame(me, 1))
     author.row = replace(author.row, last_sequence=2)
     await author.send(author.make()).receipt()
-    expect(len(hooks.frames), 3, "what is not written is not told")
+    expect(len(hooks.frames), 3, "a commit that is not written is not reported")
 
 
 @scenario
@@ -92,15 +92,13 @@ async def a_busy_thread_holds_a_run_back_or_refuses_it(store: Store, _: HookLog,
 async def the_end_of_a_run_releases_the_oldest_held_one(store: Store, _: HookLog, me: str) -> None:
     """Held runs are released one at a time, oldest first; the end of a held run releases none."""
     authors = [await create(store, new_run(f"{me}.{i}", me)) for i in range(4)]
-    expect((await authors[1].end()).next_in_thread, None, "the end of a held run releases nobody")
+    expect((await authors[1].end()).next_in_thread, None, "the end of a held run frees no thread")
     expect((await authors[0].end()).next_in_thread, f"{me}.2", "the end of the active run releases the oldest held one")
     mine = [entry for entry in await store.open_runs() if entry[0].startswith(me)]
     expect(mine, [(f"{me}.2", False), (f"{me}.3", True)], "the released one is not held any more")
-    expect((await authors[2].write()).next_in_thread, None, "a commit in between releases nobody")
+    expect((await authors[2].write()).next_in_thread, None, "a commit in between frees no thread")
     expect((await authors[2].end(stage=Stage.FAILED)).next_in_thread, f"{me}.3", "a failed run releases as well")
-    expect(
-        (await authors[3].end(stage=Stage.CANCELLED)).next_in_thread, None, "after the last there is nobody to release"
-    )
+    expect((await authors[3].end(stage=Stage.CANCELLED)).next_in_thread, None, "after the last run no run is held")
     later = await store.create_run(new_run(f"{me}.4", me, on_busy="refuse"), frame(f"{me}.4", 1))
     expect(later.held, False, "the thread is free again")
 
@@ -111,7 +109,7 @@ async def a_fork_begins_with_a_copy_of_its_parents_history(store: Store, _: Hook
     old = tuple(message(f"m{i}") for i in range(3))
     await create(store, new_run(me, me, messages=old))
     await create(store, new_run(f"{me}.f", f"{me}.f", thread_parent=(me, 2), messages=(old[0], message("new"))))
-    expect([item.id for item in await store.messages(f"{me}.f")], ["m0", "m1", "new"], "the copy, then what is new")
+    expect([item.id for item in await store.messages(f"{me}.f")], ["m0", "m1", "new"], "the copy, then the new message")
     expect([item.id for item in await store.messages(me)], ["m0", "m1", "m2"], "the parent stays as it is")
 
 
@@ -204,7 +202,7 @@ async def a_commit_that_can_not_be_written_fails_alone(store: Store, _: HookLog,
     ]
     kinds = [(await item.receipt()).kind for item in sent]
     wanted = ["committed", "failed", "lease_lost", "committed", "lease_lost"]
-    expect(kinds, wanted, "a repeated message id fails its commit and the run's later ones, and nobody else")
+    expect(kinds, wanted, "a repeated message id fails its commit and the run's later ones, and no other run")
     record = await loaded(store, bad.run_id)
     expect((record.row, record.state), (before, ()), "nothing of the failed commits was written")
     expect([item.id for item in await store.messages(bad.run_id)], ["m1"], "no message of them either")

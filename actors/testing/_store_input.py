@@ -91,4 +91,4 @@ async def the_judge_of_a_text_is_told_what_waits(store: Store, _: HookLog, me: s
     )
     await author.write(row=row, consumed=1)
     await store.post(me, say("c3", "z"), noting)
-    expect(seen, [(0, 0), (1, 2), (2, 5)], "the judge is told of every text that waits")
+    expect(seen, [(0, 0), (1, 2), (2, 5)], "the judge receives every text that waits")

@@ -38,7 +38,9 @@ async def _named(store: Store, query: RunQuery) -> list[str]:
     names: list[str] = []
     while True:
         page = await store.runs(query)
-        expect([query.matches(line) for line in page.runs], [True] * len(page.runs), "what is listed matches its query")
+        expect(
+            [query.matches(line) for line in page.runs], [True] * len(page.runs), "each listed run matches the query"
+        )
         names += [line.info.run_id for line in page.runs]
         if page.cursor is None:
             return names
@@ -105,7 +107,7 @@ async def a_list_says_what_is_asked_and_since_when(store: Store, _: HookLog, me:
     expect((line.asked[0].tool, line.asked[0].reason), ("pay", "tool_permission"), "with what a person needs to know")
     expect((line.asked_count, line.waiting_since), (5, NOW + timedelta(minutes=1)), "how many, and since when")
     await _answer(author, 1, 6)
-    (line,) = (await store.summaries((me, f"{me}.nobody"))).runs
+    (line,) = (await store.summaries((me, f"{me}.unknown"))).runs
     expect((line.asked_count, line.waiting_since), (4, None), "a run that works again does not wait, and asks still")
     await author.write(row=replace(author.row, stage=Stage.NEEDS_APPROVAL), at=NOW + timedelta(minutes=9))
     (line,) = (await store.summaries((me,))).runs
@@ -142,13 +144,13 @@ async def runs_that_are_not_done_are_counted(store: Store, _: HookLog, me: str) 
     """Counts are of all runs by status, whatever the filters are; a held run is marked as held."""
 
     async def counted() -> RunCounts:
-        page = await store.runs(RunQuery(agent=f"{me}.nobody", counts=True))
+        page = await store.runs(RunQuery(agent=f"{me}.unknown", counts=True))
         again = await store.summaries((), counts=True)
         expect(again.counts, page.counts, "both ways count the same")
         return page.counts or RunCounts()
 
     before = await counted()
-    expect((await store.runs(RunQuery(agent=me))).counts, None, "nobody counts who is not asked to")
+    expect((await store.runs(RunQuery(agent=me))).counts, None, "counts are made on request only")
     first = await _author(store, f"{me}.1", me, thread=me)
     second = new_run(f"{me}.2", me, agent=me)
     await store.create_run(second, frame(f"{me}.2", 1))
@@ -164,4 +166,4 @@ async def runs_that_are_not_done_are_counted(store: Store, _: HookLog, me: str) 
     await first.end(at=datetime(2026, 3, 2, tzinfo=UTC))
     expect((await counted()).running, before.running, "a run that is done counts no more")
     (line,) = (await store.summaries((f"{me}.2",))).runs
-    expect(line.held, False, "and holds nobody")
+    expect(line.held, False, "and is not held")

@@ -212,7 +212,7 @@ class _Pair:
             command = decide(f"{run.name}.decide{number}", f"{run.name}.t{self.rng.randint(1, run.tickets)}")
         elif run.commands and self.maybe(0.4):
             command = self.rng.choice(run.commands)
-        sentence = f"{run.name}: a command is answered by what is known of its run"
+        sentence = f"{run.name}: the command result depends on the run's facts"
         result = await self.both(sentence, "post", run.name, command, judge)
         if result.status == "accepted":
             run.commands.append(command)

@@ -132,7 +132,7 @@ async def state_is_known_as_it_was_at_the_end_of_each_step(store: Store, _: Hook
     second = [_own("a", "two again", 2), _shared("a", "two", 1)]
     expect([await _at(store, me, step) for step in (2, 3)], [second] * 2, "the last write of a step counts")
     fourth = [_own("a", "two again", 2), _own("b", "four", 3), _shared("a", "two", 1), _shared("b", "four", 3)]
-    expect([await _at(store, me, step) for step in (4, 9)], [fourth] * 2, "what is not written again stays")
+    expect([await _at(store, me, step) for step in (4, 9)], [fourth] * 2, "a value that is not written again stays")
     expect(await _now(store, me), fourth, "and that is the state now")
     await refused(UnknownRun, store.state_at(f"{me}.unknown", 0), "a run that is not there has no state")
 
@@ -163,7 +163,7 @@ async def another_threads_state_is_not_seen(store: Store, _: HookLog, me: str) -
     await create(store, new_run(f"{me}.2", f"{me}.2"))
     await create(store, new_run(f"{me}.3", f"{me}.1"))
     expect((await _now(store, f"{me}.2"), await _at(store, f"{me}.2", 5)), ([], []), "of another thread: nothing")
-    expect(await _at(store, f"{me}.3", 5), [_shared("k", 1)], "of another run: what is the thread's")
+    expect(await _at(store, f"{me}.3", 5), [_shared("k", 1)], "of another run: the values of the thread")
 
 
 @scenario

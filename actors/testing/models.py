@@ -158,7 +158,7 @@ def fail(
         raise UsageError(
             f"fail({kind!r}): {did_you_mean(kind, MODEL_ERROR_KINDS)}the kinds are {', '.join(MODEL_ERROR_KINDS)}"
         )
-    ModelError("", kind=kind, retry_after=retry_after, usage=usage)  # says what is wrong with the others
+    ModelError("", kind=kind, retry_after=retry_after, usage=usage)  # raises for the others
     return Fail(kind, f"scripted {kind}" if message is None else message, retry_after, usage)
 
 
@@ -369,9 +369,9 @@ def _parts(step: Any, where: str) -> tuple[Part, ...]:
     parts = tuple(_part(given, where) for given in (step if many else (step,)))
     for position, part in enumerate(parts):
         if isinstance(part, Fail) and position + 1 < len(parts):
-            raise UsageError(f"{where}: what stands behind fail({part.kind!r}) cannot be reached")
+            raise UsageError(f"{where}: the parts after fail({part.kind!r}) cannot be reached")
         if isinstance(part, Refuse) and any(isinstance(other, Text | Call | Fail) for other in parts):
-            raise UsageError(f"{where}: a refusal stands alone")
+            raise UsageError(f"{where}: a refusal must be the only part")
     return parts
 
 

@@ -311,7 +311,7 @@ async def test_answers_that_are_sent_again_are_answered_the_same(version):
         assert await page.refused() == (
             422,
             "unprocessable",
-            "nothing is answered that is open: resume the stream to see how the run stands",
+            "nothing is answered that is open: resume the stream to see the state of the run",
         )
     assert page.last.texts() == "Two refunds. done"
 

@@ -166,7 +166,7 @@ async def test_another_release_may_give_an_undeclared_key_another_type(play, aut
     life = await play(
         *script, tools=tools(entries, {"a": [1]}), state=[*KEYS, entries], do=[next_release, restart, approve("S")]
     )
-    assert "state key 'entries' holds what is no dict[str, list[str]]" in life.tool_texts["R"]
+    assert "state key 'entries' holds a value that is no dict[str, list[str]]" in life.tool_texts["R"]
     assert "expected str, not int 1 @ $['a'][0]" in life.tool_texts["R"]
     assert (life.codes["R"], life.tool_texts["K2"]) == ("tool_error", "- 1 -")
     assert life.view.state == {"entries": {"a": [1]}, "total": 2}

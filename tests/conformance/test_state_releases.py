@@ -36,7 +36,7 @@ def noted(key: gr.StateKey[Any], declared: bool = True, *, ask: bool = False) ->
 
 
 CHANGED = {"scope": (THREAD, RUN, "'notes' is stored with scope 'thread' and declared with scope 'run'")}
-CHANGED["type"] = (THREAD, OTHER, "state key 'notes' holds what is no")
+CHANGED["type"] = (THREAD, OTHER, "state key 'notes' holds a value that is no")
 
 
 @pytest.mark.rule("S-11")

@@ -323,7 +323,7 @@ def test_a_run_that_somebody_works_on_is_shown_with_what_can_be_typed_now(inside
     assert inside("show", "r1", *DB).stdout.endswith("\nfollow it: greenroom follow r1 --db s.db\n")
     own_server.process.kill()
     own_server.process.wait()
-    assert "\ngo on with it: greenroom run FILE.py:AGENT --resume r1 --db s.db\n" in inside("show", "r1", *DB).stdout
+    assert "\ncontinue with: greenroom run FILE.py:AGENT --resume r1 --db s.db\n" in inside("show", "r1", *DB).stdout
 
 
 def test_to_deny_a_held_run_ends_it(inside: Inside, server: Server, run_id: str) -> None:
@@ -586,11 +586,13 @@ def test_an_approval_of_a_run_that_nobody_works_on_acts_when_it_is_resumed(insid
     inside("run", "agents.py:support", "help", "--run-id", "r1", *DB)
     followed = inside("follow", "r1", *DB)
     assert followed.returncode == 3
-    assert "Nobody works on the run now; it is needs_approval." in followed.stdout
+    assert "No process works on the run now; its stage is needs_approval." in followed.stdout
     assert "greenroom run FILE.py:AGENT --resume r1 --db s.db" in followed.stdout
     approved = inside("approve", "r1", *DB, "--reason", "fine")
     assert approved.returncode == 0, approved.stderr
-    assert "it acts when it is resumed: greenroom run FILE.py:AGENT --resume r1 --db s.db" in approved.stdout
+    assert (
+        "the command acts when the run is resumed: greenroom run FILE.py:AGENT --resume r1 --db s.db" in approved.stdout
+    )
     assert story(inside, "r1")["pending"] == 1
     again = inside("deny", "r1", *DB)
     assert again.returncode == 1
@@ -647,7 +649,7 @@ def test_a_degraded_run_ends_its_follower_and_takes_commands(cli: Cli, inside: I
     with serving(cli, "agents.py:painter", *DB):
         followed = inside("follow", "r1", *DB)
         assert followed.returncode == 3
-        assert "Nobody works on the run there (agent_unknown)." in followed.stdout
+        assert "No process works on the run there (agent_unknown)." in followed.stdout
         approved = inside("approve", "r1", *DB)
         assert approved.returncode == 0
         assert "restart the server with the agent of r1 (agent_unknown)" in approved.stdout
@@ -741,7 +743,7 @@ def test_a_demo_that_was_left_is_answered_and_goes_on(inside: Inside, tree: Path
     run_id = json.loads(inside("runs", "--json").stdout)["runId"]
     approved = inside("approve", run_id)
     assert approved.returncode == 0
-    assert f"it acts when it is resumed: greenroom demo --resume {run_id}" in approved.stdout
+    assert f"the command acts when the run is resumed: greenroom demo --resume {run_id}" in approved.stdout
     assert inside("demo", "--resume").returncode == 0
     assert (tree / "CENSUS.md").exists()
 

@@ -110,7 +110,7 @@ def test_a_second_interrupt_stops_it_at_once_and_loses_nothing(cli: Cli, inside:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, err) == (130, "")
-    assert out == "Stopped at once; what was in work goes on at the next start.\n"
+    assert out == "Stopped at once; unfinished work continues at the next start.\n"
     shown = json.loads(inside("show", "r1", "--db", "s.db", "--json").stdout)
     assert shown["status"] == "running"
 

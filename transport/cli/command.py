@@ -81,5 +81,5 @@ async def _command(
         screen.row(f"accepted by {run_id}; {done[0].lower()}{done[1:]}", "good")
         later = None if given.command == "cancel" else await desk.later(run_id)  # a cancel needs no agent
         if later is not None:
-            screen.row(f"Nobody works on the run now; it acts when it is resumed: {later}", "warn")
+            screen.row(f"No process works on the run now; the command acts when the run is resumed: {later}", "warn")
     return exits.COMPLETED

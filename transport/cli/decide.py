@@ -162,7 +162,7 @@ async def _decide(
         codes = [await _hand_in(desk, request, ticket, screen) for ticket in tickets]
         later = await desk.later(run_id)
         if later is not None and exits.COMPLETED in codes:
-            screen.row(f"Nobody works on the run now; it acts when it is resumed: {later}", "warn")
+            screen.row(f"No process works on the run now; the command acts when the run is resumed: {later}", "warn")
     return max(codes)
 
 

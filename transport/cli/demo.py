@@ -105,7 +105,7 @@ def _to_resume(given: argparse.Namespace, database: Path) -> tuple[str, Path]:
             )
     info = trio.run(info_of, database, given.resume or trio.run(newest_unfinished, database, KEY))
     if info.workspace is None:
-        raise gr.UsageError(f"run {info.run_id} was not started by greenroom demo; go on with it by greenroom run")
+        raise gr.UsageError(f"run {info.run_id} was not started by greenroom demo; continue it with greenroom run")
     return info.run_id, _folder(Path(info.workspace))
 
 

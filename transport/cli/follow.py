@@ -136,7 +136,7 @@ class Follow:
                     last = event
                     self._show(event)
         except gr.RunDegradedError as error:
-            self._screen.row(f"Nobody works on the run there ({error.reason}).", "warn")
+            self._screen.row(f"No process works on the run there ({error.reason}).", "warn")
             return self._told("degraded", exits.WAITING, reason=error.reason)
         if last is not None:
             return self._ended(last)
@@ -178,8 +178,8 @@ class Follow:
         if record.row.status is gr.RunStatus.WAITING:
             self._feed_command()
         self._screen.row()
-        self._screen.row(f"Nobody works on the run now; it is {record.row.stage.value}.", "warn")
-        self._screen.row(f"go on with it:  {again}")
+        self._screen.row(f"No process works on the run now; its stage is {record.row.stage.value}.", "warn")
+        self._screen.row(f"continue with:  {again}")
         status = "waiting" if record.row.status is gr.RunStatus.WAITING else "interrupted"
         return self._told(status, exits.WAITING, resume=again)
 
@@ -211,7 +211,7 @@ class Follow:
     def _left(self) -> int:
         command = [paths.program(), "follow", self._run_id, "--after", str(self._timeline.last), *where(self._given)]
         self._screen.row()
-        self._screen.row(f"go on with: {shlex.join(command)}")
+        self._screen.row(f"continue with: {shlex.join(command)}")
         return self._told("interrupted", exits.INTERRUPTED, resume=shlex.join(command))
 
     def _told(self, status: str, code: int, /, **more: object) -> int:

@@ -36,7 +36,7 @@ examples:
 examples:
   greenroom run support.py:agent "refund order 7"                    in memory; asks here
   greenroom run support.py:agent "refund order 7" --db support.db    durable: Ctrl-C, then --resume
-  greenroom run support.py:agent --db support.db --resume run_4f1c   goes on with a run, after a crash too
+  greenroom run support.py:agent --db support.db --resume run_4f1c   continues a run, after a crash too
   greenroom run support.py:agent "refund order 7" --yes --json       for scripts: one event per line, then the outcome
   greenroom run support.py:agent "..." --secret-env DB_PASSWORD      the variable's value is hidden wherever it appears
 """,
@@ -44,12 +44,12 @@ examples:
 examples:
   greenroom demo                        the files of the current folder
   greenroom demo ~/project --yes        another folder; the report is written without a question
-  greenroom demo --resume               goes on with the newest run that is not finished
+  greenroom demo --resume               continues the newest run that is not finished
 """,
     "runs": """\
 examples:
   greenroom runs                                    those of the demo
-  greenroom runs --db support.db --status waiting   those that wait for somebody, the longest waiting first
+  greenroom runs --db support.db --status waiting   those that wait for a person, the longest waiting first
   greenroom runs --db support.db --agent support --since 2d --text "order 7"
   greenroom runs --db support.db --json             one JSON object per line
 """,
@@ -104,7 +104,7 @@ examples:
     "pause": """\
 examples:
   greenroom pause run_4f1c --db support.db --reason "the shop is closed"
-  greenroom approve run_4f1c --db support.db --result '"The shop is open again."'   lets it go on, and tells it why
+  greenroom approve run_4f1c --db support.db --result '"The shop is open again."'   continues, with a text for the model
 """,
     "send": """\
 examples:
@@ -237,7 +237,7 @@ def _run(commands: _Commands[_Parser]) -> None:
         "--title", metavar="TEXT", help="one line for lists of runs (default: the first line of TEXT)"
     )
     subparser.add_argument(
-        "--resume", metavar="RUN_ID", help="go on with this run of --db (the beginning of its id is enough)"
+        "--resume", metavar="RUN_ID", help="continue this run of --db (the beginning of its id is enough)"
     )
     subparser.add_argument(
         "--serve",
@@ -263,7 +263,7 @@ def _demo(commands: _Commands[_Parser]) -> None:
         "--db", metavar="FILE", type=Path, help=f"keep the run in this SQLite file (default: {_default_text()})"
     )
     subparser.add_argument(
-        "--resume", metavar="RUN_ID", nargs="?", const="", help="go on with this run, or with the newest unfinished one"
+        "--resume", metavar="RUN_ID", nargs="?", const="", help="continue this run, or the newest unfinished one"
     )
     subparser.add_argument(
         "--pace",
@@ -309,7 +309,7 @@ def _show(commands: _Commands[_Parser]) -> None:
         commands,
         "show",
         "tell the story of one run",
-        "Tell what a run has done, what it waits for, and how to go on with it. Works while a process has it open.",
+        "Show what a run has done, what it waits for, and how to continue it. Works while a process has it open.",
     )
     subparser.add_argument("run_id", metavar="RUN_ID", help="the run's id, or the beginning of it")
     subparser.add_argument("--db", metavar="FILE", type=Path, help="the SQLite file (default: the demo's)")
@@ -365,7 +365,7 @@ def _serve(commands: _Commands[_Parser]) -> None:
         "serve",
         "serve agents: HTTP, WebSocket and a console in the browser",
         "Serve agents to people and programs in other processes: a WebSocket to follow runs and decide, an HTTP API,\n"
-        "the stream protocols of chat front ends, and a console. Runs of the database that are not done go on.",
+        "the stream protocols of chat front ends, and a console. Runs of the database that are not done continue.",
     )
     subparser.add_argument(
         "agents",
@@ -414,7 +414,7 @@ def _follow(commands: _Commands[_Parser]) -> None:
 
 
 def _decide(commands: _Commands[_Parser], name: str, summary: str) -> None:
-    text = "Show what waits for a decision and decide it, while a server works on the run or while nobody does."
+    text = "Show what waits for a decision and decide it, while a server works on the run or while no process does."
     subparser = _command(commands, name, summary, text)
     subparser.add_argument("run_id", metavar="RUN_ID", help="the run's id, or the beginning of it")
     subparser.add_argument(
@@ -426,7 +426,7 @@ def _decide(commands: _Commands[_Parser], name: str, summary: str) -> None:
         note = "; the model reads it too, unless --text or the agent's denial=... words it"
         subparser.add_argument("--reason", metavar="TEXT", help=f"why, for the log{note}")
         subparser.add_argument(
-            "--text", metavar="TEXT", help="what the model is told, word for word; the log keeps --reason"
+            "--text", metavar="TEXT", help="what the model reads, word for word; the log keeps --reason"
         )
     else:
         subparser.add_argument("--reason", metavar="TEXT", help="why, for the log")
@@ -448,7 +448,7 @@ def _cancel(commands: _Commands[_Parser]) -> None:
 
 
 def _pause(commands: _Commands[_Parser]) -> None:
-    text = "Let a run end its step and hold it there, until somebody approves (it goes on) or denies (it ends)."
+    text = "Let a run end its step and hold it there, until a person approves (the run continues) or denies (it ends)."
     subparser = _command(commands, "pause", "hold a run before its next step", text)
     subparser.add_argument("run_id", metavar="RUN_ID", help="the run's id, or the beginning of it")
     subparser.add_argument("--reason", metavar="TEXT", help="why")
@@ -462,7 +462,7 @@ def _send(commands: _Commands[_Parser]) -> None:
         commands, "send", "give a run more input", "Give a run more input; it reads it at its next step."
     )
     subparser.add_argument("run_id", metavar="RUN_ID", help="the run's id, or the beginning of it")
-    subparser.add_argument("text", metavar="TEXT", help="what it is told")
+    subparser.add_argument("text", metavar="TEXT", help="the input, word for word")
     _command_id(subparser)
     subparser.add_argument("--json", action="store_true", help="the answer as one line of JSON")
     _where(subparser)

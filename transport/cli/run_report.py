@@ -213,7 +213,7 @@ class RunReport:
     def _further(self) -> str:
         """Return the next command: while a process owns the run, no other process may resume it."""
         if self._owner is None:
-            return f"go on with it: {self._again()}"
+            return f"continue with: {self._again()}"
         if self._owner.url is None:
             who = f"process {self._owner.pid}" if self._owner.pid else "another process"
             return f"{who} has it open: what it asks is answered there"

@@ -110,7 +110,7 @@ async def _serve(service: Service, screen: Screen) -> int:
     finally:
         screen.close()
     if stop.at_once.cancel_called:
-        screen.row("Stopped at once; what was in work goes on at the next start.", "warn")
+        screen.row("Stopped at once; unfinished work continues at the next start.", "warn")
         return exits.INTERRUPTED
     screen.row("Stopped; nothing is lost." if service.database else "Stopped.", "dim")
     return exits.COMPLETED
@@ -138,7 +138,7 @@ async def _announce(service: Service, runtime: gr.Runtime, address: Address, scr
         screen.row("runs:     in memory only; --db FILE keeps them", "warn")
     else:
         await _report_runs(service.database, runtime, screen)
-    screen.row("Ctrl-C stops it; runs go on at the next start." if service.database else "Ctrl-C stops it.", "dim")
+    screen.row("Ctrl-C stops it; runs continue at the next start." if service.database else "Ctrl-C stops it.", "dim")
 
 
 async def _report_runs(database: Path, runtime: gr.Runtime, screen: Screen) -> None:

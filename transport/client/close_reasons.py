@@ -54,7 +54,7 @@ def _refused(address: Endpoint, code: int, said: str) -> ConnectError:
         case WRONG_PROTOCOL.code:
             return wrong_protocol(address, said)
         case _:
-            return ConnectError(f"{url} closed the connection ({code}: {said}); what was sent cannot be", url=url)
+            return ConnectError(f"{url} closed the connection ({code}: {said}); the last frame is invalid", url=url)
 
 
 def rejected(address: Endpoint, status: int, body: bytes | None) -> ConnectionLost:

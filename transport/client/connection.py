@@ -309,7 +309,7 @@ class Connection:
 
     def _not_ours(self, why: str) -> ConnectionLost:
         url = self.address.url
-        text = f"{url} sends what is not {SUBPROTOCOL} ({why}); use the client of the server's release"
+        text = f"{url} sends frames that are not {SUBPROTOCOL} ({why}); use the client of the server's release"
         return ConnectionLost(NotAGateway(text, url=url), fatal=True)
 
     # --- the three tasks ---------------------------------------------------------------------------------------------

@@ -126,7 +126,7 @@ class App {
       entry.model.add({ kind: "unknown", type: event.type, payload: event.payload, at: Date.parse(event.timestamp) });
     }
     entry.degraded = null; // the run has an owner
-    if (entry.live) this.page.heard(event);
+    if (entry.live) this.page.measureSkew(event);
     this.#schedule();
   }
 

@@ -204,7 +204,7 @@ export class Card {
   /** Let the run continue, and tell the agent what has happened meanwhile. */
   tell() {
     if (this.busy) return;
-    const id = `told-${freshId()}`;
+    const id = `note-${freshId()}`;
     const field = h("input", { id, autocomplete: "off", maxlength: "10000" });
     const go = () => {
       const text = field.value.trim();
@@ -364,8 +364,8 @@ export class Card {
 
   /** The ticket is no longer open. */
   resolved() {
-    if (this.told) return;
-    this.told = true;
+    if (this.final) return;
+    this.final = true;
     const { status, by, why } = this.ticket;
     const held = this.held || this.answer?.touched;
     if (held && this.state !== "sending" && !this.settled) this.conflict = true;
@@ -399,6 +399,6 @@ function conflictOf(current) {
   const word = knows(`ask.was.${status}`) ? t(`ask.was.${status}`) : oneLine(String(status), 40);
   return [
     "ask.conflict",
-    { status: word, by: oneLine(by ?? t("item.somebody"), 60), when: at ? clock(Date.parse(at)) : "" },
+    { status: word, by: oneLine(by ?? t("item.unnamed"), 60), when: at ? clock(Date.parse(at)) : "" },
   ];
 }

@@ -78,7 +78,7 @@ export class Link {
   #failures = 0;
   #timer = null;
   #watch = null;
-  #heard = 0;
+  #receivedAt = 0;
   #retryAfter = null;
   #bye = null;
   #asked = 0;
@@ -168,7 +168,7 @@ export class Link {
     socket.onmessage = mine((event) => this.#hear(event.data));
     socket.onclose = mine((event) => this.#closed(event.code, event.reason));
     this.#socket = socket;
-    this.#heard = Date.now();
+    this.#receivedAt = Date.now();
     this.#watch = setInterval(() => this.#listen(), 5_000);
   }
 
@@ -185,7 +185,7 @@ export class Link {
 
   #listen() {
     const silence = Math.max(SILENCE_MS, (this.welcome?.heartbeatSeconds ?? 0) * 2_250);
-    if (Date.now() - this.#heard >= silence) this.#closed(1006, "silence");
+    if (Date.now() - this.#receivedAt >= silence) this.#closed(1006, "silence");
   }
 
   #closed(code, reason) {
@@ -218,7 +218,7 @@ export class Link {
   // --- --- incoming frames -------------------------------------------------------------------------------------------
 
   #hear(text) {
-    this.#heard = Date.now();
+    this.#receivedAt = Date.now();
     const frame = parseEvent(text);
     if (frame.type.startsWith("gw.")) this.#frame(frame);
     else this.#event(frame);

@@ -160,7 +160,7 @@ export class RunModel {
 
   completed({ messageId: id, role, text, large }, at) {
     if (large) text = this.messages.get(`message ${id}`)?.text || text; // an excerpt: the deltas hold all of it
-    if (role === "user") return; // it stands there as input
+    if (role === "user") return; // shown as the input already
     if (!text && !this.messages.has(`message ${id}`)) return; // it only calls tools
     const item = this.#message("message", id, at);
     this.said = text;

@@ -61,7 +61,7 @@ export class Page {
   }
 
   /** Measure the clock offset with a new event. */
-  heard(event) {
+  measureSkew(event) {
     const ahead = Date.parse(event.timestamp) - Date.now();
     this.#skew = Math.max(this.#skew ?? ahead, ahead);
   }

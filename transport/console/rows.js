@@ -36,7 +36,7 @@ class InputRow extends Row {
   constructor(item, origin) {
     const head = h("div", { class: "row-head" });
     const key = item.first ? "item.input.by" : "item.more.by";
-    say(head, key, { by: oneLine(item.by ?? t("item.somebody"), 60) });
+    say(head, key, { by: oneLine(item.by ?? t("item.unnamed"), 60) });
     const text = new Prose("is-input");
     text.set(item.text);
     super(item, origin, icon("person"), head, text.element);
@@ -126,7 +126,7 @@ class NoteRow extends Row {
     const values = {
       ...Object.fromEntries(Object.entries(item.values).map(([name, value]) => [name, tamed(value)])),
       tool: oneLine(item.values.tool ?? "", 80) || t("ask.run"), // a ticket of the run itself has no tool
-      by: oneLine(item.values.by ?? t("item.somebody"), 60),
+      by: oneLine(item.values.by ?? t("item.unnamed"), 60),
     };
     for (const name of ["grace", "wait"]) {
       if (item.values[name] !== undefined) values[name] = duration(item.values[name]);

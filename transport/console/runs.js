@@ -22,7 +22,7 @@ export class Runs {
   #counts = null;
   #lines = []; // {key, top, height, row | group}, all of them, in their order
   #drawn = new Map(); // key -> RunRow of the lines that are in the document
-  #told = new Set(); // runs that were announced as waiting, and still wait
+  #announced = new Set(); // runs that were announced as waiting, and still wait
   #focused = null;
   #shown = null; // the page's own state of the selected run
   #reading = false;
@@ -163,14 +163,14 @@ export class Runs {
       const known = feed.get(run);
       if (matches) feed.change(row);
       else feed.remove(run);
-      if (!matches) this.#told.delete(run);
+      if (!matches) this.#announced.delete(run);
       if (feed === list.feed && list === this.#lists.waiting && matches && !known) this.#sayWaiting(row);
     }
   }
 
   #sayWaiting({ run, agent }) {
-    if (this.#told.has(run)) return;
-    this.#told.add(run);
+    if (this.#announced.has(run)) return;
+    this.#announced.add(run);
     if (run !== this.selected) announce(t("runs.said.waiting", { agent: oneLine(agent, 60) }));
   }
 

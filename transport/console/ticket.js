@@ -79,7 +79,7 @@ function fact(name, ...shown) {
   return h("div", { class: "card-fact" }, h("span", { class: "card-name", say: name }), value);
 }
 
-/** What happens, and when, if nobody decides. */
+/** What happens, and when, if no decision comes. */
 function expiry({ expiresAt: until, onExpiry: then, callId: call }) {
   const what = then === "cancel_run" || call === null ? "cancel_run" : then === "set_result" ? then : "deny";
   const at = moment(Date.parse(until)) || oneLine(until, 40);

@@ -52,7 +52,7 @@ from .ag_ui_history import RunHistory, call_name, failure_of, fold, messages, re
 
 ACTIVITY: Final = "greenroom.tool"
 """activityType of a running tool's activity: toolCallId, attempt, fraction, text and output (a list of pieces)."""
-CUT: Final = ("interrupted", "The stream ended before the run did; the run goes on. Send the same request again.")
+CUT: Final = ("interrupted", "The stream ended before the run did; the run continues. Send the same request again.")
 """Default code and message of RUN_ERROR."""
 
 _encode = msgspec.json.Encoder().encode

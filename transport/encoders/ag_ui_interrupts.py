@@ -84,12 +84,12 @@ def response_schema(ticket: Payload) -> dict[str, Any] | None:
     properties: dict[str, Any] = {
         "approved": {"type": "boolean"},
         "editedArgs": {"type": "object", "description": "Full replacement of the tool's arguments. Not merged."},
-        "reason": {"type": "string", "description": "Why; the agent is told when a call is declined."},
+        "reason": {"type": "string", "description": "Why; the model reads the reason when a call is declined."},
         "approvedActionFingerprint": {"type": "string", "description": "The fingerprint of metadata.greenroom."},
     }
     if ticket.get("callId") is None:
         del properties["editedArgs"]
-        properties["result"] = {"description": "What the agent is to know when it goes on."}
+        properties["result"] = {"description": "What the model reads when the run continues."}
     shared: dict[str, Any] = {}
     if own is not None:
         properties["result"] = {name: value for name, value in own.items() if name not in _SHARED}

@@ -73,7 +73,7 @@ from .ai_sdk_builder import (
     requested,
 )
 
-INTERRUPTED: Final = "The stream has ended before the run has. The run goes on: resume the stream."
+INTERRUPTED: Final = "The stream has ended before the run has. The run continues: resume the stream."
 """Default error text of an interrupted stream."""
 _HIDDEN: Final = ("tool", "arguments", "parameters", "responseSchema", "fingerprint")
 """Fields of a ticket that are not repeated when it is closed: they may be large, and the tool part has them."""

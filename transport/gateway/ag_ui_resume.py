@@ -174,7 +174,7 @@ def _command(record: RunRecord, ticket: Ticket, entry: ResumeEntry) -> Decide:
 async def _again(gateway: Gateway, who: Principal, answer: InterruptAnswer) -> None:
     """Repeat a decision about a closed ticket, or raise the refusal that says how the ticket was decided."""
     if answer.ticket.status == "expired":
-        raise ResumeRefused("expired", f"{answer.ticket.ticket_id} has expired; cancel it to go on")
+        raise ResumeRefused("expired", f"{answer.ticket.ticket_id} has expired; cancel it to continue")
     try:
         await gateway.api.command(who, answer.command)
     except Refused as refused:

@@ -171,7 +171,9 @@ def _continue(  # noqa: PLR0917 - the facts of one request
     if not decided.accepted and after == head and record.at_rest:
         for refused in decided.refused.values():
             raise refused
-        raise Refused("unprocessable", "nothing is answered that is open: resume the stream to see how the run stands")
+        raise Refused(
+            "unprocessable", "nothing is answered that is open: resume the stream to see the state of the run"
+        )
     notices = [_notice(ticket_id, refused) for ticket_id, refused in decided.refused.items()]
     state = begin(record.info.run_id, version=version, after=after, reader=seen.parts)
     return AiSdkResponse(gateway, who, record.info.run_id, state, notices=notices).response()

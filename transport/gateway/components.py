@@ -18,7 +18,7 @@ TEMPLATE: Final = "#/components/schemas/{name}"
 BEARER: Final[Schema] = {
     "type": "http",
     "scheme": "bearer",
-    "description": "The token of a principal. It never stands in a path or query.",
+    "description": "The token of a principal. A path or query never contains it.",
 }
 
 

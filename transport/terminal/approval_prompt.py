@@ -151,7 +151,7 @@ def _run_form(ticket: Ticket, after: dict[str, str]) -> _Form:
     if not answerable_by_yes(ticket):
         return _Form(f"The run waits for an answer{wanted}", {"a": "answer", "n": "no, end the run", **after})
     keys = {"y": "yes", "a": "yes, and tell it why", "n": "no, end the run", **after}
-    return _Form(f"The run is held. May it go on?{wanted}", keys)
+    return _Form(f"The run is held. May it continue?{wanted}", keys)
 
 
 @attrs.frozen

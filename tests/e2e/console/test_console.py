@@ -187,12 +187,12 @@ def test_a_held_run_is_asked_about_as_a_run_and_told_something_when_it_goes_on(c
     expect(held.get_by_role("button", name="Edit")).to_have_count(0)
     card(page).get_by_role("button", name="Approve refund").click()
     page.locator(".row-note", has_text="operator asked to pause the run").wait_for()
-    held.get_by_role("button", name="Go on, and tell it…").click()
+    held.get_by_role("button", name="Continue with a message…").click()
     page.get_by_label("What should the agent know").fill("The shop is open again.")
-    held.get_by_role("button", name="Let it go on").click()
+    held.get_by_role("button", name="Let it continue").click()
     console.stage("completed")
     assert server.payloads(run, "input.received")[0]["text"] == "The shop is open again."
-    page.locator(".row-note", has_text="operator let the run go on").wait_for()
+    page.locator(".row-note", has_text="operator let the run continue").wait_for()
     page.locator(".row-input .prose", has_text="The shop is open again.").wait_for()
 
 
@@ -346,7 +346,7 @@ def test_a_decision_that_comes_too_late_says_who_was_faster(console: Console, se
     while not held:
         console.page.wait_for_timeout(20)
     card(console.page).get_by_role("button", name="Approve refund").click()
-    message = console.page.locator(".card-status", has_text="Somebody was faster: Denied by operator")
+    message = console.page.locator(".card-status", has_text="Another decision came first: Denied by operator")
     message.wait_for()
     card(console.page).get_by_role("button", name="Dismiss").click()
     expect(card(console.page)).to_have_count(0)
@@ -494,8 +494,8 @@ def test_a_run_is_paused_with_a_reason_and_let_go_on(console: Console, server: S
     page.locator(".row-note", has_text="The run is paused").wait_for()
     expect(pause).to_be_hidden()
     expect(page.locator("#pausing")).to_be_hidden()
-    held.get_by_role("button", name="Let it go on").click()
-    page.locator(".row-note", has_text="operator let the run go on").wait_for()
+    held.get_by_role("button", name="Let it continue").click()
+    page.locator(".row-note", has_text="operator let the run continue").wait_for()
     console.stage("completed")
     expect(pause).to_be_hidden()
     asked = server.payloads(run, "pause.requested")
@@ -516,9 +516,9 @@ def test_a_waiting_run_is_paused_at_once_without_a_reason_and_the_keyboard_lets_
     page.locator(".row-note", has_text="operator asked to pause").nth(1).wait_for()
     held.focus()
     page.keyboard.press("a")
-    held.get_by_role("button", name="Press a again, or Enter, to let it go on").wait_for()
+    held.get_by_role("button", name="Press a again, or Enter, to let it continue").wait_for()
     page.keyboard.press("a")
-    held.locator(".card-status", has_text="operator let the run go on").wait_for()
+    held.locator(".card-status", has_text="operator let the run continue").wait_for()
     page.get_by_role("button", name="Pause run").wait_for()  # it waits for the refund only, and may be paused again
     assert "reason" not in server.payloads(run, "pause.requested")[0]
 
@@ -625,11 +625,11 @@ def test_a_run_that_is_not_there_is_said_to_be_so(console: Console):
 def test_without_a_token_the_page_asks_and_a_wrong_one_is_said_to_be_wrong(console: Console, server: Server):
     page = console.page
     page.goto(f"{server.url}/#token=nobody-has-this-token")
-    page.get_by_role("alert").filter(has_text="Nobody has this token").wait_for()
+    page.get_by_role("alert").filter(has_text="This token is unknown").wait_for()
     expect(page).to_have_url(f"{server.url}/")
     page.get_by_label("Token").fill("still-nobodys-token")
     page.keyboard.press("Enter")
-    page.get_by_role("alert").filter(has_text="Nobody has this token").wait_for()
+    page.get_by_role("alert").filter(has_text="This token is unknown").wait_for()
     page.get_by_label("Token").fill(TOKEN)
     page.keyboard.press("Enter")
     page.locator("#link[data-state=live]").wait_for()

@@ -159,7 +159,7 @@ def test_the_codes_are_listed_in_the_order_of_the_checks_and_the_judge_says_all_
     ("way", "detail"),
     {
         "another principal": "'eve' may not decide r.t1: its reviewers are named",
-        "nobody": "nobody may not decide r.t1: its reviewers are named",
+        "nobody": "a command without a principal may not decide r.t1: its reviewers are named",
         "the id is taken": "the id 'd1' was used for another command; take a new one",
         "neither ticket nor call": "no ticket or call of this run is named 'r.t1'",
         "the call ended without a ticket": "call_1 is failed and never asked for a decision",

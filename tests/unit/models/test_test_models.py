@@ -186,7 +186,7 @@ def test_an_empty_script_is_complete():
         (call("add", a=object()), "plain JSON data"),
         (call(print), "name as a str"),  # type: ignore[arg-type]
         ([fail("overloaded"), "never"], "cannot be reached"),
-        ([refuse("no"), "yes"], "a refusal stands alone"),
+        ([refuse("no"), "yes"], "a refusal must be the only part"),
     ],
     ids=case,
 )

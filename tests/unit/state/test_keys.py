@@ -309,7 +309,7 @@ def test_what_a_reducer_makes_must_fit() -> None:
 def test_data_of_another_type_is_an_error_with_key_and_path() -> None:
     with pytest.raises(StateError) as caught:
         StateKey("k", Map).decode({"home": {"x": 1, "tags": ["a", 3]}})
-    assert str(caught.value) == "state key 'k' holds what is no Map: expected str, not int 3 @ $.home.tags[1]"
+    assert str(caught.value) == "state key 'k' holds a value that is no Map: expected str, not int 3 @ $.home.tags[1]"
 
 
 def test_a_newer_class_reads_what_was_written_before_it_got_a_field_with_a_default() -> None:

@@ -282,7 +282,7 @@ async def test_a_held_run_is_asked_about_as_a_run() -> None:
     held = ticket(**HELD, message="ada paused the run: lunch")
     decision, shown = await answered(held, "y")
     assert decision == held.approve()
-    assert "The run is held. May it go on?\nada paused the run: lunch\n" in shown
+    assert "The run is held. May it continue?\nada paused the run: lunch\n" in shown
     assert (await answered(held, "a", "The shop is open."))[0] == held.approve("The shop is open.")
     assert (await answered(held, "n", "enough"))[0] == held.deny("enough")
     assert answerable_by_yes(held)
