@@ -240,7 +240,7 @@ def test_the_three_ways_out_of_an_unknown_outcome(crashed: Cli, keys: list[str],
         ("import greenroom as gr\na = gr.Agent('has no model')\n", "x.py", "agent key 'has no model'"),
         ("import greenroom as gr\na = gr.Agent('bare')\n", "x.py", "agent 'bare' has no model"),
         (
-            "import greenroom as gr\na = gr.Agent('far', model='openai:gpt-5-mini')\n",
+            "import greenroom as gr\na = gr.Agent('far', model='elsewhere:gpt-5-mini')\n",
             "x.py",
             "no provider is installed",
         ),
