@@ -1,5 +1,6 @@
 """The engine's sentences are for people: replaced by random words, they change no test of replay."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,14 @@ import pytest
 pytestmark = pytest.mark.no_cover
 
 ROOT = Path(__file__).resolve().parents[2]
-TESTS = ("tests/conformance/test_replay.py", "tests/conformance/test_replay_plugins.py")
+TESTS = (
+    "tests/conformance/test_replay.py",
+    "tests/conformance/test_replay_plugins.py",
+    "tests/unit/engine/test_replays.py",
+)
+LONG = "tests/unit/engine/test_replays.py::test_every_life_of_a_run_is_replayed"
+SWEPT = ("tests/conformance/test_replay_forged.py", "tests/chaos/test_replay_sweeps.py")
+FULL = os.environ.get("GREENROOM_CHAOS") == "full"
 PROBE = """
 import tests.support.reworded as reworded
 from greenroom.actors.engine import recovery
@@ -30,5 +38,6 @@ def test_the_plugin_of_this_test_rewords_the_engine() -> None:
 
 @pytest.mark.slow
 def test_no_test_of_replay_reads_what_the_engine_says() -> None:
-    done = python("-m", "pytest", "-q", "-n", "0", "-p", "tests.support.reworded", "-p", "no:cacheprovider", *TESTS)
+    which = (*TESTS, *SWEPT, "-k", "not scene") if FULL else (*TESTS, SWEPT[0], "--deselect", LONG)
+    done = python("-m", "pytest", "-q", "-n", "0", "-p", "tests.support.reworded", "-p", "no:cacheprovider", *which)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr
