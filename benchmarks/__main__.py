@@ -80,7 +80,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _say(text: str) -> None:
-    """What goes on, in one line of a terminal."""
+    """What continues, in one line of a terminal."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 

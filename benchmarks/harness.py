@@ -33,7 +33,7 @@ Case = Callable[[bool], Values]
 
 
 class Skipped(Exception):
-    """A case cannot be measured here; the message says why. The other cases go on."""
+    """A case cannot be measured here; the message says why. The other cases continue."""
 
 
 @attrs.frozen(kw_only=True)
@@ -148,7 +148,7 @@ _notes: list[str] = []
 
 
 def note(text: str) -> None:
-    """Say something that stands below the table, such as the version of a peer. Once, however many rounds there are."""
+    """Say something that is below the table, such as the version of a peer. Once, however many rounds there are."""
     _notes.append(text)
 
 

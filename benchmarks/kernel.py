@@ -150,7 +150,7 @@ async def _watch(pauses: list[float]) -> None:
 
 
 def stop_all(*, watched: bool) -> Measured:
-    """CPU milliseconds to stop n actors in slices; or the longest wall pause of somebody else meanwhile."""
+    """CPU milliseconds to stop n actors in slices; or the longest wall pause of another principal meanwhile."""
 
     async def main(n: int) -> float:
         pauses: list[float] = []

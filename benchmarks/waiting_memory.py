@@ -17,7 +17,7 @@ MANY = 9
 
 @gr.tool(needs_approval=True)
 async def ask(a: int, b: int) -> int:
-    """Add two numbers if somebody agrees."""
+    """Add two numbers if a person agrees."""
     return a + b
 
 

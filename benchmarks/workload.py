@@ -51,7 +51,7 @@ class QuietModel(gr.Model):
         yield _Answer(self._call if request.model_attempts < self._steps else self._done, self._delay)
 
 
-@gr.tool  # replay="unsafe", as a tool is unless somebody says otherwise: its start is durable before its body runs
+@gr.tool  # replay="unsafe", as a tool is unless a person says otherwise: its start is durable before its body runs
 async def add(a: int, b: int) -> int:
     """Add two numbers."""
     await trio.lowlevel.checkpoint()

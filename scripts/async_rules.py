@@ -8,7 +8,7 @@ The options are those of flake8-async, except `--autofix`. Three things save tim
   them changes. The memory is `.async_rules_cache` in the current folder; `make clean` removes it.
 - Positions in a file are computed once. flake8-async computes them again for each of its visitors, because a visitor
   may repair the code; here none does.
-- A file in which no word stands that a rule looks at has no findings and is not parsed.
+- A file in which no word is that a rule looks at has no findings and is not parsed.
 """
 
 import argparse

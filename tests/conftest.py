@@ -137,7 +137,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class NoJudgeIsSkipped:
-    """Where the judges are required, one that is missing is an error: a green build has heard all of them."""
+    """Where the judges are required, one that is missing is an error: a green build has received all of them."""
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:

@@ -2,8 +2,8 @@
 
 Theory of operation. Both are functions of one snapshot of the store, so their fields never contradict each other.
 Tickets are redacted, because they are shown; messages and state are private data of the run's owner and come whole. The
-messages of the current step are in no thread yet: the view appends the step's draft and the results of its calls, with
-the ids that they will have.
+messages of the current step are in no thread yet: the view appends the step's draft and the results of its settled
+calls, with ids that serve this view only.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class Fan:
         clients, events: how many.
         rate: events per second; 0: always the next window of 32 when all clients have the last one.
         store, fanout: of our gateway.
-        peer, options: another server in place of ours, and what it is told.
+        peer, options: another server in place of ours, and what it receives.
     """
 
     key: str
@@ -92,7 +92,7 @@ class Fan:
         return {f"{self.key}_{name}": value for name, value in values.items()}
 
     def joining(self, title: str) -> Sequence[Figure]:
-        """Rows about the beginning: all clients connect, subscribe, and are told that they are up to date."""
+        """Rows about the beginning: all clients connect, subscribe, and are informed that they are up to date."""
         return [
             Figure(key=f"{self.key}_joined", what=f"{title}: until all follow", unit="s"),
             Figure(key=f"{self.key}_joining_cpu", what=f"{title}: CPU per client for that", unit="ms"),

@@ -1,4 +1,4 @@
-"""The measured gateway, in a process of its own: a runtime, a store, one run whose events everybody follows.
+"""The measured gateway, in a process of its own: a runtime, a store, one run whose events every client follows.
 
 The events are made by the benchmark, in the place of the run machine, and submitted to the store, one commit per event.
 From there on it is the real path: store, its hooks, followers, gateway, socket. What is left out is what thinks (a step
@@ -47,7 +47,7 @@ BATCH = 1_000
 
 @attrs.define(eq=False)
 class Author:
-    """Whoever owns the run: makes commits that follow each other.
+    """The owner of the run: makes commits that follow each other.
 
     Attributes:
         bytes: that the log takes in a store in memory.
@@ -182,7 +182,7 @@ async def watch(meter: Meter) -> None:
 
 
 async def measure(author: Author, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Obey until told to report."""
+    """Obey until ordered to report."""
     course, meter, count = Course(asked.get("events", 0), asked.get("rate", 0)), Meter(), Count()
     marks: dict[int, Mapping[str, int]] = {event: {} for event in asked.get("marks", ())}
     async with trio.open_nursery() as nursery:

@@ -1,7 +1,7 @@
 """Routes: whatever a stranger asks of any route, the answer is the one for a run that is not there.
 
 The oracle is a comparison: the same request, once for a run or thread of another principal, once for one that never
-was. Status and body must be the same but for the name that was asked for. What a person wrote stands in no answer at
+was. Status and body must be the same but for the name that was asked for. What a person wrote is in no answer at
 all, and nothing of the owner's runs moves.
 """
 
@@ -122,7 +122,7 @@ def a_list(dice: Dice, run: str, thread: str) -> dict[str, str]:
 
 
 def a_chat(thread: str, run: str, number: int) -> dict[str, Any]:
-    """A body of the AI SDK that goes on with a run."""
+    """A body of the AI SDK that continues with a run."""
     part = {"type": "tool-pay", "toolCallId": f"{run}-c1", "state": "approval-responded", "input": {}}
     part["approval"] = {"id": f"{run}.t1", "approved": True}
     seen = {"id": run, "role": "assistant", "parts": [part]}
@@ -159,7 +159,7 @@ def over_http(dice: Dice, run: str, thread: str) -> Ask:
             body = a_chat(thread, run, number)
         case "POST", "run":
             body = an_ag_ui(thread, run)
-        case "POST", "runs":  # whose id or thread it is may be told: it cannot be had
+        case "POST", "runs":  # whose id or thread it is may be reported: it cannot be had
             body = {"agent": "nothing", "text": "x", "run": run, "thread": thread}
     method = "HEAD" if route.method == "GET" and dice.random() < 0.1 else route.method
     return Ask(method, target + (f"?{urlencode(query)}" if query else ""), body, headers)

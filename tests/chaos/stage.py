@@ -1,6 +1,6 @@
 """One run with an approval, followed and decided from outside, on a store that can be opened again; what must hold.
 
-What the world outside knows is in a `Book`: which bodies ran, which bytes a reader was shown, which answers somebody
+What the world outside knows is in a `Book`: which bodies ran, which bytes a reader was shown, which answers a principal
 was given. A book survives what a process does not. `broken` compares it with what the store has in the end.
 """
 
@@ -51,7 +51,7 @@ class Book:
         )
 
     def show(self, sequence: int, frame: bytes) -> None:
-        """Somebody reads an event."""
+        """A client reads an event."""
         if self.seen.setdefault(sequence, frame) != frame:
             self.faults.append(f"event {sequence} has changed")
 
@@ -103,7 +103,7 @@ async def look(ctx: gr.ToolContext[Book], where: str) -> str:
 
 @gr.tool
 async def ask(ctx: gr.ToolContext[Book], question: str) -> str:
-    """Suspends itself, and goes on with the decision."""
+    """Suspends itself, and continues with the decision."""
     if ctx.decision is None or ctx.decision.result is None:
         raise gr.Suspend(action="ask", message=question)
     with ctx.deps.body(ctx):
@@ -169,8 +169,8 @@ class World:
     Attributes:
         scope: what a cancel sweep strikes.
         injected: the error that a crash sweep has injected.
-        unknown: what the decider says when nobody knows whether a call took effect: cancel, resume or result.
-        cancels: `scope` is not around the process: when it is struck, the run is told to cancel.
+        unknown: what the decider says when it is unknown whether a call took effect: cancel, resume or result.
+        cancels: `scope` is not around the process: when it is struck, the run is ordered to cancel.
         make_agent: execution mode -> the agent.
         ended: what the store has of the run in the end: frames, record, history.
     """

@@ -70,7 +70,7 @@ async def quick(ctx: gr.ToolContext[Hand]) -> str:
 
 @gr.tool(grace=1.0)
 async def stubborn(ctx: gr.ToolContext[Hand]) -> str:
-    """Hears of no cancel until the test lets it go."""
+    """Notices no cancel until the test lets it go."""
     ctx.deps.enter("stubborn")
     with trio.CancelScope(shield=True):
         await ctx.deps.go.wait()
@@ -146,7 +146,7 @@ async def test_a_run_that_waits_for_its_slot_is_cancelled_before_it_has_worked(a
 
 
 async def ended(run: gr.Run[Any]) -> list[gr.Event]:
-    """The run's events, while other runs go on."""
+    """The run's events, while other runs continue."""
     with trio.fail_after(60):
         assert isinstance(await run.result(), gr.Cancelled)
     async with run.events() as following:
@@ -290,7 +290,7 @@ async def test_an_endless_shield_is_named_with_its_stack_and_its_late_result_dro
         assert (overrun["callId"], overrun["tool"], overrun["graceSeconds"]) == ("s", "stubborn", 1.0)
         assert "test_cancel_everywhere.py" in overrun["stack"]
         assert list(events[-1].payload["stubborn"]) == ["s"]
-        assert isinstance(await (await runtime.start("b", "x")).result(), gr.Completed)  # others go on
+        assert isinstance(await (await runtime.start("b", "x")).result(), gr.Completed)  # others continue
         hand.go.set()
         await wait_all_tasks_blocked()
         assert len(await runtime.store.events(run.id)) == len(events)

@@ -44,7 +44,7 @@ async def sibling(ctx: gr.ToolContext[Hand]) -> str:
 
 @gr.tool
 async def question(ctx: gr.ToolContext[Hand]) -> str:
-    """Asks for itself; nobody has ten seconds."""
+    """Asks for itself; no reviewer comes for ten seconds."""
     if ctx.decision is not None:
         ctx.deps.ran[ctx.idempotency_key] += 1
         return "answered"
@@ -342,7 +342,7 @@ async def test_the_outer_scope_is_cancelled_while_another_task_decides_and_the_d
             async with gr.open_runtime(store, agents=[agent(call("pay", id="p"))], deps=hand) as runtime:
                 run = await runtime.get("r")
                 outcome = await run.wait()
-                while isinstance(outcome, gr.Waiting):  # never decided, or nobody knows whether the body ran
+                while isinstance(outcome, gr.Waiting):  # never decided, or it is unknown whether the body ran
                     assert not answers or outcome.tickets[0].reason == "outcome_unknown"
                     await run.decide(outcome.tickets[0].deny())
                     outcome = await run.wait()

@@ -154,7 +154,7 @@ class World:
             await serve_connection(self.gateway, ours)
 
     async def _second(self) -> None:
-        """Whoever comes next is served as if nothing had been; or is told that there is an end."""
+        """The next client is served as if nothing had been; or is informed that there is an end."""
         assert self.gateway is not None
         ours, theirs = memory_stream_pair()
         raw = Raw(theirs)
@@ -345,7 +345,7 @@ def test_a_connection_that_is_struck_at_any_step_ends_well(strikes, kind, pair, 
 
 
 def test_a_task_of_a_connection_that_crashes_takes_nobody_with_it(kind, sample, request):
-    """A bug in the reader, the writer or in what answers: told to the operator, and this one connection ends."""
+    """A bug in the reader, the writer or in what answers: reported to the operator, and this one connection ends."""
 
     def make() -> World:
         return World(kind=kind, pair="buffered", strikes="crash")

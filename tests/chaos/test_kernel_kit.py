@@ -302,7 +302,7 @@ def test_a_race_that_only_some_orders_show_is_found_by_schedules_alone():
 
     async def pour(pot, number):
         seen = pot.full
-        if number == 0 and seen == 0:  # the first one pauses only if nobody was before it
+        if number == 0 and seen == 0:  # the first one pauses only if none came before it
             await trio.lowlevel.checkpoint()
         pot.full = seen + 1
 

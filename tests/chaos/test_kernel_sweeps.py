@@ -187,7 +187,7 @@ def test_a_crash_of_a_static_child_at_any_step_with_a_cancel_at_any_other_is_nev
 
 @define(eq=False)
 class Post:
-    """Messages told to an actor that is cancelled or crashes and is restarted."""
+    """Messages sent to an actor that is cancelled or crashes and is restarted."""
 
     total: int = 12
     work: int = 1

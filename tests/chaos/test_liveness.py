@@ -1,4 +1,4 @@
-"""Nobody waits for ever: not for a run that cannot even be given up, not behind a store that was away for a moment."""
+"""No task waits for ever: not for a run that cannot even be given up, not behind a store that was away for a moment."""
 
 import contextlib
 from typing import Any
@@ -51,7 +51,7 @@ async def test_who_waits_for_a_run_that_can_not_even_be_given_up_is_told(autojum
                 await run.result()
             assert caught.value.reason == "gave_up"
             assert (await run.view()).degraded == "gave_up"
-        await runtime.resume(run.id)  # somebody has found out why; the accepted decision is still there
+        await runtime.resume(run.id)  # a person has found out why; the accepted decision is still there
         with trio.fail_after(60):
             assert isinstance(await run.result(), gr.Completed)
 
@@ -114,7 +114,7 @@ async def test_a_waiting_run_whose_end_is_cut_off_is_taken_up_and_ends(autojump_
 def test_an_actor_that_crashes_beside_a_stubborn_call_begins_again_after_the_grace():
     @gr.tool(grace=1.0)
     async def stubborn(ctx: gr.ToolContext[trio.Event]) -> str:
-        """Hears of no cancel."""
+        """Notices no cancel."""
         with trio.CancelScope(shield=True):
             await ctx.deps.wait()
         return "too late"
@@ -141,7 +141,7 @@ def test_a_cancellation_that_a_tool_lets_out_hurts_its_own_call_and_no_other_run
 
     @gr.tool
     async def leaky() -> str:
-        """Raises somebody else's Cancelled, as a cached future does."""
+        """Raises the Cancelled of another scope, as a cached future does."""
         if not kept:
             with trio.CancelScope() as scope:
                 scope.cancel()
@@ -353,7 +353,7 @@ def test_a_cancel_that_comes_while_the_deps_provider_thinks_is_obeyed():
             await run.wait()
         async with gr.open_runtime(store, agents=[agent()], deps=provider, drain=0) as runtime:
             again = await runtime.get(run.id)
-            assert calls == []  # nobody is asked for what only waits
+            assert calls == []  # no person is asked for what only waits
             assert (await again.send("look")).ok
             await trio.sleep(0.5)
             assert len(calls) == 1

@@ -1,4 +1,4 @@
-"""One run with an approval, cancelled, told to cancel, crashed and killed at every step: the promises hold each time.
+"""One run with an approval, cancelled, crashed and killed at every step, by scope and by command: the promises hold.
 
 `GREENROOM_CHAOS=full` strikes every step under several schedules; else a seeded sample of the steps. A violation names
 its token; `only="cancel:1:17"` in the sweep replays it.
@@ -69,7 +69,7 @@ def sample(seed: int) -> Callable[[int], tuple[int, int] | None]:
 
 @pytest.fixture(autouse=True)
 def told() -> Iterator[list[str]]:
-    """What the runtime has told its operator about crashes; it does not flood the report."""
+    """What the runtime has reported to its operator about crashes; it does not flood the report."""
     logger, lines = logging.getLogger("greenroom.run"), []
 
     def keep(record: logging.LogRecord) -> bool:
@@ -88,7 +88,7 @@ def show(what: str, report: chaos.Report) -> None:
 
 
 DEATHS = (gr.RuntimeFailed, gr.StoreDown, gr.StoreUnavailable, chaos.InjectedCrashError)
-"""What a program hears when its store dies under it."""
+"""What a program receives when its store dies under it."""
 
 
 # --- scenarios -------------------------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ async def until_it_has_ended(world: World) -> None:
             try:
                 with world.scope:
                     await world.live()
-            except Exception as error:  # of the program's own tasks several may hear of it
+            except Exception as error:  # of the program's own tasks several may learn of it
                 if not all(isinstance(leaf, DEATHS) for leaf in leaves(error)):
                     raise
                 world.deaths.append("".join(traceback.format_exception(error)))

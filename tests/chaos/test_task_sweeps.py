@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 CODES = ("outcome_unknown", "tool_error", "internal_error")
-"""Of a task that has failed: nobody knows, its body was struck, its actor was struck."""
+"""Of a task that has failed: the outcome is unknown, its body was struck, its actor was struck."""
 
 
 def named(ctx: gr.ToolContext[Book]) -> gr.ToolContext[Book]:

@@ -77,7 +77,7 @@ def test_the_texts_of_a_schema_name_fields_as_they_are_on_the_wire(path: Path) -
 
 
 def test_the_look_at_keys_finds_a_key_in_snake_case() -> None:
-    """Of ours; what stands in user data is theirs."""
+    """Of ours; what is in user data is theirs."""
     fine = {"runId": "r", "arguments": {"order_id": 1}, "calls": {"call_1": "new"}, "tasks": {"c_1": {"taskId": "t"}}}
     assert cased(fine) is fine
     for wrong in ({"run_id": "r"}, {"page": [{"ticket_id": 1}]}, {"tasks": {"c1": {"task_id": "t"}}}):

@@ -96,7 +96,7 @@ async def test_a_run_is_started_followed_decided_and_seen():
 
 
 async def test_the_gateway_may_restart_in_the_middle_of_everything():
-    """The follower misses nothing, a decision that is handed in meanwhile acts, and nobody sees an error."""
+    """The follower misses nothing, a decision that is handed in meanwhile acts, and no reader gets an error."""
     helper = clerk()
     async with gr.open_runtime(agents=[helper]) as runtime:
         run = await runtime.start(helper, "hi")
@@ -138,7 +138,7 @@ async def test_a_slow_reader_gets_everything_while_others_are_served():
         await run.result()
         async with client_of(address) as client, client.follow(run.id) as slow:
             got = [(await anext(slow)).sequence]
-            while slow.hungry:  # noqa: ASYNC110 - nobody is told of a full buffer
+            while slow.hungry:  # noqa: ASYNC110 - no report is made of a full buffer
                 await trio.sleep(0.01)
             started = await client.start("clerk", "hi")
             async with client.follow(started.run_id) as events:
@@ -185,7 +185,7 @@ async def test_a_cursor_of_another_log_is_reset_with_the_runs_snapshot():
                 assert caught.value.sequence == last
                 assert caught.value.snapshot["stage"] == "needs_approval"
             async with client.follow(run.id, after=3, epoch="another", on_reset="continue") as events:
-                while events.reset is None:  # noqa: ASYNC110 - a reset without an event after it tells nobody
+                while events.reset is None:  # noqa: ASYNC110 - a reset without an event after it reports nothing
                     await trio.sleep(0.01)
                 assert events.reset.sequence == last
                 await run.decide("c1", "resume")
@@ -234,7 +234,7 @@ async def test_a_host_that_is_not_on_the_list_is_refused_with_the_way_out():
 
 
 async def test_more_requests_than_the_gateway_takes_at_once_all_get_through():
-    """The client keeps the pace that it was told."""
+    """The client keeps the pace that it received."""
     helper = clerk()
     limits = Limits(messages_per_second=40)
     async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime, limits=limits) as address:

@@ -233,7 +233,7 @@ async def test_time_that_nobody_spent_is_not_active_time(shelf, autojump_clock, 
 
 @STEPS
 async def test_the_times_of_a_log_go_on_after_a_restart(shelf, autojump_clock, step):
-    """The clock is set between two processes: the next one goes on where the log is."""
+    """The clock is set between two processes: the next one continues where the log is."""
     wall = FakeWall()
     async with opened(shelf, wall) as runtime:
         run = await runtime.start("helper", "hi", run_id="r1")

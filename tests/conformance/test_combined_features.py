@@ -43,7 +43,7 @@ async def counts(ctx: Context, add: int = 1, last: str = "", seconds: float = 10
 
 @gr.tool(replay="safe", on_conflict="retry")
 async def boss_again(ctx: Context, last: str = "", seconds: float = 1.0) -> str:
-    """Spawns, writes, and runs again if somebody else wrote meanwhile."""
+    """Spawns, writes, and runs again if another body wrote meanwhile."""
     before = ctx.state[LAST]
     name = await ctx.spawn(counts, add=10)
     ctx.state.set(LAST, last)
@@ -53,7 +53,7 @@ async def boss_again(ctx: Context, last: str = "", seconds: float = 1.0) -> str:
 
 @gr.tool(replay="safe", on_conflict="retry", needs_approval=True)
 async def signed_again(ctx: Context, last: str = "", seconds: float = 1.0) -> str:
-    """Approved once, and runs again if somebody else wrote meanwhile."""
+    """Approved once, and runs again if another body wrote meanwhile."""
     before = ctx.state[LAST]
     ctx.state.set(LAST, last)
     await trio.sleep(seconds)

@@ -32,7 +32,7 @@ async def counts(ctx: Context, add: int = 1, seconds: float = 10.0) -> str:
 
 @gr.tool(replay="safe", on_conflict="retry")
 async def boss(ctx: Context, last: str) -> str:
-    """Spawns, writes, and runs again alone if somebody else wrote meanwhile."""
+    """Spawns, writes, and runs again alone if another body wrote meanwhile."""
     ctx.state.set(LAST, last)
     name = await ctx.spawn(counts, add=10)
     await trio.sleep(1)
@@ -41,7 +41,7 @@ async def boss(ctx: Context, last: str) -> str:
 
 @gr.tool(replay="safe", on_conflict="retry", needs_approval=True)
 async def signed(ctx: Context, last: str) -> str:
-    """Approved once, and runs again alone if somebody else wrote meanwhile."""
+    """Approved once, and runs again alone if another body wrote meanwhile."""
     ctx.state.set(LAST, last)
     await trio.sleep(1)
     return "signed"

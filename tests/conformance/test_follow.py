@@ -1,4 +1,4 @@
-"""Following runs on real stores: all who follow see the same, the store is rarely read, and nobody waits for ever."""
+"""Following runs on real stores: all who follow see the same, the store is rarely read, and no task waits for ever."""
 
 import os
 import random
@@ -243,7 +243,7 @@ async def test_a_run_that_waits_for_its_thread_is_followed_from_its_creation(she
 
 
 async def test_a_cursor_outlives_the_runtime(shelf, autojump_clock):
-    """A follower that is told of the close comes back to the next runtime with what it has, over and over."""
+    """A follower that is informed of the close comes back to the next runtime with what it has, over and over."""
     helper = slowly(20, 0.2)
     seen: list[bytes] = []
     epochs = set()
@@ -290,8 +290,8 @@ async def test_who_follows_is_told_that_the_runtime_closes(shelf, autojump_clock
     async with trio.open_nursery() as nursery:
         async with home(shelf, agents=[helper]) as runtime:
             run = await runtime.start(helper, "hi", run_id="r")
-            nursery.start_soon(follow, runtime)  # noqa: ASYNC111 - it is to hear of the close
-            nursery.start_soon(wait, runtime)  # noqa: ASYNC111 - it is to hear of the close
+            nursery.start_soon(follow, runtime)  # noqa: ASYNC111 - it is to learn of the close
+            nursery.start_soon(wait, runtime)  # noqa: ASYNC111 - it is to learn of the close
             await run.wait()
             await wait_all_tasks_blocked()
             assert received == []
@@ -640,7 +640,7 @@ def test_a_run_actor_that_crashes_at_any_step_leaves_no_follower_waiting_and_no_
 
 @pytest.mark.slow
 async def test_many_random_followers_under_the_thread_that_writes(tmp_path, seed):
-    """The real writer: readers may see events before they are told of them."""
+    """The real writer: readers may see events before they are informed of them."""
     rng = random.Random(seed)
     helper = talker(WORDS * 10, chunk=2)
     seen: list[tuple[int, list[bytes]]] = []

@@ -67,7 +67,7 @@ PROTOCOLS = pytest.mark.parametrize("asked", [ai_sdk, ag_ui])
 
 @asynccontextmanager
 async def streaming(address, target: str, body: Any = None, *, token: str = TOKEN):
-    """A request whose response goes on, on a connection that the block may leave at any time."""
+    """A request whose response continues, on a connection that the block may leave at any time."""
     data = b"" if body is None else json.dumps(body).encode()
     async with calling(address) as raw:
         lines = [

@@ -1,4 +1,4 @@
-"""AG-UI over HTTP: what a client may ask, what it is told, and that what is answered with RUN_ERROR has no effect.
+"""AG-UI over HTTP: what a client may ask, what it receives, and that what is answered with RUN_ERROR has no effect.
 
 Streams are held to `tests/support/ag_ui_rules.py`; the protocol's own client judges in `tests/e2e/test_judge_ag_ui.py`.
 """
@@ -196,7 +196,7 @@ async def test_a_conversation_goes_on_on_its_thread_and_the_agent_reads_every_me
 
 
 async def test_a_pause_is_an_interrupt_without_a_call_that_comes_when_nothing_else_holds_the_run():
-    """Somebody pauses the run after the client was told of the calls: their answers need not know of it."""
+    """A client pauses the run after the client was informed of the calls: their answers need not know of it."""
     async with gr.open_runtime(agents=[two_refunds()]) as runtime, gateway(runtime) as address:
         front = Front(address)
         await front.ask("r1", "refund both")
@@ -373,7 +373,7 @@ async def test_interrupts_are_answered_where_they_were_asked():
 
 
 async def test_a_page_that_asks_nothing_new_is_told_the_newest_run_again_as_far_as_it_has_come():
-    """Its messages may be those of a stream that was cut anywhere, or of long ago: nothing of them is told twice."""
+    """Its messages may be those of a stream that was cut anywhere, or of long ago: no message comes twice."""
     helper = clerk([think("hm"), text("Two."), *(call("refund", order=n, cents=5, id=f"c{n}") for n in "12")], "done")
     async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
         front = Front(address)
@@ -463,7 +463,7 @@ async def test_an_answer_that_says_something_else_than_before_is_refused():
 
 
 async def test_a_ticket_that_was_decided_elsewhere_can_be_left_behind():
-    """Else the client, which must answer all that it was asked, could never go on."""
+    """Else the client, which must answer all that it was asked, could never continue."""
     async with gr.open_runtime(agents=[two_refunds()]) as runtime, gateway(runtime) as address:
         front = Front(address)
         await front.ask("r1", "refund both")
@@ -543,7 +543,7 @@ async def test_a_blank_message_is_refused_alone_and_passed_over_beside_answers()
 
 
 async def test_a_message_that_comes_when_the_run_has_ended_begins_the_next_one():
-    """An interrupt expires, the run ends without the page, and its user goes on with something else."""
+    """An interrupt expires, the run ends without the page, and its user continues with something else."""
     helper = clerk(call("hurry", id="c1"), "done")
     async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
         front = Front(address)
@@ -729,7 +729,7 @@ async def test_closing_the_connection_does_not_cancel_the_run():
 
 
 async def test_a_run_that_nobody_works_on_is_told_so(tmp_path):
-    """It was started with dependencies of its own, and after the restart nobody can give it any."""
+    """It was started with dependencies of its own, and after the restart no provider can give it any."""
     async with gr.open_runtime(tmp_path / "runs.db", agents=[two_refunds()], deps=lambda _: "deps") as runtime:
         async with gateway(runtime) as address:
             front = Front(address)

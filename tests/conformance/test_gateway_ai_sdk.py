@@ -1,4 +1,4 @@
-"""The AI SDK's chat protocol over HTTP: what a client may send, what it is told, and that repeating never does harm.
+"""The AI SDK's chat protocol over HTTP: what a client may send, what it receives, and that repeating never does harm.
 
 Streams are held to `tests/support/ai_sdk_rules.py`; the SDK's own client judges in `tests/e2e/test_judge_ai_sdk.py`.
 """

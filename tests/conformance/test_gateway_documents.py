@@ -197,7 +197,7 @@ async def test_readiness_says_in_the_documented_form_that_the_store_does_not_ans
 
 
 async def test_every_frame_of_a_connection_is_documented():
-    """Somebody hears every type of frame that a gateway sends, and most types of events."""
+    """A client receives every type of frame that a gateway sends, and most types of events."""
     judge = Frames()
     async with gr.open_runtime(agents=agents()) as runtime, trio.open_nursery() as nursery:
         serving, address = trio.CancelScope(), None

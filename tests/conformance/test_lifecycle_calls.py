@@ -1,4 +1,4 @@
-"""Rules of a tool call: which status follows which, what a ticket shows, and the three ways to go on after it."""
+"""Rules of a tool call: which status follows which, what a ticket shows, and the three ways to continue after it."""
 
 from itertools import pairwise
 from typing import Any

@@ -34,7 +34,7 @@ def made(source: str, **options: Any) -> Any:
     name = f"<release {hash(source)}>"
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     space: dict[str, Any] = {}
-    exec(compile(source, name, "exec"), space)  # noqa: S102 - the source stands above
+    exec(compile(source, name, "exec"), space)  # noqa: S102 - the source is above
     return gr.tool(space["fire"], **{"needs_approval": True, "effect": "write", **options})
 
 
@@ -96,7 +96,7 @@ async def test_the_same_tool_is_not_asked_about_again(play, autojump_clock):
 
 
 async def test_a_decision_that_comes_before_anyone_has_looked_is_refused_too(play, autojump_clock):
-    """Nobody has woken the run since the release: the judge knows the present tools."""
+    """No command has woken the run since the release: the judge knows the present tools."""
     do = [release(made(NEW)), restart, after(5, decide("r.t1")), approve("B")]
     life = await played(play, do)
     assert life.replies == ["rejected fingerprint_mismatch", "accepted"]
@@ -113,7 +113,7 @@ async def test_a_denial_is_for_whatever_the_tool_would_do(play, autojump_clock):
 @pytest.mark.rule("A-12")
 @pytest.mark.parametrize("mode", ["parallel_batch_approval"])
 async def test_an_approval_that_has_not_acted_is_asked_for_again(play, autojump_clock):
-    """It waited for the other decision of its batch when the release came; a denial of it stands."""
+    """It waited for the other decision of its batch when the release came; a denial of it is kept."""
     step = [B, call("fire", target="b", id="D"), call("sign", id="S")]
     do = [approve("B"), deny("D", "no"), release(made(NEW)), restart, approve("S"), approve("B")]
     life = await played(play, do, step=step)
@@ -172,7 +172,7 @@ async def forge(scene: Scene) -> None:
 
 
 async def test_a_question_of_a_body_is_asked_again_too(play, autojump_clock):
-    """The code that goes on with the answer is another one."""
+    """The code that continues with the answer is another one."""
     do = [release(made(ASKS, needs_approval=False)), restart, after(5, decide("r.t1", result="x"))]
     first = made(ASKS.replace("}!", "}?"), needs_approval=False)
     life = await played(play, [*do, approve("B", "here")], first=first)

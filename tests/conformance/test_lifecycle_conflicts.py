@@ -62,7 +62,7 @@ async def test_a_denial_that_ends_the_run_ends_the_others_of_its_batch(play, aut
 
 @DOWN
 async def test_edited_arguments_wait_for_the_rest_of_their_batch_and_no_longer(play, autojump_clock, down):
-    """An edit above the limit of the tool's own predicate is approved by whoever made it."""
+    """An edit above the limit of the tool's own predicate is approved by its author."""
     step = [call("spend", cents=200, id="S"), B, C]
     do = [approve("S", edited_arguments={"cents": 900}), *down, pause(30), approve("B")]
     life = await play(step, "done", do=do)
@@ -126,7 +126,7 @@ async def test_a_step_that_meets_a_limit_while_a_pause_waits_is_the_last_one(pla
 
 
 async def test_a_block_ends_what_is_approved_beside_it_and_what_still_asks(play, autojump_clock):
-    """In a batch they are decided together; the block is said when B goes on."""
+    """In a batch they are decided together; the block is said when B continues."""
 
     def look(ctx: gr.GateContext) -> gr.Block | None:
         return gr.Block("not now") if ctx.call_id == "B" and ctx.decision is not None else None

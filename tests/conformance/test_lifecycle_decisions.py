@@ -60,7 +60,7 @@ async def test_each_fault_of_a_command_has_its_code_and_a_sentence(play, autojum
 
 
 async def test_an_inbox_that_is_full_is_busy(play, autojump_clock):
-    """Commands wait for a run that nobody can work on yet: its deps are not to be had."""
+    """Commands wait for a run without an owner: its deps are not to be had."""
     found: list[Any] = []
 
     def provider(_: Any) -> Any:
@@ -134,7 +134,7 @@ BOTH: dict[tuple[str, str], tuple[list[Any], list[Any]]] = {
     ("fingerprint_mismatch", "invalid_result"): ([OPEN], [decide("T", fingerprint="other", result=1)]),
     ("invalid_arguments", "invalid_result"): ([OPEN], [decide("T", edited_arguments={"times": "x"}, result=1)]),
 }
-"""(what is told, what is wrong as well) -> script and acts; the last command has both faults."""
+"""(what is reported, what is wrong as well) -> script and acts; the last command has both faults."""
 
 
 @pytest.mark.rule("L-9")
@@ -232,7 +232,7 @@ async def test_each_decision_of_a_batch_has_its_own_answer(play, autojump_clock)
 
 
 async def test_a_batch_that_holds_something_else_is_not_half_sent(play, autojump_clock):
-    """Whoever gets an exception has no answers: nothing may have been decided by then."""
+    """A caller that gets an exception has no answers: nothing may have been decided by then."""
 
     async def both(scene: Scene) -> None:
         ticket = await scene.ticket("B")
@@ -375,7 +375,7 @@ async def test_a_model_that_names_a_call_like_a_ticket_does_not_get_that_ticket_
     assert life.tickets == {"r.t1": ("tool_permission", "approved"), "r.t2": ("tool_permission", "open")}
 
 
-# --- what the model is told of a denial ------------------------------------------------------------------------------
+# --- what the model reads of a denial ------------------------------------------------------------------------------
 
 
 @pytest.mark.rule("L-15")

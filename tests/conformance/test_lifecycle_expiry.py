@@ -15,7 +15,7 @@ B, C = call("sign", id="B"), call("look", id="C")
 
 
 def brief(**asking: Any) -> Any:
-    """A call whose ticket nobody may answer after fifty seconds."""
+    """A call whose ticket no person may answer after fifty seconds."""
     return call("ask", {"expires": 50, **asking}, id="E")
 
 
@@ -68,7 +68,7 @@ async def test_what_an_expiry_does_may_come_from_a_file(play, autojump_clock, wa
 
 @gr.tool
 async def lapse() -> str:
-    """Asks, and says what it came to if nobody answers."""
+    """Asks, and says what it came to if no answer comes."""
     raise gr.Suspend(expires_after=50, on_expiry=gr.SetResult("nobody said yes", code="permission_denied"))
 
 
@@ -123,7 +123,7 @@ async def test_a_denial_in_time_is_no_expiry(play, autojump_clock):
 
 
 async def test_no_command_keeps_a_ticket_from_expiring_by_its_id(play, autojump_clock):
-    """Whoever sends a command chooses its id; the clock's own commands take one that is free."""
+    """The sender of a command chooses its id; the clock's own commands take one that is free."""
     ids = ["expire:r.t1", "expire:r.t1+"]
     life = await play([brief()], "done", do=[send("one", command_id=ids[0]), send("two", command_id=ids[1]), pause(60)])
     assert life.replies == ["accepted", "accepted"]
@@ -195,7 +195,7 @@ class Steps(trio.abc.Instrument):
 
 
 async def idle(scene: Scene) -> None:
-    """A long time goes by in which nobody does anything."""
+    """A long time goes by in which nothing happens."""
     with trio.CancelScope() as scope:
         steps = Steps(scope)
         trio.lowlevel.add_instrument(steps)
@@ -203,7 +203,7 @@ async def idle(scene: Scene) -> None:
             await trio.sleep(FAR)
         finally:
             trio.lowlevel.remove_instrument(steps)
-    assert steps.count < 200, f"{steps.count} steps"  # a busy run would not let the virtual time go on
+    assert steps.count < 200, f"{steps.count} steps"  # a busy run would not let the virtual time continue
 
 
 @pytest.mark.parametrize("patience", [None, 60.0])

@@ -23,7 +23,7 @@ EDITED = {"edited_arguments": {"cents": 5}}
 
 @attrs.frozen(kw_only=True)
 class Way:
-    """A way for call X to end: the call, what is done, and what the model is told. C stands beside it."""
+    """A way for call X to end: the call, what is done, and what the model reads. C is beside it."""
 
     call: Any
     do: tuple[Any, ...] = ()

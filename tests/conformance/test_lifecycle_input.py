@@ -1,4 +1,4 @@
-"""Rules of input that waits: at its place in the thread, bounded, and never without a word when no step hears it."""
+"""Rules of input that waits: at its place in the thread, bounded, and never without a word when no step reads it."""
 
 import sqlite3
 from contextlib import closing
@@ -18,7 +18,7 @@ LONG = call("look", seconds=100, id="L")
 
 
 async def thread_of(scene: Scene) -> list[str]:
-    """What stands in the scene's thread, without the calls."""
+    """What is in the scene's thread, without the calls."""
     return [message.content for message in await scene.runtime.store.messages(THREAD) if message.content]
 
 
@@ -197,7 +197,7 @@ async def test_the_row_of_a_run_does_not_hold_the_texts_that_wait(play, autojump
     assert all(size < 8_000 for size in sizes)
 
 
-# --- no step hears it ------------------------------------------------------------------------------------------------
+# --- no step reads it ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.rule("L-38")

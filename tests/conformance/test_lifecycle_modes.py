@@ -162,7 +162,7 @@ async def test_in_a_batch_decisions_act_when_all_suspended_calls_are_decided(pla
 
 @only(BATCH)
 async def test_in_a_batch_a_decision_waits_for_gates_that_have_not_answered_as_for_tickets(play, autojump_clock):
-    """A is approved while it is still being found out whether B needs somebody."""
+    """A is approved while it is still being found out whether B needs a person."""
     calls = [call("sign", id="A"), call("spend", cents=200, thinking=20, id="B")]
     life = await play(calls, "done", do=[after(5, decide("A")), after(35, decide("B"))])
     assert life.calls == dict.fromkeys("AB", "new suspended resuming running succeeded")

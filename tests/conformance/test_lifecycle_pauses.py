@@ -105,7 +105,7 @@ async def test_all_of_them_can_be_decided_together(play, autojump_clock):
 
 @pytest.mark.rule("L-62")
 async def test_a_run_that_comes_to_wait_in_the_middle_of_its_step_is_held_then(play, autojump_clock):
-    """A cancel after the step ends it there, too: nobody waits for the end of a step that waits for somebody."""
+    """A cancel after the step ends it there, too: no task waits for the end of a step that waits for a person."""
     life = await play([C, B], do=[AT_WORK])
     assert [ticket.reason for ticket in life.view.tickets] == ["tool_permission", "manual_pause"]
     assert life.payloads("waiting")[-1]["tickets"] == ["r.t1", "r.t2"]

@@ -1,4 +1,4 @@
-"""Rules of recovery: a process ends anywhere, the next one goes on from the rows, no effect is silently repeated."""
+"""Rules of recovery: a process ends anywhere, the next one continues from the rows, no effect is silently repeated."""
 
 from collections.abc import Callable
 from typing import Any
@@ -46,7 +46,7 @@ async def test_an_inference_is_asked_again_under_another_message_id(play, autoju
 
 @pytest.mark.rule("L-76")
 async def test_what_was_heard_of_an_interrupted_answer_is_discarded_and_said_again(play, autojump_clock):
-    """Nobody's history holds half an answer: those who saw it are told that it does not count."""
+    """No history holds half an answer: those who saw it are informed that it does not count."""
     life = await play([text("half, "), delay(10), text("whole")], do=[after(5, DOWN)])
     (discarded,) = life.payloads("message.discarded")
     assert discarded["messageId"] == life.payloads("inference.started")[0]["messageId"]
@@ -198,7 +198,7 @@ async def test_each_attempt_of_a_call_has_the_same_key_for_the_world(play, autoj
 
 
 async def look_at_the_world(scene: Scene) -> None:
-    """Of each call whose outcome nobody knows, somebody finds it out."""
+    """Of each call whose outcome is unknown, a person finds it out."""
     for ticket in (await scene.run.view()).tickets:
         assert ticket.reason == "outcome_unknown"
         done = ticket.call_id in scene.outside.effects
@@ -214,7 +214,7 @@ async def test_an_accepted_decision_acts_in_the_next_process(play, autojump_cloc
 
 
 async def test_of_several_decisions_each_call_goes_on_once(play, autojump_clock):
-    """A crash between two calls that go on repeats neither."""
+    """A crash between two calls that continue repeats neither."""
     calls = [call("pay", cents=number, id=f"A{number}") for number in (1, 2, 3)]
     decisions = [after(0, decide(f"A{number}")) for number in (1, 2, 3)]
     acts = [pause(1), *decisions, after(5.5, restart), *[look_at_the_world] * 3]
@@ -232,7 +232,7 @@ async def test_the_deadline_is_kept(play, autojump_clock):
 
 
 def without_a_store(outages: Outages, after_seconds: float, until: float, look: Callable[[Scene], None]) -> list[Any]:
-    """Acts: the store does not answer for a while, and somebody looks in the middle of that."""
+    """Acts: the store does not answer for a while, and a person looks in the middle of that."""
 
     async def begin(_: Scene) -> None:
         outages.error = OSError("the disk is full")

@@ -296,7 +296,7 @@ def test_an_agent_has_one_retry_and_without_one_the_defaults():
 
 
 def test_an_agent_keeps_its_digest_unless_its_policy_differs_from_the_defaults():
-    """Runs of before go on without run.degraded."""
+    """Runs of before continue without run.degraded."""
     plain = gr.Agent("a").spec.digest
     assert gr.Agent("a", plugins=[gr.Retry()]).spec.digest == plain
     other = gr.Agent("a", plugins=[gr.Retry(attempts=4)]).spec.digest

@@ -59,7 +59,7 @@ CASES = [
 ]
 EACH = pytest.mark.parametrize("case", CASES, ids=[case.code for case in CASES])
 COUNTING_STEPS = [case for case in CASES if case.code not in ("timeout", "consecutive_errors")]
-"""An approved call succeeds and takes time: of these two, what a suspension does is told below."""
+"""An approved call succeeds and takes time: of these two, what a suspension does is reported below."""
 
 
 def stopped_in_step(life: Life) -> int:
@@ -225,7 +225,7 @@ PIECES = text("it is all CLEAR now. "), text("One more look.")
 @pytest.mark.rule("L-53")
 @pytest.mark.parametrize("hooked", [False, True])
 async def test_the_text_of_a_step_is_all_that_was_said_in_it(play, autojump_clock, hooked):
-    """And the output is the final text, as it is without a stop. Hooks hear all of it."""
+    """And the output is the final text, as it is without a stop. Hooks receive all of it."""
     received: list[str | None] = []
     plugins = [scripted("x", step_end=lambda ctx: received.append(ctx.text))] if hooked else []
     step = [PIECES[0], call("look", id="C"), PIECES[1]]

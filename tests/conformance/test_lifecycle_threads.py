@@ -105,7 +105,7 @@ async def test_the_next_run_of_a_thread_continues_its_history(play, autojump_clo
 @pytest.mark.rule("L-99")
 @pytest.mark.parametrize("front", ["works", "waits"])
 async def test_one_run_works_in_a_thread_and_the_others_stand_in_line(play, autojump_clock, front):
-    """A run that waits for people works in its thread: nobody speaks between a call and its answer."""
+    """A run that waits for people works in its thread: no message comes between a call and its answer."""
     script = [B] if front == "waits" else [call("look", seconds=50, id="C")]
     acts = [after(1, another("more")), after(20, keep_stage("next")), *([approve("B")] if front == "waits" else [])]
     life = await play(script, "done", do=[*acts, pause(5), keep_stage("next")])
@@ -257,7 +257,7 @@ async def test_superseding_input_that_has_been_heard_supersedes_nothing_more(pla
 
 
 async def test_superseding_input_acts_in_the_next_process_too(play, autojump_clock):
-    """The body was lost: nobody is asked what came of it, and the model is told that it may have taken effect."""
+    """The body was lost: no person is asked what came of it, and the model reads that it may have taken effect."""
     acts = [after(2, send("forget it")), after(1, restart)]
     life = await play([call("note", id="A")], "fine", do=acts, on_new_input="supersede")
     assert life.tickets == {"r.t1": ("outcome_unknown", "withdrawn")}

@@ -45,7 +45,7 @@ def suspend(ctx: gr.PhaseContext) -> None:
 
 
 async def stray(ctx: Any) -> None:
-    """Raises the cancellation of somebody else, as who shares work with one that was cancelled may do."""
+    """Raises the cancellation of another scope, as who shares work with one that was cancelled may do."""
     raise await foreign_cancellation()
 
 

@@ -91,7 +91,7 @@ async def test_the_strongest_verdict_counts_and_the_other_one_is_recorded(play, 
 
 @pytest.mark.rule("P-28")
 async def test_of_equal_verdicts_the_one_of_the_first_registered_plugin_counts(play, autojump_clock):
-    """Whoever of them answers first."""
+    """Whichever answers first."""
 
     async def slow(ctx: gr.GateContext) -> gr.SetResult:
         await trio.sleep(3)
@@ -125,7 +125,7 @@ async def test_a_predicate_that_wants_no_approval_leaves_it_to_the_plugins(play,
 
 @pytest.mark.rule("P-32")
 async def test_a_result_that_a_gate_sets_may_be_a_failure(play, autojump_clock):
-    """A policy says no: the call fails, the model is told, the run goes on."""
+    """A policy says no: the call fails, the model reads why, the run continues."""
     life = await play([C, A], "done", plugins=[gate("x", gr.SetResult("not on a Sunday", code="permission_denied"))])
     assert life.calls["C"] == "new failed"
     assert (life.codes["C"], life.tool_texts["C"]) == ("permission_denied", "not on a Sunday")
@@ -257,7 +257,7 @@ async def test_a_provisional_verdict_survives_a_crash(play, autojump_clock):
 
 @pytest.mark.rule("P-37")
 async def test_after_a_body_that_waits_for_an_answer_a_provisional_result_waits_too(play, autojump_clock):
-    """The body goes on with the answer, and may unlock it yet."""
+    """The body continues with the answer, and may unlock it yet."""
     step = [call("note", id="N"), call("ask", id="D"), C]
     life = await play(step, "done", do=[approve("D", "yes")], plugins=[key_gate(gr.SetResult("closed"))])
     assert life.tool_texts["C"] == "closed"
@@ -490,7 +490,7 @@ async def test_a_blocked_call_has_no_hooks_after_it(play, autojump_clock):
 
 
 async def test_beside_run_end_no_hook_begins_that_waited_for_a_slow_disk(tmp_path):
-    """The hook after the blocked call was asked for, and the run had gone on when its commit was written."""
+    """The hook after the blocked call was asked for, and the run had continued when its commit was written."""
     book, model = diary("after_tool_execute", "run_end"), ScriptedModel([C])
     agent = gr.Agent("helper", tools=[*TOOLS], model=model, plugins=[gate("x", VERDICTS["block"]), book])
     with trio.fail_after(120):

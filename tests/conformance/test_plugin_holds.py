@@ -23,7 +23,7 @@ def holding(wish=SHIPPED, *, phase="step_start", step=2, name="post"):
 
 
 def users(life):
-    """What the model was told as the user's."""
+    """What the model received as the user's."""
     return [message.content for message in life.view.messages if message.role == "user"]
 
 

@@ -1,4 +1,4 @@
-"""Rules of hooks that hide from the end of their time: a late answer is none, and nobody waits for ever."""
+"""Rules of hooks that hide from the end of their time: a late answer is none, and no task waits for ever."""
 
 import operator
 from typing import Any
@@ -23,7 +23,7 @@ OBEDIENT = 3.0 + 5.0
 
 
 def hides(seconds: float, *phases: str, **options: Any) -> Any:
-    """A plugin whose hooks do not hear that their three seconds are over."""
+    """A plugin whose hooks do not notices that their three seconds are over."""
     return scripted("x", timeout=3.0, **options, **{phase: lambda ctx: hide(seconds) for phase in phases})
 
 
@@ -89,7 +89,7 @@ async def test_several_are_given_up_together(play, autojump_clock):
 
 @ONE_MODE
 async def test_a_hook_that_obeys_late_leaves_nothing_behind(play, autojump_clock):
-    """It ends after it was given up: what it says is dropped, and the terminal event names nobody."""
+    """It ends after it was given up: what it says is dropped, and the terminal event names no plugin."""
     slow = call("look", id="C", seconds=500)
     end = gr.Mutation().end("too late")
 

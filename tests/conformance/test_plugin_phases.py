@@ -1,4 +1,4 @@
-"""Rules of the phases: which hooks run, in which order, how often, and what they are told.
+"""Rules of the phases: which hooks run, in which order, how often, and what they receive.
 
 The diary of these scenes writes a line per hook: the phase, and the call if it is one's.
 """
@@ -158,7 +158,7 @@ async def test_a_cancelled_body_has_no_after_hook(play, autojump_clock):
     assert book.lines == ["run_start", *STEP, "tool_gate C", "before_tool_execute C", "run_end"]
 
 
-# --- what they are told ----------------------------------------------------------------------------------------------
+# --- what they receive ----------------------------------------------------------------------------------------------
 
 
 async def test_hooks_are_told_where_they_are(play, autojump_clock):

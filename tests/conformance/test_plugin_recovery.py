@@ -65,7 +65,7 @@ async def test_a_program_that_shuts_down_while_a_hook_runs_leaves_the_run_to_the
 
 
 async def test_a_plugin_that_the_next_program_does_not_have_is_not_asked(play, autojump_clock):
-    """What it had in its hands goes on without it, and the log says that the agent is another one."""
+    """What it had in its hands continues without it, and the log says that the agent is another one."""
 
     async def without(scene: Any) -> None:
         scene.agent = play.agent([C], "done")

@@ -140,7 +140,7 @@ async def test_another_model_that_is_not_there_is_the_plugin_s_failure(play, aut
 
 
 async def test_another_model_that_is_gone_when_it_is_asked_is_a_failure_of_the_model(play, autojump_clock, monkeypatch):
-    """Its provider was there when the hook named it: the row goes on to name it after a restart without it."""
+    """Its provider was there when the hook named it: the row continues to name it after a restart without it."""
     named, times = OpenModels.named, count()
     monkeypatch.setattr(OpenModels, "named", lambda self, name: None if next(times) == 0 else named(self, name))
     life = await play("done", plugins=[asking(gr.Mutation().override(model="nobody:x1"))])

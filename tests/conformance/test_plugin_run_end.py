@@ -18,7 +18,7 @@ READ = 1.0
 
 
 class SlowReads(gr.MemoryStore):
-    """A store in whose messages nobody reads quickly, and that can be told to fail."""
+    """A store in whose messages no reader is quick, and that can be made to fail."""
 
     failing = False
 

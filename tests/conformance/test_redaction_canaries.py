@@ -215,7 +215,7 @@ async def test_no_output_of_a_run_that_touches_secrets_everywhere_shows_one(tmp_
 
 
 def leaky_again() -> gr.Agent[object]:
-    """What the streams of other protocols are asked to run: it needs nobody."""
+    """What the streams of other protocols are asked to run: it needs no person."""
 
     @gr.tool
     async def fails(key: str, password: str) -> str:

@@ -27,7 +27,7 @@ MIXED = [call("look", id="A"), call("pay", id="B", cents=7), call("note", id="C"
 
 
 class Untouched(Model):
-    """A model that nobody may ask."""
+    """A model that no test may ask."""
 
     name = "scripted"
 
@@ -36,7 +36,7 @@ class Untouched(Model):
 
 
 def dead(tool: Any) -> Any:
-    """A tool that is the same for the engine, and whose body and predicate nobody may call."""
+    """A tool that is the same for the engine, and whose body and predicate no test may call."""
 
     async def body(*_: Any, **__: Any) -> Any:
         raise AssertionError(f"{tool.name} was called")
@@ -268,7 +268,7 @@ async def test_an_approval_that_is_not_needed_any_more_is_a_difference(play: Pla
 
 
 async def test_a_mode_that_the_start_was_given_stays(watched: Any, autojump_clock: Any) -> None:
-    """Another agent brings its own mode, unless somebody chose one for this run."""
+    """Another agent brings its own mode, unless a person chose one for this run."""
     two = [call("plain", id="A"), call("plain", id="B")]
     helper = agent(two, "done", tools=[plain])
     async with home(watched.open(), agents=[helper]) as runtime:
@@ -403,7 +403,7 @@ async def test_rows_and_messages_that_are_gone_change_no_replay(kind: str, folde
 async def test_a_run_that_was_not_recorded_says_so(
     kind: str, folder: Any, autojump_clock: Any, recorded: tuple[bool, bool]
 ) -> None:
-    """From its creation, or from where a runtime went on with it that keeps no record. The run itself is the same."""
+    """From its creation, or from where a runtime continued with it that keeps no record. The run itself is the same."""
     shelf, helper = Shelf(kind, folder), agent([call("sign", id="A")], "done", tools=TOOLS)
     given: dict[str, Any] = {"agents": [helper], "deps": lambda _: None}
     first, second = recorded

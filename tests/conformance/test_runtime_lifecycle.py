@@ -1,4 +1,4 @@
-"""The life of a runtime: leaving and reopening, errors on the way, stores that fail, runs that nobody can work on."""
+"""The life of a runtime: leaving and reopening, errors on the way, stores that fail, runs without an owner."""
 
 # ruff: noqa: PT012 - what a block raises at its end is the point here
 
@@ -527,7 +527,7 @@ async def test_a_store_that_fails_for_good_cancels_the_body_and_raises_runtime_f
 
 @pytest.mark.parametrize("steps", range(8))
 async def test_a_store_that_fails_while_the_runtime_opens_is_a_failure_of_the_runtime(autojump_clock, steps):
-    """Whatever of the runtime was beginning at that moment: the store's own error is what is told."""
+    """Whatever of the runtime was beginning at that moment: the store's own error is what is reported."""
 
     class Dies(gr.MemoryStore):
         async def run(self, hooks, *, task_status=trio.TASK_STATUS_IGNORED):
@@ -621,7 +621,7 @@ async def test_a_command_that_meets_the_beginning_of_an_outage_is_answered_after
         assert len(payloads(await events_of(run), "approval.resolved")) == 1
 
 
-# --- runs that nobody can work on ------------------------------------------------------------------------------------
+# --- runs without an owner ------------------------------------------------------------------------------------
 
 
 @gr.tool
@@ -793,7 +793,7 @@ async def test_a_provider_that_fails_in_any_way_leaves_the_run_as_it_is(shelf, a
 
 
 async def test_a_provider_that_lets_a_foreign_cancellation_out_leaves_the_run_as_it_is(shelf, autojump_clock):
-    """Two runs share one look-up; whoever did it was cancelled, and the other one is handed that."""
+    """Two runs share one look-up; the one that did it was cancelled, and the other one is handed that."""
     broken = [True]
 
     async def provider(info):

@@ -269,7 +269,7 @@ class Order:
 
 
 async def test_the_form_of_an_answer_is_asked_for_in_every_request(shelf, autojump_clock):
-    """A model that is not told the schema can only guess it."""
+    """A model that is not shown the schema can only guess it."""
     good = '{"number": 7, "items": ["pen"]}'
     helper = agent(
         call("add", a=1, b=2),

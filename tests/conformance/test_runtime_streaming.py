@@ -179,7 +179,7 @@ async def test_events_are_seen_only_when_they_are_durable(tmp_path, autojump_clo
 
 
 class OwnModel(Model):
-    """A model of somebody's own: what `answer` yields is its stream."""
+    """A model of a user: what `answer` yields is its stream."""
 
     async def answer(self, request):
         raise NotImplementedError

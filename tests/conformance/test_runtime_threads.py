@@ -15,7 +15,7 @@ async def ask() -> str:
 
 
 def echo(request: gr.ModelRequest):
-    """Says what it was told last; after a second."""
+    """Says what it received last; after a second."""
     return [delay(1), f"heard {request.messages[-1].content}"]
 
 

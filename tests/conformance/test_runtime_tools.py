@@ -731,7 +731,7 @@ async def test_a_large_decision_result_is_shown_as_an_excerpt_and_kept_whole(she
 
 @pytest.mark.parametrize("ends_first", [False, True])
 async def test_a_thread_given_up_by_its_time_limit_is_told_and_named_only_while_it_lives(ends_first, mock_clock):
-    """The overrun is told at once; the terminal event names the thread if it still works then."""
+    """The overrun is reported at once; the terminal event names the thread if it still works then."""
     started, go = threading.Event(), threading.Event()
 
     @gr.tool(timeout=5.0, grace=2.0)
@@ -744,7 +744,7 @@ async def test_a_thread_given_up_by_its_time_limit_is_told_and_named_only_while_
     async def settle() -> str:
         if ends_first:
             go.set()
-            while any("deaf" in one.name for one in threading.enumerate()):  # noqa: ASYNC110 - a thread tells nobody
+            while any("deaf" in one.name for one in threading.enumerate()):  # noqa: ASYNC110 - a thread reports nothing
                 await trio.lowlevel.checkpoint()
             await trio.testing.wait_all_tasks_blocked()
         return "settled"
@@ -773,7 +773,7 @@ async def test_a_thread_given_up_by_its_time_limit_is_told_and_named_only_while_
 async def test_an_async_body_that_hides_from_its_time_limit_is_given_up_after_its_grace(
     shelf, autojump_clock, lasts, background
 ):
-    """As a thread would be: the call fails, the run goes on, and what still lives at its end is named."""
+    """As a thread would be: the call fails, the run continues, and what still lives at its end is named."""
 
     @gr.tool(timeout=5.0, grace=2.0, background=background)
     async def hides(ctx: gr.ToolContext) -> str:

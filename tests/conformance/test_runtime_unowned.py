@@ -1,4 +1,4 @@
-"""Rules of runs that nobody can work on here: a cancel and their deadline end them all the same."""
+"""Rules of runs without an owner: a cancel and their deadline end them all the same."""
 
 from datetime import timedelta
 from typing import Any
@@ -233,7 +233,7 @@ async def test_a_provider_that_has_no_deps_for_a_run_is_not_asked_again_by_itsel
 
 
 async def test_many_runs_of_a_failing_provider_do_not_hold_up_the_alarm(shelf, autojump_clock):
-    """Expiries of other runs come in time, and all runs go on when it answers."""
+    """Expiries of other runs come in time, and all runs continue when it answers."""
     provider, clock = Database(), Clock()
 
     async def some(info: gr.RunInfo) -> str:

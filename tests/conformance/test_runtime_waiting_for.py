@@ -30,7 +30,7 @@ def shelf(request, tmp_path):
 
 
 def told(caplog, *words):
-    """How often the log was told so, and at which level."""
+    """How often the log was informed, and at which level."""
     found = [one for one in caplog.records if all(word in one.getMessage() for word in words)]
     return [(one.name, one.levelname) for one in found]
 

@@ -1,4 +1,4 @@
-"""State written by tools: what they see of each other, what is merged, what is dropped and who hears of it."""
+"""State written by tools: what they see of each other, what is merged, what is dropped and who learns of it."""
 
 from typing import Any
 

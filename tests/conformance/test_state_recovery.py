@@ -1,4 +1,4 @@
-"""State and processes that end: what was told is kept, each write counts once, and what cannot be merged is said."""
+"""State and processes that end: reported state is kept, each write counts once, and an impossible merge is reported."""
 
 from typing import Any
 
@@ -249,7 +249,7 @@ async def to_the_end(shelf: Mortal, mode: Any, die_after: int) -> tuple[gr.RunVi
 
 @pytest.mark.slow
 async def test_whenever_a_process_ends_each_write_counts_once(watched, folder, mode, sampled, autojump_clock):
-    """Those of tools that may run again, and of tools that must be asked for: nobody's writes are lost or doubled."""
+    """Those of tools that may run again, and of tools that must be asked for: no writes are lost or doubled."""
     shelf = Mortal(watched.kind, folder)
     _, commits = await to_the_end(shelf, mode, -1)
     assert commits > 10

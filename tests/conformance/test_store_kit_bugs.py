@@ -636,7 +636,7 @@ class LoadsAllCalls(MemoryStore):
         return await super().load(run_id, calls="all")
 
 
-# --- what the runtime is told ----------------------------------------------------------------------------------------
+# --- what the runtime receives ----------------------------------------------------------------------------------------
 
 
 @attrs.define
@@ -673,21 +673,21 @@ class Silent(MemoryStore):
 
 @planted
 class TellsNoCommits(Silent):
-    """The runtime is not told of durable events."""
+    """The runtime is not informed of durable events."""
 
     left_out = "committed"
 
 
 @planted
 class TellsNoCommands(Silent):
-    """The runtime is not told of accepted commands."""
+    """The runtime is not informed of accepted commands."""
 
     left_out = "posted"
 
 
 @planted
 class TellsNoPrunes(Silent):
-    """The runtime is not told that runs are gone."""
+    """The runtime is not informed that runs are gone."""
 
     left_out = "pruned"
 

@@ -58,7 +58,7 @@ async def publish(ctx: Context) -> str:
 
 @gr.tool(background=True, grace=2.0)
 async def tidy_up(ctx: Context, seconds: float = 1.0) -> str:
-    """A task that cleans up when it is cancelled: for longer than its grace, if it is told to."""
+    """A task that cleans up when it is cancelled: for longer than its grace, if so configured."""
     with ctx.deps.body(named(ctx)):
         try:
             await trio.sleep(FAR)
@@ -343,7 +343,7 @@ async def test_a_body_spawns_tasks_of_the_run(play, autojump_clock):
 
 
 async def test_a_body_that_runs_again_after_a_crash_spawns_nothing_twice(play, autojump_clock):
-    """The tasks must not be repeated: what came of them nobody knows, and that is told."""
+    """The tasks must not be repeated: their outcome is unknown, and that is reported."""
     script = [call("boss", id="B", urls=["a", "b"], seconds=20), "I wait", *["done"] * 3]
     life = await played(play, *script, do=[after(7, restart)])
     assert (life.tool_texts["B"], sorted(life.effects)) == ("B.task1 B.task2", ["B.task1", "B.task2"])
@@ -423,7 +423,7 @@ async def test_a_stop_condition_leaves_no_task_alive(play, autojump_clock):
 async def test_a_stop_condition_that_is_met_while_the_run_waits_for_a_task_leaves_its_last_word(
     play, autojump_clock, more
 ):
-    """To wait for a task is active time. What is to be told is in the thread, and the model is not asked again."""
+    """To wait for a task is active time. What is to be reported is in the thread, and the model is not asked again."""
     slow_one = call("fetch", url="x", seconds=60, id="F")
     acts = [after(40, send("and?"))] if more else []
     life = await played(play, slow_one, "so far", "never", stop=[gr.stop.Timeout(30)], do=acts)
@@ -499,7 +499,7 @@ async def test_after_a_restart_a_task_that_was_being_cancelled_is_cancelled(play
 
 
 async def test_a_run_that_waits_for_a_person_is_taken_up_for_its_task(play, autojump_clock):
-    """The task goes on though nobody decides."""
+    """The task continues though no decision comes."""
     life = await played(play, [F, call("sign", id="S")], do=[after(7, restart), pause(30)])
     assert (ends(life), life.path) == ({"F.task1": "succeeded"}, "running waiting")
 
@@ -649,7 +649,7 @@ async def test_a_spawn_whose_answer_nobody_heard_is_the_same_one_when_it_is_repe
 
     @gr.tool
     async def impatient(ctx: gr.ToolContext) -> list[str]:
-        """Spawns, is cancelled, and spawns again what it has heard nothing of."""
+        """Spawns, is cancelled, and spawns again what it has received nothing of."""
         names: list[str] = []
 
         async def spawn() -> None:

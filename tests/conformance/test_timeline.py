@@ -1,6 +1,6 @@
-"""The timeline of three calls, two of which need an approval: as it is told, and through crashes at every moment of it.
+"""The timeline of three calls, two of which need an approval: as documented, and through crashes at every moment of it.
 
-What must be seen stands in `tests/support/timeline.py`, as tables; docs/diagrams/timeline.md is drawn from them.
+What must be seen is in `tests/support/timeline.py`, as tables; docs/diagrams/timeline.md is drawn from them.
 """
 
 from collections import Counter
@@ -58,7 +58,7 @@ def expected(moments: tuple[Moment, ...]) -> list[tuple[int, tuple[str, ...], st
     return [(moment.at, moment.calls, moment.run) for moment in moments]
 
 
-# --- as it is told ---------------------------------------------------------------------------------------------------
+# --- as documented ---------------------------------------------------------------------------------------------------
 
 
 async def test_the_timeline_is_as_its_table_says(play, autojump_clock):
@@ -91,7 +91,7 @@ async def test_each_call_goes_its_own_way(play, autojump_clock):
 async def test_the_decisions_take_effect_in_their_order(play, autojump_clock):
     life = await play(*SCRIPT, do=IN_TIME)
     assert life.effects[0] == "C"
-    if play.mode != "parallel_batch_approval":  # there they go on together
+    if play.mode != "parallel_batch_approval":  # there they continue together
         assert life.effects == ["C", "A", "B"]
     resolved = [life.seconds("approval.resolved", call_id=name) for name in ("A", "B")]
     resumed = [life.seconds("tool.resumed", call_id=name) for name in ("A", "B")]
@@ -101,7 +101,7 @@ async def test_the_decisions_take_effect_in_their_order(play, autojump_clock):
 
 async def test_the_other_order_of_decisions_is_the_other_order_of_effects(play, autojump_clock):
     life = await play(*SCRIPT, do=[after(20, approve("B")), after(20, approve("A"))])
-    if play.mode == "parallel_batch_approval":  # both go on together then
+    if play.mode == "parallel_batch_approval":  # both continue together then
         assert life.seconds("tool.started", call_id="A") == life.seconds("tool.started", call_id="B") == 40.0
     else:
         assert life.effects == ["C", "B", "A"]
@@ -109,7 +109,7 @@ async def test_the_other_order_of_decisions_is_the_other_order_of_effects(play, 
 
 
 async def test_decisions_that_come_while_c_still_runs_let_nothing_wait(play, autojump_clock):
-    """Nobody is asked twice, and the run is never seen waiting."""
+    """No person is asked twice, and the run is never seen waiting."""
     life = await play(*SCRIPT, do=[after(2, decide("A")), after(2, decide("B"))])
     assert life.statuses == ("created", "running", "done")
     starts = {one: life.seconds("tool.started", call_id=one) for one in CALLS}
@@ -146,7 +146,7 @@ class Ended:
 
 
 async def to_its_end(mortal: Mortal, mode: str, kill_at: tuple[float, ...] = ()) -> Ended:
-    """Processes, one after the other, until the run has ended; somebody decides as the timeline says."""
+    """Processes, one after the other, until the run has ended; a person decides as the timeline says."""
     clock, kills, ended = Clock(BIRTHDAY), iter(kill_at), None
     answers: dict[str, list[str]] = {}
     while ended is None:
@@ -174,7 +174,7 @@ async def _one_process(mortal: Mortal, mode: str, clock: Clock, answers: dict[st
         for at, name in DECISIONS:
             await trio.sleep_until(max(trio.current_time(), at))
             answer = await run.decide(name, "resume", decision_id=f"decides {name}", by="ada")
-            if not mortal.scope.cancel_called:  # else nobody has heard it
+            if not mortal.scope.cancel_called:  # else no one has received it
                 answers.setdefault(name, []).append(answer.status)
         while isinstance(outcome := await run.wait(), gr.Waiting):
             for ticket in outcome.tickets:
@@ -199,7 +199,7 @@ RESULTS = {"A": "signed 1", "B": "signed 1", "C": "noted C"}
 
 
 def _as_the_world_says(mortal: Mortal, ticket: gr.Ticket) -> gr.Decision:
-    """Somebody looks whether the call took effect: if so they say what came of it, else it may run again."""
+    """A client looks whether the call took effect: if so they say what came of it, else it may run again."""
     done = ticket.call_id in mortal.outside.effects
     return ticket.approve(RESULTS[ticket.call_id] if done else None, by="ada")
 
@@ -244,7 +244,7 @@ def killing(mortal: Mortal, point: int) -> Callable[[str], None]:
 
 
 def same(ended: Ended, first: Ended) -> None:
-    """Everything is as without the crash, but that somebody may have been asked what came of a call."""
+    """Everything is as without the crash, but that a person may have been asked what came of a call."""
     assert ended.outcome == first.outcome
     assert ended.calls == first.calls
     assert ended.history == first.history
@@ -257,7 +257,7 @@ def same(ended: Ended, first: Ended) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_a_crash_between_any_two_events_changes_nothing(mortals, mode):
-    """Before and after each write: what stands between two events that are not of one commit, which are never torn."""
+    """Before and after each write: what is in between two events that are not of one commit, which are never torn."""
     first, writes = undisturbed(mortals, mode)
     asked = 0
     for point in range(writes):

@@ -1,4 +1,4 @@
-"""Every door to user code x everything that such code may raise: the run that it belongs to pays, and nobody else.
+"""Every door to user code x everything that such code may raise: the run that it belongs to pays, and no one else.
 
 Beside the run whose code misbehaves another one works in the same runtime; it has to come to its end, and the runtime
 has to be able to start a third. What the run itself comes to names the door.

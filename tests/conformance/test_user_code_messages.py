@@ -1,4 +1,4 @@
-"""Classes of the user's may refuse a value in any words: the model is told, and the run goes on."""
+"""Classes of the user's may refuse a value in any words: the model reads why, and the run continues."""
 
 import dataclasses
 from collections.abc import Callable

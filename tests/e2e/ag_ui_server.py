@@ -33,7 +33,7 @@ async def locate() -> Any:
 
 @gr.tool(replay="safe")
 async def hurry() -> Any:
-    """Ask something that nobody can answer in time."""
+    """Ask something that no one can answer in time."""
     raise gr.Suspend(message="quick!", expires_after=0.05)
 
 

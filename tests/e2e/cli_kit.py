@@ -129,7 +129,7 @@ sys.exit(main())
 
 
 class Terminal:
-    """What somebody sees and types."""
+    """What a person sees and types."""
 
     def __init__(self, process: subprocess.Popen[bytes], descriptor: int) -> None:
         self.process, self._descriptor = process, descriptor

@@ -114,7 +114,7 @@ GONE = (
     trio_websocket.HandshakeError,
     trio_websocket.ConnectionClosed,
 )
-"""What a client hears when its gateway is killed."""
+"""What a client receives when its gateway is killed."""
 
 
 async def frames(notes: Notes, port: int, token: str) -> None:

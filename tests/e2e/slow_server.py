@@ -1,4 +1,4 @@
-"""A gateway in a process of its own whose memory can be asked for, with a run that is as long as it is told to be.
+"""A gateway in a process of its own whose memory can be asked for, with a run that is as long as it is ordered to be.
 
     python slow_server.py DATABASE TOKEN FANOUT STALL_SECONDS
 

@@ -1,4 +1,4 @@
-"""The command line hides what it is told to hide, in all that it prints."""
+"""The command line hides what it is ordered to hide, in all that it prints."""
 
 from pathlib import Path
 

@@ -116,7 +116,7 @@ def test_a_second_interrupt_stops_it_at_once_and_loses_nothing(cli: Cli, inside:
 
 
 def test_after_kill_nine_it_comes_back_and_a_follower_misses_nothing(cli: Cli, folder: Path) -> None:
-    """On the same port, with the same token: whoever follows need not even notice."""
+    """On the same port, with the same token: the caller that follows need not even notice."""
     arguments = ("agents.py:streamer", "--db", "s.db")
     with serving(cli, *arguments, port=free_port()) as server:
         server.starts("streamer", "r1", until="run.tool.started")

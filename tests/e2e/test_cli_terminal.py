@@ -281,7 +281,7 @@ def test_a_run_that_can_not_be_served_says_why_and_goes_on(cli: Cli, folder: Pat
 
 @pytest.mark.parametrize("form", ["", "--json"])
 def test_head_takes_one_line_of_a_live_run_and_the_rest_is_quiet(cli: Cli, inside: Inside, form: str) -> None:
-    """The run goes on writing for seconds after `head` has left; in a file it can be taken up again."""
+    """The run continues writing for seconds after `head` has left; in a file it can be taken up again."""
     asked = f"run served.py:streamer look --db s.db --run-id r1 {form}"
     line = f"{' '.join(cli.command)} {asked} | head -1; echo ${{PIPESTATUS[0]}} >&2"
     command = ["bash", "-c", line]

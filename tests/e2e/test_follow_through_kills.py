@@ -35,7 +35,7 @@ AT_ONCE = 4
 """Runs that are in work at a time, so that something always happens."""
 TOKEN = "a-token-for-tests"
 PATIENCE = 400.0
-"""Seconds after which a test is told that it does not come to its end; a quiet machine takes 15."""
+"""Seconds after which a test is informed that it does not come to its end; a quiet machine takes 15."""
 HERE = Path(__file__).parent
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.no_cover]
@@ -249,7 +249,7 @@ class Operator:
             nursery.cancel_scope.cancel()
 
     async def _decide(self, run: str, ticket: Any) -> None:
-        """After a moment; of what nobody knows one third each is run again, told, or ended."""
+        """After a moment; of those with an unknown outcome one third each is run again, reported, or ended."""
         await trio.sleep(self.rng.uniform(0.0, 0.1))
         unknown, lot = ticket["reason"] == "outcome_unknown", self.rng.randrange(3)
         denied = (unknown and lot == 0) or (not unknown and self.rng.random() < 0.1)
@@ -394,7 +394,7 @@ def started(run: str) -> Order:
 
 
 async def ask(port: int, method: str, path: str, body: Any = None, name: str = "") -> tuple[int, Any]:
-    """Status and body of one request; again and again while nobody answers."""
+    """Status and body of one request; again and again while no answer comes."""
 
     def once() -> tuple[int, Any]:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
@@ -476,7 +476,7 @@ async def test_a_command_that_was_not_acknowledged_before_the_kill_is_sent_again
                 streams = [await trio.open_tcp_stream("127.0.0.1", port) for _ in five]
                 for number, (order, stream) in enumerate(zip(five, streams, strict=True)):
                     await stream.send_all(order.request(port))
-                    if number == 1:  # the first two have time to become durable; nobody hears of it
+                    if number == 1:  # the first two have time to become durable; no one learns of it
                         await trio.sleep(rng.uniform(0.0, 0.2))
                 await trio.sleep(rng.choice([0.0, rng.uniform(0.0, 0.02)]))
                 await nest.kill()

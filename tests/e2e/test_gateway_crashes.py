@@ -1,4 +1,4 @@
-"""Bugs of the gateway itself, put in on purpose: they are told to the operator, and end no more than they must."""
+"""Bugs of the gateway itself, put in on purpose: they are reported to the operator, and end no more than they must."""
 
 import pytest
 import trio
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 
 class Broken:
-    """In the place of a subscription: whoever looks at it fails."""
+    """In the place of a subscription: a reader that looks at it fails."""
 
     @property
     def source(self):

@@ -1,4 +1,4 @@
-"""Whatever a stranger sends: a clear answer, nobody else notices, nothing is left behind, no bug is told to the log.
+"""Whatever a stranger sends: a clear answer, no other client notices, nothing is left behind, no bug is logged.
 
 Every test is an attack on a gateway of its own. `house` checks after it that an honest client is served, that all
 counts are back at zero, that no task is left, and that the log `greenroom` has no failure in it.
@@ -45,7 +45,7 @@ pytestmark = pytest.mark.slow
 
 
 def ask(line, host, body=b"", **headers):
-    """A request of somebody with a token."""
+    """A request of a person with a token."""
     head_fields = {"Host": host, "Authorization": f"Bearer {TOKEN}"}
     return head(line, head_fields, **headers) + body
 
@@ -58,7 +58,7 @@ def also(data, *lines):
 
 # --- HTTP ------------------------------------------------------------------------------------------------------------
 
-# name -> (what is sent; @ stands for the host), status, code, whether the connection goes on
+# name -> (what is sent; @ represents the host), status, code, whether the connection continues
 HTTP = {
     "no-http": (lambda h: b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400, "bad_message", False),
     "garbage": (lambda h: b"hello there\r\n\r\n", 400, "bad_message", False),
@@ -459,7 +459,7 @@ async def test_a_handshake_after_requests_on_the_same_connection_is_a_handshake(
 # --- frames ----------------------------------------------------------------------------------------------------------
 
 LATE = [frame("late"), frame("", PING), closing(), frame("x" * 5000)]
-"""What comes after the fault in the same packet: nobody looks at it, nobody stumbles over it."""
+"""What comes after the fault in the same packet: no reader looks at it, no one stumbles over it."""
 # name -> frames, name in gw.bye, close code
 FRAMES = {
     "unmasked": ([frame("{}", mask=None)], None, 1002),

@@ -1,4 +1,4 @@
-"""The end of a gateway with connections of all kinds: all are told, well-formed and soon, whoever does not read."""
+"""The end of a gateway with connections of all kinds: each gets a well-formed end soon, also one that does not read."""
 
 import json
 import math
@@ -19,7 +19,7 @@ BUSY = FAREWELL + 20.0
 
 
 class Crowd:
-    """Connections of many kinds, and what each of them hears at the end."""
+    """Connections of many kinds, and what each of them receives at the end."""
 
     def __init__(self, here):
         self.here = here
@@ -120,7 +120,7 @@ async def test_two_hundred_connections_of_all_kinds_hear_the_end():
 
 
 def check_byes(byes, number):
-    """Each was told to come back, each at another time, and has what was durable before."""
+    """Each was ordered to come back, each at another time, and has what was durable before."""
     waits = []
     for heard in byes:
         assert heard[-1].code == 1012
@@ -135,7 +135,7 @@ def check_byes(byes, number):
 
 
 async def test_who_does_not_read_keeps_nobody_waiting():
-    """Neither those who are told the end nor the caller of `serve`, beyond the time for farewell."""
+    """Neither those who are informed of the end nor the caller of `serve`, beyond the time for farewell."""
     async with gr.open_runtime(agents=[HELPER]) as runtime, standing(runtime) as here:
         crowd, author = Crowd(here), await Author.create(runtime, HELPER, "r")
         async with trio.open_nursery() as clients:

@@ -1,4 +1,4 @@
-"""Readers that take nothing, or little, or come and go: nobody else notices, memory is bounded, events come once."""
+"""Readers that take nothing, or little, or come and go: no one else notices, memory is bounded, events come once."""
 
 import random
 import subprocess

@@ -173,7 +173,7 @@ async def test_what_is_refused_has_its_status_and_says_why(world, words, status,
 
 
 async def test_a_large_body_is_refused_before_it_is_sent(world, tmp_path):
-    """curl asks first (Expect: 100-continue) above a mebibyte: it is told no at once, and the answer is not lost."""
+    """curl asks first (Expect: 100-continue) above a mebibyte: it is refused at once, and the answer is not lost."""
     _, curl = world
     large = tmp_path / "large"
     large.write_bytes(b"x" * 3_000_000)

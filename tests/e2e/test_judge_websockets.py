@@ -1,4 +1,4 @@
-"""The `websockets` client, in a process of its own, follows a run, decides, comes back, is told why it is closed."""
+"""The `websockets` client, in a process of its own, follows a run, decides, comes back, is shown why it is closed."""
 
 import json
 import sys

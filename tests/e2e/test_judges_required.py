@@ -1,4 +1,4 @@
-"""Where the judges are required, none of their tests can be skipped: a green build has heard every judge."""
+"""Where the judges are required, none of their tests can be skipped: a green build has received every judge."""
 
 import os
 import subprocess

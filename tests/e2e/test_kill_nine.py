@@ -159,7 +159,7 @@ def lines(path: Path, run: str) -> list[dict[str, Any]]:
 
 
 class Told:
-    """What the world was told of one run, against what the file has."""
+    """What the world received about one run, against what the file has."""
 
     frames: list[bytes]
     record: Any

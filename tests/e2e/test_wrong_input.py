@@ -172,7 +172,7 @@ async def test_gr_run_says_the_same_errors(autojump_clock):
 
 
 async def test_a_database_that_is_open_already_is_one_error_and_nothing_in_the_log(tmp_path, caplog):
-    """It was told as a crash of the runtime, too, with its traceback."""
+    """It received as a crash of the runtime, too, with its traceback."""
     async with gr.open_runtime(tmp_path / "a.db"):
         with pytest.raises(gr.StoreOpenError, match="is open already in this process"):
             async with gr.open_runtime(tmp_path / "a.db"):
@@ -383,7 +383,7 @@ async def test_a_decision_with_something_else_than_text_is_a_usage_error(shelf, 
 
 
 async def test_a_denial_with_something_else_than_text_is_a_value_error(shelf, autojump_clock):
-    """It was accepted, and the model was told something else."""
+    """It was accepted, and the model read something else."""
     async with waiting(shelf) as (_, _run, ticket):
         with pytest.raises(ValueError, match=r"deny\(text=5\): give a str"):
             ticket.deny(text=5)
@@ -434,7 +434,7 @@ async def test_more_commands_than_a_run_can_keep_are_answered_busy_and_nothing_i
     helper = agent([delay(1000), "one"], "two")
     async with home(shelf, agents=[helper]) as runtime:
         await runtime.start(helper, "hi", run_id="r1")
-    async with home(shelf) as runtime:  # nobody is here to consume them
+    async with home(shelf) as runtime:  # no one is here to consume them
         run = await runtime.get("r1")
         answers = [await run.send(f"more {n}") for n in range(MAX_INPUTS + 4)]
     codes = [answer.code for answer in answers]

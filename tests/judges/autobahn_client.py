@@ -23,7 +23,7 @@ async def main(url: str, *cases: str) -> None:
     reported = {
         result.case_id: [result.behavior.value, result.behavior_close.value, result.passed] for result in results
     }
-    print(json.dumps(reported))  # noqa: T201 - the answer to whoever started us
+    print(json.dumps(reported))  # noqa: T201 - the answer to the caller that started us
 
 
 if __name__ == "__main__":

@@ -133,7 +133,7 @@ async def main(url: str, token: str, scenario: str) -> None:
     """Play it and print what was seen."""
     play = {"life": life, "codes": codes, "handshakes": handshakes}[scenario]
     async with asyncio.timeout(PATIENCE):
-        print(json.dumps(await play(url, token)))  # noqa: T201 - the answer to whoever started us
+        print(json.dumps(await play(url, token)))  # noqa: T201 - the answer to the caller that started us
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ FOUND_BY_ALL: Final = frozenset(
         *("no nulls", "field's kind", "field's value", "required field", "outcome"),
     }
 )
-"""Rules that the protocol's own client keeps, too. The others are promises that nobody else looks at."""
+"""Rules that the protocol's own client keeps, too. The others are promises that no one else looks at."""
 
 
 def sound() -> Out:

@@ -61,7 +61,7 @@ class Life:
 
 
 def told(events: Sequence[Event], **asked: Any) -> tuple[ag_ui.AgUiState, list[dict[str, Any]]]:
-    """What a client is told of these events, without an end that they do not have themselves."""
+    """What a client receives of these events, without an end that they do not have themselves."""
     state = ag_ui.begin(**{"thread_id": "th", "run_id": "x", **asked})
     out: list[dict[str, Any]] = []
     for event in events:

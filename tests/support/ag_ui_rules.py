@@ -5,7 +5,7 @@
 - form: each event has the fields of its type, in camelCase, of the right kinds, and no nulls;
 - order: what the protocol's own verifier (1.0.0) refuses: what is opened twice or never, what is open at the end, who
   owns what;
-- promises that nobody else checks: one RUN_STARTED first and one terminal event last, both with the client's ids;
+- promises that no one else checks: one RUN_STARTED first and one terminal event last, both with the client's ids;
   results for known calls alone, once; a call is not begun again; snapshots right before an interrupt.
 
 `Client` applies a stream to messages and state as the protocol's own client does.

@@ -304,7 +304,7 @@ def check_message(message: Part, *, ended: bool, told: bool = True) -> None:
     Args:
         message: as its client has it.
         ended: the run is done, so that nothing may be asked any more.
-        told: all answers were given at this client, or it is one that can be told of others.
+        reported: all answers were given at this client, or it is one that can be informed of others.
     """
     for part in message["parts"]:
         if part["type"] in ("text", "reasoning"):

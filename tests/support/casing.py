@@ -1,4 +1,4 @@
-"""No key of a JSON of ours is in snake_case. What users bring may be: where it stands nothing is looked at."""
+"""No key of a JSON of ours is in snake_case. What users bring may be: where it is nothing is looked at."""
 
 import re
 from collections.abc import Iterator

@@ -146,7 +146,7 @@ class FakeGateway:
         logs: run -> its events. ends: run -> what gw.unsubscribed says at the end of one without a terminal event.
         refusals: run -> the error for a subscribe. snapshot_at: run -> the sequence of a reset, if not the head.
         epoch, limits, principal: as welcomed.
-        connections: those that are open. heard: every frame of every client. acted: commands that have acted, in order.
+        connections: those that are open. received: each frame of each client. acted: commands that acted, in order.
         tls: set it before `open` to serve through TLS.
         tamper: frame -> the frames that are sent in its place. refuse: what is done with an upgrade before all else.
     """

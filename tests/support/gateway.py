@@ -17,7 +17,7 @@ from .casing import cased
 
 TOKEN = "a-token-for-these-tests"
 PATIENCE = 120.0
-"""Seconds after which a test that waits for a frame is told that it never comes."""
+"""Seconds after which a test that waits for a frame is informed that it never comes."""
 
 
 @asynccontextmanager
@@ -51,7 +51,7 @@ class Talk:
         return frame
 
     async def ask(self, kind: str, **fields: Any) -> dict[str, Any]:
-        """Say something and hear the gateway's next frame that is no event."""
+        """Say something and receive the gateway's next frame that is no event."""
         await self.say(kind, **fields)
         while True:
             frame = await self.hear()

@@ -25,9 +25,9 @@ HELPER = gr.Agent("helper", model=ScriptedModel(["done"] * 1000))
 
 
 async def until(holds: Callable[[], object]) -> None:
-    """Wait until something is the case that nobody tells, or for as long as one may wait for it."""
+    """Wait until something is the case that no one tells, or for as long as one may wait for it."""
     with trio.move_on_after(PATIENCE):
-        while not holds():  # noqa: ASYNC110 - real sockets: nobody sets an event
+        while not holds():  # noqa: ASYNC110 - real sockets: no one sets an event
             await trio.sleep(0.005)
 
 
@@ -44,7 +44,7 @@ class Failures(logging.Handler):
 
 @contextmanager
 def listening(*names: str) -> Iterator[Failures]:
-    """Hear what is logged as a failure during the block; with names, nobody but we hear what those loggers get."""
+    """Collect what is logged as a failure during the block; with names, only the test gets those loggers' lines."""
     failures, loggers = Failures(), [logging.getLogger(name) for name in names or ("greenroom", "trio")]
     for logger in loggers:
         logger.addHandler(failures)
@@ -108,7 +108,7 @@ class House:
         yield from (f"task: {name}" for name in names if any(one in name for one in CONNECTED))
 
     async def settled(self) -> None:
-        """Nothing is left of all connections, and no bug has been told.
+        """Nothing is left of all connections, and no bug has been reported.
 
         Raises:
             AssertionError: something is.
@@ -118,7 +118,7 @@ class House:
         assert self.failures.texts == []
 
     async def honest(self, *, seconds: float = 60.0) -> None:
-        """Somebody who does nothing wrong is served."""
+        """A client that does nothing wrong is served."""
         with trio.fail_after(seconds):
             assert (await http(self.address, "GET", "/healthz")).status == 200
             async with welcomed(self.address) as talk:

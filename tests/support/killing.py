@@ -93,7 +93,7 @@ class Death:
             with trio.CancelScope(shield=True):
                 try:
                     await self._afterlife(place, {**options, "agents": list(known.values())})
-                except Exception as error:  # noqa: BLE001 - the test hears of Killed only
+                except Exception as error:  # noqa: BLE001 - the test learns of Killed only
                     self._differ("".join(traceback.format_exception(error, chain=False)))
             raise Killed
 

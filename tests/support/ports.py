@@ -1,11 +1,11 @@
-"""Ports for servers that come back: nobody else takes one while its server is away."""
+"""Ports for servers that come back: no other program takes one while its server is away."""
 
 import random
 import socket
 
 
 def free_port(rng: random.Random | None = None) -> int:
-    """A port that nobody listens on, and that the system gives to no outgoing connection.
+    """A port that no server listens on, and that the system gives to no outgoing connection.
 
     One of the ephemeral range could be given to any connection of any test while the server is away. A client that
     knocks without end would meet itself there at last (TCP opens simultaneously), and hold the port.

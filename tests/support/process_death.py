@@ -58,7 +58,7 @@ class Mortal:
         self.scope.cancel()
 
     def reopen(self) -> bool:
-        """The next process, on what the last one left. False if nobody was killed."""
+        """The next process, on what the last one left. False if no process was killed."""
         self.on_write = lambda _: None
         if self._kept is None:
             return False

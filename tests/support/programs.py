@@ -282,7 +282,7 @@ async def background_tasks(play: Play) -> None:
 
 @program()
 async def tasks_through_a_restart(play: Play) -> None:
-    """One runs again, of the other nobody knows the outcome; a cancel ends both."""
+    """One runs again, the outcome of the other is unknown; a cancel ends both."""
     script = [call("crawl", id="N", seconds=100.0), call("deaf", id="D")], "I wait", "done"
     await play(*script, do=[after(5, restart), after(5, cancel(by="ada"))], **MORE)
 
@@ -383,7 +383,7 @@ async def threads_and_forks(play: Play) -> None:
 
 @program()
 async def runs_without_their_agent(play: Play) -> None:
-    """A cancel and a deadline end them; another agent goes on with one."""
+    """A cancel and a deadline end them; another agent continues with one."""
     script = [call("sign", id="A")], "done"
     helper = agent(*script, tools=TOOLS)
     clock = gr.testing.Clock()

@@ -1,6 +1,6 @@
-"""A peer made of bytes: what it sends is what the test says, and what it hears is checked against RFC 6455.
+"""A peer made of bytes: what it sends is what the test says, and what it receives is checked against RFC 6455.
 
-No library stands between: whatever a library would refuse to send can be sent. Works over sockets and memory streams.
+No library is in between: whatever a library would refuse to send can be sent. Works over sockets and memory streams.
 """
 
 import base64
@@ -21,7 +21,7 @@ MASK = b"\x0f\xa0\x37\x51"
 KEY = base64.b64encode(b"sixteen bytes!!!").decode()
 ACCEPTED = b"HTTP/1.1 101 "
 PATIENCE = 120.0
-"""Seconds after which a test that waits for bytes is told that they never come."""
+"""Seconds after which a test that waits for bytes is informed that they never come."""
 
 
 def frame(

@@ -12,7 +12,7 @@ from greenroom.testing import ScriptedModel
 
 KINDS = ("memory", "sqlite")
 NEVER = 1_000_000.0
-"""Virtual seconds after which a test that waits for something is told that it never comes."""
+"""Virtual seconds after which a test that waits for something is informed that it never comes."""
 
 
 class Shelf:
@@ -42,7 +42,7 @@ opener: Callable[..., AbstractAsyncContextManager[gr.Runtime]] = gr.open_runtime
 
 @asynccontextmanager
 async def home(place: Shelf | gr.Store | Path | None = None, /, **options: Any) -> AsyncIterator[gr.Runtime]:
-    """A runtime under virtual time; whoever waits in it for what never comes hears TooSlowError."""
+    """A runtime under virtual time; a task that waits in it for what never comes receives TooSlowError."""
     store = place.open() if isinstance(place, Shelf) else place
     with trio.fail_after(NEVER):
         async with opener(store, **options) as runtime:

@@ -1,4 +1,4 @@
-"""Plugins of the scenes: a diary that notes each hook and does what it is told, and gates."""
+"""Plugins of the scenes: a diary that notes each hook and does as ordered, and gates."""
 
 from collections.abc import Callable, Coroutine
 from inspect import isawaitable

@@ -1,6 +1,6 @@
 """The tools of the lifecycle's scenes, and the world outside that keeps count of what they do to it.
 
-A body takes ten virtual seconds and touches the world in the middle of them. What a call does stands in its arguments.
+A body takes ten virtual seconds and touches the world in the middle of them. What a call does is in its arguments.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ import greenroom as gr
 BODY = 10.0
 """Virtual seconds that a body takes; half of them before it touches the world."""
 FAR = 1_000.0
-"""Virtual seconds after which nobody waits any more."""
+"""Virtual seconds after which no task waits any more."""
 
 
 @attrs.define(eq=False)
@@ -26,7 +26,7 @@ class Outside:
         effects: the calls that touched the world, in order; a call that does so twice is in it twice.
         running: the calls whose body is being executed. peak: how many were at once.
         started: (call, attempt, arguments) of every body that began.
-        decided: call -> the result that its decision carried, for bodies that went on with one.
+        decided: call -> the result that its decision carried, for bodies that continued with one.
     """
 
     effects: list[str] = attrs.field(factory=list)
@@ -122,7 +122,7 @@ async def ask(
     said: str = "",
     seconds: float = 0.0,
 ) -> str:
-    """Suspends itself so many times, in the way that its arguments say; then goes on with the decision."""
+    """Suspends itself so many times, in the way that its arguments say; then continues with the decision."""
     await trio.sleep(seconds)
     if ctx.attempt <= times:
         how: Any = on_expiry if default is None else gr.SetResult(default)
@@ -144,7 +144,7 @@ async def ask(
 
 @gr.tool
 async def fails(ctx: Context, seconds: float = BODY) -> str:
-    """Always fails; the model is told."""
+    """Always fails; the model reads why."""
     with ctx.deps.body(ctx):
         await trio.sleep(seconds)
     raise gr.ToolError("no luck")
@@ -197,7 +197,7 @@ async def alone(ctx: Context, seconds: float = BODY) -> str:
 
 @gr.tool(grace=2.0)
 async def tidy(ctx: Context, seconds: float = 1.0) -> str:
-    """Never ends by itself, and cleans up when it is cancelled: for longer than its grace, if it is told to."""
+    """Never ends by itself, and cleans up when it is cancelled: for longer than its grace, if so configured."""
     with ctx.deps.body(ctx):
         try:
             await trio.sleep(FAR)

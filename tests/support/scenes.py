@@ -158,7 +158,7 @@ class Down:
     seconds: float = 0.0
 
     async def __call__(self, scene: Scene) -> None:
-        """Between two processes nobody is there to act."""
+        """Between two processes no process is there to act."""
         await trio.sleep(self.seconds)
 
 
@@ -351,7 +351,7 @@ class Life:
 
     @property
     def tool_texts(self) -> dict[str, str]:
-        """Call -> what the model is told of it."""
+        """Call -> what the model reads of it."""
         return {message.call_id or "": message.content for message in self.view.messages if message.role == "tool"}
 
     @property
@@ -401,7 +401,7 @@ CHANGES = ("agent_changed", "tool_changed")
 
 
 def _changed(events: Sequence[gr.Event]) -> bool:
-    """Whether the run went on with another agent than it started with: one alone does not explain its record."""
+    """Whether the run continued with another agent than it started with: one alone does not explain its record."""
     return any(event.type == "run.degraded" and event.payload["reason"] in CHANGES for event in events)
 
 

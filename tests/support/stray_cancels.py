@@ -1,4 +1,4 @@
-"""Cancellations that are somebody else's: what who shares work with one that was cancelled may hand on."""
+"""Cancellations of other scopes: what who shares work with one that was cancelled may hand on."""
 
 import asyncio  # noqa: TID251 - its CancelledError leaks out of libraries that bridge to it
 import signal
@@ -52,4 +52,4 @@ ESCAPES: Final[tuple[type[BaseException], ...]] = (
     asyncio.CancelledError,
     Unheard,
 )
-"""What user code may raise that is no `Exception`: nobody but the code that raised it may suffer for it."""
+"""What user code may raise that is no `Exception`: no other than the code that raised it may suffer for it."""

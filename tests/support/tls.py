@@ -1,4 +1,4 @@
-"""A certificate for 127.0.0.1 that nobody has signed, good for a hundred years, and both sides that use it."""
+"""A certificate for 127.0.0.1 that no authority has signed, good for a hundred years, and both sides that use it."""
 
 import ssl
 from pathlib import Path

@@ -226,7 +226,7 @@ def test_whatever_can_change_a_run_changes_the_digest(options):
 
 
 def test_the_digest_of_an_agent_without_background_tools_is_what_it_always_was():
-    """Else every run of an older release would be told that its agent has changed."""
+    """Else every run of an older release would be informed that its agent has changed."""
     assert Agent("support", tools=[add]).spec.digest == "e14b2a362d5a3334a40e5e99f50bb1c6"
 
 

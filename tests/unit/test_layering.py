@@ -58,7 +58,7 @@ OUTSIDE = frozenset({"shared", "prototypes"})
 
 
 class Source:
-    """One module: where it stands, what it is called when imported, and its syntax tree."""
+    """One module: where it is, what it is called when imported, and its syntax tree."""
 
     def __init__(self, root: Path, path: Path) -> None:
         self.path = path.relative_to(root).as_posix()
@@ -102,7 +102,7 @@ class Source:
 
 
 def name_of(node: ast.expr) -> str:
-    """`a.b.c` as written, or the last name of it when what stands before is no plain name."""
+    """`a.b.c` as written, or the last name of it when what is before is no plain name."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):

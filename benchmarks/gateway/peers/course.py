@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 END = (b"q", b"")
-"""The orders after which a server ends: told so, or nobody is there any more."""
+"""The orders after which a server ends: informed, or no peer is left."""
 WINDOW = 32
 """Events that are published at once where a server is to work as fast as it can: until all clients have them."""
 SIZE = 40

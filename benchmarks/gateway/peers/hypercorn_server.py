@@ -21,7 +21,7 @@ HEAD = {
 
 
 async def main() -> None:
-    """Serve until told to end."""
+    """Serve until ordered to end."""
     feed = Feed()
 
     async def app(scope: dict[str, Any], receive: Callable[[], Awaitable[Any]], send: Callable[..., Any]) -> None:

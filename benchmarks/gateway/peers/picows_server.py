@@ -10,7 +10,7 @@ from picows import WSListener, WSMsgType, WSTransport, ws_create_server
 
 
 async def main() -> None:
-    """Serve until told to end."""
+    """Serve until ordered to end."""
     connections: list[WSTransport] = []
 
     class Listener(WSListener):

@@ -10,7 +10,7 @@ from trio_websocket import WebSocketRequest, serve_websocket
 
 
 async def main() -> None:
-    """Serve until told to end."""
+    """Serve until ordered to end."""
     feed = Feed()
 
     async def handler(request: WebSocketRequest) -> None:

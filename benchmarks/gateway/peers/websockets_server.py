@@ -11,7 +11,7 @@ from websockets.asyncio.server import ServerConnection, broadcast, serve
 
 
 async def main() -> None:
-    """Serve until told to end."""
+    """Serve until ordered to end."""
     feed, connections = Feed(), set[ServerConnection]()
     all_at_once = arguments().get("broadcast", False)
 

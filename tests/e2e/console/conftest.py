@@ -160,7 +160,7 @@ class Console:
         return run
 
     def press(self, *keys: str) -> None:
-        """Press keys, and wait until the page has heard them and drawn what they do: for keys that must do nothing."""
+        """Press keys, and wait until the page has received them and drawn: for keys that must do nothing."""
         page = self.page
         page.evaluate(
             """() => { window.keysHeard = 0; window.hearing ??= addEventListener("keydown", () => {
@@ -186,7 +186,7 @@ class Console:
         raise AssertionError(f"never came true: {expression}")
 
     def no_sideways_scroll(self) -> None:
-        """Nothing is wider than the page, whatever stands in it."""
+        """Nothing is wider than the page, whatever is in it."""
         wide = self.page.evaluate(
             """() => [...document.querySelectorAll(":root, .scroller, .side-scroll, .page-side, dialog")]
                 .filter((one) => one.scrollWidth > one.clientWidth + 1 && one.clientWidth > 0)
@@ -196,7 +196,7 @@ class Console:
 
 
 NETWORK = ("WebSocket connection to", "Failed to load resource: net::")
-"""What Chromium itself writes when nobody answers; no page can prevent it."""
+"""What Chromium itself writes when no answer comes; no page can prevent it."""
 LEFT = "WebSocket is closed before the connection is established."
 """What Chromium itself writes of a page that is left while it connects; the page is not there any more."""
 

@@ -3,7 +3,7 @@
     python server.py DATABASE PORT TOKEN [LOOKER]
 
 prints the address of the gateway and serves until it is killed. TOKEN is the operator's; LOOKER is the token of
-somebody who may only look. Port 0 takes a free one. While a file `orders-are-down` lies beside the database, no run can
+a person who may only look. Port 0 takes a free one. While a file `orders-are-down` lies beside the database, no run can
 be taken up.
 """
 
@@ -46,7 +46,7 @@ async def settle(ctx: gr.ToolContext, password: str, place: str, cents: int) -> 
 
 @gr.tool
 async def ask_person(question: str) -> Any:
-    """Ask whoever decides for a value."""
+    """Ask the decider for a value."""
     return gr.Suspend(
         message=question,
         resume_mode="use_decision_as_tool_result",
@@ -84,7 +84,7 @@ async def count(ctx: gr.ToolContext, to: int, pause: float) -> str:
 
 @gr.tool
 async def stick(ctx: gr.ToolContext) -> str:
-    """Begin, and never end: whoever restarts the process does not know whether it took effect."""
+    """Begin, and never end: the caller that restarts the process does not know whether it took effect."""
     await ctx.output("begun\n")
     await trio.sleep_forever()
     return "never"

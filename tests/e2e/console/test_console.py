@@ -64,7 +64,7 @@ def test_output_and_progress_of_a_call_are_seen_while_it_runs(console: Console):
 
 
 def test_the_page_does_not_move_under_its_reader(console: Console):
-    """Somebody who has scrolled up stays where they read, and is told what is new."""
+    """A client that has scrolled up stays where they read, and is shown what is new."""
     run = console.start("counter")
     page = console.page
     page.set_viewport_size({"width": 1280, "height": 420})
@@ -325,7 +325,7 @@ def test_whoever_decides_gives_the_arguments_and_sees_until_when(console: Consol
 
 
 def test_a_decision_that_comes_too_late_says_who_was_faster(console: Console, server: Server):
-    """The page has not heard of the other decision yet when it sends its own."""
+    """The page has not learned of the other decision yet when it sends its own."""
     run, held = server.start_run("support"), []
 
     def hold(socket):
@@ -474,7 +474,7 @@ def test_a_run_is_cancelled_after_a_question_and_with_a_reason(console: Console,
 
 
 def test_a_run_is_paused_with_a_reason_and_let_go_on(console: Console, server: Server):
-    """The page says that the run will hold; nobody is asked to pause it twice."""
+    """The page says that the run will hold; no person is asked to pause it twice."""
     run = console.start("counter")
     page = console.page
     pause = page.get_by_role("button", name="Pause run")

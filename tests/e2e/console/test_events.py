@@ -1,4 +1,4 @@
-"""Every field of every event, whatever stands in it: the page shows it, and no value takes the others with it."""
+"""Every field of every event, whatever is in it: the page shows it, and no value takes the others with it."""
 
 from collections.abc import Sequence
 from random import Random

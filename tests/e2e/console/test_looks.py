@@ -274,7 +274,7 @@ def test_a_phone_holds_hostile_text(consoles):
 
 
 def test_on_a_phone_a_decision_stands_where_the_run_stands(consoles):
-    """At the end of the timeline; whoever has scrolled away is told."""
+    """At the end of the timeline; a reader that scrolled away gets a notice."""
     console = consoles(**PHONE)
     console.start("support")
     page = console.page
@@ -316,7 +316,7 @@ def test_new_decisions_and_stages_are_said_aloud(console: Console, server: Serve
             .observe(document.getElementById(id), { childList: true, characterData: true, subtree: true }); }"""
     )
     page.locator(f"#runs a[data-run='{run}']").wait_for()  # the list is there: what waits from now on is news
-    server.start_run("support")  # one that stands in the list only
+    server.start_run("support")  # one that is in the list only
     console.until("heard.includes('A run of support waits for a decision.')")
     server.post(f"/v1/runs/{run}/commands", type="cancel")
     console.until("heard.includes('echo: Cancelled')")

@@ -1,4 +1,4 @@
-"""Arguments in which something is hidden are edited: what a person is told, and what the tool gets."""
+"""Arguments in which something is hidden are edited: what a person reads, and what the tool gets."""
 
 import re
 from hashlib import sha256
@@ -24,7 +24,7 @@ def digests(*values: str) -> list[str]:
 
 
 def test_a_mask_that_an_edit_leaves_keeps_its_value(console: Console, server: Server):
-    """The warning stands beside the editor, in both languages, and the tool gets what was behind the mask."""
+    """The warning is beside the editor, in both languages, and the tool gets what was behind the mask."""
     run = console.start("keeper")
     page = console.page
     card(page).get_by_role("button", name="Edit arguments").click()

@@ -1,4 +1,4 @@
-"""What somebody's arguments to `decide` mean, and what they are told when they mean nothing."""
+"""What the arguments to `decide` mean, and what they receive when they mean nothing."""
 
 import re
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""No secret leaves: not by its value, not by its shape, not under a telling name, in whatever field it stands."""
+"""No secret leaves: not by its value, not by its shape, not under a telling name, in whatever field it is."""
 
 import json
 import types

@@ -331,7 +331,7 @@ class Chaos:
         return answer
 
     def rare(self) -> None:
-        """Somebody cancels, the deadline is forced, or the owner gives up."""
+        """A client cancels, the deadline is forced, or the owner gives up."""
         match self.rng.choices(("after_step", "now", "deadline", "abandon"), (4, 2, 1, 1))[0]:
             case "deadline":
                 self.world.feed(inp.DeadlinePassed())
@@ -363,7 +363,7 @@ class Chaos:
         self.world.crash(digest=self.rng.choice((None, None, "another")))
 
     def overrun(self) -> None:
-        """A body of this run goes on without its call."""
+        """A body of this run continues without its call."""
         name = self.rng.choice([*self.world.store.calls, "model:r.m1"])
         self.world.feed(inp.BodyOverran(item=inp.Unfinished(call_id=name, stack="somewhere")))
 
@@ -419,7 +419,7 @@ class Chaos:
                 self.world.answer(inp.WorkStopped())
 
     def approve_one(self) -> None:
-        """Decide one open ticket; whoever may not resume it denies it."""
+        """Decide one open ticket; a decider that may not resume it denies it."""
         waiting = [ticket for ticket in self.world.store.tickets.values() if ticket.status == "open"]
         if not waiting:
             return

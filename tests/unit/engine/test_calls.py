@@ -1,4 +1,4 @@
-"""The calls of one step, told as scenarios: approvals, decisions, resume modes, execution modes."""
+"""The calls of one step, as scenarios: approvals, decisions, resume modes, execution modes."""
 
 from typing import Any
 
@@ -348,7 +348,7 @@ def test_a_decision_may_come_while_the_hooks_before_the_calls_run() -> None:
     [("resume", {"n": 9}, "suspended"), ("resume", {"n": 1}, "running"), ("cancel", {"n": 9}, "cancelled")],
 )
 def test_an_early_approval_is_of_the_arguments_that_its_call_had_then(action: str, arguments: Any, status: str) -> None:
-    """A hook edits the call after somebody approved it: that was not for these arguments. A denial is one of any."""
+    """A hook edits the call after a person approved it: that was not for these arguments. A denial is one of any."""
     w = World(agent(hooked=frozenset({Phase.AFTER_INFERENCE})))
     w.says(calls=[A, C])
     w.decide("A", action)
@@ -422,7 +422,7 @@ def test_in_sequential_mode_a_suspended_body_keeps_later_calls_new() -> None:
 
 
 def test_in_sequential_mode_an_approved_call_does_not_wait_for_another_approval() -> None:
-    """Else the run would be running although nothing moves, and nobody would learn that it waits."""
+    """Else the run would be running although nothing moves, and no reader would learn that it waits."""
     w = world(call("A", "write"), B)
     w.suspends("A")
     w.decide("B")

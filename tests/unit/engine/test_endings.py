@@ -1,4 +1,4 @@
-"""How a run ends, and how it goes on after its owner was lost, told as scenarios."""
+"""How a run ends, and how it continues after its owner was lost, as scenarios."""
 
 from collections.abc import Callable
 from datetime import timedelta

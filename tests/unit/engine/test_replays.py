@@ -240,7 +240,7 @@ def test_time_without_an_owner_that_left_no_event_is_known() -> None:
 
 
 def test_a_grace_that_was_overrun_after_the_work_had_stopped_is_replayed() -> None:
-    """One body that was known to hang lived on then; another one is told of while the run_end hooks are asked."""
+    """One body that was known to hang lived on then; another one is reported while the run_end hooks are asked."""
     w = Remembered(AgentSpec(key="a", tools=TOOLS, hooked=frozenset({Phase.RUN_END})))
     w.says(calls=[call("A", "read", n=1)])
     w.feed(inp.BodyOverran(item=inp.Unfinished(call_id="A")))
@@ -254,12 +254,12 @@ def test_a_grace_that_was_overrun_after_the_work_had_stopped_is_replayed() -> No
 
 
 def updates(number: int) -> Batch:
-    """A body wanted this number to be the next turn, when nobody had had one."""
+    """A body wanted this number to be the next turn, when there was none."""
     return Batch(base=0, writes=(Write(name="turn", op="update", value=number, result=number),))
 
 
 def test_reducers_that_failed_for_the_next_owner_are_replayed_each_in_its_words() -> None:
-    """An owner knows the reducers of the keys that its agent declares, whoever had written before it came."""
+    """An owner knows the reducers of the keys that its agent declares, whatever was written before it came."""
     w = Remembered(AgentSpec(key="a", tools=TOOLS, keys=KEYS), execution="parallel_streaming")
     w.says(calls=[call(name, "read", n=number) for number, name in enumerate("ABCD")])
     for name, number in (("A", 1), ("B", 5), ("C", 7)):

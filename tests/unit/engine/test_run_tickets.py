@@ -1,4 +1,4 @@
-"""Tickets of the run itself, told as scenarios: pauses, and hooks that hold the run."""
+"""Tickets of the run itself, as scenarios: pauses, and hooks that hold the run."""
 
 from datetime import timedelta
 from typing import Any
@@ -25,7 +25,7 @@ def agent(**more: Any) -> AgentSpec:
 
 
 def paused(*calls: CallRequest, **more: Any) -> World:
-    """A run that was paused in its first step, and stands before the second one."""
+    """A run that was paused in its first step, and is before the second one."""
     w = World(agent(**more))
     w.pause("lunch")
     w.says(calls=calls or (LOOK,))

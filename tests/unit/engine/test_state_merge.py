@@ -1,4 +1,4 @@
-"""What calls write to state: merged in the model's order or dropped with a word to everybody, and never lost."""
+"""What calls write to state: merged in the model's order or dropped with a report, and never lost."""
 
 import operator
 from collections.abc import Callable
@@ -303,7 +303,7 @@ def test_without_a_crash_the_reducer_comes_with_the_writes() -> None:
 
 
 class OneByOne(dict[KeyId, KeySpec]):
-    """Keys of which nobody goes through all."""
+    """Keys of which not all are read."""
 
     def keys(self) -> Any:
         raise AssertionError("all declared keys were looked through")
@@ -423,7 +423,7 @@ def values_of(snapshot: StateSnapshot) -> dict[str, Any]:
 
 
 class Author:
-    """Bodies that write at random, and what they wrote, read and were told.
+    """Bodies that write at random, and what they wrote, read and received.
 
     Attributes:
         made: call -> what its newest body that has returned wrote: key -> (value before, token).

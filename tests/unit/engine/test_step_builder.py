@@ -1,4 +1,4 @@
-"""The builder of a step: it holds rows, knows none of their fields by name, and hands out what nobody can change."""
+"""The builder of a step: it holds rows, knows none of their fields by name, and hands out what no caller can change."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""Background tasks, told as scenarios: how they begin, what they come to, who waits for them, what crashes cost."""
+"""Background tasks, as scenarios: how they begin, what they come to, who waits for them, what crashes cost."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ def crawling(*, then: str | None = "done", **more: Any) -> World:
 
 
 def told(w: World) -> list[str]:
-    """What the model was told of tasks."""
+    """What the model read about tasks."""
     return [m.content for m in w.store.messages if m.kind == "task_finished"]
 
 

@@ -289,7 +289,7 @@ class World:
                     self._begin(effect)
 
     def _wanted(self, effect: fx.StartTask) -> bool:
-        """False if the machine has gone on while the start of a task waited for its receipt."""
+        """False if the machine has continued while the start of a task waited for its receipt."""
         task = next((task for task in self.row.tasks if task.task_id == effect.task_id), None)
         return task is not None and (task.attempts, task.status) == (effect.attempt, "running")
 
@@ -323,7 +323,7 @@ class World:
         return taken
 
     def crash(self, *, digest: str | None = None) -> None:
-        """The owner is gone with everything that it had started; a new one goes on from the durable rows."""
+        """The owner is gone with everything that it had started; a new one continues from the durable rows."""
         self.lose_owner()
         if not self.ended:
             self.feed(inp.Activate(agent_digest=self.spec.digest if digest is None else digest))
@@ -447,7 +447,7 @@ class World:
         return self.answer(inp.CallReturned(call_id=task_id, attempt=attempt, result=result, shown=str(result)))
 
     def asks(self, make: Any, **more: Any) -> fx.AnswerBody | None:
-        """A body asks the machine something. What it is told, if that is durable."""
+        """A body asks the machine something. The answer, if that is durable."""
         self._posted += 1
         self.feed(make(ask=self._posted, **more))
         return self.replies.get(self._posted)
@@ -516,14 +516,14 @@ class World:
         return tool in self.spec.tools and self.spec.tools[tool].replay_safe
 
     def _check_start(self, effect: fx.StartCall) -> None:
-        """A body that may have had an effect is not started again unless somebody said so after it was."""
+        """A body that may have had an effect is not started again unless a person said so after it was."""
         approvals = self.store.fold.approvals[effect.call_id]
         if not self._safe(effect.tool):
             assert approvals > self.starts.get(effect.call_id, -1), f"{effect} was started again"
             self.starts[effect.call_id] = approvals
 
     def _check_rest(self) -> None:
-        """Somebody is always awaited, and the stage says whether it is a person; what is durable is all there is."""
+        """Something is always awaited, and the stage says whether it is a person; what is durable is all there is."""
         if not self.unacked:
             self._check_store()
         row, calls = self.row, tuple(self.state.calls.values())

@@ -24,7 +24,7 @@ def plus(value: list[str], more: list[str]) -> list[str]:
 
 
 def turn(value: int, number: int) -> int:
-    """A reducer that fails if somebody else has written meanwhile."""
+    """A reducer that fails if another body has written meanwhile."""
     if number != value + 1:
         raise ValueError(f"it is not the turn of {number}")
     return number

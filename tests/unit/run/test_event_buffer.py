@@ -27,7 +27,7 @@ def frames(first: int, last: int, size: int = 0, kind: str = "run.message.delta"
 
 
 def filled(last: int, size: int = 0) -> EventBuffer:
-    """A tail that has heard of all events from the first one on."""
+    """A tail that has learned of all events from the first one on."""
     tail = EventBuffer()
     tail.append(last, frames(1, last, size))
     return tail
@@ -62,14 +62,14 @@ def test_what_follows_a_position_comes_from_memory_as_far_as_it_reaches_back():
 
 
 def test_after_a_hole_only_what_is_new_is_kept():
-    """Somebody else has written 4 and 5: a reader of 4 must not be given 6."""
+    """Another writer has written 4 and 5: a reader of 4 must not be given 6."""
     tail = filled(3)
     tail.append(6, frames(6, 6))
     assert [given_after(tail, after) for after in range(7)] == [None, None, None, None, None, (6, 6), None]
 
 
 def test_a_log_that_begins_again_shares_nothing_with_the_one_before():
-    """A run that was deleted and started again under its id, while somebody held its tail."""
+    """A run that was deleted and started again under its id, while a reader held its tail."""
     tail = filled(2_000)
     before = tail.slice(0)
     assert before is not None
@@ -275,7 +275,7 @@ def test_a_commit_without_events_changes_no_tail_and_is_told_all_the_same():
 
 
 def test_a_listener_may_let_go_while_it_is_told():
-    """The last reader of a run leaves because of what it hears; another one of the same run leaves, too."""
+    """The last reader of a run leaves because of what it receives; another one of the same run leaves, too."""
     board, reported = ChangeSignals(), []
     stacks = [ExitStack() for _ in range(3)]
 

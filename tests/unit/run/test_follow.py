@@ -23,7 +23,7 @@ from greenroom.actors.stores._paging import page
 T = TypeVar("T")
 RUN = "r"
 PATIENCE = 1_000.0
-"""Virtual seconds after which a test is told that what it waits for never comes."""
+"""Virtual seconds after which a test is informed that what it waits for never comes."""
 
 
 def frame(sequence: int, size: int = 0, kind: str = "run.message.delta") -> bytes:
@@ -35,8 +35,8 @@ class Place:
     """What a follower asks of a runtime, with one run in it. `write` is durable at once, `tell` says so.
 
     Attributes:
-        frames: the log. told: sequence of the newest event that the board has been told of.
-        untold: commits that are durable and will be told of. meanwhile: done while the store is read, one per read.
+        frames: the log. head: sequence of the newest event that the board has received.
+        untold: commits that are durable and will be reported. meanwhile: done while the store is read, one per read.
         reads: what the store was asked for.
     """
 
@@ -56,25 +56,25 @@ class Place:
     # --- what happens to the run -------------------------------------------------------------------------------------
 
     def write(self, count: int = 1, size: int = 0, kind: str = "run.message.delta") -> None:
-        """A commit; the board will hear of it."""
+        """A commit; the board will learn of it."""
         head = len(self.frames)
         new = tuple(frame(head + number, size, kind) for number in range(1, count + 1))
         self.frames += new
         self.untold.append((len(self.frames), new))
 
     def tell(self) -> None:
-        """The board hears of what is durable."""
+        """The board learns of what is durable."""
         while self.untold:
             self.head, new = self.untold.popleft()
             self.board.committed(RUN, self.head, new)
 
     def commit(self, count: int = 1, size: int = 0, kind: str = "run.message.delta") -> None:
-        """A commit that is told at once."""
+        """A commit that is reported at once."""
         self.write(count, size, kind)
         self.tell()
 
     def foreign(self, count: int = 1) -> None:
-        """Somebody else writes: the board hears nothing of it."""
+        """Another process writes: the board receives nothing of it."""
         self.tell()
         self.write(count)
         self.untold.clear()
@@ -194,7 +194,7 @@ async def test_what_comes_in_is_given_from_memory(place, stack, autojump_clock):
 
 
 async def test_events_that_are_durable_and_not_told_yet_are_given_once(place, stack, autojump_clock):
-    """A writer in a thread: a reader may see its events before the runtime hears of them."""
+    """A writer in a thread: a reader may see its events before the runtime learns of them."""
     place.write(5)
     place.tell()
     place.write(2)
@@ -230,7 +230,7 @@ async def test_an_event_that_comes_while_the_store_shows_nothing_is_not_missed(p
 
 
 async def test_events_of_somebody_else_that_come_between_two_looks_are_given(place, stack, autojump_clock):
-    """Nobody tells of them: the run's row has gone on since the look for events, so there is another look."""
+    """They are not reported: the run's row has continued since the look for events, so there is another look."""
     place.write()
     place.tell()
     follower = place.follow(stack, after=1)
@@ -443,7 +443,7 @@ async def test_a_reader_in_a_hurry_lets_others_run(place, stack, autojump_clock)
 
 
 async def test_waiting_leaves_nothing_behind(place, stack, autojump_clock):
-    """Whoever looks at a run that does not change any more is forgotten when he has gone."""
+    """A reader of a run that does not change any more is forgotten when he has gone."""
     place.write(3)
     place.tell()
     with trio.move_on_after(1):
@@ -580,7 +580,7 @@ class Followed(RuleBasedStateMachine):
         self.stacks.pop(index).close()
 
     def step(self, follower: Follower) -> None:
-        """One look; if there is nothing, all that was told before has been given, or there is a reason to look on."""
+        """One look; if there is nothing, all reported events were given, or there is a reason to look on."""
         after, reported, reads = follower.after, self.place.head, len(self.place.reads)
         head, known = follower.tail.head, follower._looked
         found = at_once(follower.fetch())
@@ -616,7 +616,7 @@ class Followed(RuleBasedStateMachine):
             assert tail._frames == self.place.frames[max(0, oldest) : max(0, tail.head)]
 
     def teardown(self) -> None:
-        """The run ends, and everybody reads on to the end."""
+        """The run ends, and every client reads on to the end."""
         self.place.tell()
         self.place.end()
         for follower in self.followers:

@@ -139,7 +139,7 @@ def test_a_store_that_goes_down_because_the_runtime_closes_is_told_as_that():
     board = ChangeSignals()
     with pytest.raises(StoreDown), board.looking():
         raise StoreDown("for good")
-    with pytest.raises(RuntimeClosed), board.looking():  # noqa: PT012 - it closes while somebody looks
+    with pytest.raises(RuntimeClosed), board.looking():  # noqa: PT012 - it closes while a reader looks
         board.close()
         raise StoreDown("not open")
 

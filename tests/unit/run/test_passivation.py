@@ -1,4 +1,4 @@
-"""When runs that rest are told to leave memory: each once, in the order in which they came to rest."""
+"""When runs that rest are ordered to leave memory: each once, in the order in which they came to rest."""
 
 import math
 from collections.abc import AsyncIterator
@@ -36,7 +36,7 @@ async def test_each_is_nudged_when_it_has_rested_for_the_patience(autojump_clock
             await trio.sleep(1.0)
         assert [await nudged(mailbox) for mailbox in mailboxes] == moments
         assert repr(passivation) == "<Passivation of 0 resting runs>"
-        last: Mailbox[None] = Mailbox("later")  # when nobody rests, the next one is seen all the same
+        last: Mailbox[None] = Mailbox("later")  # when no run rests, the next one is seen all the same
         assert passivation.rests(last) == trio.current_time() + PATIENCE == await nudged(last)
 
 

@@ -55,7 +55,7 @@ async def test_a_rest_is_read_for_a_command_may_be_in_the_inbox() -> None:
 
 
 async def test_a_run_that_waits_when_it_is_taken_up_is_at_rest_for_those_who_wait_already() -> None:
-    """Its new owner writes nothing, and still says where it stands."""
+    """Its new owner writes nothing, and still says where it is."""
     store = CountingStore()
     agent = paying()
     async with gr.open_runtime(store, agents=[agent], drain=0) as runtime:

@@ -327,7 +327,7 @@ def model(state: Mapping[KeyId, Any], touched: set[KeyId], writes: Sequence[Writ
 
 
 class Boxed(list[Any]):
-    """A value with an identity: two equal values that were written by two batches are told apart."""
+    """A value with an identity: two equal values that were written by two batches are distinguished."""
 
 
 @pytest.mark.slow

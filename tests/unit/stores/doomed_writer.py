@@ -22,7 +22,7 @@ RUNS = 5
 
 
 async def write_for_ever(path: Path, pipe: int) -> None:
-    """Several runs commit as fast as they can; each acknowledged commit is told through the pipe, when it is."""
+    """Several runs commit as fast as they can; each acknowledged commit is reported through the pipe, when it is."""
     store = SQLiteStore(path)
 
     async def work(author: Author) -> None:

@@ -1,5 +1,5 @@
 """Every fault that passes, in reading, writing and opening: waited for, and what was accepted meanwhile is done."""
-# ruff: noqa: PT012 - the whole life of a store stands inside `raises`: its run() is what raises
+# ruff: noqa: PT012 - the whole life of a store is inside `raises`: its run() is what raises
 
 import contextlib
 import os

@@ -1,5 +1,5 @@
 """A file is an inode: one owner under all its names, and a store that notices when its file is no longer there."""
-# ruff: noqa: PT012 - the whole life of a store stands inside `raises`: its run() is what raises
+# ruff: noqa: PT012 - the whole life of a store is inside `raises`: its run() is what raises
 
 import errno
 import fcntl

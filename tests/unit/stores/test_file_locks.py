@@ -18,7 +18,7 @@ from greenroom.actors.contract.decisions import InboxItem
 from greenroom.testing import ScriptedModel
 
 SHARED_FIRST, SHARED_SIZE = 0x40000002, 510
-"""Bytes of the file that SQLite locks as long as somebody has it open (https://www.sqlite.org/src/file/src/os.h)."""
+"""Bytes of the file that SQLite locks as long as a process has it open (https://www.sqlite.org/src/file/src/os.h)."""
 
 OTHER = f"""
 import fcntl, sys

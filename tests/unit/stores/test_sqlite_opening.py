@@ -214,7 +214,7 @@ async def test_a_read_only_file_is_refused_for_writing(path: Path) -> None:
 
 
 async def test_a_file_in_a_forbidden_place_is_refused(tmp_path: Path) -> None:
-    """A folder that is in truth a file stands for whatever the system forbids, also to root."""
+    """A folder that is in truth a file represents whatever the system forbids, also to root."""
     put(tmp_path / "file", b"")
     assert str(tmp_path) in await refusal(tmp_path / "file" / "runs.db")
 

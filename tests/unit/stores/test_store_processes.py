@@ -29,7 +29,7 @@ def test_what_was_acknowledged_survives_every_kill(tmp_path: Path, seed: int) ->
 
 @pytest.mark.slow
 def test_a_full_disk_is_waited_out(tmp_path: Path) -> None:
-    """The commits that did not fit stay pending, are told as an outage, and are written when there is room."""
+    """The commits that did not fit stay pending, are reported as an outage, and are written when there is room."""
     found = run("full", tmp_path)
     assert found["waiting"] > 0
     assert found["kinds"] == ["committed"]

@@ -413,7 +413,7 @@ async def test_an_interrupt_of_the_stop_ends_its_order_and_nobody_is_left(autoju
         done.set()
 
     nursery.start_soon(program, name="program")
-    await trio.sleep(0.5)  # the stop stands at c
+    await trio.sleep(0.5)  # the stop is at c
     (task,) = (task for task in chaos.program_tasks() if task.name == "program")
     assert inject(task, KeyboardInterrupt()) == "aborted"
     with trio.fail_after(60):

@@ -265,7 +265,7 @@ async def test_predicates_may_be_async_and_see_deps_and_malformed_arguments_need
 @pytest.mark.rule("A-2")
 @pytest.mark.parametrize("swallows", [False, True])
 async def test_a_predicate_that_does_not_answer_means_approval(swallows, autojump_clock):
-    """A call may not stand for ever before a question that nobody can see; and a late no is none."""
+    """A call may not stand for ever before a question that no person can see; and a late no is none."""
 
     async def asks_a_dead_service(ctx: ToolContext, arguments) -> bool:
         try:

@@ -83,7 +83,7 @@ def test_what_does_not_change_the_action_is_not(options):
 def compiled(body: str) -> Any:
     """A tool whose text is not to be had."""
     space: dict[str, Any] = {}
-    exec(compile(textwrap.dedent(body), "<gone>", "exec"), space)  # noqa: S102 - the text stands in this test
+    exec(compile(textwrap.dedent(body), "<gone>", "exec"), space)  # noqa: S102 - the text is in this test
     return gr.tool(space["do"])
 
 

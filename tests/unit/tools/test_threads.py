@@ -30,7 +30,7 @@ def limiter() -> trio.CapacityLimiter:
 
 @attrs.define(eq=False)
 class Gate:
-    """Where a body waits: it tells that it has begun, and goes on when the test opens."""
+    """Where a body waits: it tells that it has begun, and continues when the test opens."""
 
     _begun: threading.Event = attrs.field(factory=threading.Event)
     _open: threading.Event = attrs.field(factory=threading.Event)
@@ -225,7 +225,7 @@ async def test_a_thread_that_ignores_its_grace_is_left_alone_and_named(limiter, 
     assert "test_threads.py" in record.stack[0]
     assert record.stack[0].endswith(":stubborn")
     assert any(line.endswith(":wait") for line in record.stack)
-    # Its slot stays with the thread; what it says and returns when it wakes is dropped, and it hears that nobody waits.
+    # Its slot stays with the thread; what it says and returns when it wakes is dropped, and it learns of its end.
     assert limiter.borrowed_tokens == 1
     gate.open()
     await freed(limiter)

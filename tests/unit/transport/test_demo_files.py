@@ -140,7 +140,7 @@ def test_a_folder_that_can_not_be_written_is_a_tool_error() -> None:
 
 
 def said(tool: str, arguments: dict[str, object], content: str) -> tuple[gr.Message, gr.Message]:
-    """A call and what the model was told of it."""
+    """A call and what the model read about it."""
     wanted = CallRequest(call_id=f"{tool}{arguments}", tool=tool, arguments=arguments)
     asked = gr.Message(id="m", role="assistant", content="", calls=(wanted,))
     return asked, gr.Message(id="t", role="tool", content=content, call_id=wanted.call_id)

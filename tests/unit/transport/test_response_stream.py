@@ -1,4 +1,4 @@
-"""The body of a response that goes on, under virtual time: comments in between, a whole end, a peer that hangs up."""
+"""The body of a response that continues, under virtual time: comments in between, a whole end, a peer that hangs up."""
 
 from contextlib import aclosing, asynccontextmanager
 
@@ -18,7 +18,7 @@ from greenroom.transport.protocol.limits import Limits
 
 
 class Source:
-    """Chunks that come when the test sends them; `closed` is when whoever reads has let go of it."""
+    """Chunks that come when the test sends them; `closed` is when the reader has let go of it."""
 
     def __init__(self):
         self.send, self._receive = trio.open_memory_channel(10)

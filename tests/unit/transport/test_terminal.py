@@ -198,7 +198,7 @@ def ticket(**changes: Any) -> gr.Ticket:
 
 
 class Typing:
-    """A keyboard with somebody who types these lines, then Ctrl-D."""
+    """A keyboard with a user who types these lines, then Ctrl-D."""
 
     def __init__(self, *lines: str) -> None:
         self.lines = deque(lines)

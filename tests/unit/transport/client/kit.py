@@ -1,4 +1,4 @@
-"""What the client's tests share: a paced client, and a gateway that does what it is told."""
+"""What the client's tests share: a paced client, and a gateway that does as ordered."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""What URLs mean, and what of them is ever told."""
+"""What URLs mean, and what of them is ever reported."""
 
 import pytest
 import trio

@@ -453,7 +453,7 @@ class Weather:
             self.gateway.takes(frame)
 
     def clears(self) -> bool:
-        """Go on until all have everything."""
+        """Continue until all have everything."""
         while self.coming:
             self.join()
         self.gateway.done = True

@@ -392,7 +392,7 @@ def test_decisions_continue_the_message_with_what_is_new_only(version: Any, forg
 
 @both
 def test_a_partial_answer_leaves_the_other_request_as_the_user_has_it(version: Any) -> None:
-    """What is still open is not asked again: the user may have answered it while the stream went on."""
+    """What is still open is not asked again: the user may have answered it while the stream continued."""
     world = two_approvals()
     chat = Chat(version).stream(parts_of(events_of(world), version))
     chat.respond("r.t1", True)
@@ -436,7 +436,7 @@ def test_a_replay_asks_only_what_is_open(version: Any) -> None:
 
 @both
 def test_a_client_that_comes_late_gets_all_that_it_has_missed(version: Any) -> None:
-    """Somebody else has decided, and the run has gone on to its end: the message is completed all the same."""
+    """Another client has decided, and the run has continued to its end: the message is completed all the same."""
     world = two_approvals()
     chat = Chat(version).stream(parts_of(events_of(world), version))
     world.decide("r.t1", "cancel")
@@ -538,7 +538,7 @@ def test_a_replay_leaves_no_answered_call_to_the_client(version: Any) -> None:
 
 @both
 def test_an_output_that_makes_the_body_run_again_is_none_of_the_calls(version: Any) -> None:
-    """What the client gave stands in the part until the body runs; then the part is set back."""
+    """What the client gave is in the part until the body runs; then the part is set back."""
     world = a_world()
     world.says(calls=[call("c1", "read", n=1)])
     world.suspends("c1", Suspend(resume_mode="pass_decision_to_tool"))
