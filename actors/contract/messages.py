@@ -127,6 +127,9 @@ class Message(Value, frozen=True, kw_only=True):
         final_at: where the answer's final text begins in `content`: 0 unless the model gave several texts.
         kind: its subject. Messages stored before kinds existed read as "text".
         task_id: the background task, unless the kind is "text".
+        provider: names the service whose `items` these are; "" without items.
+        items: the answer as the provider wants it back, unchanged: reasoning, signatures. Opaque and private: sent to
+            the same provider only, and only if text and calls are still those of the answer.
     """
 
     id: str
@@ -138,6 +141,8 @@ class Message(Value, frozen=True, kw_only=True):
     final_at: int = 0
     kind: MessageKind = "text"
     task_id: str | None = None
+    provider: str = ""
+    items: tuple[JSONObject, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -188,6 +193,8 @@ class ModelResponse(Value, frozen=True, kw_only=True):
         model: the provider's name of the answering model.
         refusal: the model's refusal, if the answer has nothing else.
         finish: why the answer ended; None: derived from the parts (refusal, tool_calls or stop).
+        provider: names the service whose `items` these are.
+        items: JSON objects that the provider wants back unchanged with the history; see `Message.items`.
     """
 
     text: tuple[str, ...] = ()
@@ -196,3 +203,5 @@ class ModelResponse(Value, frozen=True, kw_only=True):
     model: str = ""
     refusal: str | None = None
     finish: FinishReason | None = None
+    provider: str = ""
+    items: tuple[JSONObject, ...] = ()

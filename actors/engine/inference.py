@@ -240,6 +240,8 @@ def _note_answer(
         calls=requests,
         producer=producer,
         final_at=builder.row.answer_at,
+        provider=response.provider if response.items else "",
+        items=response.items,
     )
     for index, request in enumerate(requests):
         _note_call(builder, index, request)

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from importlib.metadata import entry_points
+from types import MappingProxyType
 from typing import Final
 
+from greenroom.supervision.border import failure_of_call
 from greenroom.supervision.fields import did_you_mean
 
 from ..abc import Model
+from ..contract.codec import failure_text
 from ..errors import AgentDefinitionError
 
 ModelFactory = Callable[[str], Model]
@@ -19,12 +23,22 @@ ModelFactory = Callable[[str], Model]
 
 PROVIDERS: Final[Mapping[str, tuple[str, str]]] = {
     "openai": ("openai", "OpenAIChat"),
+    "openai-responses": ("openai", "OpenAIResponses"),
+    "anthropic": ("anthropic", "Anthropic"),
+    "gemini": ("gemini", "Gemini"),
 }
 """Prefix of a model's name: module of this package, class."""
 
 
-def resolve_model(name: str) -> Model:
+GROUP: Final = "greenroom.models"
+"""Entry points of installed packages that bring providers: prefix = "module:factory"."""
+
+
+def resolve_model(name: str, providers: Mapping[str, ModelFactory] = MappingProxyType({})) -> Model:
     """Return the model for a name such as "openai:gpt-5-mini".
+
+    The prefix is searched among the given providers, then those of this release, then the entry points of installed
+    packages.
 
     Raises:
         AgentDefinitionError: the name has no provider, the provider is unknown, or it cannot make the model.
@@ -34,12 +48,32 @@ def resolve_model(name: str) -> Model:
         raise AgentDefinitionError(
             f'model {name!r} is not of the form "provider:name", such as "openai:gpt-5-mini"; or pass a Model object'
         )
-    if provider not in PROVIDERS:
-        near = did_you_mean(provider, PROVIDERS)
-        raise AgentDefinitionError(
-            f"no provider is installed for model {name!r}; {near}the providers are: {', '.join(PROVIDERS)};"
-            " or pass a Model object"
-        )
-    module, kind = PROVIDERS[provider]
-    made: Model = getattr(import_module(f".{module}", __name__), kind)(model)
+    try:
+        made = _factory(provider, name, providers)(model)
+    except AgentDefinitionError:
+        raise
+    except BaseException as error:  # noqa: BLE001 - a factory may be code of the user's
+        failure = failure_of_call(error)
+        text = f"provider {provider!r} could not make model {name!r}: {failure_text(failure)}"
+        raise AgentDefinitionError(text) from failure
+    if not isinstance(made, Model):
+        raise AgentDefinitionError(f"provider {provider!r} returned {made!r:.100}, which is not a Model")
     return made
+
+
+def _factory(provider: str, name: str, providers: Mapping[str, ModelFactory]) -> Callable[[str], object]:
+    if provider in providers:
+        return providers[provider]
+    if provider in PROVIDERS:
+        module, kind = PROVIDERS[provider]
+        own: ModelFactory = getattr(import_module(f".{module}", __name__), kind)
+        return own
+    found = {point.name: point for point in entry_points(group=GROUP)}
+    if provider in found:
+        loaded: ModelFactory = found[provider].load()
+        return loaded
+    known = (*providers, *PROVIDERS, *found)
+    raise AgentDefinitionError(
+        f"no provider is installed for model {name!r}; {did_you_mean(provider, known)}the providers are:"
+        f" {', '.join(known)}; or pass a Model object"
+    )

@@ -7,6 +7,7 @@ them. A cancel raises in the await on the socket; httpcore closes the connection
 
 from __future__ import annotations
 
+import math
 import os
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
@@ -48,6 +49,8 @@ BODY_LIMIT: Final = 65_536
 """Bytes that are read of an answer that is no stream."""
 BODY_TIME: Final = 5.0
 """Seconds that reading such an answer may take."""
+LINGER: Final = 1.0
+"""Seconds to wait for counts behind the end mark of an answer."""
 DRAIN: Final = 0.05
 """Seconds to wait for the end of a finished body, so that the connection can be used again."""
 KEEP: Final = 64
@@ -190,7 +193,8 @@ class HTTPModel(Model):
         if not all(map(is_header, given.items())):
             raise AgentDefinitionError(f"model {self.name!r}: headers has what is no header; give a dict of str")
         self._headers = _Hidden({**(codec.auth(key) if key else {}), **given})
-        self._mask = KeyMask([*([key] if key else []), *(value for name, value in given.items() if hides(name))])
+        secret = [part for name, value in given.items() if hides(name) for part in (value, *value.split())]
+        self._mask = KeyMask([*([key] if key else []), *secret])
         self._missing = None if key else missing
         self._timeout = httpx.Timeout(_seconds(self.name, idle_timeout), connect=CONNECT, pool=None)
 
@@ -268,14 +272,17 @@ class HTTPModel(Model):
         pieces = _pieces(answer)
         try:
             while not reader.finished:
+                piece = b""
                 try:
-                    with self._mapped(reader):
+                    with self._mapped(reader), trio.move_on_after(LINGER if reader.complete else math.inf) as late:
                         piece = await anext(pieces)
                 except StopAsyncIteration:
                     break
                 except ModelError:
                     if not reader.complete:
                         raise
+                    break
+                if late.cancelled_caught:
                     break
                 for delta in reader.feed(piece):
                     yield delta

@@ -7,6 +7,7 @@ supervisor: stopped after all runs, before the store. A model that keeps the def
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import attrs
@@ -15,7 +16,7 @@ import trio
 from greenroom.supervision import ActorContext, failure_of, open_collapsing_nursery
 
 from ..abc import Model
-from ..models import resolve_model
+from ..models import ModelFactory, resolve_model
 from .error_log import MODEL, ErrorLog
 
 MODELS: Final = ":models"
@@ -34,8 +35,9 @@ class _Opening:
 class OpenModels:
     """The models of one runtime."""
 
-    def __init__(self, journal: ErrorLog) -> None:
+    def __init__(self, journal: ErrorLog, providers: Mapping[str, ModelFactory]) -> None:
         self._journal = journal
+        self._providers = providers
         self._nursery: trio.Nursery | None = None
         self._named: dict[str, Model] = {}
         self._open: dict[int, _Opening] = {}  # by the model's identity: models may compare equal as they like
@@ -51,7 +53,7 @@ class OpenModels:
         """
         model = self._named.get(name)
         if model is None:
-            model = self._named[name] = resolve_model(name)
+            model = self._named[name] = resolve_model(name, self._providers)
         return model
 
     async def opened(self, model: Model) -> None:

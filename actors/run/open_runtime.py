@@ -8,10 +8,11 @@ durable point, their work is cancelled, then the store writes its queue and clos
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import trio
@@ -40,6 +41,7 @@ from ..contract.outcomes import Cancelled, Completed, Failed, Waiting
 from ..contract.redaction import Redactor
 from ..entry import checks_options
 from ..errors import RuntimeFailed, StoreDown, UsageError
+from ..models import ModelFactory
 from ..stores.memory import MemoryStore
 from ..stores.sqlite import SQLiteStore
 from .clock import CLOCK, Clock
@@ -99,6 +101,7 @@ async def open_runtime(
     secrets: Iterable[str] = (),
     clock: Clock | None = None,
     record: bool = True,
+    providers: Mapping[str, ModelFactory] = MappingProxyType({}),
 ) -> AsyncIterator[Runtime]:
     """Open a runtime for the time of the block. Every run in the store that is not done is taken up again.
 
@@ -131,6 +134,8 @@ async def open_runtime(
         record: store the inputs of each run's machine, so that `Runtime.replay` can fold them again. The record is
             private, as rows are, costs about a tenth of a run's bytes, and is deleted with its run. False: nothing is
             recorded from now on, and runs worked on meanwhile cannot be replayed.
+        providers: factories of models, (name) -> Model, by the prefix of models' names: with {"local": make} the model
+            "local:qwen3" is make("qwen3"), called once per runtime and name.
 
     Raises:
         StoreOpenError: the store cannot be opened.
@@ -160,6 +165,7 @@ async def open_runtime(
                 max_running=max_running,
                 passivate_after=passivate_after,
                 record=record,
+                providers=_providers(providers),
             )
             exits.of_run = parts.roster.ended
             await _open_store(supervisor, real_store, parts.reports)
@@ -231,6 +237,15 @@ def _check_options(max_running: object, **seconds: object) -> None:
     for name, value in seconds.items():
         if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0:
             raise UsageError(f"{name}={value!r}: give seconds, 0 or more")
+
+
+def _providers(providers: object) -> Mapping[str, ModelFactory]:
+    if not isinstance(providers, Mapping):
+        raise UsageError(f"providers={providers!r:.100}: give a dict of prefix and function, (name) -> Model")
+    for prefix, factory in providers.items():
+        if not isinstance(prefix, str) or not prefix or ":" in prefix or not callable(factory):
+            raise UsageError(f"providers: {prefix!r}: {factory!r:.100}: give a prefix without a colon and a function")
+    return dict(providers)
 
 
 def _values(secrets: object) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ commands, which need the services that contain the directory. Assembly has no aw
 from __future__ import annotations
 
 import secrets as random_ids
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import attrs
@@ -19,6 +19,7 @@ from greenroom.supervision import Supervisor
 from ..abc import Store
 from ..agent import Agent
 from ..contract.redaction import Redactor
+from ..models import ModelFactory
 from .agents import Agents
 from .callbacks import StoreReports
 from .clock import Clock, ClockWatch
@@ -83,12 +84,13 @@ def assemble(
     max_running: int | None,
     passivate_after: float | None,
     record: bool,
+    providers: Mapping[str, ModelFactory],
 ) -> Parts:
     """Return the parts of a runtime on a store; nothing runs yet. See `open_runtime` for the arguments."""
     directory, redactor, clock_watch = Directory(), Redactor(secrets), ClockWatch(clock)
     journal = ErrorLog(redactor)
     reports = StoreReports(directory, journal)
-    models = OpenModels(journal)
+    models = OpenModels(journal, providers)
     table = Agents(agents, deps, redactor, journal, models.named)
 
     def wake(run_id: str, degraded: bool) -> bool:

@@ -202,6 +202,8 @@ def response_of(response: object) -> ModelResponse:
         model=_str(response.model, "model"),
         refusal=None if response.refusal is None else _str(response.refusal, "refusal"),
         finish=_finish(response),
+        provider=_str(response.provider, "provider"),
+        items=tuple(object_of(item, "an item for the provider") for item in response.items),
     )
 
 

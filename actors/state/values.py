@@ -132,11 +132,18 @@ def copied_ticket(ticket: Ticket) -> Ticket:
 
 
 def copied_message(message: Message) -> Message:
-    """Return a message for user code, with arguments of its own."""
+    """Return a message for user code, with arguments of its own, and without what only its provider reads."""
+    if message.items:
+        message = public_message(message)
     if not message.calls:
         return message
     calls = tuple(replace(call, arguments=copied(call.arguments)) for call in message.calls)
     return replace(message, calls=calls)
+
+
+def public_message(message: Message) -> Message:
+    """Return a message without the opaque items of its provider; the same object if it has none."""
+    return replace(message, provider="", items=()) if message.items else message
 
 
 def shown(value: object) -> str:

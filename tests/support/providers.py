@@ -3,18 +3,31 @@
 from collections.abc import Callable
 from typing import Any
 
+from greenroom.actors.models.codecs.anthropic import AnthropicCodec
+from greenroom.actors.models.codecs.gemini import GeminiCodec
 from greenroom.actors.models.codecs.openai_chat import OpenAIChatCodec
+from greenroom.actors.models.codecs.openai_responses import OpenAIResponsesCodec
 from greenroom.actors.models.codecs.port import Codec
 from greenroom.actors.models.http import HTTPModel
-from greenroom.models import OpenAIChat
+from greenroom.models import Anthropic, Gemini, OpenAIChat, OpenAIResponses
 
 from .fault_server import FaultServer
 
 KEY = "sk-canary-0123456789abcdef"
 """A key that must be nowhere but on the wire."""
 
-MODELS: dict[str, Callable[..., HTTPModel]] = {"chat": OpenAIChat}
-CODECS: dict[str, Callable[[], Codec]] = {"chat": lambda: OpenAIChatCodec("small")}
+MODELS: dict[str, Callable[..., HTTPModel]] = {
+    "chat": OpenAIChat,
+    "responses": OpenAIResponses,
+    "anthropic": Anthropic,
+    "gemini": Gemini,
+}
+CODECS: dict[str, Callable[[], Codec]] = {
+    "chat": lambda: OpenAIChatCodec("small"),
+    "responses": lambda: OpenAIResponsesCodec("small"),
+    "anthropic": lambda: AnthropicCodec("small"),
+    "gemini": lambda: GeminiCodec("small"),
+}
 
 
 def model_of(name: str, server: FaultServer, **options: Any) -> HTTPModel:

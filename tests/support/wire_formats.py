@@ -14,6 +14,7 @@ from greenroom.actors.contract.messages import Usage
 from greenroom.actors.testing.models import Call, Think
 
 Part = str | Call | Think
+SIGNATURE = "c2lnbmF0dXJl"
 USED = Usage(requests=1, input=31, output=9, cached=7, reasoning=4)
 
 
@@ -115,6 +116,230 @@ def chat_stream_error(code: str, message: str) -> bytes:
     return event(openai_error(500, code or "server_is_overloaded", message))
 
 
-chat = Format("chat", "/v1/chat/completions", 2, chat_stream, openai_error, chat_stream_error)
+# --- OpenAI responses ------------------------------------------------------------------------------------------------
 
-FORMATS = {one.name: one for one in (chat,)}
+
+def responses_stream(answer: Answer) -> list[bytes]:
+    out, done = list[bytes](), list[dict[str, Any]]()
+
+    def say(kind: str, **fields: Any) -> None:
+        out.append(event({"type": kind, "sequence_number": len(out), **fields}, kind))
+
+    def item(begun: dict[str, Any], deltas: Callable[[dict[str, Any]], None], whole: dict[str, Any]) -> None:
+        place = {"output_index": len(done)}
+        say("response.output_item.added", **place, item=begun)
+        deltas({**place, "item_id": begun["id"]})
+        say("response.output_item.done", **place, item=whole)
+        done.append(whole)
+
+    head = {
+        "id": "resp_1",
+        "object": "response",
+        "created_at": 1_790_000_000,
+        "model": "small-1",
+        "error": None,
+        "incomplete_details": None,
+        "instructions": None,
+        "metadata": {},
+        "parallel_tool_calls": True,
+        "tools": [],
+        "temperature": 1.0,
+        "tool_choice": "auto",
+        "top_p": 1.0,
+        "status": "in_progress",
+        "output": [],
+    }
+    say("response.created", response=head)
+    for number, part in enumerate(answer.parts):
+        if isinstance(part, str):
+            responses_text(say, item, answer, f"msg_{number}", part)
+        elif isinstance(part, Think):
+            responses_thought(say, item, answer, f"rs_{number}", part.text)
+    for number, part in enumerate(answer.calls):
+        responses_call(say, item, answer, f"fc_{number}", part)
+    used = answer.usage
+    usage = {
+        "input_tokens": used.input,
+        "input_tokens_details": {"cached_tokens": used.cached},
+        "output_tokens": used.output,
+        "output_tokens_details": {"reasoning_tokens": used.reasoning},
+        "total_tokens": used.input + used.output,
+    }
+    reasons = {"length": "max_output_tokens", "content_filter": "content_filter"}
+    status = "incomplete" if answer.finish in reasons else "completed"
+    details = {"reason": reasons[answer.finish]} if answer.finish in reasons else None
+    ended = {**head, "status": status, "output": done, "usage": usage, "incomplete_details": details}
+    say(f"response.{status}", response=ended)
+    return out
+
+
+def responses_text(say: Any, item: Any, answer: Answer, name: str, text: str) -> None:
+    def deltas(place: dict[str, Any]) -> None:
+        place = {**place, "content_index": 0}
+        say("response.content_part.added", **place, part={**part, "text": ""})
+        for piece in answer.cut(text):
+            say("response.output_text.delta", **place, delta=piece, logprobs=[])
+        say("response.output_text.done", **place, text=text, logprobs=[])
+        say("response.content_part.done", **place, part=part)
+
+    part = {"type": "output_text", "text": text, "annotations": []}
+    begun = {"id": name, "type": "message", "role": "assistant", "status": "in_progress", "content": []}
+    item(begun, deltas, {**begun, "status": "completed", "content": [part]})
+
+
+def responses_thought(say: Any, item: Any, answer: Answer, name: str, text: str) -> None:
+    def deltas(place: dict[str, Any]) -> None:
+        place = {**place, "summary_index": 0}
+        say("response.reasoning_summary_part.added", **place, part={**part, "text": ""})
+        for piece in answer.cut(text):
+            say("response.reasoning_summary_text.delta", **place, delta=piece)
+        say("response.reasoning_summary_text.done", **place, text=text)
+        say("response.reasoning_summary_part.done", **place, part=part)
+
+    part = {"type": "summary_text", "text": text}
+    begun = {"id": name, "type": "reasoning", "summary": [], "encrypted_content": "gAA"}
+    item(begun, deltas, {**begun, "summary": [part], "encrypted_content": SIGNATURE})
+
+
+def responses_call(say: Any, item: Any, answer: Answer, name: str, part: Call) -> None:
+    def deltas(place: dict[str, Any]) -> None:
+        for piece in answer.cut(arguments):
+            say("response.function_call_arguments.delta", **place, delta=piece)
+        say("response.function_call_arguments.done", **place, name=part.tool, arguments=arguments)
+
+    arguments = json.dumps(part.arguments)
+    begun = {"id": name, "type": "function_call", "call_id": part.id, "name": part.tool, "arguments": ""}
+    item(begun, deltas, {**begun, "status": "completed", "arguments": arguments})
+
+
+def responses_stream_error(code: str, message: str) -> bytes:
+    fault = {"type": "error", "code": code or "server_is_overloaded", "message": message, "param": None}
+    return event({**fault, "sequence_number": 9}, "error")
+
+
+# --- Anthropic messages ----------------------------------------------------------------------------------------------
+
+
+def anthropic_stream(answer: Answer) -> list[bytes]:
+    out, number = list[bytes](), 0
+
+    def say(kind: str, **fields: Any) -> None:
+        out.append(event({"type": kind, **fields}, kind))
+
+    def block(begun: dict[str, Any], *deltas: dict[str, Any]) -> None:
+        nonlocal number
+        say("content_block_start", index=number, content_block=begun)
+        for delta in deltas:
+            say("content_block_delta", index=number, delta=delta)
+        say("content_block_stop", index=number)
+        number += 1
+
+    used = answer.usage
+    usage = {
+        "input_tokens": used.input - used.cached - 2,
+        "cache_creation_input_tokens": 2,
+        "cache_read_input_tokens": used.cached,
+        "output_tokens": 1,
+    }
+    message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "small-1", "content": []}
+    say("message_start", message={**message, "stop_reason": None, "stop_sequence": None, "usage": usage})
+    for part in sorted(answer.parts, key=lambda part: isinstance(part, Call)):
+        if isinstance(part, str):
+            block({"type": "text", "text": ""}, *({"type": "text_delta", "text": one} for one in answer.cut(part)))
+        elif isinstance(part, Think):
+            thoughts = ({"type": "thinking_delta", "thinking": one} for one in answer.cut(part.text))
+            signed = {"type": "signature_delta", "signature": SIGNATURE}
+            block({"type": "thinking", "thinking": "", "signature": ""}, *thoughts, signed)
+        else:
+            pieces = ["", *answer.cut(json.dumps(part.arguments))]
+            deltas = ({"type": "input_json_delta", "partial_json": one} for one in pieces)
+            block({"type": "tool_use", "id": part.id, "name": part.tool, "input": {}}, *deltas)
+    say("ping")
+    reasons = {"length": "max_tokens", "": "tool_use" if answer.calls else "end_turn"}
+    details = {"thinking_tokens": used.reasoning}
+    ended = {"stop_reason": reasons.get(answer.finish, answer.finish), "stop_sequence": None}
+    say("message_delta", delta=ended, usage={"output_tokens": used.output, "output_tokens_details": details})
+    say("message_stop")
+    return out
+
+
+ANTHROPIC_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+    500: "api_error",
+    503: "overloaded_error",
+    529: "overloaded_error",
+}
+
+
+def anthropic_error(status: int, code: str, message: str) -> Any:
+    kind = code or ANTHROPIC_TYPES.get(status, "api_error")
+    return {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_1"}
+
+
+def anthropic_stream_error(code: str, message: str) -> bytes:
+    return event(anthropic_error(529, code, message), "error")
+
+
+# --- Gemini generateContent ------------------------------------------------------------------------------------------
+
+
+def gemini_stream(answer: Answer) -> list[bytes]:
+    def chunk(parts: list[Any], **more: Any) -> bytes:
+        content = {"role": "model", "parts": parts}
+        counts = {"promptTokenCount": used.input, "totalTokenCount": used.input}
+        rest = {"usageMetadata": more.pop("usage", counts), "modelVersion": "small-1", "responseId": "r1"}
+        return event({"candidates": [{"content": content, "index": 0, **more}], **rest})
+
+    used, out, signed = answer.usage, list[bytes](), any(isinstance(part, Think) for part in answer.parts)
+    for part in sorted(answer.parts, key=lambda part: isinstance(part, Call)):
+        if isinstance(part, str):
+            out += [chunk([{"text": piece}]) for piece in answer.cut(part)]
+        elif isinstance(part, Think):
+            out += [chunk([{"text": piece, "thought": True}]) for piece in answer.cut(part.text)]
+        else:
+            call = {"functionCall": {"name": part.tool, "args": part.arguments, "id": part.id}}
+            out.append(chunk([{**call, "thoughtSignature": SIGNATURE} if signed else call]))
+            signed = False  # of parallel calls the first one has it
+    usage = {
+        "promptTokenCount": used.input,
+        "cachedContentTokenCount": used.cached,
+        "candidatesTokenCount": used.output - used.reasoning,
+        "thoughtsTokenCount": used.reasoning,
+        "totalTokenCount": used.input + used.output,
+    }
+    last = [{"text": "", "thoughtSignature": SIGNATURE}] if signed else [{"text": ""}]
+    reasons = {"length": "MAX_TOKENS", "content_filter": "SAFETY", "": "STOP"}
+    out.append(chunk(last, finishReason=reasons.get(answer.finish, answer.finish), usage=usage))
+    return out
+
+
+GEMINI_STATUSES = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    429: "RESOURCE_EXHAUSTED",
+    500: "INTERNAL",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+
+
+def gemini_error(status: int, code: str, message: str) -> Any:
+    return {"error": {"code": status, "message": message, "status": code or GEMINI_STATUSES.get(status, "UNKNOWN")}}
+
+
+def gemini_stream_error(code: str, message: str) -> bytes:
+    return event(gemini_error(503, code, message))
+
+
+chat = Format("chat", "/chat/completions", 2, chat_stream, openai_error, chat_stream_error)
+responses = Format("responses", "/responses", 4, responses_stream, openai_error, responses_stream_error)
+anthropic = Format("anthropic", "/v1/messages", 3, anthropic_stream, anthropic_error, anthropic_stream_error)
+gemini = Format("gemini", ":streamGenerateContent", 1, gemini_stream, gemini_error, gemini_stream_error)
+
+FORMATS = {one.name: one for one in (chat, responses, anthropic, gemini)}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, Final
+from typing import Final
 
 from ...contract.messages import Usage
+from ...contract.plain import JSONObject
 from ...errors import MAY_PASS, ModelError, ModelErrorKind
 from .masking import KeyMask
 from .port import Reported
@@ -24,6 +25,7 @@ CODES: Final[Mapping[str, ModelErrorKind]] = {
     "billing_hard_limit_reached": "quota_exceeded",
     "credit_balance_exhausted": "quota_exceeded",
     "billing_error": "quota_exceeded",
+    "daily_quota": "quota_exceeded",
     "server_is_overloaded": "overloaded",
     "overloaded": "overloaded",
     "overloaded_error": "overloaded",
@@ -195,7 +197,7 @@ def plain_report(status: int, text: str) -> Reported:
     return Reported(status=status, message=text)
 
 
-def from_object(status: int | None, error: Mapping[str, Any], codes: tuple[object, ...]) -> Reported:
+def from_object(status: int | None, error: JSONObject, codes: tuple[object, ...]) -> Reported:
     """Return the report of an error object with a `message`. A code that is a number is a status."""
     number = next((code for code in codes if type(code) is int and 400 <= code < 600), None)
     message = error.get("message")

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
+from ...contract.plain import JSONValue
 from ...contract.spans import MASK, spellings
 
 SHORTEST_KEY: Final = 8
@@ -35,7 +36,7 @@ class KeyMask:
         """Return the text without keys."""
         return text if self._keys is None else self._keys.sub(MASK, text)
 
-    def value(self, value: Any) -> Any:
+    def value(self, value: JSONValue) -> JSONValue:
         """Return JSON data without keys, names of fields included."""
         if self._keys is None:
             return value

@@ -7,20 +7,19 @@ calls, no `[DONE]`. The mark of a whole answer is the chunk with a `finish_reaso
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
 from ...abc import ModelDelta, ReasoningDelta, TextDelta
-from ...contract.messages import FinishReason, Message, ModelRequest, ModelResponse, Usage
-from ...contract.plain import JSONObject
+from ...contract.messages import CallRequest, FinishReason, ModelRequest, ModelResponse, ToolInfo, Usage, read_arguments
+from ...contract.plain import JSONObject, JSONValue
 from ...errors import ModelError
-from ..answers import WORDS
 from .faults import from_object
-from .history import wire_ids
+from .history import Said, Thread
 from .port import Codec, Decoder, Encoded, PartialCall, Reported, StreamError, calls_of, count, items, mapping, string
-from .schemas import object_schema
+from .schemas import object_schema, words
 from .settings import extra_body, extra_headers, renamed
 
 FINISHES: Final[Mapping[str, FinishReason]] = {
@@ -68,10 +67,12 @@ class OpenAIChatCodec(Codec):
 
     def encode(self, request: ModelRequest) -> Encoded:
         """Return a request for `POST /chat/completions`."""
-        settings, form = request.settings, self._form(request)
-        body: dict[str, Any] = {
+        settings, schema = request.settings, request.output_schema if self._native else None
+        form = None if schema is None else object_schema(schema)
+        in_words = [{"role": "system", "content": words(schema)}] if schema is not None and form is None else []
+        body: dict[str, JSONValue] = {
             "model": self._model,
-            "messages": [*_words(request, form, native=self._native), *_messages(request.messages)],
+            "messages": [*in_words, *_messages(Thread(request.messages, self.provider, _said))],
             "stream": True,
             "stream_options": {"include_usage": True},
             **renamed(settings, {**RENAMED, "max_tokens": self._limit_field}),
@@ -85,12 +86,9 @@ class OpenAIChatCodec(Codec):
             body["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": form}}
         return Encoded(path="/chat/completions", body=body | extra_body(settings), headers=extra_headers(settings))
 
-    def _form(self, request: ModelRequest) -> dict[str, Any] | None:
-        return object_schema(request.output_schema) if self._native and request.output_schema is not None else None
-
     def decoder(self) -> Decoder:
         """Return a reader of one stream."""
-        return OpenAIChatDecoder()
+        return OpenAIChatDecoder(self.provider)
 
     def error(self, status: int | None, data: object) -> Reported:
         """Read `{"error": {"message", "type", "code", "param"}}`."""
@@ -101,49 +99,54 @@ class OpenAIChatCodec(Codec):
         return from_object(status, found, (found.get("code"), found.get("type")))
 
 
-def _function(tool: Any) -> JSONObject:
+def _function(tool: ToolInfo) -> JSONObject:
     return {"name": tool.name, "description": tool.description, "parameters": tool.schema}
 
 
-def _words(request: ModelRequest, form: object, *, native: bool) -> Iterator[JSONObject]:
-    """Yield the words about a form that `response_format` does not take."""
-    if native and request.output_schema is not None and form is None:
-        schema = msgspec.json.encode(request.output_schema).decode()
-        yield {"role": "system", "content": WORDS.format(schema=schema)}
-
-
-def _messages(messages: Iterable[Message]) -> Iterator[JSONObject]:
-    messages = tuple(messages)
-    ids = wire_ids(messages)
-    for message in messages:
-        made: dict[str, Any] = {"role": message.role, "content": message.content}
+def _messages(thread: Thread) -> Iterator[JSONObject]:
+    for message, kept in thread.entries:
+        if kept:
+            yield kept[0]
+            continue
+        made: dict[str, JSONValue] = {"role": message.role, "content": message.content}
         if message.calls:
             made["content"] = message.content or None
             made["tool_calls"] = [
                 {
-                    "id": ids[call.call_id],
+                    "id": thread.wire_id(call.call_id),
                     "type": "function",
                     "function": {"name": call.tool, "arguments": msgspec.json.encode(call.arguments).decode()},
                 }
                 for call in message.calls
             ]
         if message.call_id is not None:
-            made["tool_call_id"] = ids[message.call_id]
+            made["tool_call_id"] = thread.wire_id(message.call_id)
         yield made
+
+
+def _said(kept: Sequence[JSONObject]) -> Said:
+    message = kept[0]
+    calls = [(call["id"], call["function"]) for call in message.get("tool_calls", ())]
+    return Said(
+        message.get("content") or "",
+        [(name, function["name"], read_arguments(function["arguments"])[0]) for name, function in calls],
+    )
 
 
 class OpenAIChatDecoder(Decoder):
     """Reads the chunks of one answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, provider: str) -> None:
         super().__init__()
+        self._provider = provider
+        self._extras: dict[str, JSONValue] = {}
         self._text: list[str] = []
         self._refusal: list[str] = []
         self._calls: list[PartialCall] = []
         self._slots: dict[int, PartialCall] = {}
         self._finish: str | None = None
 
-    def take(self, name: str, data: Mapping[str, Any]) -> Iterator[ModelDelta]:
+    def take(self, name: str, data: JSONObject) -> Iterator[ModelDelta]:
         """Take one chunk. See `Decoder.take`."""
         if data.get("error"):
             raise StreamError(data)
@@ -154,11 +157,16 @@ class OpenAIChatDecoder(Decoder):
             if choice.get("index", 0) == 0:
                 yield from self._choice(choice)
 
-    def _choice(self, choice: Mapping[str, Any]) -> Iterator[ModelDelta]:
+    def _choice(self, choice: JSONObject) -> Iterator[ModelDelta]:
         delta = mapping(choice.get("delta"))
-        if reasoning := string(delta.get("reasoning_content")) or string(delta.get("reasoning")):
-            self.grow(reasoning)
-            yield ReasoningDelta(reasoning)
+        for field in ("reasoning_content", "reasoning"):  # the same text under two names; it goes back under its own
+            if reasoning := string(delta.get(field)):
+                self.grow(reasoning)
+                self._extras[field] = self._extras.get(field, "") + reasoning
+                yield ReasoningDelta(reasoning)
+                break
+        if details := items(delta.get("reasoning_details")):
+            self._extras.setdefault("reasoning_details", []).extend(details)
         if text := string(delta.get("content")):
             self.grow(text)
             self._text.append(text)
@@ -171,7 +179,7 @@ class OpenAIChatDecoder(Decoder):
         if finish := string(choice.get("finish_reason")):
             self._finish, self.complete = finish, True
 
-    def _call(self, piece: Mapping[str, Any]) -> None:
+    def _call(self, piece: JSONObject) -> None:
         function, call_id = mapping(piece.get("function")), string(piece.get("id"))
         tool, index = string(function.get("name")), piece.get("index")
         if type(index) is not int:  # some servers number nothing: a piece with an id or a name begins a call
@@ -188,6 +196,8 @@ class OpenAIChatDecoder(Decoder):
         elif text := string(arguments):
             self.grow(text)
             call.arguments.append(text)
+        if isinstance(piece.get("extra_content"), Mapping):  # signatures, where another format is behind this one
+            call.extras["extra_content"] = piece["extra_content"]
 
     def response(self) -> ModelResponse:
         """Return the answer. See `Decoder.response`."""
@@ -205,10 +215,29 @@ class OpenAIChatDecoder(Decoder):
             model=self.model,
             refusal=refusal or None,
             finish="refusal" if refusal and not (text or calls) else finish,
+            provider=self._provider,
+            items=self._items(text, calls),
         )
 
+    def _items(self, text: str, calls: Sequence[CallRequest]) -> tuple[JSONObject, ...]:
+        """Return the whole message, if it has more than text and calls; results need ids to refer to."""
+        if not (self._extras or any(call.extras for call in self._calls)) or not all(call.call_id for call in calls):
+            return ()
+        message = {"role": "assistant", "content": text or None, **self._extras}
+        if calls:
+            message["tool_calls"] = [
+                {
+                    "id": call.call_id,
+                    "type": "function",
+                    "function": {"name": call.tool, "arguments": msgspec.json.encode(call.arguments).decode()},
+                    **partial.extras,
+                }
+                for call, partial in zip(calls, self._calls, strict=True)
+            ]
+        return (message,)
 
-def usage_of(data: Mapping[str, Any]) -> Usage:
+
+def usage_of(data: JSONObject) -> Usage:
     """Return the tokens of a usage object; cached ones are within the input, reasoning within the output."""
     return Usage(
         requests=1,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Final
+from typing import Final
 
 import attrs
 
 from ...abc import ModelDelta
 from ...contract.messages import CallRequest, FinishReason, ModelRequest, ModelResponse, Usage, read_arguments
-from ...contract.plain import JSONObject
+from ...contract.plain import JSONObject, JSONValue
 from ...errors import ModelError
 from .settings import fault_of_settings
 
@@ -44,7 +44,7 @@ class Codec(abc.ABC):
     """
 
     provider: str
-    settings: ClassVar[tuple[str, ...]]
+    settings: tuple[str, ...]
 
     def check(self, settings: JSONObject) -> str | None:
         """Return what is wrong with an agent's settings, and what to give; None if nothing is."""
@@ -103,12 +103,14 @@ class PartialCall:
     Attributes:
         arguments: pieces of JSON text.
         ready: arguments that came as a JSON value.
+        extras: further fields that go back with the call.
     """
 
     id: str = ""
     tool: str = ""
     arguments: list[str] = attrs.field(factory=list)
     ready: object = None
+    extras: dict[str, JSONValue] = attrs.field(factory=dict)
 
     def request(self, *, cut: bool) -> CallRequest:
         """Return the call. `cut`: the answer ended early, in the middle of this call."""
@@ -141,7 +143,7 @@ class Decoder(abc.ABC):
         self.size = 0
 
     @abc.abstractmethod
-    def take(self, name: str, data: Mapping[str, Any]) -> Iterator[ModelDelta]:
+    def take(self, name: str, data: JSONObject) -> Iterator[ModelDelta]:
         """Take one event and yield what can be shown of it.
 
         Raises:
@@ -177,12 +179,12 @@ def calls_of(partial: list[PartialCall], finish: FinishReason) -> tuple[CallRequ
 # --- reading foreign JSON: what has another form than expected counts as absent ---------------------------------------
 
 
-def mapping(value: object) -> Mapping[str, Any]:
+def mapping(value: object) -> JSONObject:
     """Return a JSON object, or an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 
-def items(value: object) -> list[Any]:
+def items(value: object) -> list[JSONValue]:
     """Return a JSON array, or an empty one."""
     return value if isinstance(value, list) else []
 

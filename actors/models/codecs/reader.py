@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from ...abc import ModelDelta, ReasoningDelta, TextDelta
 from ...contract.messages import ModelResponse
+from ...contract.plain import JSONValue
 from ...errors import ModelError
 from .faults import provider_error
 from .masking import KeyMask, StreamMask
@@ -133,10 +133,11 @@ class StreamReader:
             ),
             model=mask.text(answer.model),
             refusal=None if answer.refusal is None else mask.text(answer.refusal),
+            items=tuple(mask.value(item) for item in answer.items),
         )
 
 
-def _json(data: bytes) -> Any:
+def _json(data: bytes) -> JSONValue:
     """Return JSON data; None if the bytes are none."""
     try:
         return msgspec.json.decode(data)

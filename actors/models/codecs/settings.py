@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from greenroom.supervision.fields import did_you_mean
 
-from ...contract.plain import JSONObject
+from ...contract.plain import JSONObject, JSONValue
 
 EXTRA: Final = ("extra_headers", "extra_body")
 """Settings of every provider: headers, and fields of the request's body, as given."""
@@ -46,7 +46,7 @@ def is_header(pair: tuple[object, object]) -> bool:
     )
 
 
-def renamed(settings: JSONObject, names: Mapping[str, str]) -> dict[str, Any]:
+def renamed(settings: JSONObject, names: Mapping[str, str]) -> dict[str, JSONValue]:
     """Return the given settings under the names of the wire."""
     return {wire: settings[name] for name, wire in names.items() if settings.get(name) is not None}
 
@@ -56,6 +56,6 @@ def extra_headers(settings: JSONObject) -> dict[str, str]:
     return dict(settings.get("extra_headers") or {})
 
 
-def extra_body(settings: JSONObject) -> dict[str, Any]:
+def extra_body(settings: JSONObject) -> dict[str, JSONValue]:
     """Return the fields that go over those of the body."""
     return dict(settings.get("extra_body") or {})

@@ -51,6 +51,84 @@ def test_openai_s_errors_have_their_kinds(status, error, kind):
     assert kind_of(report("chat", status, error)) == kind
 
 
+ANTHROPIC = [
+    (400, "invalid_request_error", "no", "invalid_request"),
+    (400, "invalid_request_error", "prompt is too long: 210000 tokens > 200000", "context_overflow"),
+    (400, "invalid_request_error", "Your credit balance is too low", "quota_exceeded"),
+    (401, "authentication_error", "no", "unauthorized"),
+    (402, "billing_error", "no", "quota_exceeded"),
+    (403, "permission_error", "no", "unauthorized"),
+    (404, "not_found_error", "no", "model_not_found"),
+    (413, "request_too_large", "no", "context_overflow"),
+    (429, "rate_limit_error", "no", "rate_limited"),
+    (500, "api_error", "no", "provider"),
+    (504, "timeout_error", "no", "timeout"),
+    (529, "overloaded_error", "no", "overloaded"),
+    (None, "overloaded_error", "no", "overloaded"),
+    (None, "api_error", "no", "provider"),
+    (None, "a_new_one", "no", "provider"),
+]
+
+
+@pytest.mark.parametrize(("status", "kind", "message", "expected"), ANTHROPIC)
+def test_anthropic_s_errors_have_their_kinds(status, kind, message, expected):
+    assert kind_of(report("anthropic", status, {"type": kind, "message": message})) == expected
+
+
+DAILY = [{"@type": "x/QuotaFailure", "violations": [{"quotaId": "GenerateRequestsPerDayPerProject"}]}]
+GEMINI = [
+    (400, {"status": "INVALID_ARGUMENT"}, "invalid_request"),
+    (400, {"status": "INVALID_ARGUMENT", "details": [{"reason": "API_KEY_INVALID"}]}, "unauthorized"),
+    (
+        400,
+        {"status": "INVALID_ARGUMENT", "message": "The input token count (9) exceeds the maximum"},
+        "context_overflow",
+    ),
+    (401, {"status": "UNAUTHENTICATED"}, "unauthorized"),
+    (403, {"status": "PERMISSION_DENIED"}, "unauthorized"),
+    (404, {"status": "NOT_FOUND"}, "model_not_found"),
+    (429, {"status": "RESOURCE_EXHAUSTED"}, "rate_limited"),
+    (429, {"status": "RESOURCE_EXHAUSTED", "details": DAILY}, "quota_exceeded"),
+    (500, {"status": "INTERNAL"}, "provider"),
+    (503, {"status": "UNAVAILABLE"}, "overloaded"),
+    (504, {"status": "DEADLINE_EXCEEDED"}, "timeout"),
+    (None, {"code": 503, "status": "UNAVAILABLE"}, "overloaded"),
+    (None, {"code": 500}, "provider"),
+]
+
+
+@pytest.mark.parametrize(("status", "error", "kind"), GEMINI)
+def test_gemini_s_errors_have_their_kinds(status, error, kind):
+    assert kind_of(report("gemini", status, error)) == kind
+    assert kind_of(CODECS["gemini"]().error(status, [{"error": error}])) == kind
+
+
+@pytest.mark.rule("M-14")
+@pytest.mark.parametrize(
+    ("delay", "seconds"), [("12s", 12.0), ("0.5s", 0.5), ("soon", None), (7, None), ("infs", None)]
+)
+def test_gemini_s_wait_is_in_its_details(delay, seconds):
+    details = [{"reason": "x"}, {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": delay}]
+    assert report("gemini", 429, {"details": details}).retry_after == seconds
+
+
+RESPONSES = [
+    ({"type": "error", "code": "rate_limit_exceeded", "message": "no"}, "rate_limited"),
+    ({"type": "error", "code": None, "message": "no"}, "provider"),
+    ({"type": "response.failed", "response": {"error": {"code": "server_error", "message": "no"}}}, "provider"),
+    (
+        {"type": "response.failed", "response": {"error": {"code": "x_policy_violation", "message": "no"}}},
+        "content_filtered",
+    ),
+]
+
+
+@pytest.mark.parametrize(("data", "kind"), RESPONSES)
+def test_the_events_by_which_a_response_fails_have_their_kinds(data, kind):
+    found = CODECS["responses"]().error(None, data)
+    assert (kind_of(found), found.message) == (kind, "no")
+
+
 @pytest.mark.parametrize("data", [{"error": "no"}, {"error": {"message": "no"}}, {"message": "no"}])
 def test_errors_of_other_forms_are_read_too(data):
     assert CODECS["chat"]().error(500, data).message == "no"

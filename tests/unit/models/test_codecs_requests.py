@@ -3,10 +3,17 @@
 import msgspec
 import pytest
 from tests.support.providers import CODECS
+from tests.support.wire_formats import FORMATS, SIGNATURE, Answer
 
 import greenroom as gr
-from greenroom.actors.models.codecs.history import LONGEST_ID, wire_ids
+from greenroom.actors.models.codecs.anthropic import AnthropicCodec
+from greenroom.actors.models.codecs.gemini import GeminiCodec
+from greenroom.actors.models.codecs.history import LONGEST_ID, Said, Thread
+from greenroom.actors.models.codecs.masking import KeyMask
 from greenroom.actors.models.codecs.openai_chat import OpenAIChatCodec
+from greenroom.actors.models.codecs.openai_responses import OpenAIResponsesCodec
+from greenroom.actors.models.codecs.reader import StreamReader
+from greenroom.testing import call, think
 
 ADD = gr.ToolInfo(name="add", description="Add.", schema={"type": "object", "properties": {"a": {"type": "integer"}}})
 OBJECT = {"$ref": "#/$defs/Order", "$defs": {"Order": {"type": "object", "properties": {"n": {"type": "integer"}}}}}
@@ -152,7 +159,253 @@ def test_every_setting_that_is_listed_is_taken(name):
 @pytest.mark.rule("M-6")
 def test_ids_on_the_wire_are_short_and_unique():
     names = ["a#1", "a_1", "a 1", "x" * 50, "x" * 51, "ü", "", "a_1_2"]
-    found = wire_ids([message("assistant", calls=tuple(map(wants, names)))])
-    assert list(found) == names
-    assert len(set(found.values())) == len(names)
-    assert all(0 < len(one) <= LONGEST_ID and one.isascii() for one in found.values())
+    thread = Thread([message("assistant", calls=tuple(map(wants, names)))], "nobody", lambda items: Said("", ()))
+    found = list(map(thread.wire_id, names))
+    assert len(set(found)) == len(names)
+    assert all(0 < len(one) <= LONGEST_ID and one.isascii() for one in found)
+
+
+# --- the other formats -----------------------------------------------------------------------------------------------
+
+
+def test_openai_responses_has_calls_and_results_as_items_of_their_own():
+    assert body("responses", tools=(ADD,)) == {
+        "model": "small",
+        "instructions": "Be kind.",
+        "input": [
+            {"role": "user", "content": "1 + 2?"},
+            {"role": "assistant", "content": "I add."},
+            {"type": "function_call", "call_id": "c_1", "name": "add", "arguments": '{"a":1}'},
+            {"type": "function_call", "call_id": "c_1_2", "name": "add", "arguments": '{"a":2}'},
+            {"type": "function_call_output", "call_id": "c_1", "output": "1"},
+            {"type": "function_call_output", "call_id": "c_1_2", "output": "2"},
+            {"role": "assistant", "content": "3"},
+            {"role": "user", "content": "Thanks."},
+        ],
+        "stream": True,
+        "store": False,
+        "include": ["reasoning.encrypted_content"],
+        "tools": [
+            {"type": "function", "name": "add", "description": "Add.", "parameters": ADD.schema, "strict": False}
+        ],
+    }
+    assert "include" not in OpenAIResponsesCodec("gpt-4.1").encode(request()).body
+
+
+def test_anthropic_has_alternating_roles_and_all_results_in_front():
+    thread = (*THREAD[:5], message("user", "Hurry."), *THREAD[5:])
+    assert body("anthropic", *thread, tools=(ADD,)) == {
+        "model": "small",
+        "max_tokens": 8192,
+        "system": "Be kind.",
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "1 + 2?"}]},
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "text", "text": "I add."},
+                    {"type": "tool_use", "id": "c_1", "name": "add", "input": {"a": 1}},
+                    {"type": "tool_use", "id": "c_1_2", "name": "add", "input": {"a": 2}},
+                ],
+            },
+            {
+                "role": "user",
+                "content": [
+                    {"type": "tool_result", "tool_use_id": "c_1", "content": "1"},
+                    {"type": "tool_result", "tool_use_id": "c_1_2", "content": "2"},
+                    {"type": "text", "text": "Hurry."},
+                ],
+            },
+            {"role": "assistant", "content": [{"type": "text", "text": "3"}]},
+            {"role": "user", "content": [{"type": "text", "text": "Thanks."}]},
+        ],
+        "stream": True,
+        "tools": [{"name": "add", "description": "Add.", "input_schema": ADD.schema}],
+    }
+
+
+def test_a_user_text_that_came_before_a_result_stands_behind_it_for_anthropic():
+    assistant, result = message("assistant", calls=(wants("c"),)), message("tool", "1", call_id="c")
+    sent = body("anthropic", message("user", "a"), assistant, message("user", "Hurry."), result)["messages"]
+    assert [block["type"] for block in sent[-1]["content"]] == ["tool_result", "text"]
+
+
+def test_a_blank_text_is_left_out_for_anthropic():
+    sent = body("anthropic", message("user", "a"), message("assistant", " \n"), message("user", "b"))["messages"]
+    assert sent == [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]
+
+
+def test_gemini_names_the_tool_of_a_result_and_signs_what_it_has_not_said():
+    assert body("gemini", tools=(ADD,)) == {
+        "systemInstruction": {"parts": [{"text": "Be kind."}]},
+        "contents": [
+            {"role": "user", "parts": [{"text": "1 + 2?"}]},
+            {
+                "role": "model",
+                "parts": [
+                    {"text": "I add."},
+                    {
+                        "functionCall": {"name": "add", "args": {"a": 1}, "id": "c_1"},
+                        "thoughtSignature": "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I=",
+                    },
+                    {"functionCall": {"name": "add", "args": {"a": 2}, "id": "c_1_2"}},
+                ],
+            },
+            {
+                "role": "user",
+                "parts": [
+                    {"functionResponse": {"name": "add", "response": {"output": "1"}, "id": "c_1"}},
+                    {"functionResponse": {"name": "add", "response": {"output": "2"}, "id": "c_1_2"}},
+                ],
+            },
+            {"role": "model", "parts": [{"text": "3"}]},
+            {"role": "user", "parts": [{"text": "Thanks."}]},
+        ],
+        "tools": [
+            {"functionDeclarations": [{"name": "add", "description": "Add.", "parametersJsonSchema": ADD.schema}]}
+        ],
+    }
+    older = GeminiCodec("gemini-2.5-flash").encode(request())
+    assert "thoughtSignature" not in repr(older.body)
+    assert older.path == "/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse"
+
+
+SETTINGS = {"max_tokens": 9, "temperature": 0, "top_p": 1}
+
+
+@pytest.mark.rule("M-4")
+def test_settings_of_the_other_formats_have_their_names_on_the_wire():
+    sent = body("responses", settings={**SETTINGS, "thinking": "high", "parallel_tool_calls": False}, tools=(ADD,))
+    assert (sent["max_output_tokens"], sent["temperature"], sent["top_p"]) == (9, 0, 1)
+    assert sent["reasoning"] == {"effort": "high", "summary": "auto"}
+    assert sent["parallel_tool_calls"] is False
+    sent = body("anthropic", settings={"max_tokens": 9, "stop_sequences": ["."], "thinking": "low"})
+    assert (sent["max_tokens"], sent["stop_sequences"]) == (9, ["."])
+    assert sent["thinking"]["type"] == "adaptive"
+    assert sent["output_config"] == {"effort": "low"}
+    assert body("anthropic", settings={"thinking": False})["thinking"] == {"type": "disabled"}
+    sent = body("anthropic", settings={"parallel_tool_calls": False}, tools=(ADD,))
+    assert sent["tool_choice"] == {"type": "auto", "disable_parallel_tool_use": True}
+    older = AnthropicCodec("small", api_version="2023-06-01").encode(request(settings={**SETTINGS, "top_k": 3}))
+    assert (older.body["temperature"], older.body["top_k"]) == (0, 3)
+    assert older.headers["anthropic-version"] == "2023-06-01"
+    assert "there is no setting 'temperature'" in (AnthropicCodec("small").check(SETTINGS) or "")
+    config = body("gemini", settings={**SETTINGS, "top_k": 3, "seed": 7, "thinking": "low"})["generationConfig"]
+    assert config == {
+        "maxOutputTokens": 9,
+        "temperature": 0,
+        "topP": 1,
+        "topK": 3,
+        "seed": 7,
+        "thinkingConfig": {"includeThoughts": True, "thinkingLevel": "low"},
+    }
+    assert body("gemini", settings={"thinking": False})["generationConfig"] == {"thinkingConfig": {"thinkingBudget": 0}}
+
+
+LIMITED = {
+    "$ref": "#/$defs/Order",
+    "$defs": {
+        "Order": {
+            "type": "object",
+            "properties": {"n": {"type": "integer", "minimum": 1}, "pattern": {"type": "string", "maxLength": 9}},
+        }
+    },
+}
+
+
+def test_the_form_of_an_answer_is_asked_for_in_each_provider_s_way():
+    order = {"type": "object", "properties": {"n": {"type": "integer"}, "pattern": {"type": "string"}}}
+    closed = {**order, "additionalProperties": False}
+    assert body("responses", output_schema=OBJECT)["text"]["format"]["schema"]["type"] == "object"
+    assert body("anthropic", output_schema=LIMITED)["output_config"]["format"]["schema"] == {
+        **closed,
+        "$defs": {"Order": closed},
+    }
+    assert body("gemini", output_schema=LIST)["generationConfig"]["responseJsonSchema"] == LIST
+
+
+OPEN = {"type": "object", "properties": {"x": {"type": "object", "additionalProperties": {"type": "integer"}}}}
+
+
+@pytest.mark.parametrize(
+    ("name", "schema", "tools"),
+    [("responses", LIST, ()), ("anthropic", LIST, ()), ("anthropic", OPEN, ()), ("gemini", OBJECT, (ADD,))],
+)
+def test_a_form_that_a_provider_does_not_take_is_asked_for_in_words(name, schema, tools):
+    sent = body(name, output_schema=schema, tools=tools)
+    words = msgspec.json.encode(
+        sent.get("instructions") or sent.get("system") or sent.get("systemInstruction")
+    ).decode()
+    assert "Be kind.\\n\\nYour final answer is one JSON value" in words
+    assert not {"text", "output_config", "generationConfig"} & sent.keys()
+
+
+# --- what goes back unchanged ----------------------------------------------------------------------------------------
+
+
+def answered(name: str) -> gr.Message:
+    """The message of an answer with reasoning."""
+    given = Answer(parts=(think("Hm."), "I add.", call("add", a=1, id="c1")), pieces=3)
+    reader = StreamReader("small", CODECS[name](), KeyMask())
+    list(reader.feed(b"".join(FORMATS[name].stream(given))))
+    _, answer = reader.end()
+    assert answer.items
+    return message("assistant", "I add.", calls=answer.calls, provider=answer.provider, items=answer.items)
+
+
+def sent_back(name: str, kept: gr.Message) -> str:
+    return msgspec.json.encode(body(name, message("user", "1?"), kept, message("tool", "1", call_id="c1"))).decode()
+
+
+SIGNS = {"chat": "Hm.", "responses": SIGNATURE, "anthropic": SIGNATURE, "gemini": SIGNATURE}
+
+
+@pytest.mark.rule("M-15")
+@pytest.mark.parametrize("name", CODECS)
+def test_items_go_back_only_as_they_came(name):
+    """Whatever has changed since would contradict them: the text, a call, its arguments, the provider."""
+    kept = answered(name)
+    whole = sent_back(name, kept)
+    assert all(msgspec.json.encode(item).decode() in whole for item in kept.items)
+    (call,) = kept.calls
+    for changed in (
+        msgspec.structs.replace(kept, content="I add?"),
+        msgspec.structs.replace(kept, calls=(msgspec.structs.replace(call, arguments={"a": 2}),)),
+        msgspec.structs.replace(kept, calls=(msgspec.structs.replace(call, tool="pay"),)),
+        msgspec.structs.replace(kept, calls=(call, wants("c2"))),
+        msgspec.structs.replace(kept, provider="another"),
+    ):
+        assert SIGNS[name] not in sent_back(name, changed)
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_a_call_in_items_keeps_its_id_and_its_result_refers_to_it(name):
+    """The runtime has renamed the call, because another one had that id before."""
+    kept = answered(name)
+    renamed = msgspec.structs.replace(kept.calls[0], call_id="c1#2")
+    sent = body(
+        name,
+        message("assistant", calls=(wants("c_9"),)),
+        message("tool", "9", call_id="c_9"),
+        msgspec.structs.replace(kept, calls=(renamed,)),
+        message("tool", "1", call_id="c1#2"),
+    )
+    text = msgspec.json.encode(sent).decode()
+    assert text.count('"c1"') == 2
+    assert "#" not in text
+
+
+def test_blank_texts_beside_thinking_are_kept_but_not_sent():
+    kept = answered("anthropic")
+    blank = {"type": "text", "text": "\n"}
+    given = msgspec.structs.replace(kept, content=f"\n{kept.content}", items=(blank, *kept.items))
+    sent = sent_back("anthropic", given)
+    assert SIGNATURE in sent
+    assert '"\\n"' not in sent
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_an_answer_without_reasoning_has_no_items(name):
+    reader = StreamReader("small", CODECS[name](), KeyMask())
+    list(reader.feed(b"".join(FORMATS[name].stream(Answer(parts=("Hi.", call("add", id="c")))))))
+    assert reader.end()[1].items == ()

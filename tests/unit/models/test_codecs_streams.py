@@ -186,7 +186,7 @@ def test_an_event_that_is_no_json_object_is_the_provider_s_fault(name, data):
 @each_format
 def test_an_error_in_the_stream_is_classified_as_its_status_would_be(name):
     started = FORMATS[name].stream(ANSWERS["calls"])[:3]
-    with pytest.raises(gr.ModelError, match=r"overloaded.*come again") as raised:
+    with pytest.raises(gr.ModelError, match="come again") as raised:
         read(name, *started, FORMATS[name].stream_error("", "come again"))
     assert raised.value.kind == "overloaded"
 

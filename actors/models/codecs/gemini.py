@@ -1,0 +1,261 @@
+"""Gemini generateContent, as a stream of server-sent events.
+
+Source: the types of the official Python SDK (google-genai 3.4). The mark of a whole answer is a chunk with a
+`finishReason`; counts may follow. Parts with a `thoughtSignature` go back as they came.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+from urllib.parse import quote
+
+from ...abc import ModelDelta, ReasoningDelta, TextDelta
+from ...contract.messages import FinishReason, ModelRequest, ModelResponse, ToolInfo, Usage
+from ...contract.plain import JSONObject, JSONValue
+from ...errors import ModelError
+from .faults import from_object
+from .history import Entry, Said, Thread
+from .port import Codec, Decoder, Encoded, PartialCall, Reported, StreamError, calls_of, count, items, mapping, string
+from .schemas import words
+from .settings import extra_body, extra_headers, renamed
+
+RENAMED: Final = {
+    "max_tokens": "maxOutputTokens",
+    "temperature": "temperature",
+    "top_p": "topP",
+    "top_k": "topK",
+    "seed": "seed",
+    "stop_sequences": "stopSequences",
+    "presence_penalty": "presencePenalty",
+    "frequency_penalty": "frequencyPenalty",
+}
+FINISHES: Final[Mapping[str, FinishReason]] = {"STOP": "stop", "MAX_TOKENS": "length", "CONTINUATION": "length"}
+FILTERED: Final = frozenset({"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "MODEL_ARMOR"})
+MALFORMED: Final = frozenset(
+    {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE", "TOO_MANY_TOOL_CALLS"}
+)
+UNSIGNED: Final = b64encode(b"skip_thought_signature_validator").decode()
+"""The documented signature for a call that another provider's model, or no model, has made."""
+WITHOUT_SIGNATURES: Final = ("gemini-1", "gemini-2")
+"""Beginnings of the names of models that check no signatures."""
+
+
+class GeminiCodec(Codec):
+    """The generateContent format.
+
+    Args:
+        model: the provider's name of the model.
+        api_version: of the API, a part of the path.
+        native: ask for an answer's form by `responseJsonSchema`, where no tools are offered.
+    """
+
+    provider = "gemini"
+    settings = (*RENAMED, "thinking")
+
+    def __init__(self, model: str, *, api_version: str = "v1beta", native: bool = True) -> None:
+        self._model = model
+        self._version = api_version
+        self._native = native
+
+    def auth(self, key: str) -> Mapping[str, str]:
+        """Return the headers that carry a key."""
+        return {"x-goog-api-key": key}
+
+    def encode(self, request: ModelRequest) -> Encoded:
+        """Return a request for `POST /{version}/models/{model}:streamGenerateContent?alt=sse`."""
+        settings, schema = request.settings, request.output_schema if self._native else None
+        thread = Thread(request.messages, self.provider, _said)
+        system, rest = thread.split()
+        config: dict[str, JSONValue] = renamed(settings, RENAMED)
+        if schema is not None and request.tools:  # most models refuse a form beside tools
+            system = f"{system}\n\n{words(schema)}".strip()
+        elif schema is not None:
+            config |= {"responseMimeType": "application/json", "responseJsonSchema": schema}
+        if (thinking := settings.get("thinking")) is not None:
+            config["thinkingConfig"] = _thinking(thinking)
+        body: dict[str, JSONValue] = {
+            "contents": _contents(thread, rest, signed=not self._model.startswith(WITHOUT_SIGNATURES))
+        }
+        if system:
+            body["systemInstruction"] = {"parts": [{"text": system}]}
+        if request.tools:
+            body["tools"] = [{"functionDeclarations": list(map(_function, request.tools))}]
+        if config:
+            body["generationConfig"] = config
+        place = self._model if "/" in self._model else f"models/{self._model}"
+        path = f"/{self._version}/{quote(place)}:streamGenerateContent?alt=sse"
+        return Encoded(path=path, body=body | extra_body(settings), headers=extra_headers(settings))
+
+    def decoder(self) -> Decoder:
+        """Return a reader of one stream."""
+        return GeminiDecoder(self.provider)
+
+    def error(self, status: int | None, data: object) -> Reported:
+        """Read `{"error": {"code", "message", "status", "details"}}`, also as the first of an array."""
+        if isinstance(data, list):
+            data = data[0] if data else None
+        error = mapping(mapping(data).get("error"))
+        details = list(map(mapping, items(error.get("details"))))
+        reasons = tuple(detail.get("reason") for detail in details)
+        daily = "daily_quota" if any(map(_is_daily, details)) else None
+        report = from_object(status, error, (daily, *reasons, error.get("status"), error.get("code")))
+        delays = [_delay(detail.get("retryDelay")) for detail in details]
+        return Reported(
+            codes=report.codes,
+            message=report.message,
+            status=report.status,
+            retry_after=next((delay for delay in delays if delay is not None), None),
+        )
+
+
+def _is_daily(detail: JSONObject) -> bool:
+    return any("PerDay" in string(one.get("quotaId")) for one in map(mapping, items(detail.get("violations"))))
+
+
+def _delay(text: object) -> float | None:
+    """Return the seconds of a duration such as "12.5s"."""
+    try:
+        found = float(string(text).removesuffix("s"))
+    except ValueError:
+        return None
+    return found if 0 <= found < float("inf") else None
+
+
+def _thinking(thinking: bool | str) -> JSONObject:
+    if thinking is False:
+        return {"thinkingBudget": 0}
+    return {"includeThoughts": True, **({"thinkingLevel": thinking} if isinstance(thinking, str) else {})}
+
+
+def _function(tool: ToolInfo) -> JSONObject:
+    return {"name": tool.name, "description": tool.description, "parametersJsonSchema": tool.schema}
+
+
+def _contents(thread: Thread, rest: Sequence[Entry], *, signed: bool) -> list[dict[str, JSONValue]]:
+    out: list[dict[str, JSONValue]] = []
+    tools = thread.tools()
+    for entry in rest:
+        role = "model" if entry.message.role == "assistant" else "user"
+        parts = list(_parts(thread, entry, tools, signed=signed))
+        if parts and out and out[-1]["role"] == role:
+            out[-1]["parts"] += parts
+        elif parts:
+            out.append({"role": role, "parts": parts})
+    return out
+
+
+def _parts(thread: Thread, entry: Entry, tools: Mapping[str, str], *, signed: bool) -> Iterator[JSONObject]:
+    message, kept = entry
+    if kept:
+        yield from kept
+        return
+    if message.call_id is not None:
+        named = {"name": tools.get(message.call_id, ""), "response": {"output": message.content}}
+        wire_id = thread.wire_id(message.call_id)
+        yield {"functionResponse": {**named, **({"id": wire_id} if wire_id else {})}}
+        return
+    if message.content:
+        yield {"text": message.content}
+    for number, call in enumerate(message.calls):
+        part = {"functionCall": {"name": call.tool, "args": call.arguments, "id": thread.wire_id(call.call_id)}}
+        yield {**part, "thoughtSignature": UNSIGNED} if signed and number == 0 else part
+
+
+def _said(kept: Sequence[JSONObject]) -> Said:
+    calls = [part["functionCall"] for part in kept if "functionCall" in part]
+    return Said(
+        "".join(string(part.get("text")) for part in kept if not part.get("thought")),
+        [(string(call.get("id")), call["name"], mapping(call.get("args"))) for call in calls],
+    )
+
+
+class GeminiDecoder(Decoder):
+    """Reads the chunks of one answer."""
+
+    def __init__(self, provider: str) -> None:
+        super().__init__()
+        self._provider = provider
+        self._text: list[str] = []
+        self._calls: list[PartialCall] = []
+        self._parts: list[dict[str, JSONValue]] = []
+        self._reason = ""
+        self._why = ""
+
+    def take(self, name: str, data: JSONObject) -> Iterator[ModelDelta]:
+        """Take one chunk. See `Decoder.take`."""
+        if data.get("error"):
+            raise StreamError(data)
+        self.model = self.model or string(data.get("modelVersion"))
+        if isinstance(data.get("usageMetadata"), Mapping):
+            self.usage = usage_of(data["usageMetadata"])
+        if blocked := string(mapping(data.get("promptFeedback")).get("blockReason")):
+            raise ModelError(f"the provider blocked the request: {blocked}", kind="content_filtered", usage=self.usage)
+        candidates = items(data.get("candidates"))
+        candidate = mapping(candidates[0]) if candidates else {}
+        for part in map(mapping, items(mapping(candidate.get("content")).get("parts"))):
+            yield from self._part(part)
+        if reason := string(candidate.get("finishReason")):
+            self._reason, self.complete = reason, True
+            self._why = string(candidate.get("finishMessage"))
+
+    def _part(self, part: JSONObject) -> Iterator[ModelDelta]:
+        text = string(part.get("text"))
+        self.grow(text)
+        if text and part.get("thought") is True:
+            yield ReasoningDelta(text)
+        elif text:
+            self._text.append(text)
+            yield TextDelta(text)
+        if isinstance(part.get("functionCall"), Mapping):
+            call = part["functionCall"]
+            self.grow(str(call.get("args", "")))
+            made = PartialCall(string(call.get("id")), string(call.get("name")))
+            made.ready = mapping(call.get("args"))
+            self._calls.append(made)
+        self._keep(part)
+
+    def _keep(self, part: JSONObject) -> None:
+        """Keep a part that goes back; texts in pieces become one part, and thoughts go back by their signature only."""
+        before = self._parts[-1] if self._parts else {}
+        if set(part) == set(before) == {"text"}:
+            before["text"] += string(part.get("text"))
+        elif part and not (part.get("thought") and "thoughtSignature" not in part):
+            self._parts.append(dict(part))
+
+    def response(self) -> ModelResponse:
+        """Return the answer. See `Decoder.response`."""
+        text, said = "".join(self._text), f"{self._reason}: {self._why}".removesuffix(": ")
+        if self._reason in MALFORMED:
+            raise ModelError(f"the model's answer cannot be used: {said}", kind="provider", usage=self.usage)
+        if self._reason == "MISSING_THOUGHT_SIGNATURE":
+            raise ModelError(f"the provider refused the history: {said}", kind="invalid_request", usage=self.usage)
+        filtered = self._reason in FILTERED or self._reason.startswith("IMAGE_")
+        if filtered and not (text or self._calls):
+            raise ModelError(
+                f"a filter of the provider stopped the answer: {said}", kind="content_filtered", usage=self.usage
+            )
+        finish: FinishReason = "content_filter" if filtered else FINISHES.get(self._reason, "other")
+        calls = calls_of(self._calls, finish)
+        return ModelResponse(
+            text=(text,) if text else (),
+            calls=calls,
+            usage=self.usage,
+            model=self.model,
+            finish="tool_calls" if calls and finish == "stop" else finish,
+            provider=self._provider,
+            items=tuple(self._parts) if any("thoughtSignature" in part for part in self._parts) else (),
+        )
+
+
+def usage_of(data: JSONObject) -> Usage:
+    """Return the tokens of a running total. Thoughts are counted beside the candidates, cached ones in the prompt."""
+    thoughts = count(data.get("thoughtsTokenCount"))
+    return Usage(
+        requests=1,
+        input=count(data.get("promptTokenCount")) + count(data.get("toolUsePromptTokenCount")),
+        output=count(data.get("candidatesTokenCount")) + thoughts,
+        cached=count(data.get("cachedContentTokenCount")),
+        reasoning=thoughts,
+    )

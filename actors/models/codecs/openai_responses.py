@@ -1,0 +1,258 @@
+"""OpenAI responses, without storage at the provider: the history is sent whole, reasoning in encrypted form.
+
+Source: the types of the official Python SDK (openai 3.54). The mark of a whole answer is `response.completed` or
+`response.incomplete`. Output items go back as they came if there is reasoning among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from ...abc import ModelDelta, ReasoningDelta, TextDelta
+from ...contract.messages import FinishReason, ModelRequest, ModelResponse, ToolInfo, Usage, read_arguments
+from ...contract.plain import JSONObject, JSONValue
+from ...errors import ModelError
+from .faults import from_object
+from .history import Said, Thread
+from .port import Codec, Decoder, Encoded, PartialCall, Reported, StreamError, calls_of, count, items, mapping, string
+from .schemas import object_schema, words
+from .settings import extra_body, extra_headers, renamed
+
+RENAMED: Final = {
+    "max_tokens": "max_output_tokens",
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "service_tier": "service_tier",
+}
+WITHOUT_REASONING: Final = ("gpt-3", "gpt-4", "chatgpt-")
+"""Beginnings of the names of models that refuse to be asked for encrypted reasoning."""
+INCOMPLETE: Final[Mapping[str, FinishReason]] = {"max_output_tokens": "length", "content_filter": "content_filter"}
+
+
+class OpenAIResponsesCodec(Codec):
+    """The responses format.
+
+    Args:
+        model: the provider's name of the model.
+        provider: names the service.
+        native: ask for an answer's form by `text.format`.
+    """
+
+    settings = (*RENAMED, "parallel_tool_calls", "thinking")
+
+    def __init__(self, model: str, *, provider: str = "openai-responses", native: bool = True) -> None:
+        self._model = model
+        self.provider = provider
+        self._native = native
+
+    def auth(self, key: str) -> Mapping[str, str]:
+        """Return the headers that carry a key."""
+        return {"authorization": f"Bearer {key}"}
+
+    def encode(self, request: ModelRequest) -> Encoded:
+        """Return a request for `POST /responses`."""
+        settings, schema = request.settings, request.output_schema if self._native else None
+        form = None if schema is None else object_schema(schema)
+        thread = Thread(request.messages, self.provider, _said)
+        system, rest = thread.split()
+        if schema is not None and form is None:
+            system = f"{system}\n\n{words(schema)}".strip()
+        body: dict[str, JSONValue] = {
+            "model": self._model,
+            "input": list(_input(thread, rest)),
+            "stream": True,
+            "store": False,
+            **renamed(settings, RENAMED),
+        }
+        if system:
+            body["instructions"] = system
+        if not self._model.startswith(WITHOUT_REASONING):
+            body["include"] = ["reasoning.encrypted_content"]
+        if request.tools:
+            body["tools"] = list(map(_function, request.tools))
+            body |= renamed(settings, {"parallel_tool_calls": "parallel_tool_calls"})
+        if (thinking := settings.get("thinking")) is not None:
+            effort = {True: "medium", False: "none"}.get(thinking, thinking)
+            body["reasoning"] = {"effort": effort} if effort == "none" else {"effort": effort, "summary": "auto"}
+        if form is not None:
+            body["text"] = {"format": {"type": "json_schema", "name": "answer", "schema": form, "strict": False}}
+        return Encoded(path="/responses", body=body | extra_body(settings), headers=extra_headers(settings))
+
+    def decoder(self) -> Decoder:
+        """Return a reader of one stream."""
+        return OpenAIResponsesDecoder(self.provider)
+
+    def error(self, status: int | None, data: object) -> Reported:
+        """Read `{"error": {...}}`, the event `error`, or the error of a failed response."""
+        found = mapping(data)
+        error = found.get("error") or mapping(found.get("response")).get("error") or found
+        if isinstance(error, str):
+            return Reported(status=status, message=error)
+        kind = mapping(error).get("type")
+        return from_object(status, mapping(error), (mapping(error).get("code"), None if kind == "error" else kind))
+
+
+def _function(tool: ToolInfo) -> JSONObject:
+    return {
+        "type": "function",
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.schema,
+        "strict": False,
+    }
+
+
+def _input(thread: Thread, rest: Sequence[JSONValue]) -> Iterator[JSONObject]:
+    for message, kept in rest:
+        if kept:
+            yield from kept
+            continue
+        if message.call_id is not None:
+            call_id = thread.wire_id(message.call_id)
+            yield {"type": "function_call_output", "call_id": call_id, "output": message.content}
+            continue
+        if message.content or not message.calls:
+            yield {"role": message.role, "content": message.content}
+        for call in message.calls:
+            arguments = msgspec.json.encode(call.arguments).decode()
+            call_id = thread.wire_id(call.call_id)
+            yield {"type": "function_call", "call_id": call_id, "name": call.tool, "arguments": arguments}
+
+
+def _said(kept: Sequence[JSONObject]) -> Said:
+    calls = [item for item in kept if item.get("type") == "function_call"]
+    return Said(
+        "".join(_text(item) for item in kept if item.get("type") == "message"),
+        [(item["call_id"], item["name"], read_arguments(item["arguments"])[0]) for item in calls],
+    )
+
+
+def _text(item: JSONObject) -> str:
+    parts = map(mapping, items(item.get("content")))
+    return "".join(string(part.get("text")) for part in parts if part.get("type") == "output_text")
+
+
+class OpenAIResponsesDecoder(Decoder):
+    """Reads the events of one answer."""
+
+    def __init__(self, provider: str) -> None:
+        super().__init__()
+        self._provider = provider
+        self._texts: dict[int, list[str]] = {}  # by output_index, as the three below
+        self._calls: dict[int, PartialCall] = {}
+        self._done: dict[int, JSONObject] = {}
+        self._refusal: list[str] = []
+        self._finish: FinishReason = "stop"
+
+    def take(self, name: str, data: JSONObject) -> Iterator[ModelDelta]:
+        """Take one event. See `Decoder.take`."""
+        kind, index = string(data.get("type")) or name, count(data.get("output_index"))
+        if kind.endswith(".delta"):
+            yield from self._delta(kind, index, string(data.get("delta")))
+            return
+        match kind:
+            case "response.reasoning_summary_part.added" if count(data.get("summary_index")):
+                yield ReasoningDelta("\n\n")
+            case "response.output_item.added":
+                self._begin(index, mapping(data.get("item")))
+            case "response.output_item.done":
+                yield from self._end(index, mapping(data.get("item")))
+            case "response.created" | "response.in_progress":
+                self.model = self.model or string(mapping(data.get("response")).get("model"))
+            case "response.completed" | "response.incomplete":
+                yield from self._close(mapping(data.get("response")))
+            case "response.failed" | "error":
+                raise StreamError(data)
+            case _ if data.get("error") and not kind:  # a service that fails in the way of the chat format
+                raise StreamError(data)
+
+    def _delta(self, kind: str, index: int, text: str) -> Iterator[ModelDelta]:
+        match kind:
+            case "response.output_text.delta":
+                yield from self._text(index, text)
+            case "response.refusal.delta":
+                self.grow(text)
+                self._refusal.append(text)
+            case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" if text:
+                self.grow(text)
+                yield ReasoningDelta(text)
+            case "response.function_call_arguments.delta":
+                self.grow(text)
+                self._calls.setdefault(index, PartialCall()).arguments.append(text)
+            case _:  # empty, or a delta of something that is not read
+                pass
+
+    def _text(self, index: int, text: str) -> Iterator[ModelDelta]:
+        if text:
+            self.grow(text)
+            self._texts.setdefault(index, []).append(text)
+            yield TextDelta(text)
+
+    def _begin(self, index: int, item: JSONObject) -> None:
+        if item.get("type") == "function_call":
+            call = self._calls.setdefault(index, PartialCall())
+            call.id, call.tool = string(item.get("call_id")), string(item.get("name"))
+
+    def _end(self, index: int, item: JSONObject) -> Iterator[ModelDelta]:
+        if not item or index in self._done:
+            return
+        self._done[index] = item
+        self._begin(index, item)
+        if item.get("type") == "function_call":
+            call, arguments = self._calls[index], string(item.get("arguments"))
+            if arguments:
+                call.arguments = [arguments]
+        elif item.get("type") == "message" and index not in self._texts:
+            yield from self._text(index, _text(item))
+
+    def _close(self, response: JSONObject) -> Iterator[ModelDelta]:
+        for index, item in enumerate(items(response.get("output"))):  # for services that send no items before
+            yield from self._end(index, mapping(item))
+        self.model = string(response.get("model")) or self.model
+        if isinstance(response.get("usage"), Mapping):
+            self.usage = usage_of(response["usage"])
+        if response.get("status") == "incomplete":
+            reason = string(mapping(response.get("incomplete_details")).get("reason"))
+            self._finish = INCOMPLETE.get(reason, "other")
+        self.complete = self.finished = True
+
+    def response(self) -> ModelResponse:
+        """Return the answer. See `Decoder.response`."""
+        texts = tuple("".join(self._texts[index]) for index in sorted(self._texts))
+        calls = calls_of([self._calls[index] for index in sorted(self._calls)], self._finish)
+        finish: FinishReason = "tool_calls" if calls and self._finish == "stop" else self._finish
+        if finish == "content_filter" and not (texts or calls):
+            raise ModelError("a filter of the provider stopped the answer", kind="content_filtered", usage=self.usage)
+        refusal = "".join(self._refusal) or None
+        return ModelResponse(
+            text=texts,
+            calls=calls,
+            usage=self.usage,
+            model=self.model,
+            refusal=refusal,
+            finish="refusal" if refusal and not (texts or calls) else finish,
+            provider=self._provider,
+            items=self._items(),
+        )
+
+    def _items(self) -> tuple[JSONObject, ...]:
+        """Return the output items, if there is reasoning among them and none is missing."""
+        whole = [self._done[index] for index in sorted(self._done)]
+        while whole and whole[-1].get("type") == "reasoning":
+            whole.pop()  # one without the item that follows it is refused
+        reasons = any(item.get("type") == "reasoning" for item in whole)
+        return tuple(whole) if reasons and all(index in self._done for index in (*self._texts, *self._calls)) else ()
+
+
+def usage_of(data: JSONObject) -> Usage:
+    """Return the tokens of a usage object; cached ones are within the input, reasoning within the output."""
+    return Usage(
+        requests=1,
+        input=count(data.get("input_tokens")),
+        output=count(data.get("output_tokens")),
+        cached=count(mapping(data.get("input_tokens_details")).get("cached_tokens")),
+        reasoning=count(mapping(data.get("output_tokens_details")).get("reasoning_tokens")),
+    )
