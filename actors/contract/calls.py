@@ -156,6 +156,8 @@ POSITIONS: Final[Mapping[CallPosition, CallRule]] = {
 
 EXECUTING: Final = frozenset(at for at, rule in POSITIONS.items() if rule.executing)
 """The positions in which code runs for the call: a column of the table, as a set."""
+SUSPENDED: Final = frozenset(at for at, rule in POSITIONS.items() if rule.status is CallStatus.SUSPENDED)
+"""The positions of a suspended call."""
 
 
 def check_move(call_id: str, source: CallPosition | None, target: CallPosition, outcome: CallStatus | None) -> None:
@@ -172,7 +174,7 @@ def check_move(call_id: str, source: CallPosition | None, target: CallPosition, 
     """
     following = POSITIONS[target]
     if source is None:
-        legal = target is CallPosition.NEW and outcome is None
+        legal = target is _AT.NEW and outcome is None
     elif following.ended:
         row = POSITIONS[source]
         legal = target in row.to and outcome in row.outcomes and outcome in following.outcomes

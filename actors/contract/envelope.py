@@ -82,11 +82,10 @@ class EventEncoder:
         Raises:
             KeyError: a payload's class is not in the catalogue; a bug, because every event is documented.
         """
-        head, redact, sequence = self._head, self._redactor.payload, after
+        head, redact = self._head, self._redactor.payload
         middle = self._constant + _stamp(at) + b'","payload":'
         frames = []
-        for event in events:
-            sequence += 1
+        for sequence, event in enumerate(events, after + 1):
             payload = _encode(redact(event.payload))
             if len(payload) > PAYLOAD_BYTES:
                 payload = _excerpted(payload)

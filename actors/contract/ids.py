@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
+from types import NoneType
+from typing import Final
 
 import msgspec
 
@@ -90,11 +92,15 @@ def _holds_no_number(value: object) -> bool:
         case float():
             return not math.isfinite(value)
         case Mapping():
-            return any(map(_holds_no_number, value.values()))
+            return any(_holds_no_number(item) for item in value.values() if type(item) not in _NUMBERLESS)
         case list() | tuple() | set() | frozenset():
-            return any(map(_holds_no_number, value))
+            return any(_holds_no_number(item) for item in value if type(item) not in _NUMBERLESS)
         case _:
             return False
+
+
+_NUMBERLESS: Final = (str, NoneType, int, bool)
+"""The types of most values, which are not NaN; a subclass is looked into."""
 
 
 def fingerprint(agent: str, tool: str, arguments: object, definition: str = "") -> str:

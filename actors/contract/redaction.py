@@ -215,7 +215,7 @@ class Redactor:
             ):
                 continue  # most texts: read once, without a call
             try:
-                after = self.value(before)
+                after = self._clean(before) if self._dirty(before) else before
             except RecursionError:  # a model may nest its arguments without limit
                 after = {_TOO_DEEP: None} if isinstance(before, Mapping) else _TOO_DEEP
             if after is not before:

@@ -7,7 +7,7 @@ not counted). A stop condition never drops an answer that the model has just giv
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, cast
 
@@ -120,3 +120,8 @@ class LoopDetection:
 
 
 StopCondition = MaxRounds | Timeout | TokenBudget | ConsecutiveErrors | StopOnTool | ContentMatch | LoopDetection
+
+
+def too_many_errors(conditions: Iterable[StopCondition], errors: int) -> bool:
+    """Return True if this many failed steps in a row meet a ConsecutiveErrors."""
+    return any(c.n and errors >= c.n for c in conditions if isinstance(c, ConsecutiveErrors))

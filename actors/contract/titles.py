@@ -31,7 +31,9 @@ def one_line(text: str, most: int) -> str:
     """
     line = next((line for line in text.splitlines() if line.strip()), "")
     line = line[: 16 * most]  # bounds the cost of a very long line
-    line = " ".join("".join(char if char.isprintable() else " " for char in line).split())
+    if not line.isprintable():
+        line = "".join(char if char.isprintable() else " " for char in line)
+    line = " ".join(line.split())
     return line if len(line) <= most else line[: most - 1].rstrip() + "…"
 
 

@@ -13,11 +13,12 @@ from typing import Final
 
 from ..contract.calls import EXECUTING, CallPosition, CallStatus
 from ..contract.lifecycle import APPLYING_EFFECTS, Stage
+from ..contract.phases import TOOLS
 from ..contract.rows import CallRow
 from .decisions import cancelled, early_decisions, release_held, supersede
 from .gates import ask_again, gate_new
 from .run_tickets import open_pause, rest
-from .state import TOOLS, StepBuilder
+from .state import StepBuilder
 from .state_merge import merge_pending
 from .termination import end
 from .tool_bodies import start, startable
@@ -29,25 +30,32 @@ def advance_calls(builder: StepBuilder) -> bool:
     Called after every change that may let a call move. Also moves the run to the stage that its calls imply: applying,
     running or needs_approval.
     """
-    while builder.in_tools and _advance(builder):
+    while builder.row.cursor is TOOLS and _advance(builder):
         pass
-    if not builder.in_tools:
+    if builder.row.cursor is not TOOLS:
         return False
     target = derive_stage(builder.calls.values())
     if target is not builder.row.stage:
         if target is not Stage.NEEDS_APPROVAL:
             builder.move(target)
-        elif (
-            builder.row.cancel is not None
-        ):  # the cancel waits for the end of the step: no decision would have an effect
+        elif builder.row.cancel is not None:
+            # the cancel waits for the end of the step, and no decision would have an effect
             end(builder, cancelled(builder.row.cancel))
         else:
             open_pause(builder)
             rest(builder)
-    return builder.in_tools and builder.positions <= _SETTLED
+    return builder.row.cursor is TOOLS and _positions(builder) <= _SETTLED
 
 
 _SETTLED: Final = {CallPosition.SETTLED}
+_DECIDED: Final = CallPosition.DECIDED
+_PROVISIONAL: Final = CallPosition.PROVISIONAL
+_ALLOWED: Final = CallPosition.ALLOWED
+
+
+def _positions(builder: StepBuilder) -> set[CallPosition]:
+    """Return the positions that the step's calls have now."""
+    return {call.at for call in builder.calls.values()}
 
 
 def _advance(builder: StepBuilder) -> bool:
@@ -60,22 +68,23 @@ def _advance(builder: StepBuilder) -> bool:
         early_decisions(builder)
     if builder.row.unread_input_by is not None and builder.spec.on_new_input == "supersede":
         supersede(builder)
-    if CallPosition.DECIDED in builder.positions:
+    if _DECIDED in _positions(builder):
         release_held(builder)
-    if not gated or not builder.in_tools:
+    if not gated or builder.row.cursor is not TOOLS:
         return False
-    at = builder.positions
+    at = _positions(builder)
     if EXECUTING.isdisjoint(at) and merge_pending(builder):
         return True  # a merge may have released a decided call
-    if CallPosition.PROVISIONAL in at:
+    if _PROVISIONAL in at:
         ask_again(builder)
-    started = startable(builder.calls.values(), builder.mode, builder.spec.tools, builder.spec.max_bodies)
+    calls, spec = builder.calls.values(), builder.spec
+    started = startable(calls, builder.mode, spec.tools, spec.max_bodies) if _ALLOWED in at else ()
     for call in started:
         if builder.row.cursor is TOOLS:  # else starting the previous call has ended the run
             start(builder, call)
-    if CallPosition.PROVISIONAL in at and builder.in_tools and EXECUTING.isdisjoint(builder.positions):
+    if _PROVISIONAL in at and builder.row.cursor is TOOLS and EXECUTING.isdisjoint(_positions(builder)):
         ask_again(builder, quiet=True)
-    return builder.in_tools and any(builder.calls[call.call_id].settled for call in started)
+    return builder.row.cursor is TOOLS and any(builder.calls[call.call_id].settled for call in started)
 
 
 def derive_stage(calls: Iterable[CallRow]) -> Stage:
@@ -84,6 +93,8 @@ def derive_stage(calls: Iterable[CallRow]) -> Stage:
     for call in calls:
         if call.at is CallPosition.BODY and call.effect in APPLYING_EFFECTS:
             return Stage.APPLYING
+        if call.at in _SETTLED:
+            continue
         if call.at in EXECUTING or call.status in (CallStatus.RUNNING, CallStatus.RESUMING):
             moving = True
         elif call.status is CallStatus.SUSPENDED:

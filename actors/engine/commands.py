@@ -13,7 +13,7 @@ from ..contract.decisions import Command, Decision, InboxItem
 from ..contract.lifecycle import Stage
 from ..contract.messages import Message, Producer
 from ..contract.pending_input import text_size
-from ..contract.phases import BETWEEN_STEPS, LEAVING
+from ..contract.phases import BETWEEN_STEPS, LEAVING, TOOLS
 from ..contract.rows import CallRow, PendingCancel, SentText
 from .decisions import act, cancelled, expire, refuse
 from .pauses import decide_run_ticket, expire_run_ticket, find_run_ticket, pause
@@ -114,7 +114,7 @@ def _decide(builder: StepBuilder, command: Command) -> None:
             decide_run_ticket(builder, run_ticket, decision)
         return
     call = _target(builder, decision.target)
-    waits = call is not None and call.at is CallPosition.PARKED and builder.in_tools
+    waits = call is not None and call.at is CallPosition.PARKED and builder.row.cursor is TOOLS
     if command.kind == "expire":
         if call is not None and waits:
             expire(builder, call)

@@ -23,6 +23,7 @@ from ..contract.decisions import Command, Decision, Ticket, supplies_result
 from ..contract.excerpt import shown_value
 from ..contract.ids import fingerprint
 from ..contract.lifecycle import Termination, TerminationKind
+from ..contract.phases import TOOLS
 from ..contract.plain import JSONObject
 from ..contract.rows import CallRow, CommandContext, PendingCancel
 from .command_rules import CommandRules
@@ -51,7 +52,12 @@ def early_decisions(builder: StepBuilder) -> None:
     """Apply decisions that arrived before their ticket, where the ticket exists now."""
     for call_id, decision in builder.row.early.items():
         call = builder.calls.get(call_id)
-        if builder.in_tools and call is not None and call.at is CallPosition.PARKED and call.ticket is not None:
+        if (
+            builder.row.cursor is TOOLS
+            and call is not None
+            and call.at is CallPosition.PARKED
+            and call.ticket is not None
+        ):
             builder.row.early = {key: other for key, other in builder.row.early.items() if key != call_id}
             _act_early(builder, call, call.ticket, decision)
 
@@ -81,7 +87,7 @@ def supersede(builder: StepBuilder) -> None:
     withdrawn as they are opened. An early decision acts first.
     """
     for call in tuple(builder.calls.values()):
-        if call.at is CallPosition.PARKED and builder.in_tools:
+        if call.at is CallPosition.PARKED and builder.row.cursor is TOOLS:
             row = withdraw(builder, call, by=builder.row.unread_input_by or None, reason="superseded by new input")
             shown = doubted(SUPERSEDED, call.doubt)
             close_call(builder, row, CallStatus.CANCELLED, result=None, shown=shown, code="superseded")
@@ -109,8 +115,8 @@ def release_held(builder: StepBuilder) -> None:
     """
     if builder.mode.batch and any(call.position.undecided for call in builder.calls.values()):
         return
-    for call in tuple(builder.calls.values()) if builder.in_tools else ():
-        if call.at is CallPosition.DECIDED and call.decision is not None and builder.in_tools:
+    for call in tuple(builder.calls.values()) if builder.row.cursor is TOOLS else ():
+        if call.at is CallPosition.DECIDED and call.decision is not None and builder.row.cursor is TOOLS:
             if call.decision.action == "cancel":
                 text = denial_text(builder, call, call.decision)
                 close_call(builder, call, CallStatus.CANCELLED, result=None, shown=text, code="approval_rejected")

@@ -20,7 +20,7 @@ from ..contract.calls import CallPosition, CallStatus
 from ..contract.decisions import Allow, Block, Deny, SetResult, Suspend, Verdict, supplies_result
 from ..contract.excerpt import shown_value
 from ..contract.lifecycle import Termination, TerminationKind
-from ..contract.phases import Phase
+from ..contract.phases import TOOLS, Phase
 from ..contract.plain import JSONObject
 from ..contract.rows import CallRow
 from ..contract.spec import ToolSpec
@@ -35,16 +35,18 @@ APPROVAL: Final = Suspend(reason="tool_permission", message="This call needs an 
 """The request of a tool with needs_approval=True."""
 NOT_OFFERED: Final = "The tool {tool!r} is not available in this step."
 """Tells the model that hooks removed the tool from this step's request."""
+_NEW: Final = CallPosition.NEW
+_GATING: Final = CallPosition.GATING
 
 
 def gate_new(builder: StepBuilder) -> bool:
     """Ask the gates of new calls in the model's order, one call at a time. Returns False while one is being asked."""
     for call in tuple(builder.calls.values()):
-        if call.at is CallPosition.GATING:
+        if call.at is _GATING:
             return False
-        if call.at is CallPosition.NEW:
+        if call.at is _NEW:
             ask_gates(builder, call)
-            if not builder.in_tools or builder.calls[call.call_id].at is CallPosition.GATING:
+            if builder.row.cursor is not TOOLS or builder.calls[call.call_id].at is _GATING:
                 return False
     return True
 

@@ -12,22 +12,23 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from ..contract import events as ev
+from ..contract.calls import CallStatus
 from ..contract.excerpt import LargeText, is_large
 from ..contract.ids import error_id, fingerprint, is_reserved
 from ..contract.lifecycle import Termination, TerminationKind
 from ..contract.messages import CallRequest, Message, ModelResponse, Producer, Usage
-from ..contract.phases import RunPosition
+from ..contract.phases import AFTER_INFERENCE, INFERENCE
 from ..contract.rows import CallRow, Inference
+from ..contract.stop import too_many_errors
 from .effects import CallModel
 from .inputs import BUG, ONE_REQUEST, ModelAnswered, ModelFailed, ModelStreamed
 from .state import StepBuilder, milliseconds
-from .stop_conditions import too_many_errors
 from .termination import discard_inference, end, fail
 
 
 def ask_model(builder: StepBuilder, *, attempt: int = 1, delay_ms: int = 0, failures: int = 0) -> None:
     """Make a request under a new message id, after this many milliseconds."""
-    builder.row.cursor, builder.changed = RunPosition.INFERENCE, True
+    builder.row.cursor, builder.changed = INFERENCE, True
     builder.row.inference = Inference(
         message_id=builder.new_message_id(),
         attempt=attempt,
@@ -54,7 +55,7 @@ def ask_model(builder: StepBuilder, *, attempt: int = 1, delay_ms: int = 0, fail
 def model_streamed(builder: StepBuilder, message: ModelStreamed) -> None:
     """Emit more streamed text of the answer."""
     flight = builder.row.inference
-    if builder.row.cursor is not RunPosition.INFERENCE or flight is None or flight.message_id != message.message_id:
+    if builder.row.cursor is not INFERENCE or flight is None or flight.message_id != message.message_id:
         return
     text, reasoning = flight.text_index, flight.reasoning_index
     if message.reasoning:
@@ -76,7 +77,7 @@ def model_failed(builder: StepBuilder, message: ModelFailed) -> None:
     can meet a ConsecutiveErrors condition: the run is then stopped, also if it would not be retried anyway.
     """
     flight = builder.row.inference
-    if builder.row.cursor is not RunPosition.INFERENCE or flight is None or flight.message_id != message.message_id:
+    if builder.row.cursor is not INFERENCE or flight is None or flight.message_id != message.message_id:
         return
     builder.counters.model_attempts += 1
     builder.counters.errors += 1
@@ -89,7 +90,7 @@ def model_failed(builder: StepBuilder, message: ModelFailed) -> None:
         detail += f" (asked to wait {message.retry_after:,.0f} s, more than retry_after_cap={policy.retry_after_cap:g})"
     if stopped or too_long or not message.retryable or failures >= policy.attempts:
         discard_inference(builder, "the model failed")
-        builder.row.cursor = RunPosition.AFTER_INFERENCE  # no request is in flight now, so `end` does not cancel one
+        builder.row.cursor = AFTER_INFERENCE  # no request is in flight now, so `end` does not cancel one
         if stopped:
             text = f"{builder.counters.errors} failed steps; the last one: {detail}"
             end(builder, Termination(kind=TerminationKind.STOPPED, code="consecutive_errors", detail=text))
@@ -160,13 +161,13 @@ def _repeat(
 def model_answered(builder: StepBuilder, message: ModelAnswered) -> bool:
     """Record the answer. Returns True if the step continues with it."""
     flight, response = builder.row.inference, message.response
-    if builder.row.cursor is not RunPosition.INFERENCE or flight is None or flight.message_id != message.message_id:
+    if builder.row.cursor is not INFERENCE or flight is None or flight.message_id != message.message_id:
         return False
     usage = response.usage if response.usage.requests else response.usage + ONE_REQUEST
     builder.row.usage = builder.row.usage + usage
     builder.counters.model_attempts += 1
     builder.row.finish = response.finish
-    builder.row.cursor = RunPosition.AFTER_INFERENCE
+    builder.row.cursor = AFTER_INFERENCE
     requests = _requests(builder, response)
     builder.emit(
         "run.inference.completed",
@@ -270,7 +271,7 @@ def _note_call(builder: StepBuilder, index: int, request: CallRequest) -> None:
         ev.ToolCalled(
             call_id=row.call_id,
             tool=row.tool,
-            status=row.status,
+            status=CallStatus.NEW,
             arguments=row.arguments,
             effect=effect,
             step=builder.row.step,

@@ -2,7 +2,7 @@
 
 Theory of operation. An input of a child names what it answers (message id; call id and attempt; phase and step). The
 machine compares the name with its state and ignores an answer that it no longer waits for, so a restart, a cancel and a
-late result need no coordination between children.
+late result need no coordination between children. As in `effects.py`, `gc=False` marks structs that hold data only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ONE_REQUEST: Final = Usage(requests=1)
 """Usage of a request about which nothing else is known."""
 
 
-class Activate(msgspec.Struct, frozen=True, kw_only=True):
+class Activate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The run has an owner (again). The first input of every incarnation.
 
     Attributes:
@@ -34,7 +34,7 @@ class Activate(msgspec.Struct, frozen=True, kw_only=True):
     agent_digest: str = ""
 
 
-class Admit(msgspec.Struct, frozen=True, kw_only=True):
+class Admit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The run has a slot and its thread: start working.
 
     `state`: the thread's state keys as they are now; None if the machine's are current.
@@ -105,7 +105,7 @@ class PhaseDone(msgspec.Struct, frozen=True, kw_only=True):
     doubt: str | None = None
 
 
-class ModelStreamed(msgspec.Struct, frozen=True, kw_only=True):
+class ModelStreamed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """More streamed text of the answer (coalesced). An empty string means no new text of that kind."""
 
     message_id: str
@@ -113,7 +113,7 @@ class ModelStreamed(msgspec.Struct, frozen=True, kw_only=True):
     reasoning: str = ""
 
 
-class ModelAnswered(msgspec.Struct, frozen=True, kw_only=True):
+class ModelAnswered(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The model has answered."""
 
     message_id: str
@@ -124,7 +124,7 @@ BUG: Final = "bug"
 """Kind of a `ModelFailed` whose cause is not a ModelError: a bug of the model's code, which a retry would not fix."""
 
 
-class ModelFailed(msgspec.Struct, frozen=True, kw_only=True):
+class ModelFailed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The model request failed, or its stream broke.
 
     Attributes:
@@ -153,7 +153,7 @@ class CallSuspended(msgspec.Struct, frozen=True, kw_only=True):
     suspend: Suspend
 
 
-class CallReturned(msgspec.Struct, frozen=True, kw_only=True):
+class CallReturned(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A body has returned: its result as JSON, and the text for the model.
 
     For a large result the row holds all of it; event and model get `shown` (head, tail and size). `batch` holds the
@@ -169,7 +169,7 @@ class CallReturned(msgspec.Struct, frozen=True, kw_only=True):
     keys: Keys = msgspec.field(default_factory=dict)
 
 
-class CallRaised(msgspec.Struct, frozen=True, kw_only=True):
+class CallRaised(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A body has failed: the code, and the text for the model (never a traceback).
 
     `fatal`: the tool declares that its failures end the run.
@@ -182,7 +182,7 @@ class CallRaised(msgspec.Struct, frozen=True, kw_only=True):
     fatal: bool = False
 
 
-class CallProgressed(msgspec.Struct, frozen=True, kw_only=True):
+class CallProgressed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A body reports its progress."""
 
     call_id: str
@@ -191,7 +191,7 @@ class CallProgressed(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
 
 
-class CallPrinted(msgspec.Struct, frozen=True, kw_only=True):
+class CallPrinted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A body streams output (coalesced); `index` counts from 0 per attempt."""
 
     call_id: str
@@ -233,7 +233,7 @@ class TasksAsked(msgspec.Struct, frozen=True, kw_only=True):
     ask: int
 
 
-class TaskStopped(msgspec.Struct, frozen=True, kw_only=True):
+class TaskStopped(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The body of a cancelled task has ended without a result, or has overrun its grace."""
 
     task_id: str
@@ -261,7 +261,7 @@ class DeadlinePassed(msgspec.Struct, frozen=True, kw_only=True):
     unowned: bool = False
 
 
-class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
+class Unfinished(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A body that did not end within its grace, and its stack.
 
     `call_id` is the call's id, or the key of another child of the run, such as `model:<message id>`.
@@ -282,7 +282,7 @@ class BodyOverran(msgspec.Struct, frozen=True, kw_only=True):
     item: Unfinished
 
 
-class WorkStopped(msgspec.Struct, frozen=True, kw_only=True):
+class WorkStopped(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """All work of the run has ended, except the bodies named here."""
 
     stubborn: tuple[Unfinished, ...] = ()

@@ -18,7 +18,7 @@ from typing import assert_never
 
 from ..contract.calls import CallPosition
 from ..contract.decisions import Ticket
-from ..contract.phases import RunPosition
+from ..contract.phases import AFTER_INFERENCE, ENDED
 from ..contract.spec import AgentSpec
 from .commands import cancel_unowned, command_arrived
 from .inference import model_answered, model_failed, model_streamed
@@ -49,7 +49,7 @@ from .inputs import (
 from .phases import phase_done
 from .recovery import activate
 from .state import RunState, StepBuilder, Transition
-from .steps import admit, arrive, continue_tools, wake
+from .steps import admit, arrive, continue_run
 from .task_requests import desk_asked, task_said
 from .tasks import task_of
 from .termination import abandon, fail, lose_bodies, overran, work_stopped
@@ -71,33 +71,33 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
         IllegalTransition: a bug of the engine: the tables do not allow the move.
     """
     builder = StepBuilder(spec, state, now)
-    if state.row.cursor is RunPosition.ENDED:
+    if state.row.cursor is ENDED:
         return builder.build()
-    match message:
+    match message:  # the most frequent inputs come first
         case ModelStreamed():
             model_streamed(builder, message)
-        case CallProgressed() | CallPrinted():
-            _body_said(builder, message)
         case ModelAnswered():
             if model_answered(builder, message):
-                arrive(builder, RunPosition.AFTER_INFERENCE)
+                arrive(builder, AFTER_INFERENCE)
         case CallSuspended() | CallReturned() | CallRaised():
             _body_said(builder, message)
-            _go_on(builder)
-        case SpawnAsked() | CancelAsked() | TasksAsked() | TaskStopped():
-            desk_asked(builder, message)
-            _go_on(builder)
-        case CommandArrived():
-            command_arrived(builder, message.item)
-            _go_on(builder)
-        case PhaseDone():
-            phase_done(builder, message)
-        case ModelFailed():
-            model_failed(builder, message)
+            continue_run(builder)
         case Activate():
             activate(builder, message)
+        case CallProgressed() | CallPrinted():
+            _body_said(builder, message)
+        case PhaseDone():
+            phase_done(builder, message)
+        case CommandArrived():
+            command_arrived(builder, message.item)
+            continue_run(builder)
         case Admit():
             admit(builder, message)
+        case SpawnAsked() | CancelAsked() | TasksAsked() | TaskStopped():
+            desk_asked(builder, message)
+            continue_run(builder)
+        case ModelFailed():
+            model_failed(builder, message)
         case CancelUnowned():
             cancel_unowned(builder, message.items)
         case DeadlinePassed():
@@ -121,13 +121,6 @@ def _body_said(builder: StepBuilder, message: FromBody) -> None:
         body_said(builder, message)
     else:
         task_said(builder, task, message)
-
-
-def _go_on(builder: StepBuilder) -> None:
-    if builder.row.cursor is RunPosition.TASKS:
-        wake(builder)
-    else:
-        continue_tools(builder)
 
 
 def due(state: RunState, now: datetime) -> tuple[bool, tuple[str, ...]]:

@@ -17,7 +17,7 @@ from ..contract.rows import PendingCancel, PendingPause
 from .decisions import cancelled
 from .run_tickets import close_run_ticket, open_pause, rest
 from .state import StepBuilder
-from .steps import arrive, next_step, wake
+from .steps import arrive, continue_run, next_step
 from .termination import append_input, end, refuse_command
 
 
@@ -94,4 +94,4 @@ def _go_on(builder: StepBuilder, by: str | None) -> None:
         arrive(builder, RunPosition.BEFORE_INFERENCE)
     elif builder.row.cursor is RunPosition.TASKS:
         builder.move(Stage.RUNNING, by=by or "local")
-        wake(builder)
+        continue_run(builder)

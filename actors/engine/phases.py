@@ -14,14 +14,14 @@ from ..contract import events as ev
 from ..contract.calls import CallPosition, CallStatus
 from ..contract.ids import fingerprint, phase_error_id
 from ..contract.lifecycle import Termination, TerminationKind
-from ..contract.phases import PHASE_OF, Phase, RunPosition
+from ..contract.phases import PHASE_OF, TOOLS, Phase, RunPosition
 from ..contract.rows import CallRow
 from .effects import RunPhase
 from .gates import gate_answered
 from .inputs import CallEdit, PhaseDone
 from .run_tickets import open_run_ticket
 from .state import StepBuilder
-from .steps import continue_tools, leave
+from .steps import continue_run, leave
 from .termination import end, fail
 from .tickets import close_call
 from .tool_bodies import start_body
@@ -54,7 +54,7 @@ def phase_done(builder: StepBuilder, message: PhaseDone) -> None:
         _end_asked(builder, message.end)
     elif call is not None:
         _call_phase_done(builder, call, message)
-        continue_tools(builder)
+        continue_run(builder)
     else:
         _run_phase_done(builder, message)
         leave(builder)
@@ -81,7 +81,7 @@ def _accepted(builder: StepBuilder, message: PhaseDone, call: CallRow | None) ->
     if message.call_id is None:
         asked = builder.phase_open and PHASE_OF.get(builder.row.cursor) is message.phase
     else:
-        asked = builder.in_tools and call is not None and call.position.phase is message.phase
+        asked = builder.row.cursor is TOOLS and call is not None and call.position.phase is message.phase
     if not asked or message.step != builder.row.step:
         return False
     builder.remember_reducers(message.keys)

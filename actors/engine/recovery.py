@@ -16,14 +16,14 @@ from ..contract.calls import CallPosition, CallStatus
 from ..contract.decisions import Suspend
 from ..contract.ids import fingerprint
 from ..contract.lifecycle import STATUS, RunStatus, Stage
-from ..contract.phases import LEAVING, Phase, RunPosition
+from ..contract.phases import LEAVING, TOOLS, Phase, RunPosition
 from ..contract.rows import CallRow
 from .effects import ParkCall, RunPhase
 from .gates import ask_gates
 from .inference import ask_anew
 from .inputs import Activate
 from .state import StepBuilder, milliseconds
-from .steps import admit, arrive, continue_tools, wake
+from .steps import admit, arrive, continue_run
 from .tasks import recover_tasks
 from .termination import lose_bodies, run_end, stop_work
 from .tickets import ask_afresh, open_ticket
@@ -94,7 +94,7 @@ def recover(builder: StepBuilder) -> None:
         recover_tasks(builder)
     match builder.row.cursor:
         case RunPosition.TASKS:
-            wake(builder)
+            continue_run(builder)
         case RunPosition.INFERENCE:
             ask_anew(builder)
         case RunPosition.TOOLS:
@@ -113,9 +113,9 @@ def recover(builder: StepBuilder) -> None:
 
 def _recover_calls(builder: StepBuilder) -> None:
     for call in tuple(builder.calls.values()):
-        if builder.in_tools and not _redefined(builder, call):
+        if builder.row.cursor is TOOLS and not _redefined(builder, call):
             _recover_call(builder, builder.calls[call.call_id])
-    continue_tools(builder)
+    continue_run(builder)
 
 
 CHANGED: Final = "the tool's definition has changed; the question is asked again"

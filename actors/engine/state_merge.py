@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from ..contract import events as ev
 from ..contract.calls import CallPosition, CallStatus
+from ..contract.phases import TOOLS
 from ..contract.rows import CallRow
 from ..contract.state import Batch
 from ..contract.tasks import TaskRow
@@ -21,13 +22,14 @@ from .tickets import close_call
 
 def returned(builder: StepBuilder, call: CallRow, message: CallReturned) -> None:
     """Handle a returned body, possibly with a batch."""
-    builder.remember_reducers(message.keys)
+    if message.keys:
+        builder.remember_reducers(message.keys)
     batch = message.batch
     if batch is None:
         close_call(builder, call, CallStatus.SUCCEEDED, result=message.result, shown=message.shown, large=message.large)
         return
     call = builder.put(call, batch=batch, result=message.result, shown=message.shown, large=message.large)
-    if builder.in_tools and (builder.mode.bodies == 1 or call.alone):
+    if builder.row.cursor is TOOLS and (builder.mode.bodies == 1 or call.alone):
         _merge(builder, call, batch, again=_may_retry(builder, call))
     elif _may_retry(builder, call):
         builder.put(call, at=CallPosition.MERGING)
@@ -65,7 +67,13 @@ def task_wrote(builder: StepBuilder, task: TaskRow, message: CallReturned) -> st
 
 def _may_retry(builder: StepBuilder, call: CallRow) -> bool:
     tool = builder.spec.tools.get(call.tool)
-    return builder.in_tools and tool is not None and tool.on_conflict == "retry" and not call.alone and not call.settled
+    return (
+        builder.row.cursor is TOOLS
+        and tool is not None
+        and tool.on_conflict == "retry"
+        and not call.alone
+        and not call.settled
+    )
 
 
 def _merge(builder: StepBuilder, call: CallRow, batch: Batch, *, again: bool) -> None:

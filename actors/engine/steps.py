@@ -1,20 +1,34 @@
-"""The walk through the phases: run_start, then steps of inference and tools, then the end.
+"""The walk through the phases: run_start, then steps of inference and tools, then a stop condition or the end.
 
 Theory of operation. `arrive` enters a phase. With hooks the walk stops until they answer; without hooks it continues at
 once with the row of `_AFTER`. `leave` continues after the hooks. Every walk ends in an effect (hooks, a model request,
 bodies), in a rest, or in the terminal event, so a walk never recurses past one model request.
+
+Stop conditions are evaluated once per step, after its step_end hooks, in the order of the agent's list; the first
+condition that is met names the end. All facts are in the run's row, so a restart evaluates alike. Loop detection keeps
+digests of the newest steps only: with `LoopDetection(window=3)` three equal entries in `Counters.trail` end the run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, assert_never
 
 from ..contract import events as ev
 from ..contract.calls import CallStatus
+from ..contract.ids import content_digest
 from ..contract.lifecycle import Stage, Termination, TerminationKind
 from ..contract.messages import Message, Producer
-from ..contract.phases import PHASE_OF, RunPosition
+from ..contract.phases import BEFORE_INFERENCE, PHASE_OF, STEP_END, STEP_START, TOOLS, RunPosition
+from ..contract.stop import (
+    ConsecutiveErrors,
+    ContentMatch,
+    LoopDetection,
+    MaxRounds,
+    StopOnTool,
+    Timeout,
+    TokenBudget,
+)
 from ..state.snapshot import StateSnapshot
 from .calls import advance_calls
 from .decisions import cancelled
@@ -23,7 +37,6 @@ from .inference import ask_model
 from .inputs import Admit
 from .run_tickets import open_pause, rest
 from .state import StepBuilder
-from .stop_conditions import count_step, first_stop
 from .termination import append_input, append_step, end, fail, terminal
 
 
@@ -72,17 +85,18 @@ def next_step(builder: StepBuilder) -> None:
         return
     builder.next_step()
     builder.row.inference = builder.row.request = None
-    append_input(builder)
+    if builder.row.pending_input:
+        append_input(builder)
     builder.emit("run.step.started", ev.StepStarted(step=builder.row.step))
-    arrive(builder, RunPosition.STEP_START)
+    arrive(builder, STEP_START)
 
 
 def step_started(builder: StepBuilder) -> None:
     """Continue with the inference, unless a hook holds the run."""
     if builder.row.run_tickets:
-        _hold(builder, RunPosition.STEP_START)
+        _hold(builder, STEP_START)
     else:
-        arrive(builder, RunPosition.BEFORE_INFERENCE)
+        arrive(builder, BEFORE_INFERENCE)
 
 
 def _hold(builder: StepBuilder, cursor: RunPosition) -> None:
@@ -97,8 +111,8 @@ def _hold(builder: StepBuilder, cursor: RunPosition) -> None:
 def use_answer(builder: StepBuilder) -> None:
     """Run the answer's calls; an answer without calls is the final output."""
     if builder.calls:
-        builder.row.cursor = RunPosition.TOOLS
-        continue_tools(builder)
+        builder.row.cursor = TOOLS
+        continue_run(builder)
         return
     value, fault = builder.spec.check_output(builder.final)
     if fault is None:
@@ -120,11 +134,21 @@ def use_answer(builder: StepBuilder) -> None:
         )
         builder.row.pending_input = (message, *builder.row.pending_input)
     append_step(builder)
-    arrive(builder, RunPosition.STEP_END)
+    arrive(builder, STEP_END)
 
 
-def continue_tools(builder: StepBuilder) -> None:
-    """Advance the step's calls. Once all are settled, append them to the history and enter step_end."""
+def continue_run(builder: StepBuilder) -> None:
+    """Let a run move that an input may have released: advance its calls, or end the wait for its tasks.
+
+    Once all calls of the step are settled, they join the history, and the run enters step_end. A run that waits for its
+    tasks continues once a message waits for the model and no ticket holds the run.
+    """
+    if builder.row.cursor is RunPosition.TASKS:
+        if builder.row.pending_input and not builder.row.run_tickets:
+            builder.account_active_time(True)
+            if not _stopped(builder, answered=False):
+                next_step(builder)
+        return
     if not advance_calls(builder):
         return
     append_step(builder)
@@ -137,7 +161,7 @@ def continue_tools(builder: StepBuilder) -> None:
                 builder.row.output = call.result
                 builder.row.termination = Termination(kind=TerminationKind.NATURAL_END)
                 break
-    arrive(builder, RunPosition.STEP_END)
+    arrive(builder, STEP_END)
 
 
 def step_over(builder: StepBuilder) -> None:
@@ -166,6 +190,23 @@ def step_over(builder: StepBuilder) -> None:
             next_step(builder)
 
 
+def count_step(builder: StepBuilder) -> None:
+    """Count a finished step. A step fails if it has calls and all of them failed.
+
+    Loop detection compares digests of the newest steps: of the calls with their arguments, or of the text without
+    calls.
+    """
+    calls, counters = builder.calls.values(), builder.counters
+    counters.rounds += 1
+    counters.errors = counters.errors + 1 if calls and all(call.outcome is CallStatus.FAILED for call in calls) else 0
+    window = max((c.window or 0 for c in builder.spec.stop if isinstance(c, LoopDetection)), default=0)
+    if window:
+        wanted = [[call.requested.tool, call.requested.arguments] for call in calls]
+        counters.trail = (*counters.trail, content_digest(wanted or builder.row.answer or ""))[-window:]
+    else:
+        counters.trail = ()
+
+
 def _stopped(builder: StepBuilder, *, answered: bool) -> bool:
     """Return True if a stop condition ends the run here. `answered`: its output is the model's final answer already."""
     met = first_stop(builder)
@@ -178,13 +219,35 @@ def _stopped(builder: StepBuilder, *, answered: bool) -> bool:
     return True
 
 
-def wake(builder: StepBuilder) -> None:
-    """Continue a run that waits for its tasks, once a message waits for the model and no ticket holds the run."""
-    if builder.row.cursor is not RunPosition.TASKS or not builder.row.pending_input or builder.row.run_tickets:
-        return
-    builder.account_active_time(True)
-    if not _stopped(builder, answered=False):
-        next_step(builder)
+def first_stop(builder: StepBuilder) -> tuple[str, str] | None:
+    """Return code and detail of the first condition met, in list order; None if none is."""
+    counters, met = builder.counters, None
+    for condition in builder.spec.stop:
+        match condition:
+            case MaxRounds(n):
+                met = ("max_rounds", f"{counters.rounds} steps") if n and counters.rounds >= n else None
+            case Timeout(seconds):
+                spent = counters.active_ms / 1000
+                met = ("timeout", f"{spent:.1f} s of active time") if seconds and spent > seconds else None
+            case TokenBudget(total):
+                tokens = builder.row.usage.total
+                met = ("token_budget", f"{tokens} tokens") if total and tokens > total else None
+            case ConsecutiveErrors(n):
+                errors = f"{counters.errors} failed steps"
+                met = ("consecutive_errors", errors) if n and counters.errors >= n else None
+            case StopOnTool(name):
+                ran = any(call.tool == name and call.attempts for call in builder.calls.values())
+                met = ("stop_on_tool", name) if ran else None
+            case ContentMatch(pattern):
+                met = ("content_match", pattern) if condition.met(builder.row.answer or "") else None
+            case LoopDetection(window):
+                same = window and len(counters.trail) >= window and len(set(counters.trail[-window:])) == 1
+                met = ("loop_detection", f"{window} equal steps") if same else None
+            case _ as never:
+                assert_never(never)
+        if met is not None:
+            return met
+    return None
 
 
 _AFTER: Final[Mapping[RunPosition, Callable[[StepBuilder], None]]] = {

@@ -18,7 +18,7 @@ from ..contract.failures import FAILURES
 from ..contract.ids import error_id
 from ..contract.lifecycle import TERMINATION_STAGE, Stage, Termination, TerminationKind
 from ..contract.messages import Message, Producer
-from ..contract.phases import LEAVING, Phase, RunPosition
+from ..contract.phases import ENDED, INFERENCE, LEAVING, Phase, RunPosition
 from ..contract.rows import CallRow, EventDraft
 from ..contract.tasks import UnknownCause
 from .denials import doubted
@@ -50,9 +50,7 @@ def end(builder: StepBuilder, termination: Termination) -> None:
     has_listeners = builder.followed or bool(
         builder.row.stubborn
     )  # only the owner knows whether an overrun body is still alive
-    in_flight = (
-        has_listeners or builder.phase_open or builder.row.cursor is RunPosition.INFERENCE or bool(builder.row.tasks)
-    )
+    in_flight = has_listeners or builder.phase_open or builder.row.cursor is INFERENCE or bool(builder.row.tasks)
     in_flight = in_flight or any(call.position.alive for call in builder.calls.values())
     builder.row.termination, builder.changed = termination, True
     builder.row.cursor = RunPosition.STOPPING
@@ -230,7 +228,7 @@ def terminal(builder: StepBuilder) -> None:
         append_input(builder)
     target = TERMINATION_STAGE[termination.kind]
     source = builder.finish(target)
-    builder.row.cursor, builder.phase_open = RunPosition.ENDED, False
+    builder.row.cursor, builder.phase_open = ENDED, False
     if target is not Stage.COMPLETED:
         builder.row.output = None
     common: dict[str, Any] = {

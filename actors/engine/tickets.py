@@ -17,7 +17,7 @@ from ..contract.calls import CallPosition, CallStatus
 from ..contract.decisions import SetResult, Suspend, Ticket
 from ..contract.envelope import timestamp
 from ..contract.excerpt import Large
-from ..contract.phases import Phase
+from ..contract.phases import TOOLS, Phase
 from ..contract.rows import CallRow
 from .effects import ParkCall, ReleaseCall, RunPhase
 from .state import ENGINE, StepBuilder, milliseconds
@@ -175,9 +175,13 @@ def close_call(
 
     The event holds the result itself, or only the model's text if the call failed or its result is large.
     """
-    hooked = builder.in_tools and status is not CallStatus.CANCELLED and Phase.AFTER_TOOL_EXECUTE in builder.spec.hooked
+    hooked = (
+        builder.row.cursor is TOOLS
+        and status is not CallStatus.CANCELLED
+        and Phase.AFTER_TOOL_EXECUTE in builder.spec.hooked
+    )
     ran = call.position.status is CallStatus.RUNNING  # the body has returned; a call that merely may run again has not
-    if call.status is CallStatus.SUSPENDED or call.status is CallStatus.RESUMING:
+    if call.ticket is not None and call.status in (CallStatus.SUSPENDED, CallStatus.RESUMING):
         builder.do(ReleaseCall(call_id=call.call_id))
     call = builder.put(
         call,

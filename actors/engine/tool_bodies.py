@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ..contract import events as ev
-from ..contract.calls import CallPosition, CallStatus
+from ..contract.calls import EXECUTING, SUSPENDED, CallPosition, CallStatus
 from ..contract.ids import body_error_id
-from ..contract.phases import Phase
+from ..contract.phases import TOOLS, Phase
 from ..contract.rows import CallRow
 from ..contract.spec import ModeRow, ToolSpec
 from .denials import doubted
@@ -26,6 +26,10 @@ from .tasks import call_in_background
 from .termination import fail
 from .tickets import close_call, open_ticket
 
+_GATING: Final = CallPosition.GATING
+_ALLOWED: Final = CallPosition.ALLOWED
+_BODY: Final = CallPosition.BODY
+
 
 def startable(calls: Iterable[CallRow], mode: ModeRow, tools: Mapping[str, ToolSpec], cap: int) -> tuple[CallRow, ...]:
     """Return the calls that may start now, in the model's order."""
@@ -34,17 +38,17 @@ def startable(calls: Iterable[CallRow], mode: ModeRow, tools: Mapping[str, ToolS
     bodies = sum(call.position.body for call in rows)
     limit = cap if mode.bodies is None else min(cap, mode.bodies)
     out: list[CallRow] = []
-    alone = any((c.alone or _concurrency(c, tools) == "exclusive") and c.position.executing for c in rows)
-    judged = max((c.index for c in rows if c.provisional and c.at is CallPosition.GATING), default=-1)
+    alone = any(c.at in EXECUTING and (c.alone or _concurrency(c, tools) == "exclusive") for c in rows)
+    judged = max((c.index for c in rows if c.provisional and c.at is _GATING), default=-1)
     for call in rows:
-        if bodies + len(out) >= limit or alone or (limit == 1 and call.at is CallPosition.GATING):
+        if bodies + len(out) >= limit or alone or (limit == 1 and call.at is _GATING):
             break
         if call.index < judged:  # a verdict that will be final is being asked for: it may end the run
             earlier.append(call)
             continue
-        blocked = mode.suspended_blocks and call.status is CallStatus.NEW  # a decided call acts at once
-        blocked = blocked and any(other.attempts > 0 and other.status is CallStatus.SUSPENDED for other in earlier)
-        if call.at is CallPosition.ALLOWED and not blocked and not out_of_turn(call, earlier, tools):
+        blocked = mode.suspended_blocks and any(other.attempts and other.at in SUSPENDED for other in earlier)
+        blocked = blocked and call.status is CallStatus.NEW  # a decided call acts at once
+        if call.at is _ALLOWED and not blocked and not (earlier and out_of_turn(call, earlier, tools)):
             exclusive = call.alone or _concurrency(call, tools) == "exclusive"
             if not exclusive or (bodies == 0 and not out):
                 out.append(call)
@@ -60,12 +64,11 @@ def _concurrency(call: CallRow, tools: Mapping[str, ToolSpec]) -> str:
 
 def out_of_turn(call: CallRow, others: Iterable[CallRow], tools: Mapping[str, ToolSpec]) -> bool:
     """Return True if an earlier call must settle first: one of the two is exclusive, or both are ordered."""
-    mine = _concurrency(call, tools)
-    for other in others:
-        if other.index < call.index and other.at is not CallPosition.SETTLED:
-            theirs = _concurrency(other, tools)
-            if mine == "exclusive" or theirs == "exclusive" or (mine == theirs == "ordered"):
-                return True
+    open_before = [other for other in others if other.index < call.index and other.at is not CallPosition.SETTLED]
+    for other in open_before:
+        mine, theirs = _concurrency(call, tools), _concurrency(other, tools)
+        if mine == "exclusive" or theirs == "exclusive" or (mine == theirs == "ordered"):
+            return True
     return False
 
 
@@ -93,8 +96,10 @@ def start_body(builder: StepBuilder, call: CallRow) -> None:
     if tool is not None and tool.background:
         call_in_background(builder, call)
         return
-    call = builder.put(call, at=CallPosition.BODY, attempts=call.attempts + 1, started_at=builder.now)
-    builder.emit("run.tool.started", ev.ToolStarted(call_id=call.call_id, status=call.status, attempt=call.attempts))
+    call = builder.put(call, at=_BODY, attempts=call.attempts + 1, started_at=builder.now)
+    builder.emit(
+        "run.tool.started", ev.ToolStarted(call_id=call.call_id, status=CallStatus.RUNNING, attempt=call.attempts)
+    )
     builder.do(
         StartCall(
             call_id=call.call_id,
@@ -125,7 +130,7 @@ FromBody = CallSuspended | CallReturned | CallRaised | CallProgressed | CallPrin
 def body_said(builder: StepBuilder, message: FromBody) -> None:
     """Handle an input of a body; an input of an older attempt is ignored."""
     call = builder.calls.get(message.call_id)
-    if call is None or call.at is not CallPosition.BODY or call.attempts != message.attempt:
+    if call is None or call.at is not _BODY or call.attempts != message.attempt:
         return
     match message:
         case CallProgressed():
@@ -141,7 +146,7 @@ def body_said(builder: StepBuilder, message: FromBody) -> None:
                 ev.ToolOutputDelta(call_id=call.call_id, attempt=call.attempts, index=message.index, text=message.text),
             )
         case CallSuspended():
-            if builder.in_tools:
+            if builder.row.cursor is TOOLS:
                 open_ticket(builder, builder.put(call, body_question=True), message.suspend)
         case CallReturned():
             returned(builder, call, message)
