@@ -21,7 +21,6 @@ from ..contract.decisions import Allow, Block, Deny, SetResult, Suspend, Verdict
 from ..contract.excerpt import shown_value
 from ..contract.lifecycle import Termination, TerminationKind
 from ..contract.phases import TOOLS, Phase
-from ..contract.plain import JSONObject
 from ..contract.rows import CallRow
 from ..contract.spec import ToolSpec
 from .denials import doubted
@@ -101,8 +100,8 @@ def gate_answered(builder: StepBuilder, call: CallRow, verdict: Verdict | None, 
             _allow(builder, builder.put(call, verdict_at=revision))
         case Suspend():
             open_ticket(builder, call, verdict)
-        case _ if notes := _postponed(builder, call, verdict):
-            builder.put(call, at=CallPosition.PROVISIONAL, **notes)
+        case _ if _postpone(builder, call, verdict):
+            pass
         case SetResult(value, code):
             status = CallStatus.SUCCEEDED if code is None else CallStatus.FAILED
             shown, large = shown_value(value)
@@ -116,8 +115,8 @@ def gate_answered(builder: StepBuilder, call: CallRow, verdict: Verdict | None, 
             end(builder, Termination(kind=TerminationKind.BLOCKED, code="permission_denied", detail=verdict.reason))
 
 
-def _postponed(builder: StepBuilder, call: CallRow, verdict: SetResult | Deny | Block) -> JSONObject:
-    """Return what the row notes about a verdict that may still change; nothing if the verdict is final.
+def _postpone(builder: StepBuilder, call: CallRow, verdict: SetResult | Deny | Block) -> bool:
+    """Keep a verdict that may still change as provisional. Returns False if the verdict is final.
 
     The first verdict may change if earlier calls may still run, or have unmerged writes. A set_result that was asked
     for again stays provisional while an earlier body runs, or may begin without a person: a decided call may change
@@ -125,11 +124,17 @@ def _postponed(builder: StepBuilder, call: CallRow, verdict: SetResult | Deny | 
     """
     earlier = _earlier(builder, call)
     if call.status is not CallStatus.NEW:
-        return {}
+        return False
     if not call.provisional:
-        return {"provisional": True} if any(o.position.writes or o.batch is not None for o in earlier) else {}
+        may_change = any(other.position.writes or other.batch is not None for other in earlier)
+        if may_change:
+            builder.put(call, at=CallPosition.PROVISIONAL, provisional=True)
+        return may_change
     waits = any(other.at is not CallPosition.SETTLED and not _awaits_a_person(other) for other in earlier)
-    return {"settled_at_gate": _settled_before(builder, call)} if waits and isinstance(verdict, SetResult) else {}
+    if not waits or not isinstance(verdict, SetResult):
+        return False
+    builder.put(call, at=CallPosition.PROVISIONAL, settled_at_gate=_settled_before(builder, call))
+    return True
 
 
 def _earlier(builder: StepBuilder, call: CallRow) -> tuple[CallRow, ...]:
