@@ -152,7 +152,7 @@ async def test_the_same_decision_twice_has_one_effect_and_one_answer(make_store)
             assert count(await events_of(run), "run.approval.resolved") == 1
 
 
-async def test_of_two_deciders_one_wins_and_the_other_hears_who_and_when(make_store):
+async def test_of_two_deciders_one_wins_and_the_other_learns_who_and_when(make_store):
     hand = Hand()
     with trio.fail_after(120):
         async with gr.open_runtime(make_store(), agents=[agent(call("pay", id="p"))], deps=hand) as runtime:
@@ -203,7 +203,7 @@ async def test_two_hundred_concurrent_duplicates_are_one_decision(make_store):
 # --- the clock -------------------------------------------------------------------------------------------------------
 
 
-def test_around_the_expiry_a_decision_acts_or_is_told_that_it_is_late_and_the_run_goes_on():
+def test_around_the_expiry_a_decision_acts_or_is_refused_as_late_and_the_run_continues():
     seen = set()
     for step in range(-6, 7):
         for seed in (1, 2, 3):

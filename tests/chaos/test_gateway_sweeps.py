@@ -344,7 +344,7 @@ def test_a_connection_that_is_struck_at_any_step_ends_well(strikes, kind, pair, 
     show(request.node.name, report)
 
 
-def test_a_task_of_a_connection_that_crashes_takes_nobody_with_it(kind, sample, request):
+def test_a_task_of_a_connection_that_crashes_ends_no_other_task(kind, sample, request):
     """A bug in the reader, the writer or in what answers: reported to the operator, and this one connection ends."""
 
     def make() -> World:

@@ -340,7 +340,7 @@ def test_no_site_is_inside_of_the_kit_or_of_trio():
 # --- real work -------------------------------------------------------------------------------------------------------
 
 
-def test_a_thread_is_waited_for_and_virtual_time_stands_still_meanwhile():
+def test_a_thread_is_waited_for_and_virtual_time_is_still_meanwhile():
     async def scenario():
         began = trio.current_time()
         with trio.move_on_after(100):

@@ -137,7 +137,7 @@ def is_run(task):
 
 
 @pytest.mark.slow
-def test_a_crash_of_any_run_at_any_step_is_reported_and_harms_nobody_else():
+def test_a_crash_of_any_run_at_any_step_is_reported_and_harms_no_other_run():
     chaos.sweep_crash(Tree, tree_scenario, check_tree, contained=True, match_task=is_run, seeds=(1, 2)).require()
 
 
@@ -286,7 +286,7 @@ class Questions:
 
 
 @pytest.mark.slow
-def test_every_asker_is_told_wherever_the_server_is_crashed():
+def test_every_asker_is_shown_wherever_the_server_is_crashed():
     async def scenario(world):
         async def serve(ctx):
             while True:

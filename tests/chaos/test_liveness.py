@@ -37,7 +37,7 @@ class Away:
             raise OSError("disk full")
 
 
-async def test_who_waits_for_a_run_that_can_not_even_be_given_up_is_told(autojump_clock, monkeypatch):
+async def test_who_waits_for_a_run_that_cannot_even_be_given_up_gets_an_error(autojump_clock, monkeypatch):
     def poisoned(self, message):
         raise ZeroDivisionError("poison")
 
@@ -173,7 +173,7 @@ def test_a_cancellation_that_a_tool_lets_out_hurts_its_own_call_and_no_other_run
     assert isinstance(chaos.run(scenario), gr.Completed)
 
 
-def test_a_clean_up_that_prints_a_lot_ends_although_nobody_takes_its_output():
+def test_a_clean_up_that_prints_a_lot_ends_although_no_task_reads_its_output():
     @gr.tool
     async def chatty(ctx: gr.ToolContext) -> str:
         try:

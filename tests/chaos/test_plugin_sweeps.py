@@ -107,7 +107,7 @@ def test_with_plugins_too_a_process_that_dies_leaves_the_run_to_the_next_one(mak
     show(request.node.name, report)
 
 
-def test_with_plugins_too_a_run_that_is_told_to_cancel_ends_once(make, sample, request):
+def test_with_plugins_too_a_run_that_is_cancelled_ends_once(make, sample, request):
     report = chaos.sweep_cancel(make(cancels=True), one_life, kept, seeds=SEEDS, sample=sample(8), settle_within=SETTLE)
     show(request.node.name, report)
 

@@ -133,7 +133,7 @@ def test_the_runtime_is_cancelled_from_outside_at_every_step_and_the_next_one_fi
         show(f"{request.node.name} unknown={unknown}", report)
 
 
-def test_the_run_is_told_to_cancel_at_every_step_and_ends_once(make, sample, request):
+def test_the_run_is_cancelled_at_every_step_and_ends_once(make, sample, request):
     def check(world: World) -> Iterator[str]:
         yield from broken(world)
         answer = world.book.replies.get("cancel")

@@ -192,7 +192,7 @@ async def test_a_cursor_of_another_log_is_reset_with_the_runs_snapshot():
                 assert (await anext(events)).sequence == last + 1
 
 
-async def test_what_is_not_allowed_is_said_at_the_request_and_who_is_nobody_at_the_door():
+async def test_what_is_not_allowed_is_said_at_the_request_and_an_unknown_token_at_the_handshake():
     helper = clerk()
     looker = Principal(name="looker", token="only-looks-at-things", scopes={"follow"})
     async with gr.open_runtime(agents=[helper]) as runtime:
@@ -251,7 +251,7 @@ async def test_more_requests_than_the_gateway_takes_at_once_all_get_through():
         assert answers == ["accepted"] * 60
 
 
-async def test_a_run_that_nobody_works_on_says_why(tmp_path):
+async def test_a_run_without_an_owner_says_why(tmp_path):
     helper = clerk()
     async with gr.open_runtime(tmp_path / "r.db", agents=[helper]) as runtime:
         run = await runtime.start(helper, "hi")

@@ -211,7 +211,7 @@ async def test_a_run_that_drains_is_in_order_for_the_next_start(shelf, autojump_
 
 
 @STEPS
-async def test_time_that_nobody_spent_is_not_active_time(shelf, autojump_clock, step):
+async def test_time_without_work_is_not_active_time(shelf, autojump_clock, step):
     """A stop after an hour of activity is not met by a machine that slept, nor put off by a clock that was set back."""
     wall = FakeWall()
     agents = [agent([delay(600), call("ask", id="c1")], "done", tools=[asks], stop=[gr.stop.Timeout(3600)])]
@@ -232,7 +232,7 @@ async def test_time_that_nobody_spent_is_not_active_time(shelf, autojump_clock, 
 
 
 @STEPS
-async def test_the_times_of_a_log_go_on_after_a_restart(shelf, autojump_clock, step):
+async def test_the_times_of_a_log_continue_after_a_restart(shelf, autojump_clock, step):
     """The clock is set between two processes: the next one continues where the log is."""
     wall = FakeWall()
     async with opened(shelf, wall) as runtime:

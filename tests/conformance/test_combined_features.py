@@ -82,7 +82,7 @@ def holding(phase: str = "step_start", step: int = 2, **wish: Any) -> gr.Plugin:
 
 @SEQUENTIAL
 @pytest.mark.parametrize("down", [False, True])
-async def test_a_task_that_ends_while_a_plugin_holds_the_run_has_written_and_is_told(play, autojump_clock, down):
+async def test_a_task_that_ends_while_a_plugin_holds_the_run_has_written_and_is_reported(play, autojump_clock, down):
     acts = [pause(30), *([restart] if down else []), decide("r.t1", result="go")]
     life = await played(play, [N], "done", plugins=[holding()], do=acts)
     assert (life.view.stage, life.view.state["total"], ends(life)) == ("completed", 1, {"N.task1": "succeeded"})
@@ -109,7 +109,7 @@ HOLDS = {
 @pytest.mark.parametrize("down", [False, True])
 @pytest.mark.parametrize("long", [False, True], ids=["ends meanwhile", "ends later"])
 @pytest.mark.parametrize("how", HOLDS)
-async def test_a_run_that_only_waits_for_its_task_is_held_at_once_and_the_task_goes_on(
+async def test_a_run_that_only_waits_for_its_task_is_held_at_once_and_the_task_continues(
     play, autojump_clock, how, long, down
 ):
     act, plugins, second = HOLDS[how]
@@ -134,7 +134,7 @@ async def test_a_task_that_ends_while_a_call_waits_for_a_person(play, autojump_c
 
 
 @SEQUENTIAL
-async def test_a_task_and_a_call_that_write_one_key_clash_and_one_is_told(play, autojump_clock):
+async def test_a_task_and_a_call_that_write_one_key_clash_and_one_is_reported(play, autojump_clock):
     calls = [call("counts", last="task", seconds=5, id="N"), call("keep", last="call", seconds=20, id="A")]
     life = await played(play, calls, "done")
     assert len(life.payloads("state.conflict")) == 1
@@ -346,7 +346,7 @@ async def test_a_run_that_is_cancelled_in_the_queue_leaves_nothing_in_the_thread
 
 @SEQUENTIAL
 @pytest.mark.parametrize("max_running", [1, 2])
-async def test_a_held_run_whose_task_goes_on_gives_its_slot_and_gets_it_again(
+async def test_a_held_run_whose_task_continues_gives_its_slot_and_gets_it_again(
     watched, mode, autojump_clock, max_running
 ):
     plugin = holding()

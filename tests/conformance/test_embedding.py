@@ -80,7 +80,7 @@ async def test_commands_by_id_are_those_of_the_run(shelf: Shelf, autojump_clock:
     assert (await commands.cancel(run.id)).code == "store_unavailable"
 
 
-async def test_changes_are_told_until_the_end_is_asked_for(shelf: Shelf, autojump_clock: Any) -> None:
+async def test_changes_are_reported_until_the_end_is_asked_for(shelf: Shelf, autojump_clock: Any) -> None:
     async with home(shelf, agents=[payer()]) as runtime:
         changed, pruned = list[str](), list[bool]()
         end = runtime.reader.on_change(lambda run_id, _: changed.append(run_id), lambda: pruned.append(True))

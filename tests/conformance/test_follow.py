@@ -163,7 +163,7 @@ async def test_a_follower_goes_through_waits_and_decisions(shelf, autojump_clock
         assert live == rests == await stored(runtime, "r")
 
 
-async def test_followers_of_a_run_that_has_left_memory_see_how_it_goes_on(shelf, autojump_clock):
+async def test_followers_of_a_run_that_has_left_memory_see_how_it_continues(shelf, autojump_clock):
     helper = talker([text(WORDS), call("pay", cents=5, id="c1")], "done")
     before: list[bytes] = []
     between: list[bytes] = []
@@ -273,7 +273,7 @@ async def test_a_cursor_outlives_the_runtime(shelf, autojump_clock):
     assert len(epochs) == 1
 
 
-async def test_who_follows_is_told_that_the_runtime_closes(shelf, autojump_clock):
+async def test_who_follows_is_reported_that_the_runtime_closes(shelf, autojump_clock):
     helper = talker([text(WORDS), call("pay", cents=5, id="c1")], "done")
     received: list[str] = []
     live: list[bytes] = []
@@ -306,7 +306,7 @@ async def test_who_follows_is_told_that_the_runtime_closes(shelf, autojump_clock
         await events_of(run)
 
 
-async def test_a_run_that_nobody_works_on_gives_all_it_has_and_then_the_reason(shelf, autojump_clock):
+async def test_a_run_without_an_owner_gives_all_it_has_and_then_the_reason(shelf, autojump_clock):
     helper = talker([text(WORDS), call("pay", cents=5, id="c1")], "done")
     async with home(shelf, agents=[helper]) as runtime:
         run = await runtime.start(helper, "hi", run_id="r")
@@ -353,7 +353,7 @@ async def test_a_follower_sits_an_outage_of_the_store_out(tmp_path, autojump_clo
 # --- questions that cannot be answered ------------------------------------------------------------------------------
 
 
-async def test_an_unknown_run_is_told_at_once(shelf, autojump_clock):
+async def test_an_unknown_run_is_reported_at_once(shelf, autojump_clock):
     async with home(shelf) as runtime:
         for until in ("end", "rest"):
             with runtime.reader.follow("nowhere", until=until) as follower, pytest.raises(gr.UnknownRun):
@@ -421,7 +421,7 @@ async def test_a_hundred_followers_cause_no_reads_while_the_run_works(counted, a
     assert all(into == everything for into in live)
 
 
-async def test_a_follower_asks_once_how_the_run_stands_even_if_it_goes_on_meanwhile(counted, autojump_clock):
+async def test_a_follower_asks_once_for_the_state_of_the_run_even_if_it_continues_meanwhile(counted, autojump_clock):
     """That a run was not done is enough to know: its end will come as an event, wherever it stood."""
     helper = slowly(60, 0.02)
     live: list[bytes] = []

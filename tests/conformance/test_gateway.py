@@ -100,7 +100,7 @@ async def test_the_text_of_a_denial_comes_through_to_the_model():
         assert texts == ["Not this year."]
 
 
-async def test_who_comes_too_late_is_told_how_it_was_decided():
+async def test_who_comes_too_late_is_shown_how_it_was_decided():
     helper = agent(
         [call("refund", order="7", cents=5, id="c1"), call("refund", order="8", cents=5, id="c2")],
         "done",
@@ -166,7 +166,7 @@ async def test_many_runs_on_one_connection_come_each_in_order():
             assert all(found == list(range(1, len(found) + 1)) for found in seen.values())
 
 
-async def test_subscribing_again_goes_on_from_the_new_position():
+async def test_subscribing_again_continues_from_the_new_position():
     helper = clerk()
     async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
         run = await runtime.start(helper, "hi")
@@ -546,7 +546,7 @@ async def test_http_starts_lists_reads_and_decides(tmp_path):
         ("POST", "/v1/runs/nothing/commands", {"type": "cancel", "id": "x"}, 400, "bad_message"),
     ],
 )
-async def test_what_can_not_be_gets_its_status_and_code(method, target, body, status, code):
+async def test_what_cannot_be_gets_its_status_and_code(method, target, body, status, code):
     async with gr.open_runtime(agents=[clerk()]) as runtime, gateway(runtime) as address:
         reply = await http(address, method, target, body=body)
         assert (reply.status, reply.json()["error"]["code"]) == (status, code)
@@ -574,7 +574,7 @@ async def test_metrics_count_what_happens():
 
 
 @pytest.mark.parametrize("options", [{"host": "0.0.0.0"}, {"token": "short"}], ids=["open", "token"])
-async def test_options_that_can_not_be_are_refused(options):
+async def test_options_that_cannot_be_are_refused(options):
     async with gr.open_runtime() as runtime:
         with pytest.raises(gr.UsageError):
             await serve(runtime, port=0, **options)

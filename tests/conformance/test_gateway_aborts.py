@@ -146,7 +146,7 @@ async def test_a_principal_that_may_not_cancel_cancels_nothing_by_hanging_up():
 
 
 @PROTOCOLS
-async def test_a_message_behind_a_live_run_is_told_so_at_once(asked):
+async def test_a_message_behind_a_live_run_is_reported_at_once(asked):
     work = Work()
     helper = agent(call("work", id="c1"), "first", "second", tools=[work.tool])
     async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:

@@ -178,7 +178,7 @@ YES = {"approved": True}
 # --- a conversation --------------------------------------------------------------------------------------------------
 
 
-async def test_a_conversation_goes_on_on_its_thread_and_the_agent_reads_every_message_once():
+async def test_a_conversation_continues_on_its_thread_and_the_agent_reads_every_message_once():
     model = ScriptedModel([[think("hm"), text("hello")]])
     helper = gr.Agent("helper", model=model)
     async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
@@ -308,7 +308,7 @@ async def test_a_run_that_is_cancelled_elsewhere_ends_as_cancelled():
 # --- the same again --------------------------------------------------------------------------------------------------
 
 
-async def test_the_same_request_is_told_the_same_whatever_has_happened_since():
+async def test_the_same_request_receives_the_same_whatever_has_happened_since():
     async with gr.open_runtime(agents=[two_refunds()]) as runtime, gateway(runtime) as address:
         front = Front(address)
         front.say("u1", "refund both")
@@ -372,7 +372,7 @@ async def test_interrupts_are_answered_where_they_were_asked():
         assert front.client.outcome == "success"
 
 
-async def test_a_page_that_asks_nothing_new_is_told_the_newest_run_again_as_far_as_it_has_come():
+async def test_a_page_that_asks_nothing_new_receives_the_newest_run_again_as_far_as_it_has_come():
     """Its messages may be those of a stream that was cut anywhere, or of long ago: no message comes twice."""
     helper = clerk([think("hm"), text("Two."), *(call("refund", order=n, cents=5, id=f"c{n}") for n in "12")], "done")
     async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
@@ -429,7 +429,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-async def test_answers_that_do_not_fit_are_told_and_none_of_them_acts(case):
+async def test_answers_that_do_not_fit_are_reported_and_none_of_them_acts(case):
     resume, code = WRONG[case]
     async with gr.open_runtime(agents=[two_refunds()]) as runtime, gateway(runtime) as address:
         front = Front(address)
@@ -493,7 +493,7 @@ async def test_an_interrupt_that_has_expired_can_be_cancelled_and_no_more():
     assert front.results == {"c1": "The approval expired: no decision came in time."}
 
 
-async def test_a_request_without_a_question_is_told_so():
+async def test_a_request_without_a_question_is_reported():
     async with gr.open_runtime(agents=[clerk("hello")]) as runtime, gateway(runtime) as address:
         front = Front(address)
         events = await front.run("r1")
@@ -564,7 +564,7 @@ async def test_a_message_that_comes_when_the_run_has_ended_begins_the_next_one()
     assert front.contents("assistant") == ["done"]
 
 
-async def test_a_client_that_sends_no_history_is_told_the_whole_run():
+async def test_a_client_that_sends_no_history_receives_the_whole_run():
     async with gr.open_runtime(agents=[two_refunds()]) as runtime, gateway(runtime) as address:
         front = Front(address)
         await front.ask("r1", "refund both")
@@ -638,7 +638,7 @@ async def test_what_is_not_known_is_passed_over_and_nulls_are_as_good_as_nothing
     assert events[-1]["outcome"] == {"type": "success"}
 
 
-async def test_what_can_not_be_is_refused_with_a_status():
+async def test_what_cannot_be_is_refused_with_a_status():
     async with gr.open_runtime(agents=[clerk("x")]) as runtime, gateway(runtime) as address:
         front = Front(address)
         front.say("u", [{"type": "image", "source": {"type": "url", "value": "https://example.org/a.png"}}])
@@ -688,7 +688,7 @@ async def test_answers_find_their_run_after_a_restart(tmp_path):
     assert front.results == {"c1": "paid 5 for 1", "c2": "The reviewer denied this call."}
 
 
-async def test_a_stream_is_closed_when_the_server_stops_and_told_again_when_it_is_back(tmp_path):
+async def test_a_stream_is_closed_when_the_server_stops_and_reported_again_when_it_is_back(tmp_path):
     helper = clerk([text("a long"), delay(3600)], "the end")
     async with gr.open_runtime(tmp_path / "runs.db", agents=[helper], drain=0.1) as runtime, AsyncExitStack() as stack:
         async with gateway(runtime) as address:
@@ -728,7 +728,7 @@ async def test_closing_the_connection_does_not_cancel_the_run():
     assert front.results == {"c1": "waited"}
 
 
-async def test_a_run_that_nobody_works_on_is_told_so(tmp_path):
+async def test_a_run_without_an_owner_is_reported(tmp_path):
     """It was started with dependencies of its own, and after the restart no provider can give it any."""
     async with gr.open_runtime(tmp_path / "runs.db", agents=[two_refunds()], deps=lambda _: "deps") as runtime:
         async with gateway(runtime) as address:

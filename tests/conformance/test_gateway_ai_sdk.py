@@ -68,7 +68,7 @@ def two_refunds(**options: Any) -> gr.Agent[Any]:
 
 
 @both
-async def test_a_conversation_goes_on_in_its_thread(version):
+async def test_a_conversation_continues_in_its_thread(version):
     helper = clerk(text("hello"))
     async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
         page = Page(address, version)
@@ -140,7 +140,7 @@ async def test_a_page_gives_the_outputs_that_tools_ask_it_for(version):
 
 
 @both
-async def test_an_output_that_the_page_could_not_make_is_told_to_the_model_or_denied(version):
+async def test_an_output_that_the_page_could_not_make_is_reported_to_the_model_or_denied(version):
     calls = [call("locate", id="c1"), call("seal", id="c2"), call("ship", id="c3")]
     helper = clerk(calls, "done", execution="parallel_streaming")
     async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
@@ -317,7 +317,7 @@ async def test_answers_that_are_sent_again_are_answered_the_same(version):
 
 
 @both
-async def test_who_answers_too_late_is_told_what_has_happened(version):
+async def test_who_answers_too_late_is_shown_what_has_happened(version):
     async with gr.open_runtime(agents=[two_refunds()]) as runtime, gateway(runtime) as address:
         page = Page(address, version)
         await page.ask("u1", "refund both")
@@ -463,7 +463,7 @@ async def test_a_gateway_that_stops_leaves_a_whole_stream_that_can_be_resumed(ve
     assert page.last.texts() == "wait done"
 
 
-async def test_a_run_that_nobody_works_on_is_told_as_an_error(tmp_path: Path):
+async def test_a_run_without_an_owner_is_reported_as_an_error(tmp_path: Path):
     shelf, started = Shelf("sqlite", tmp_path), trio.Event()
 
     @gr.tool(replay="safe")
@@ -492,7 +492,7 @@ def mine(info: gr.RunInfo) -> bool:
     return info.by == "bob"
 
 
-async def test_nobody_gets_at_the_chats_of_others():
+async def test_no_principal_reads_the_chats_of_others():
     people = [Principal(name="ann", token=TOKEN), Principal(name="bob", token=OTHER, sees=mine)]
     async with gr.open_runtime(agents=[two_refunds()]) as runtime:
         async with gateway(runtime, principals=people) as address:
@@ -547,7 +547,7 @@ REFUSED: list[tuple[dict[str, Any], int, str]] = [
 
 
 @pytest.mark.parametrize(("fields", "status", "words"), REFUSED, ids=lambda value: str(value)[:40])
-async def test_what_can_not_be_is_refused_before_anything_happens(fields, status, words):
+async def test_what_cannot_be_is_refused_before_anything_happens(fields, status, words):
     async with gr.open_runtime(agents=[clerk("hello")]) as runtime, gateway(runtime) as address:
         page = Page(address)
         page.messages = [USER]
@@ -556,7 +556,7 @@ async def test_what_can_not_be_is_refused_before_anything_happens(fields, status
         assert (await runtime.runs()).runs == ()
 
 
-async def test_a_message_that_was_sent_can_not_be_edited():
+async def test_a_message_that_was_sent_cannot_be_edited():
     async with gr.open_runtime(agents=[clerk("hello")]) as runtime, gateway(runtime) as address:
         page = Page(address)
         await page.ask("u1", "hi")

@@ -29,7 +29,7 @@ def counter(steps=2):
     return agent(*[call("look_up", order="7"), "done"] * steps, tools=[look_up])
 
 
-async def test_a_fork_begins_where_the_step_ended_and_belongs_to_whoever_asked():
+async def test_a_fork_begins_where_the_step_ended_and_belongs_to_its_requester():
     async with gr.open_runtime(agents=[counter()]) as runtime, gateway(runtime, principals=PEOPLE) as address:
         run = await runtime.start("helper", "hi", by="operator", run_id="r1")
         await run.wait()
@@ -81,7 +81,7 @@ async def test_http_forks_and_the_key_makes_it_once():
         (ANN, "r1", {"step": 0, "newRun": "no blanks"}, 422, "unprocessable"),
     ],
 )
-async def test_what_can_not_be_forked_is_refused_and_makes_no_run(token, run, body, status, code):
+async def test_what_cannot_be_forked_is_refused_and_makes_no_run(token, run, body, status, code):
     async with gr.open_runtime(agents=[counter()]) as runtime, gateway(runtime, principals=PEOPLE) as address:
         await (await runtime.start("helper", "hi", by="operator", run_id="r1")).wait()
         reply = await http(address, "POST", f"/v1/runs/{run}/fork", token=token, body=body)

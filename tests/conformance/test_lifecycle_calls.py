@@ -56,7 +56,7 @@ MOVES = {
 }
 """Move -> the call that makes it, and the scene."""
 
-ONE_BODY = {("resuming", "cancelled"): "test_a_call_that_waits_for_its_turn_to_go_on_is_cancelled_with_the_run"}
+ONE_BODY = {("resuming", "cancelled"): "test_a_call_that_waits_for_its_turn_to_continue_is_cancelled_with_the_run"}
 
 
 @pytest.mark.rule("L-6")
@@ -70,7 +70,7 @@ async def test_a_legal_move_is_made(play, autojump_clock, source, target):
 
 
 @pytest.mark.parametrize("mode", ["sequential"])
-async def test_a_call_that_waits_for_its_turn_to_go_on_is_cancelled_with_the_run(play, autojump_clock):
+async def test_a_call_that_waits_for_its_turn_to_continue_is_cancelled_with_the_run(play, autojump_clock):
     """In sequential mode a decided call moves at once, but its body waits for the one that runs."""
     life = await play([B, C], do=[after(2, approve("B")), after(2, cancel())])
     assert life.calls == {"B": "new suspended resuming cancelled", "C": "new running cancelled"}
@@ -87,7 +87,7 @@ def test_every_legal_move_has_its_scene_or_its_reason():
 # --- the end of a call -----------------------------------------------------------------------------------------------
 
 
-async def test_a_failed_call_is_told_to_the_model_and_the_run_goes_on(play, autojump_clock):
+async def test_a_failed_call_is_reported_to_the_model_and_the_run_continues(play, autojump_clock):
     life = await play([call("fails", id="X"), C], "done")
     assert life.codes == {"X": "tool_error", "C": None}
     assert life.tool_texts == {"X": "no luck", "C": "saw C"}
@@ -103,7 +103,7 @@ async def test_arguments_are_checked_before_anything_happens(play, autojump_cloc
     assert (life.effects, life.tickets) == (["C"], {})
 
 
-async def test_an_unknown_tool_is_told_with_those_that_are_known(play, autojump_clock):
+async def test_an_unknown_tool_is_reported_with_those_that_are_known(play, autojump_clock):
     life = await play([call("nothing", id="X"), C], "done")
     assert (life.codes["X"], life.calls["C"]) == ("unknown_tool", "new running succeeded")
     assert "'nothing'" in life.tool_texts["X"]
@@ -111,7 +111,7 @@ async def test_an_unknown_tool_is_told_with_those_that_are_known(play, autojump_
 
 
 @pytest.mark.rule("L-41")
-async def test_a_body_that_takes_too_long_is_ended_and_the_model_told(play, autojump_clock):
+async def test_a_body_that_takes_too_long_is_ended_and_the_model_reads_why(play, autojump_clock):
     life = await play([call("hangs", id="X"), C], "done")
     assert (life.calls["X"], life.codes["X"]) == ("new running failed", "tool_timeout")
     assert life.seconds("tool.result", call_id="X") == 30.0
@@ -260,14 +260,14 @@ async def test_a_passed_decision_becomes_the_arguments(play, autojump_clock):
 
 
 @pytest.mark.parametrize("resume", ["replay_tool_call", RESULT, ARGUMENTS])
-async def test_each_mode_says_in_its_event_how_it_goes_on(play, autojump_clock, resume):
+async def test_each_mode_says_in_its_event_how_it_continues(play, autojump_clock, resume):
     life = await play([call("ask", mode=resume, id="D")], "done", do=[approve("D", {"said": "yes"})])
     (resumed,) = life.payloads("tool.resumed")
     assert (resumed["mode"], resumed["ticketId"], resumed["status"]) == (resume, "r.t1", "resuming")
 
 
 @pytest.mark.parametrize("resume", ["replay_tool_call", RESULT, ARGUMENTS])
-async def test_each_mode_goes_on_in_another_process(play, autojump_clock, resume):
+async def test_each_mode_continues_in_another_process(play, autojump_clock, resume):
     life = await play([call("ask", mode=resume, id="D")], "done", do=[restart, approve("D", {"said": "yes"})])
     assert life.outcome.output == "done"
     assert life.tool_texts["D"].endswith(
@@ -276,7 +276,7 @@ async def test_each_mode_goes_on_in_another_process(play, autojump_clock, resume
 
 
 @pytest.mark.rule("L-14", "A-26")
-async def test_a_denied_call_ends_and_the_model_is_told_why(play, autojump_clock):
+async def test_a_denied_call_ends_and_the_model_reads_why(play, autojump_clock):
     life = await play([A, C], "done", do=[deny("A", "too dear")])
     assert (life.calls["A"], life.codes["A"]) == ("new suspended cancelled", "approval_rejected")
     assert "too dear" in life.tool_texts["A"]
@@ -319,7 +319,7 @@ async def test_where_no_body_runs_no_arguments_can_be_edited(play, autojump_cloc
     assert detail == "the decision's result is what A comes to: no body runs, so nothing can be edited"
 
 
-async def test_the_arguments_of_a_lost_body_can_not_be_edited_when_a_result_is_given(play, autojump_clock):
+async def test_the_arguments_of_a_lost_body_cannot_be_edited_when_a_result_is_given(play, autojump_clock):
     acts = [after(2, restart), decide("N", result="noted", edited_arguments={"what": "x"})]
     acts += [decide("N", edited_arguments={"what": "x"})]
     life = await play([call("note", id="N")], "done", do=acts)
@@ -327,7 +327,7 @@ async def test_the_arguments_of_a_lost_body_can_not_be_edited_when_a_result_is_g
     assert life.tool_texts["N"] == "(The arguments were changed to {'what': 'x'} before the call ran.)\nnoted x"
 
 
-async def test_of_edited_arguments_that_did_not_run_the_model_is_not_told_that_they_did(play, autojump_clock):
+async def test_of_edited_arguments_that_did_not_run_the_model_is_not_reported_that_they_did(play, autojump_clock):
     """A body has run, but not with these."""
     verdict = gate("no", lambda ctx: gr.SetResult("no") if ctx.decision is not None else None)
     acts = [decide("A", edited_arguments={"times": 2})]

@@ -107,7 +107,7 @@ async def test_a_cancel_that_was_accepted_just_before_the_process_ended_is_obeye
 
 
 @pytest.mark.rule("L-29")
-async def test_a_finished_call_keeps_its_result_and_an_unfinished_one_is_told_of(play, autojump_clock):
+async def test_a_finished_call_keeps_its_result_and_an_unfinished_one_is_reported(play, autojump_clock):
     life = await play([call("look", seconds=1, id="Q"), LONG, B], do=[after(5, cancel())])
     assert life.tool_texts["Q"] == "saw Q"
     assert "cancelled" in life.tool_texts["L"]
@@ -122,7 +122,7 @@ async def test_a_waiting_run_withdraws_its_tickets(play, autojump_clock):
     assert (life.record.row.stage, life.view.status) == ("cancelled", "done")
 
 
-async def test_what_was_heard_of_an_answer_is_discarded_aloud(play, autojump_clock):
+async def test_what_was_learned_of_an_answer_is_discarded_aloud(play, autojump_clock):
     life = await play([text("so"), delay(100), text("late")], do=[after(5, cancel())])
     assert [payload["reason"] for payload in life.payloads("message.discarded")] == ["the run ended"]
     assert life.history == ["user: hi"]
@@ -167,7 +167,7 @@ async def test_a_cancel_after_the_step_ends_a_run_that_has_not_begun_at_once(pla
 
 @pytest.mark.parametrize("besides", ["nothing", "the hook holds the run", "somebody pauses it"])
 @pytest.mark.parametrize("phase", ["run_start", "step_start"])
-async def test_a_hook_before_the_inference_ends_first_and_nobody_is_asked_for_anything(
+async def test_a_hook_before_the_inference_ends_first_and_no_person_is_asked_for_anything(
     play, autojump_clock, phase, besides
 ):
     """Before the first step none is begun for the sake of ending after it; in one, the run does not come to rest."""
@@ -244,7 +244,7 @@ async def test_the_same_cancel_again_is_a_duplicate(play, autojump_clock, when):
     assert life.types.count("cancelled") == 1
 
 
-async def test_a_done_run_can_not_be_cancelled(play, autojump_clock):
+async def test_a_done_run_cannot_be_cancelled(play, autojump_clock):
     life = await play("done", do=[cancel(), cancel(mode="after_step")])
     assert life.replies == ["rejected run_done", "rejected run_done"]
     assert life.outcome.output == "done"

@@ -141,7 +141,7 @@ async def test_a_call_that_needed_no_approval_is_looked_at_again(play, autojump_
 
 
 @pytest.mark.rule("A-15")
-async def test_a_call_of_an_older_release_whose_definition_is_not_known_goes_on(play, autojump_clock):
+async def test_a_call_of_an_older_release_whose_definition_is_not_known_continues(play, autojump_clock):
     """Rows that were written before there were marks: their tickets stay as they are."""
 
     async def forget(scene: Scene) -> None:

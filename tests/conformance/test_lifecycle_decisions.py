@@ -82,7 +82,7 @@ async def test_an_inbox_that_is_full_is_busy(play, autojump_clock):
     assert life.outcome.output == "hello"
 
 
-async def test_a_store_that_does_not_answer_is_told_so(play, autojump_clock):
+async def test_a_store_that_does_not_answer_is_reported(play, autojump_clock):
     outages = Outages()
     play.store = {"faults": outages}
 
@@ -139,14 +139,14 @@ BOTH: dict[tuple[str, str], tuple[list[Any], list[Any]]] = {
 
 @pytest.mark.rule("L-9")
 @pytest.mark.parametrize(("first", "second"), BOTH, ids=map(" before ".join, BOTH))
-async def test_of_two_faults_the_one_that_is_checked_first_is_told(play, autojump_clock, first, second):
+async def test_of_two_faults_the_one_that_is_checked_first_is_reported(play, autojump_clock, first, second):
     script, acts = BOTH[first, second]
     life = await play(*script, do=acts)
     assert life.replies[-1] == f"rejected {first}"
     assert REJECTIONS.index(first) < REJECTIONS.index(second)
 
 
-async def test_faults_are_told_one_after_the_other_until_the_decision_is_right(play, autojump_clock):
+async def test_faults_are_reported_one_after_the_other_until_the_decision_is_right(play, autojump_clock):
     """One decision, with everything wrong with it that can be wrong at once; each time the first fault is mended."""
     wrong: dict[str, Any] = {"by": "bob", "decision_id": "taken", "fingerprint": "other"}
     wrong |= {"edited_arguments": {"times": "x"}, "result": 1}
@@ -211,7 +211,7 @@ async def test_another_decision_under_the_same_id_is_a_conflict_whatever_differs
 
 
 @pytest.mark.rule("A-16")
-async def test_the_first_valid_decision_wins_and_the_second_reviewer_hears_of_whom_and_when(play, autojump_clock):
+async def test_the_first_valid_decision_wins_and_the_second_reviewer_learns_of_whom_and_when(play, autojump_clock):
     life = await play([B], "done", do=[deny("B", by="ada"), decide("B", by="bob")])
     assert life.replies == ["accepted", "rejected already_decided"]
     assert "ada" in life.scene.details[1]
@@ -244,13 +244,13 @@ async def test_a_batch_that_holds_something_else_is_not_half_sent(play, autojump
     assert life.tickets == {"r.t1": ("tool_permission", "open")}
 
 
-async def test_of_two_values_that_can_not_be_stored_the_arguments_are_told_first(play, autojump_clock):
+async def test_of_two_values_that_cannot_be_stored_the_arguments_are_reported_first(play, autojump_clock):
     life = await play([B], do=[decide("B", result=object(), edited_arguments={"cents": object()})])
     assert life.replies == ["rejected invalid_arguments"]
 
 
 @pytest.mark.rule("A-22")
-async def test_a_result_that_does_not_fit_is_told_with_its_path(play, autojump_clock):
+async def test_a_result_that_does_not_fit_is_reported_with_its_path(play, autojump_clock):
     deep = {"type": "object", "properties": {"n": {"type": "array", "items": {"type": "integer"}}}}
     life = await play([call("ask", schema=deep, id="D")], do=[decide("D", result={"n": [1, "two"]})])
     assert life.replies == ["rejected invalid_result"]
@@ -335,7 +335,7 @@ async def test_an_early_approval_is_of_the_arguments_that_the_call_had_then(play
     assert (refused, life.calls["B"].endswith("suspended")) == (["fingerprint_mismatch"] if edited else [], edited)
 
 
-async def test_an_early_decision_that_nobody_asks_for_is_recorded_as_unused(play, autojump_clock):
+async def test_an_early_decision_that_is_not_requested_is_recorded_as_unused(play, autojump_clock):
     life = await play([C], "done", do=[after(5, decide("C", decision_id="d"))])
     assert life.replies == ["accepted early"]
     assert [(payload["commandId"], payload["code"]) for payload in life.payloads("decision.refused")] == [
@@ -362,7 +362,7 @@ async def test_an_old_ticket_is_decided_for_good(play, autojump_clock):
     assert life.tickets["r.t2"] == ("user_input", "open")
 
 
-async def test_a_call_that_ended_without_a_ticket_can_not_be_decided(play, autojump_clock):
+async def test_a_call_that_ended_without_a_ticket_cannot_be_decided(play, autojump_clock):
     assert (await play([C], [delay(50), "done"], do=[after(30, decide("C"))])).replies == ["rejected unknown_target"]
 
 
@@ -379,7 +379,7 @@ async def test_a_model_that_names_a_call_like_a_ticket_does_not_get_that_ticket_
 
 
 @pytest.mark.rule("L-15")
-async def test_the_text_of_a_denial_is_told_word_for_word(play, autojump_clock):
+async def test_the_text_of_a_denial_is_reported_word_for_word(play, autojump_clock):
     async def hand_in(scene: Scene) -> None:
         scene.note(await scene.run.decide((await scene.ticket("B")).deny("policy 7", text="Ask again on Monday.")))
 
@@ -390,7 +390,7 @@ async def test_the_text_of_a_denial_is_told_word_for_word(play, autojump_clock):
 
 
 @pytest.mark.rule("L-15", "A-26")
-async def test_an_agent_says_how_a_denial_is_told_also_after_a_restart(play, autojump_clock):
+async def test_an_agent_says_how_a_denial_is_reported_also_after_a_restart(play, autojump_clock):
     def denial(ticket: gr.Ticket, decision: gr.Decision) -> str:
         return f"{decision.decided_by} says no to {ticket.tool}: {decision.reason}"
 
@@ -400,7 +400,7 @@ async def test_an_agent_says_how_a_denial_is_told_also_after_a_restart(play, aut
 
 @pytest.mark.rule("L-15")
 @pytest.mark.parametrize("error", [LookupError, Speechless])
-async def test_a_denial_that_can_not_be_told_is_told_plainly_and_hurts_nobody(play, autojump_clock, error):
+async def test_a_denial_that_fails_is_replaced_by_the_default_and_ends_no_run(play, autojump_clock, error):
     def denial(ticket: gr.Ticket, _: gr.Decision) -> str:
         raise error(ticket.ticket_id)
 

@@ -170,13 +170,13 @@ async def test_what_was_used_before_a_failure_counts(play, autojump_clock):
     assert life.end["steps"] == 1
 
 
-async def test_who_cancels_and_why_is_told(play, autojump_clock):
+async def test_who_cancels_and_why_is_reported(play, autojump_clock):
     life = await play([B], do=[cancel(reason="changed my mind", by="bob")])
     assert life.outcome == gr.Cancelled(reason="changed my mind", by="bob", code=None)
     assert (life.end["by"], life.end["reason"]) == ("bob", "changed my mind")
 
 
-async def test_a_failure_is_told_with_its_code_and_a_message_for_people(play, autojump_clock):
+async def test_a_failure_is_reported_with_its_code_and_a_message_for_people(play, autojump_clock):
     life = await play([call("breaks", id="X")])
     assert life.end["code"] == "tool_error"
     assert "beyond repair" in life.end["message"] == life.outcome.message

@@ -23,7 +23,7 @@ def brief(**asking: Any) -> Any:
 
 
 @pytest.mark.rule("L-16", "A-25")
-async def test_a_ticket_that_nobody_decides_is_denied_and_the_model_told_so(play, autojump_clock):
+async def test_a_ticket_without_a_decision_is_denied_and_the_model_reads_so(play, autojump_clock):
     life = await play([brief(), C], "done", do=[pause(60)])
     assert (life.tickets["r.t1"], life.codes["E"]) == (("user_input", "expired"), "expired")
     assert life.calls["E"] == "new running suspended cancelled"

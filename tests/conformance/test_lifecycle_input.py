@@ -173,7 +173,7 @@ async def test_a_repeated_command_is_a_duplicate_and_not_busy(play, autojump_clo
     assert life.replies[-1] == "duplicate"
 
 
-async def test_what_waits_is_heard_in_its_order_after_any_number_of_restarts(play, autojump_clock):
+async def test_what_waits_is_received_in_its_order_after_any_number_of_restarts(play, autojump_clock):
     do = [send("a"), restart, send("b"), restart, send("c"), restart, approve("B")]
     life = await play([B], "done", do=do)
     assert [message.content for message in life.requests[-1].messages if message.role == "user"] == [
@@ -202,7 +202,7 @@ async def test_the_row_of_a_run_does_not_hold_the_texts_that_wait(play, autojump
 
 @pytest.mark.rule("L-38")
 @pytest.mark.parametrize("when", ["before the cancel", "on the way out"])
-async def test_input_that_no_step_hears_is_told_of_and_stays_in_the_thread(play, autojump_clock, when):
+async def test_input_that_no_step_reads_is_reported_and_stays_in_the_thread(play, autojump_clock, when):
     first, second = send("wait", command_id="s"), cancel()
     acts = [first, second] if when == "before the cancel" else [second, first]
     life = await play([call("tidy", id="T")], do=[after(5, acts[0]), after(0.5, acts[1])])
@@ -213,7 +213,7 @@ async def test_input_that_no_step_hears_is_told_of_and_stays_in_the_thread(play,
     assert "the text stays in the thread for the next run" in refused["detail"]
 
 
-async def test_input_that_a_step_has_heard_is_not_refused(play, autojump_clock):
+async def test_input_that_a_step_has_received_is_not_refused(play, autojump_clock):
     life = await play([C], [LONG], do=[after(5, send("go on")), after(20, cancel())])
     assert life.payloads("decision.refused") == []
     assert "user: go on" in life.history

@@ -134,7 +134,7 @@ async def test_in_sequence_later_calls_run_in_order_after_the_decision(play, aut
 
 @pytest.mark.rule("L-21")
 @only(BATCH, STREAMING)
-async def test_in_parallel_others_go_on_beside_a_suspended_body(play, autojump_clock):
+async def test_in_parallel_others_continue_beside_a_suspended_body(play, autojump_clock):
     life = await play([call("ask", id="D"), *looks(1, 1)])
     assert life.calls == {"D": "new running suspended", "L1": "new running succeeded", "L2": "new running succeeded"}
     assert life.path == "running waiting"
@@ -282,7 +282,7 @@ async def test_ordered_calls_run_beside_shared_ones(play, autojump_clock):
 
 
 @only(SEQUENTIAL, STREAMING)
-async def test_an_approved_call_that_is_not_in_its_turn_is_held_and_the_run_goes_on_waiting(play, autojump_clock):
+async def test_an_approved_call_that_is_not_in_its_turn_is_held_and_the_run_continues_waiting(play, autojump_clock):
     oaths = [call("oath", id="O1"), call("oath", id="O2")]
     life = await play(oaths, do=[approve("O2")])
     assert life.calls == {"O1": "new suspended", "O2": "new suspended"}

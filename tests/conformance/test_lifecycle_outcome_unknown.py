@@ -176,7 +176,7 @@ async def deaf(ctx: Context) -> str:
     return "too late"
 
 
-async def test_a_body_that_hid_from_its_time_limit_may_act_after_the_model_has_heard_of_that(play, autojump_clock):
+async def test_a_body_that_hid_from_its_time_limit_may_act_after_the_model_has_learned_of_that(play, autojump_clock):
     life = await play([call("deaf", id="X")], "done", tools=(*TOOLS, deaf))
     assert life.codes == {"X": "tool_timeout"}
     assert life.tool_texts["X"].endswith(f"\n{OVERRAN}")

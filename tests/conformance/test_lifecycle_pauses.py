@@ -129,7 +129,7 @@ async def test_while_the_model_answers_with_calls_they_are_run_first(play, autoj
 @pytest.mark.parametrize(
     ("result", "line"), [("I did it by hand", "I did it by hand"), ({"done": [7]}, '{"done":[7]}')]
 )
-async def test_what_the_decision_brings_is_told_to_the_model(play, autojump_clock, result, line):
+async def test_what_the_decision_brings_is_reported_to_the_model(play, autojump_clock, result, line):
     life = await play([C], "done", do=[AT_WORK, decide("r.t1", result=result, decision_id="d")])
     assert life.history == ["user: hi", "assistant: (C)", "C: saw C", f"user: {line}", "assistant: done"]
     assert [m.content for m in life.requests[-1].messages][-1] == line
@@ -139,7 +139,7 @@ async def test_what_the_decision_brings_is_told_to_the_model(play, autojump_cloc
 
 @pytest.mark.rule("L-65")
 @pytest.mark.parametrize("result", [None, "", " \n"], ids=repr)
-async def test_without_a_result_the_model_is_told_nothing(play, autojump_clock, result):
+async def test_without_a_result_the_model_reads_nothing(play, autojump_clock, result):
     """A blank one is none: many providers refuse a blank message."""
     life = await play([C], "done", do=[AT_WORK, decide("r.t1", result=result)])
     assert life.history == ["user: hi", "assistant: (C)", "C: saw C", "assistant: done"]
@@ -170,7 +170,7 @@ async def test_a_run_can_be_paused_again(play, autojump_clock):
 
 
 @pytest.mark.rule("L-68")
-async def test_input_stands_in_line_and_holds_nothing_up(play, autojump_clock):
+async def test_input_waits_in_line_and_holds_nothing_up(play, autojump_clock):
     life = await play(
         [C], "done", on_new_input="supersede", do=[AT_WORK, send("and this"), pause(10), decide("r.t1", result="go")]
     )
@@ -228,13 +228,13 @@ async def test_a_pause_at_the_moment_of_the_answer_either_holds_or_is_refused(pl
 
 
 @pytest.mark.rule("L-71")
-async def test_a_run_that_is_done_can_not_be_paused(play, autojump_clock):
+async def test_a_run_that_is_done_cannot_be_paused(play, autojump_clock):
     life = await play("done", do=[pause_run()])
     assert life.replies == ["rejected run_done"]
 
 
 @pytest.mark.rule("L-71")
-async def test_a_run_on_its_way_out_can_not_be_paused(play, autojump_clock):
+async def test_a_run_on_its_way_out_cannot_be_paused(play, autojump_clock):
     life = await play([call("tidy", id="T", seconds=2)], do=[after(1, cancel()), after(1, pause_run())])
     assert life.replies == ["accepted", "rejected run_done"]
     assert life.payloads("pause.requested") == []
@@ -277,7 +277,7 @@ async def test_nobody_is_a_run_that_is_not_there(watched, autojump_clock):
             await runtime.commands.post("nobody", Command(command_id="p", kind="pause"))
 
 
-async def test_a_store_that_does_not_answer_is_told_so_and_the_pause_may_be_repeated(play, autojump_clock):
+async def test_a_store_that_does_not_answer_is_reported_and_the_pause_may_be_repeated(play, autojump_clock):
     outages = Outages()
     play.store = {"faults": outages}
 
@@ -366,7 +366,7 @@ def brief(on_expiry: str, value: Any = None) -> Any:
 
 
 @pytest.mark.parametrize("patience", [30.0, None])
-async def test_a_ticket_of_the_run_that_nobody_decides_ends_it(play, autojump_clock, patience):
+async def test_a_ticket_of_the_run_without_a_decision_ends_it(play, autojump_clock, patience):
     play.runtime = {"passivate_after": patience}
     life = await play([C], [D], do=[AT_WORK, brief("deny"), restart, pause(300)])
     assert life.outcome == gr.Cancelled(reason="an approval expired", by="clock", code="approval_rejected")
@@ -375,7 +375,7 @@ async def test_a_ticket_of_the_run_that_nobody_decides_ends_it(play, autojump_cl
 
 @pytest.mark.rule("L-72")
 @pytest.mark.parametrize("patience", [30.0, None])
-async def test_a_default_lets_it_go_on(play, autojump_clock, patience):
+async def test_a_default_lets_it_continue(play, autojump_clock, patience):
     play.runtime = {"passivate_after": patience}
     life = await play([C], "done", do=[AT_WORK, brief("set_result", "nobody came"), restart, pause(300)])
     assert life.history[-2:] == ["user: nobody came", "assistant: done"]

@@ -45,7 +45,7 @@ async def test_an_inference_is_asked_again_under_another_message_id(play, autoju
 
 
 @pytest.mark.rule("L-76")
-async def test_what_was_heard_of_an_interrupted_answer_is_discarded_and_said_again(play, autojump_clock):
+async def test_what_was_learned_of_an_interrupted_answer_is_discarded_and_said_again(play, autojump_clock):
     """No history holds half an answer: those who saw it are informed that it does not count."""
     life = await play([text("half, "), delay(10), text("whole")], do=[after(5, DOWN)])
     (discarded,) = life.payloads("message.discarded")
@@ -75,7 +75,7 @@ async def test_a_body_that_may_be_repeated_is_run_again(play, autojump_clock):
 
 
 @pytest.mark.rule("L-79", "A-8")
-async def test_of_any_other_body_somebody_is_asked_what_came_of_it(play, autojump_clock):
+async def test_of_any_other_body_a_person_is_asked_what_came_of_it(play, autojump_clock):
     life = await play([N], do=[after(5.5, DOWN)])
     (ticket,) = life.outcome.tickets
     assert (ticket.reason, ticket.call_id, ticket.tool) == ("outcome_unknown", "N", "note")
@@ -99,7 +99,7 @@ async def test_calls_that_had_not_begun_begin_in_their_turn(play, autojump_clock
 
 
 @pytest.mark.rule("L-81")
-async def test_a_run_that_was_on_its_way_out_goes_on_with_it(play, autojump_clock):
+async def test_a_run_that_was_on_its_way_out_continues_with_it(play, autojump_clock):
     life = await play([call("tidy", id="T", seconds=1.9), B], do=[after(5, cancel(reason="enough")), after(1, DOWN)])
     assert life.outcome == gr.Cancelled(reason="enough", by="ada", outcome_unknown=("T",))
     assert set(life.tool_texts) == {"T", "B"}
@@ -129,7 +129,7 @@ async def test_unknown_denied_is_cancelled(play, autojump_clock):
     assert "leave it" in life.tool_texts["N"]
 
 
-async def test_of_an_unknown_call_that_is_denied_the_model_is_told_that_nobody_knows(play, autojump_clock):
+async def test_of_an_unknown_call_that_is_denied_the_model_reads_that_the_outcome_is_unknown(play, autojump_clock):
     perhaps = "\nIt ran when its process ended: it may or may not have taken effect."
     for run_id, reason, said in (("a", "not again", ": not again"), ("b", None, ".")):
         options: Any = {"run_id": run_id, "thread_id": run_id}
@@ -213,7 +213,7 @@ async def test_an_accepted_decision_acts_in_the_next_process(play, autojump_cloc
     assert (life.effects, life.outcome.output) == (["B"], "done")
 
 
-async def test_of_several_decisions_each_call_goes_on_once(play, autojump_clock):
+async def test_of_several_decisions_each_call_continues_once(play, autojump_clock):
     """A crash between two calls that continue repeats neither."""
     calls = [call("pay", cents=number, id=f"A{number}") for number in (1, 2, 3)]
     decisions = [after(0, decide(f"A{number}")) for number in (1, 2, 3)]
@@ -248,7 +248,7 @@ def without_a_store(outages: Outages, after_seconds: float, until: float, look: 
 
 
 @pytest.mark.rule("L-73")
-async def test_an_outcome_is_shown_to_nobody_before_it_is_stored(play, autojump_clock):
+async def test_an_outcome_is_not_shown_before_it_is_stored(play, autojump_clock):
     outages, shown = Outages(), []
     play.store = {"faults": outages}
 

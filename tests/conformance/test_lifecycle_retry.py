@@ -194,7 +194,7 @@ async def test_the_time_of_an_answer_leaves_the_wait_before_it_out(play, autojum
         (["x", finish("other")], "other"),
     ],
 )
-async def test_why_the_model_ended_its_answer_is_told(play, autojump_clock, step, reason):
+async def test_why_the_model_ended_its_answer_is_reported(play, autojump_clock, step, reason):
     life = await play(step)
     (completed,) = life.payloads("inference.completed")
     assert completed["finish"] == life.outcome.finish == life.end["finish"] == reason
@@ -223,7 +223,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("written", BAD)
-async def test_arguments_that_are_no_object_go_back_to_the_model_and_the_run_goes_on(play, autojump_clock, written):
+async def test_arguments_that_are_no_object_go_back_to_the_model_and_the_run_continues(play, autojump_clock, written):
     life = await play([malformed("look", written, id="A"), call("look", id="B")], "done")
     assert life.outcome.output == "done"
     assert life.tool_texts["A"].startswith(f"Invalid arguments: {BAD[written]}")
@@ -233,7 +233,7 @@ async def test_arguments_that_are_no_object_go_back_to_the_model_and_the_run_goe
 
 
 @pytest.mark.parametrize("tool", ["pay", "spend"])
-async def test_nobody_is_asked_to_approve_arguments_that_are_none(play, autojump_clock, tool):
+async def test_no_person_is_asked_to_approve_arguments_that_are_none(play, autojump_clock, tool):
     life = await play([malformed(tool, "{", id="A")], "done")
     assert life.outcome.output == "done"
     assert life.payloads("approval.requested") == []
@@ -319,12 +319,12 @@ def test_an_agent_keeps_its_digest_unless_its_policy_differs_from_the_defaults()
     ],
     ids=str,
 )
-def test_a_number_that_can_not_be_is_named_with_its_range(options):
+def test_a_number_that_cannot_be_is_named_with_its_range(options):
     with pytest.raises(gr.AgentDefinitionError, match=rf"Retry\({next(iter(options))}=.*give a (whole )?number"):
         gr.Retry(**options)
 
 
-def test_a_back_off_can_not_overflow():
+def test_a_back_off_cannot_overflow():
     assert RetryPolicy(attempts=10**9, longest=30).backoff(10**8, 1.5) == 30
 
 
@@ -346,7 +346,7 @@ def test_a_model_error_says_what_is_wrong_with_itself():
 @pytest.mark.parametrize(
     "usage", [gr.Usage(input=-1), gr.Usage(output=1.5), gr.Usage(input=None), gr.Usage(cached=2**53), "none"], ids=str
 )
-async def test_a_usage_that_can_not_be_added_up_fails_the_run_and_not_its_owner(autojump_clock, usage):
+async def test_a_usage_that_cannot_be_added_up_fails_the_run_and_not_its_owner(autojump_clock, usage):
     outcome = await gr.run(gr.Agent("odd", model=Raw(gr.ModelResponse(text=("hi",), usage=usage))), "hi")
     assert (outcome.code, "usage" in outcome.message) == ("model_error", True)
 

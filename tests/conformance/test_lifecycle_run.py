@@ -61,7 +61,7 @@ LIFECYCLE = (
 )
 
 
-async def test_going_on_is_resumed_and_each_rest_is_waiting(play, autojump_clock):
+async def test_continuing_is_resumed_and_each_rest_is_waiting(play, autojump_clock):
     life = await play([A], [B], "done", do=[approve("A"), approve("B")])
     reported = [name for name in life.types if name in LIFECYCLE][5:]
     assert reported == ["waiting", "applying", "resumed", "waiting", "resumed", "completed"]
@@ -164,8 +164,8 @@ MOVES = {
 """Move -> a scene that makes it."""
 
 ELSEWHERE = {
-    ("created", "cancelled"): "test_a_run_that_nobody_takes_up_can_be_cancelled",
-    ("created", "failed"): "test_a_run_whose_owner_can_not_even_begin_fails",
+    ("created", "cancelled"): "test_a_run_that_no_owner_takes_up_can_be_cancelled",
+    ("created", "failed"): "test_a_run_whose_owner_cannot_even_begin_fails",
     ("applying", "completed"): "test_a_hook_ends_the_run_while_a_call_applies_something",
 }
 NEVER = {
@@ -197,7 +197,7 @@ async def test_a_hook_ends_the_run_while_a_call_applies_something(play, autojump
     assert (life.calls["W"], life.effects) == ("new running cancelled", ["L"])
 
 
-async def test_a_run_that_nobody_takes_up_can_be_cancelled(play, autojump_clock):
+async def test_a_run_that_no_owner_takes_up_can_be_cancelled(play, autojump_clock):
     def missing(info):
         raise LookupError("no deps for it")
 
@@ -208,7 +208,7 @@ async def test_a_run_that_nobody_takes_up_can_be_cancelled(play, autojump_clock)
     assert life.requests == ()
 
 
-async def test_a_run_whose_owner_can_not_even_begin_fails(play, autojump_clock):
+async def test_a_run_whose_owner_cannot_even_begin_fails(play, autojump_clock):
     """Three owners crash because their first move cannot be written; the fourth may only say so."""
     play.shelf.refusals = 3
     life = await play("never")

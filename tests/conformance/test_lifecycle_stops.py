@@ -319,7 +319,7 @@ async def test_failures_of_the_model_are_counted_across_processes(play, autojump
 
 
 @pytest.mark.rule("L-59")
-async def test_a_failure_of_the_model_that_can_not_pass_is_one_whatever_has_been_counted(play, autojump_clock):
+async def test_a_failure_of_the_model_that_cannot_pass_is_one_whatever_has_been_counted(play, autojump_clock):
     life = await play(asks("fails"), fail("unauthorized"), stop=[stop.ConsecutiveErrors(2)])
     assert (life.outcome.code, life.end["termination"]) == ("model_error", "error")
 

@@ -181,7 +181,7 @@ async def test_input_in_one_step_keeps_its_order(play, autojump_clock):
 
 
 @pytest.mark.rule("L-34")
-async def test_input_for_a_waiting_run_stands_in_line_by_default(play, autojump_clock):
+async def test_input_for_a_waiting_run_waits_in_line_by_default(play, autojump_clock):
     life = await play([B], "done", do=[send("hurry"), approve("B")])
     assert life.path == "running waiting running completed"
     assert life.history == ["user: hi", "assistant: (B)", "B: signed 1", "user: hurry", "assistant: done"]
@@ -238,7 +238,7 @@ async def test_the_ticket_of_a_call_that_the_model_asks_for_after_superseding_in
 
 
 @pytest.mark.rule("L-36")
-async def test_what_somebody_has_decided_before_it_asked_is_not_superseded(play, autojump_clock):
+async def test_what_was_decided_before_it_asked_is_not_superseded(play, autojump_clock):
     acts = [after(5, decide("B")), after(1, send("and this"))]
     life = await play(SLOW, "fine", do=acts, on_new_input="supersede")
     assert life.calls == {"A": SUPERSEDED, "B": "new suspended resuming running succeeded"}
@@ -250,7 +250,7 @@ async def test_the_first_input_of_a_run_and_what_tasks_and_pauses_say_supersede_
     assert life.calls["B"] == "new suspended resuming running succeeded"
 
 
-async def test_superseding_input_that_has_been_heard_supersedes_nothing_more(play, autojump_clock):
+async def test_superseding_input_that_has_been_received_supersedes_nothing_more(play, autojump_clock):
     life = await play([C], [B], "fine", do=[after(5, send("go on")), approve("B")], on_new_input="supersede")
     assert life.history[3] == "user: go on"
     assert life.calls["B"] == "new suspended resuming running succeeded"
@@ -323,7 +323,7 @@ async def test_a_fork_of_a_run_that_waits_for_its_thread_has_its_question(play, 
     assert life.outcome.output == "done"
 
 
-async def test_a_fork_of_a_held_run_has_the_input_that_stands_in_line_now_as_it_has_later(play, autojump_clock):
+async def test_a_fork_of_a_held_run_has_the_input_that_waits_in_line_now_as_it_has_later(play, autojump_clock):
     reported: list[list[str]] = []
     acts = [after(5, pause_run()), send("hurry"), forks(1, reported), decide("r.t1"), forks(1, reported)]
     await play([C], "done", do=acts)

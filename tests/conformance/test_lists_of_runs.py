@@ -91,7 +91,7 @@ async def test_a_list_says_what_is_asked_of_whom_and_until_when(shelf, autojump_
         {"order": "waiting_longest", "status": "done"},
     ],
 )
-async def test_a_query_that_can_not_be_is_refused_by_name(shelf, query, autojump_clock):
+async def test_a_query_that_cannot_be_is_refused_by_name(shelf, query, autojump_clock):
     async with home(shelf, agents=[agent("done")]) as runtime:
         with pytest.raises(gr.UsageError, match=next(iter(query))):
             await runtime.runs(**query)

@@ -218,7 +218,7 @@ async def test_what_is_no_bug_has_a_level_of_its_own_and_no_traceback(
 
 
 @pytest.mark.parametrize("tool", [judged, forgotten])
-async def test_a_predicate_that_fails_is_told_in_the_log_in_an_event_and_to_those_who_decide(heard, tool):
+async def test_a_predicate_that_fails_is_reported_in_the_log_in_an_event_and_to_those_who_decide(heard, tool):
     outcome, events = await came_to(agent(call(tool.name, id="c1"), tools=[tool]))
     (ticket,) = outcome.tickets
     doubt = f"the needs_approval predicate of tool {tool.name!r} failed: "
@@ -274,7 +274,7 @@ async def test_a_handler_that_raises_hurts_nothing(scene, capsys):
     assert "a log handler of greenroom." in capsys.readouterr().err
 
 
-async def test_what_nobody_listens_to_is_not_made():
+async def test_output_without_a_listener_is_not_made():
     """No traceback is formatted, and no record made, for a logger that is off."""
     kept = Kept()
     with hearing(kept, logging.CRITICAL):

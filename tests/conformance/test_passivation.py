@@ -88,7 +88,7 @@ async def test_a_decision_wakes_it_and_nothing_tells_that_it_was_away(shelf, aut
         assert reported[0] == reported[1]
 
 
-async def test_who_waits_for_its_result_and_who_follows_it_hear_of_it_again(shelf, autojump_clock):
+async def test_who_waits_for_its_result_and_who_follows_it_learn_of_it_again(shelf, autojump_clock):
     async with home(shelf, agents=[helper := payer()]) as runtime:
         run = await runtime.start(helper, "hi")
         received = []
@@ -195,7 +195,7 @@ async def test_a_command_in_the_moment_of_leaving_is_not_lost(shelf, autojump_cl
                 assert (await run.result()).output == "done"
 
 
-async def test_a_run_whose_deps_nobody_else_has_stays_in_memory(shelf, autojump_clock):
+async def test_a_run_whose_deps_no_other_process_has_stays_in_memory(shelf, autojump_clock):
     @gr.tool(needs_approval=True)
     async def look(ctx: gr.ToolContext) -> str:
         """Look."""
@@ -255,7 +255,7 @@ async def test_a_busy_slot_is_not_needed_to_wait_and_a_woken_run_takes_one(shelf
             assert (await run.result()).output == "done"
 
 
-async def test_nobody_new_begins_on_the_slot_that_a_woken_run_has_taken(shelf, autojump_clock):
+async def test_no_new_run_begins_on_the_slot_that_a_woken_run_has_taken(shelf, autojump_clock):
     helper = agent(call("pay", cents=5, id="c1"), [delay(100), "done"], tools=[pay])
     busy, late = agent([delay(50), "x"], key="busy"), agent("x", key="late")
     async with home(shelf, agents=[helper, busy, late], max_running=1, passivate_after=1.0) as runtime:

@@ -201,7 +201,7 @@ async def test_the_order_of_registration_counts_also_for_hooks_that_were_asked_a
     assert life.view.state["last"] == "b"
 
 
-async def test_the_end_that_the_first_registered_hook_asks_for_is_told(play, autojump_clock):
+async def test_the_end_that_the_first_registered_hook_asks_for_is_reported(play, autojump_clock):
     plugins = [
         scripted("w", step_start=lambda ctx: gr.Mutation().set(LAST, "w")),
         scripted("a", step_start=lambda ctx: gr.Mutation().set(LAST, "a").end("a is enough")),
@@ -264,7 +264,7 @@ async def test_a_hook_that_worked_on_an_old_revision_is_asked_again_on_the_new_o
 
 
 @PARALLEL
-async def test_commutative_writes_of_hooks_side_by_side_are_rebased_and_nobody_is_asked_again(play, autojump_clock):
+async def test_commutative_writes_of_hooks_side_by_side_are_rebased_and_no_person_is_asked_again(play, autojump_clock):
     book = diary("before_tool_execute", before_tool_execute=lambda ctx: gr.Mutation().update(COUNT, 1))
     life = await play([call("look", id=f"L{n}") for n in range(4)], "done", plugins=[book])
     assert (book.count("before_tool_execute"), life.view.state["count"]) == (4, 4)

@@ -82,7 +82,7 @@ async def test_a_hook_that_fails_fails_the_run_and_is_named_with_its_phase(play,
 
 @pytest.mark.rule("P-42")
 @pytest.mark.parametrize("phase", FATAL)
-async def test_a_failure_that_is_ignored_is_recorded_and_the_run_goes_on(play, autojump_clock, phase):
+async def test_a_failure_that_is_ignored_is_recorded_and_the_run_continues(play, autojump_clock, phase):
     life = await play([C], "done", plugins=[scripted("x", on_error="ignore", **{phase: explode})])
     assert (life.outcome.output, life.effects) == ("done", ["C"])
     found = life.payloads("degraded")
@@ -93,7 +93,7 @@ async def test_a_failure_that_is_ignored_is_recorded_and_the_run_goes_on(play, a
 
 @ONE_MODE
 @pytest.mark.parametrize("failure", FAILURES)
-async def test_every_way_to_fail_is_told(play, autojump_clock, failure):
+async def test_every_way_to_fail_is_reported(play, autojump_clock, failure):
     hook, said = FAILURES[failure]
     life = await play("done", plugins=[scripted("x", timeout=3.0, step_start=hook)])
     assert life.end["code"] == "plugin_error"
@@ -121,7 +121,7 @@ VERDICTS: dict[str, tuple[Any, str]] = {
 
 @ONE_MODE
 @pytest.mark.parametrize("verdict", VERDICTS)
-async def test_a_verdict_that_can_not_be_lets_nothing_pass_and_is_told(play, autojump_clock, verdict):
+async def test_a_verdict_that_cannot_be_lets_nothing_pass_and_is_reported(play, autojump_clock, verdict):
     given, said = VERDICTS[verdict]
     life = await play([C], "done", plugins=[scripted("x", tool_gate=lambda ctx: given)])
     assert (life.end["code"], life.effects) == ("plugin_error", [])
@@ -175,7 +175,7 @@ async def test_only_after_inference_can_change_calls(play, autojump_clock, phase
 
 
 @pytest.mark.parametrize("name", ["include_tools", "exclude_tools"])
-async def test_a_tool_that_the_agent_does_not_have_is_told(play, autojump_clock, name):
+async def test_a_tool_that_the_agent_does_not_have_is_reported(play, autojump_clock, name):
     made = getattr(gr.Mutation(), name)("nothing")
     life = await play("done", plugins=[scripted("x", before_inference=lambda ctx: made)])
     assert (
@@ -185,7 +185,7 @@ async def test_a_tool_that_the_agent_does_not_have_is_told(play, autojump_clock,
 
 
 @pytest.mark.parametrize("made", CALLS.values(), ids=list(CALLS))
-async def test_a_call_that_the_step_does_not_have_is_told(play, autojump_clock, made):
+async def test_a_call_that_the_step_does_not_have_is_reported(play, autojump_clock, made):
     life = await play([B], plugins=[scripted("x", after_inference=lambda ctx: made)])
     assert life.end["message"] == "plugin 'x' in after_inference names the call 'C'; the step's calls are: B"
     assert life.calls == {"B": "new cancelled"}

@@ -29,7 +29,7 @@ def users(life):
 
 @pytest.mark.rule("P-17", "A-6")
 @pytest.mark.parametrize(("phase", "step"), [("run_start", 0), ("step_start", 2), ("step_end", 1)])
-async def test_a_hook_between_steps_holds_the_run_until_somebody_decides(play, autojump_clock, phase, step):
+async def test_a_hook_between_steps_holds_the_run_until_a_decision(play, autojump_clock, phase, step):
     plugin = holding(phase=phase, step=step)
     life = await play([C], "done", plugins=[plugin], do=[pause(60), decide("r.t1", result="It has.")])
     assert life.path == "running waiting running completed"
@@ -59,7 +59,7 @@ async def test_the_result_must_fit_the_schema(play, autojump_clock):
 @pytest.mark.rule("L-72")
 @SEQUENTIAL
 @pytest.mark.parametrize(("on_expiry", "stage"), [("deny", "cancelled"), (gr.SetResult("no news"), "completed")])
-async def test_nobody_may_come_in_time(play, autojump_clock, on_expiry, stage):
+async def test_a_decision_may_come_too_late(play, autojump_clock, on_expiry, stage):
     suspend = gr.Suspend(message="?", expires_after=30, on_expiry=on_expiry)
     life = await play([C], "done", plugins=[holding(suspend)], do=[pause(60)])
     assert life.tickets == {"r.t1": ("external_event", "expired")}
@@ -105,7 +105,7 @@ async def test_an_answer_that_is_final_already_is_not_held_back(play, autojump_c
 
 @SEQUENTIAL
 @pytest.mark.parametrize("phase", ["before_inference", "after_inference", "before_tool_execute", "run_end"])
-async def test_elsewhere_a_hook_can_not_hold_the_run(play, autojump_clock, phase):
+async def test_elsewhere_a_hook_cannot_hold_the_run(play, autojump_clock, phase):
     life = await play([C], "done", plugins=[scripted("post", **{phase: lambda ctx: gr.Mutation().hold(SHIPPED)})])
     text = f"plugin 'post' in {phase} asks to hold the run; only run_start, step_start and step_end can"
     if phase == "run_end":
@@ -120,7 +120,7 @@ def test_only_a_suspension_can_be_held_for():
 
 
 @SEQUENTIAL
-async def test_a_wish_that_can_not_be_stored_is_the_hooks_fault(play, autojump_clock):
+async def test_a_wish_that_cannot_be_stored_is_the_hooks_fault(play, autojump_clock):
     life = await play([C], "done", plugins=[holding(gr.Suspend(message="?", expires_after=1e12))])
     assert life.outcome.code == "plugin_error"
     assert "more than a hundred years" in life.outcome.message

@@ -46,7 +46,7 @@ async def test_a_hook_that_does_not_obey_is_given_up_and_fails_the_run(play, aut
 
 
 @pytest.mark.parametrize("phase", FATAL)
-async def test_one_that_may_fail_is_given_up_and_the_run_goes_on(play, autojump_clock, phase):
+async def test_one_that_may_fail_is_given_up_and_the_run_continues(play, autojump_clock, phase):
     good = scripted("good", **{phase: lambda ctx: gr.Mutation().update(COUNT, 1)})
     life = await play([C], "done", plugins=[hides(100_000, phase, on_error="ignore"), good])
     times = 1 if phase in ONCE else 2

@@ -161,7 +161,7 @@ async def test_a_cancelled_body_has_no_after_hook(play, autojump_clock):
 # --- what they receive ----------------------------------------------------------------------------------------------
 
 
-async def test_hooks_are_told_where_they_are(play, autojump_clock):
+async def test_hooks_are_shown_where_they_are(play, autojump_clock):
     seen: dict[str, Any] = {}
 
     def look(ctx: gr.PhaseContext) -> None:
@@ -192,7 +192,7 @@ async def test_hooks_see_the_thread_with_the_answer_as_soon_as_there_is_one(play
     assert seen["step_end", 2] == seen["run_end", 2] == ["user", "assistant", "tool", "assistant"]
 
 
-async def test_what_a_hook_was_told_stays_as_it_was(play, autojump_clock):
+async def test_what_a_hook_received_stays_as_it_was(play, autojump_clock):
     kept: list[gr.PhaseContext] = []
     await play([C], "done", plugins=[diary("before_inference", every=kept.append)])
     assert [len(ctx.messages) for ctx in kept] == [1, 3]
@@ -204,7 +204,7 @@ HOOKS = ["after_inference", "tool_gate", "before_tool_execute", "after_tool_exec
 
 
 @pytest.mark.parametrize("phase", HOOKS)
-async def test_a_hook_that_changes_what_it_was_told_changes_nothing(play, autojump_clock, phase):
+async def test_a_hook_that_changes_what_it_received_changes_nothing(play, autojump_clock, phase):
     """Above all not what a person has approved."""
 
     def spoil(ctx: Any) -> None:
@@ -221,7 +221,7 @@ async def test_a_hook_that_changes_what_it_was_told_changes_nothing(play, autoju
     assert life.record.calls[0].decision.result == {"a": 1}
 
 
-async def test_calls_are_told_as_they_stand(play, autojump_clock):
+async def test_calls_are_reported_as_they_are(play, autojump_clock):
     seen: list[Any] = []
 
     def look(ctx: gr.PhaseContext) -> None:

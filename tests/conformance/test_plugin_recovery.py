@@ -76,7 +76,7 @@ async def test_a_plugin_that_the_next_program_does_not_have_is_not_asked(play, a
 
 
 @pytest.mark.parametrize("phase", PHASES)
-async def test_wherever_a_run_is_it_goes_on_without_its_plugins(play, autojump_clock, phase):
+async def test_wherever_a_run_is_it_continues_without_its_plugins(play, autojump_clock, phase):
     async def without(scene: Any) -> None:
         scene.agent = play.agent([C], "done")
 
@@ -85,7 +85,7 @@ async def test_wherever_a_run_is_it_goes_on_without_its_plugins(play, autojump_c
 
 
 @pytest.mark.parametrize("phase", PHASES)
-async def test_wherever_a_run_is_it_goes_on_with_plugins_that_are_new(play, autojump_clock, phase):
+async def test_wherever_a_run_is_it_continues_with_plugins_that_are_new(play, autojump_clock, phase):
     book = diary()
 
     async def with_them(scene: Any) -> None:

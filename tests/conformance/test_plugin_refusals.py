@@ -165,7 +165,7 @@ async def test_a_block_behind_a_body_that_asks_does_not_wait_for_the_answer(play
     assert life.tickets == {"r.t1": ("user_input", "withdrawn")}
 
 
-async def test_a_denial_behind_a_body_that_asks_does_not_wait_and_the_body_goes_on_with_its_answer(
+async def test_a_denial_behind_a_body_that_asks_does_not_wait_and_the_body_continues_with_its_answer(
     play, autojump_clock
 ):
     life = await play([call("ask", id="D"), WIPE], "done", do=[pause(50), approve("D", "yes")], plugins=[refuses(NO)])

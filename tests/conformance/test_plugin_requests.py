@@ -89,7 +89,7 @@ async def test_what_is_included_is_all_that_is_offered_and_of_several_hooks_toge
 
 
 @pytest.mark.rule("P-20")
-async def test_excluded_tools_are_not_offered_whoever_includes_them(play, autojump_clock):
+async def test_excluded_tools_are_not_offered_whichever_hook_includes_them(play, autojump_clock):
     plugins = [
         asking(gr.Mutation().exclude_tools("pay"), name="a"),
         asking(gr.Mutation().include_tools("look", "pay"), name="b"),
@@ -103,7 +103,7 @@ async def test_nothing_is_offered_if_nothing_is_included(play, autojump_clock):
 
 @pytest.mark.rule("P-21")
 @pytest.mark.parametrize("made", [gr.Mutation().exclude_tools("look"), gr.Mutation().include_tools("pay")])
-async def test_a_tool_that_was_not_offered_is_refused_and_the_run_goes_on(play, autojump_clock, made):
+async def test_a_tool_that_was_not_offered_is_refused_and_the_run_continues(play, autojump_clock, made):
     asked: list[str] = []
     gates = gate("g", lambda ctx: asked.append(ctx.call_id))
     life = await play([C], [call("look", id="D")], "done", plugins=[asking(made), gates])
@@ -207,7 +207,7 @@ def after_answer(mutation: gr.Mutation) -> Scripted:
 
 
 @pytest.mark.rule("P-25")
-async def test_an_edited_call_runs_with_the_new_arguments_and_the_model_is_told(play, autojump_clock):
+async def test_an_edited_call_runs_with_the_new_arguments_and_the_model_reads_why(play, autojump_clock):
     life = await play([C], "done", plugins=[after_answer(gr.Mutation().edit_call("C", {"at": "there"}))])
     assert life.tool_texts["C"] == "(The arguments were changed to {'at': 'there'} before the call ran.)\nsaw there"
     assert life.scene.outside.started == [("C", 1, {"at": "there"})]
@@ -230,7 +230,7 @@ async def test_an_edited_call_is_gated_and_approved_as_it_will_run(play, autojum
     assert dict(asked["arguments"]) == {"cents": 5}
 
 
-async def test_of_an_edited_call_that_did_not_run_the_model_is_not_told_that_it_did(play, autojump_clock):
+async def test_an_edited_call_that_did_not_run_does_not_say_that_it_did(play, autojump_clock):
     edit = scripted("x", after_inference=lambda ctx: gr.Mutation().edit_call("B", {"cents": 5}) if ctx.calls else None)
     life = await play([call("sign", id="B")], "done", do=[deny("B")], plugins=[edit])
     assert life.tool_texts["B"] == "(The arguments were changed to {'cents': 5}.)\nThe reviewer denied this call."

@@ -62,7 +62,7 @@ async def test_leaving_the_runtime_as_run_end_begins_does_not_wait_for_its_limit
     assert asked == []  # a hook whose run is being left is not asked
 
 
-async def test_a_crash_of_the_owner_as_run_end_begins_blames_nobody(autojump_clock):
+async def test_a_crash_of_the_owner_as_run_end_begins_blames_no_plugin(autojump_clock):
     store, asked = SlowReads(), list[float]()
     helper = patient(asked)
     await in_run_end(store, helper, asked)

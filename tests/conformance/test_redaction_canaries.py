@@ -242,7 +242,7 @@ AG_UI = {
 
 @pytest.mark.rule("A-21")
 @pytest.mark.parametrize("where", ["runtime", "run"])
-async def test_a_mask_that_an_edit_leaves_in_place_stands_for_the_value_behind_it(where):
+async def test_a_mask_that_an_edit_leaves_in_place_replaces_the_value_behind_it(where):
     """People edit the arguments as they are shown; a tool never runs with the text of a mask."""
     ran = []
 

@@ -49,7 +49,7 @@ def dead(tool: Any) -> Any:
 
 
 @pytest.mark.rule("L-96")
-async def test_a_replay_asks_nobody_and_writes_nothing(play: Play, autojump_clock: Any) -> None:
+async def test_a_replay_asks_no_person_and_writes_nothing(play: Play, autojump_clock: Any) -> None:
     """The same agent with a model, bodies and predicates that may not be called: every event comes again."""
     life = await play([*MIXED, call("spend", id="S", cents=500)], "done", do=[approve("B"), approve("S")])
     async with home(play.shelf.open()) as runtime:
@@ -142,7 +142,7 @@ async def test_forks_and_runs_that_waited_for_their_thread_are_replayed(play: Pl
         assert kept, "the mode was chosen for the run that it was forked from"
 
 
-async def test_a_fork_that_was_told_of_its_parents_tasks_is_replayed(watched: Any, autojump_clock: Any) -> None:
+async def test_a_fork_that_was_informed_of_its_parents_tasks_is_replayed(watched: Any, autojump_clock: Any) -> None:
     """And a fork of that, too."""
 
     @gr.tool(background=True)

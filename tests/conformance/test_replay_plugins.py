@@ -141,7 +141,7 @@ async def test_who_wrote_a_key_is_forgotten_with_the_process(play: Play, autojum
     assert "an earlier write" in clash["detail"]
 
 
-async def test_an_agent_whose_plugins_are_gone_is_told_from_the_one_that_had_them(
+async def test_an_agent_whose_plugins_are_gone_is_distinguished_from_the_one_that_had_them(
     play: Play, autojump_clock: Any
 ) -> None:
     await play([call("look", id="A")], "done", plugins=[Busy()], do=[approve("A")], **STATEFUL)

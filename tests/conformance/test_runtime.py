@@ -537,7 +537,7 @@ async def test_join_waits_for_what_an_accepted_decision_leads_to(tmp_path):
 # --- fork ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_fork_goes_on_from_the_step_in_a_thread_of_its_own(shelf, autojump_clock):
+async def test_a_fork_continues_from_the_step_in_a_thread_of_its_own(shelf, autojump_clock):
     helper = agent(call("add", a=1, b=2, id="c1"), call("add", a=3, b=4, id="c2"), "seven", tools=[add])
     async with home(shelf, agents=[helper]) as runtime:
         run = await runtime.start(helper, "hi")

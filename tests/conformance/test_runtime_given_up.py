@@ -61,7 +61,7 @@ async def waiting(shelf, *, decided=False):
 
 @pytest.mark.rule("L-93")
 @pytest.mark.parametrize("what", POISONS)
-async def test_a_run_whose_rows_can_not_be_read_is_cancelled_all_the_same(shelf, what, autojump_clock):
+async def test_a_run_whose_rows_cannot_be_read_is_cancelled_all_the_same(shelf, what, autojump_clock):
     await waiting(shelf, decided=what == "a command")
     poison(shelf.path, POISONS[what])
     async with home(shelf, agents=[payer("done")]) as runtime:

@@ -40,7 +40,7 @@ async def test_leaving_with_nothing_to_do_takes_no_time(shelf, autojump_clock):
 
 
 @pytest.mark.rule("L-84")
-async def test_leaving_stops_a_running_run_without_a_terminal_event_and_a_new_runtime_goes_on(shelf, autojump_clock):
+async def test_leaving_stops_a_running_run_without_a_terminal_event_and_a_new_runtime_continues(shelf, autojump_clock):
     helper = agent([text("so"), delay(60), text("long")])
     async with home(shelf, agents=[helper]) as runtime:
         await runtime.start(helper, "hi", run_id="r1")
@@ -332,7 +332,7 @@ async def test_everything_after_the_end_says_that_the_runtime_is_closed(shelf, a
         assert await (await runtime.get("r1")).wait() == waiting
 
 
-async def test_followers_and_waiters_in_other_tasks_hear_that_the_runtime_closes(shelf, autojump_clock):
+async def test_followers_and_waiters_in_other_tasks_learn_that_the_runtime_closes(shelf, autojump_clock):
     helper = agent(call("ask", id="c1"), tools=[ask])
     received = []
 
@@ -352,9 +352,7 @@ async def test_followers_and_waiters_in_other_tasks_hear_that_the_runtime_closes
     assert len(received) == 2
 
 
-async def test_whoever_waits_for_a_run_that_is_done_hears_what_it_came_to_also_if_the_block_is_left_at_once(
-    shelf, autojump_clock
-):
+async def test_a_waiter_for_a_done_run_learns_what_it_came_to_also_if_the_block_is_left_at_once(shelf, autojump_clock):
     helper, received = agent([delay(1), "done"]), []
 
     async def wait_too(run):
@@ -368,7 +366,7 @@ async def test_whoever_waits_for_a_run_that_is_done_hears_what_it_came_to_also_i
     assert received == ["done"] * 10
 
 
-async def test_a_follower_that_is_reading_when_the_runtime_closes_hears_so_too(shelf, autojump_clock):
+async def test_a_follower_that_is_reading_when_the_runtime_closes_learns_so_too(shelf, autojump_clock):
     helper = agent(call("ask", id="c1"), tools=[ask])
     received = []
 
@@ -421,7 +419,7 @@ class Slow(gr.MemoryStore):
 
 
 @pytest.mark.parametrize("call_of", ["start", "load", "messages", "state_at"])
-async def test_a_start_or_fork_or_resume_that_the_end_overtakes_hears_that_the_runtime_is_closed(
+async def test_a_start_or_fork_or_resume_that_the_end_overtakes_learns_that_the_runtime_is_closed(
     autojump_clock, call_of
 ):
     """The store is closed when its turn comes; that is how the runtime closes, not what it says."""
@@ -447,7 +445,7 @@ async def test_a_start_or_fork_or_resume_that_the_end_overtakes_hears_that_the_r
     assert len(received) == len(attempts)
 
 
-async def test_join_hears_that_the_runtime_closes(shelf, autojump_clock):
+async def test_join_learns_that_the_runtime_closes(shelf, autojump_clock):
     helper = agent([delay(1000), "late"])
     received = []
 
@@ -468,7 +466,7 @@ async def test_join_hears_that_the_runtime_closes(shelf, autojump_clock):
 # --- opening ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_second_runtime_on_the_same_file_is_refused_and_the_first_goes_on(tmp_path):
+async def test_a_second_runtime_on_the_same_file_is_refused_and_the_first_continues(tmp_path):
     path = tmp_path / "runs.db"
     helper = agent("done")
     with trio.fail_after(120):
@@ -545,7 +543,7 @@ async def test_a_store_that_fails_while_the_runtime_opens_is_a_failure_of_the_ru
 
 
 @pytest.mark.parametrize("doing", ["result", "view", "events", "start"])
-async def test_whoever_waits_when_the_store_fails_for_good_hears_runtime_failed(shelf, autojump_clock, doing):
+async def test_a_waiter_when_the_store_fails_for_good_learns_runtime_failed(shelf, autojump_clock, doing):
     outages, helper = Outages(), agent([delay(10), "done"])
     with trio.fail_after(1000), pytest.raises(gr.RuntimeFailed) as caught:
         async with gr.open_runtime(shelf.open(faults=outages, patience=5), agents=[helper]) as runtime:
@@ -570,7 +568,7 @@ async def test_whoever_waits_when_the_store_fails_for_good_hears_runtime_failed(
     assert caught.value.__cause__ is not None
 
 
-async def test_while_the_store_does_not_answer_commands_are_refused_and_runs_stand_and_then_go_on(
+async def test_while_the_store_does_not_answer_commands_are_refused_and_runs_stand_and_then_continue(
     shelf, autojump_clock
 ):
     outages = Outages()
@@ -725,7 +723,7 @@ async def test_a_run_that_has_its_deps_keeps_them_whatever_it_is_resumed_with(sh
 
 
 @pytest.mark.rule("L-87")
-async def test_a_run_whose_agent_is_missing_is_degraded_and_goes_on_when_it_is_there(shelf, autojump_clock):
+async def test_a_run_whose_agent_is_missing_is_degraded_and_continues_when_it_is_there(shelf, autojump_clock):
     helper, other = agent(call("ask", id="c1"), "done", tools=[ask]), agent("fine", key="other")
     async with home(shelf, agents=[helper]) as runtime:
         await (await runtime.start(helper, "hi", run_id="r1")).wait()
@@ -749,7 +747,7 @@ async def test_a_run_whose_agent_is_missing_is_degraded_and_goes_on_when_it_is_t
 @pytest.mark.rule("L-91")
 @pytest.mark.parametrize("stage", ["needs_approval", "running", "planned"])
 @pytest.mark.parametrize("decided", [False, True])
-async def test_a_run_that_nobody_can_work_on_can_be_cancelled(shelf, autojump_clock, stage, decided):
+async def test_a_run_without_an_owner_can_be_cancelled(shelf, autojump_clock, stage, decided):
     steps = {"needs_approval": call("ask", id="c1"), "running": [delay(100), "x"], "planned": "x"}
     helper, busy = agent(steps[stage], "done", tools=[ask]), agent([delay(1000), "x"], key="busy")
     async with home(shelf, agents=[helper, busy], drain=0, max_running=1) as runtime:
@@ -856,7 +854,7 @@ class Deaf(gr.MemoryStore):
 
 
 @pytest.mark.parametrize("reads", range(1, 4))
-async def test_a_run_waits_for_a_store_that_can_not_be_read(autojump_clock, caplog, reads):
+async def test_a_run_waits_for_a_store_that_cannot_be_read(autojump_clock, caplog, reads):
     """For its rows when it is woken, and for its thread: that is no failure of the run, or of its model."""
     store, helper = Deaf(), agent(call("ask", id="c1"), "done", tools=[ask])
     async with home(store, agents=[helper], passivate_after=1.0) as runtime:
@@ -871,7 +869,7 @@ async def test_a_run_waits_for_a_store_that_can_not_be_read(autojump_clock, capl
     assert caplog.text.count("the store cannot be read; it is asked again") == int(reads < 3)  # it asks three times
 
 
-async def test_who_waits_for_a_run_waits_for_a_store_that_can_not_be_read(autojump_clock):
+async def test_who_waits_for_a_run_waits_for_a_store_that_cannot_be_read(autojump_clock):
     store, helper = Deaf(), agent(call("ask", id="c1"), "done", tools=[ask])
     async with home(store, agents=[helper], passivate_after=1.0) as runtime, trio.open_nursery() as nursery:
         run = await runtime.start(helper, "hi")
@@ -914,7 +912,7 @@ async def test_an_unchanged_spec_is_not_recorded(shelf, autojump_clock):
         assert "degraded" not in types(await events_of(run))
 
 
-async def test_a_tool_that_is_gone_after_a_restart_is_told_to_the_model(shelf, autojump_clock):
+async def test_a_tool_that_is_gone_after_a_restart_is_reported_to_the_model(shelf, autojump_clock):
     old = agent(call("ask", id="c1"), "done", tools=[ask])
     new = agent(call("ask", id="c1"), "done", tools=[look])
     async with home(shelf, agents=[old]) as runtime:
@@ -936,7 +934,7 @@ async def test_resume_of_a_run_that_is_worked_on_or_done_is_harmless(shelf, auto
     assert len(helper.model.requests) == 1
 
 
-async def test_a_clock_can_be_given_so_that_stored_times_go_on_over_a_restart(shelf, autojump_clock):
+async def test_a_clock_can_be_given_so_that_stored_times_continue_over_a_restart(shelf, autojump_clock):
     clock = Clock(datetime(2031, 5, 1, 12, tzinfo=UTC))
     helper = agent(call("ask", id="c1"), "done", tools=[ask])
     async with home(shelf, agents=[helper], clock=clock) as runtime:
@@ -970,7 +968,7 @@ async def test_a_crash_of_a_runs_owner_ends_that_run_as_failed_and_no_other(shel
     assert outcome.code == "internal_error"
 
 
-async def test_an_outage_of_the_store_and_its_end_are_told_to_the_log(tmp_path, caplog, autojump_clock):
+async def test_an_outage_of_the_store_and_its_end_are_reported_to_the_log(tmp_path, caplog, autojump_clock):
     outages = Outages()
     store = gr.SQLiteStore(tmp_path / "runs.db", writer="inline", faults=outages)
     helper = agent(delay(1), "done")

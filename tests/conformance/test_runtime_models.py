@@ -319,7 +319,7 @@ async def test_a_model_that_asks_for_the_form_itself_finds_the_schema_in_the_req
         ("seven", "JSON is malformed", "`$`"),
     ],
 )
-async def test_an_answer_of_another_form_is_told_what_is_wrong_and_where(shelf, autojump_clock, answer, what, where):
+async def test_an_answer_of_another_form_is_shown_what_is_wrong_and_where(shelf, autojump_clock, answer, what, where):
     helper = agent(answer, '{"number": 7, "items": []}', output_type=Order)
     assert (await outcome_of(shelf, helper)).output == Order(7, [])
     reported = helper.model.requests[1].messages[-1]

@@ -113,7 +113,7 @@ async def test_deltas_of_a_cancelled_answer_are_discarded(shelf, autojump_clock)
 
 
 @pytest.mark.slow
-async def test_a_follower_that_never_reads_slows_nobody(shelf, autojump_clock):
+async def test_a_follower_that_never_reads_slows_no_run(shelf, autojump_clock):
     helper = chatty(["word " * 300, delay(1)])
     async with home(shelf) as runtime:
         run = await runtime.start(helper, "hi")
@@ -389,7 +389,7 @@ async def test_every_result_has_a_form_that_can_be_stored(shelf, autojump_clock,
 
 
 @pytest.mark.parametrize("make_value", [Opaque, endless, threading.Lock, object], ids=lambda f: f.__name__)
-async def test_a_result_that_can_not_be_shown_has_succeeded_all_the_same(shelf, autojump_clock, make_value):
+async def test_a_result_that_cannot_be_shown_has_succeeded_all_the_same(shelf, autojump_clock, make_value):
     @gr.tool
     async def make() -> object:
         return make_value()

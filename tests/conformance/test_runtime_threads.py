@@ -63,7 +63,7 @@ async def test_runs_of_one_thread_work_one_after_the_other_in_the_order_of_their
     ]
 
 
-async def test_queued_runs_go_on_in_order_after_a_restart(shelf, autojump_clock):
+async def test_queued_runs_continue_in_order_after_a_restart(shelf, autojump_clock):
     helper = gr.Agent("helper", model=FunctionModel(echo))
     async with home(shelf, agents=[helper], drain=0) as runtime:
         for word in ("one", "two", "three"):
@@ -92,7 +92,7 @@ async def test_a_busy_thread_refuses_who_does_not_want_to_queue(shelf, autojump_
 
 
 @pytest.mark.parametrize("options", [{}, {"max_running": 1}], ids=["slots for all", "one slot"])
-async def test_a_run_whose_thread_is_freed_before_its_creator_goes_on_works(shelf, autojump_clock, options):
+async def test_a_run_whose_thread_is_freed_before_its_creator_continues_works(shelf, autojump_clock, options):
     """The store has held it back, its thread's run ends, and only then it has an owner here."""
     store, helper = shelf.open(), gr.Agent("helper", model=FunctionModel(echo))
     create = store.create_run

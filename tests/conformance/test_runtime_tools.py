@@ -167,7 +167,7 @@ async def test_a_thread_that_ignores_its_cancel_is_named_and_does_not_hold_the_r
 # --- options ---------------------------------------------------------------------------------------------------------
 
 
-async def test_name_and_description_are_what_the_model_is_told(shelf, autojump_clock):
+async def test_name_and_description_are_what_the_model_reads(shelf, autojump_clock):
     @gr.tool(name="sum_up", description="Adds two numbers.")
     async def add(a: int, b: int = 1) -> int:
         return a + b
@@ -219,7 +219,7 @@ async def test_a_predicate_that_fails_means_approval(shelf, autojump_clock):
         assert (await run.result()).output == "done"
 
 
-async def test_a_timeout_ends_the_body_and_the_model_is_told(shelf, autojump_clock):
+async def test_a_timeout_ends_the_body_and_the_model_reads_why(shelf, autojump_clock):
     @gr.tool(timeout=30.0)
     async def slow() -> str:
         await trio.sleep(1000)
@@ -257,7 +257,7 @@ async def test_on_error_return_tells_the_model_and_raise_ends_the_run(shelf, aut
     assert "Traceback" not in failed.message
 
 
-async def test_a_bad_argument_is_told_to_the_model_with_its_path_and_the_body_does_not_run(shelf, autojump_clock):
+async def test_a_bad_argument_is_reported_to_the_model_with_its_path_and_the_body_does_not_run(shelf, autojump_clock):
     ran = []
 
     @gr.tool
@@ -275,7 +275,7 @@ async def test_a_bad_argument_is_told_to_the_model_with_its_path_and_the_body_do
     assert "a" in seen_by_model(helper, 1)[0]
 
 
-async def test_an_unknown_tool_is_told_to_the_model_or_fails_the_run(shelf, autojump_clock):
+async def test_an_unknown_tool_is_reported_to_the_model_or_fails_the_run(shelf, autojump_clock):
     tells = agent(call("nothing", id="c1"), "done", key="tells")
     raises = agent(call("nothing", id="c1"), key="raises", on_unknown_tool="raise")
     async with home(shelf, agents=[tells, raises]) as runtime:
@@ -453,7 +453,7 @@ async def test_pass_decision_to_tool_runs_the_body_with_the_result_as_its_argume
     assert [entry[:2] for entry in seen] == [(1, "name?"), (2, "age?")]
 
 
-async def test_edited_arguments_are_used_and_the_model_is_told(shelf, autojump_clock):
+async def test_edited_arguments_are_used_and_the_model_reads_why(shelf, autojump_clock):
     ask, seen = asking("raised")
     helper = agent(call("ask", question="name?", id="c1"), "done", tools=[ask])
     async with home(shelf, agents=[helper]) as runtime:
@@ -490,7 +490,7 @@ async def test_a_call_may_suspend_many_times_each_time_with_a_new_ticket(shelf, 
 
 
 @pytest.mark.rule("L-14")
-async def test_a_denied_call_is_told_to_the_model_or_cancels_the_run(shelf, autojump_clock):
+async def test_a_denied_call_is_reported_to_the_model_or_cancels_the_run(shelf, autojump_clock):
     ask, _ = asking("raised")
     goes_on = agent(call("ask", id="c1"), "done", tools=[ask], key="goes_on")
     ends = agent(call("ask", id="c1"), "done", tools=[ask], key="ends", on_deny="cancel_run")
@@ -506,7 +506,7 @@ async def test_a_denied_call_is_told_to_the_model_or_cancels_the_run(shelf, auto
 
 
 @pytest.mark.parametrize("what", ["deny", "cancel_run", "result"])
-async def test_a_ticket_that_nobody_decides_expires_as_it_says(shelf, autojump_clock, what):
+async def test_a_ticket_without_a_decision_expires_as_it_says(shelf, autojump_clock, what):
     ask, seen = asking("raised", expires_after=60, on_expiry=gr.SetResult("default") if what == "result" else what)
     helper = agent(call("ask", id="c1"), "done", tools=[ask])
     async with home(shelf, agents=[helper]) as runtime:
@@ -730,7 +730,7 @@ async def test_a_large_decision_result_is_shown_as_an_excerpt_and_kept_whole(she
 
 
 @pytest.mark.parametrize("ends_first", [False, True])
-async def test_a_thread_given_up_by_its_time_limit_is_told_and_named_only_while_it_lives(ends_first, mock_clock):
+async def test_a_thread_given_up_by_its_time_limit_is_reported_and_named_only_while_it_lives(ends_first, mock_clock):
     """The overrun is reported at once; the terminal event names the thread if it still works then."""
     started, go = threading.Event(), threading.Event()
 

@@ -73,7 +73,7 @@ async def test_a_command_to_a_closed_runtime_can_be_cancelled(shelf, autojump_cl
 
 @pytest.mark.rule("L-86")
 @pytest.mark.parametrize("passivate_after", [None, 1.0])
-async def test_user_code_sees_the_context_of_whoever_opened_the_runtime(shelf, autojump_clock, passivate_after):
+async def test_user_code_sees_the_context_of_the_opener_of_the_runtime(shelf, autojump_clock, passivate_after):
     """Whether a run has left memory meanwhile, or the process has ended, must not show: else a body would see now who
     started its run, now who approved it.
     """
@@ -124,7 +124,7 @@ async def test_user_code_sees_the_context_of_whoever_opened_the_runtime(shelf, a
 # --- following -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_follower_hears_a_cancel_at_the_next_event(shelf, autojump_clock):
+async def test_a_follower_sees_a_cancel_at_the_next_event(shelf, autojump_clock):
     helper, given = agent("done"), []
     async with home(shelf, agents=[helper], drain=0) as runtime:
         author = await Author.create(runtime, helper, "r1")

@@ -50,7 +50,7 @@ NOBODY: dict[str, dict[str, Any]] = {
 @pytest.mark.rule("L-91")
 @pytest.mark.parametrize("missing", NOBODY)
 @pytest.mark.parametrize("stage", STAGES)
-async def test_the_deadline_of_a_run_that_nobody_can_work_on_ends_it(shelf, autojump_clock, stage, missing):
+async def test_the_deadline_of_a_run_without_an_owner_ends_it(shelf, autojump_clock, stage, missing):
     clock = Clock()
     helper = agent(STAGES[stage], "done", tools=[ask])
     busy = agent([delay(1000), "x"], key="busy")
@@ -85,7 +85,7 @@ async def _ended(run: gr.Run[Any]) -> Any:
             await trio.sleep(1)
 
 
-async def test_a_deadline_that_passed_while_nobody_was_there_ends_a_run_at_the_next_start(shelf, autojump_clock):
+async def test_a_deadline_that_passed_while_no_process_ran_ends_a_run_at_the_next_start(shelf, autojump_clock):
     clock = Clock()
     helper = agent(call("ask", id="c1"), "done", tools=[ask])
     async with home(shelf, agents=[helper], clock=clock) as runtime:
@@ -154,7 +154,7 @@ class Database:
 
 
 @pytest.mark.rule("L-89")
-async def test_a_provider_that_has_failed_is_asked_again_and_the_run_goes_on_by_itself(shelf, autojump_clock):
+async def test_a_provider_that_has_failed_is_asked_again_and_the_run_continues_by_itself(shelf, autojump_clock):
     helper, provider = agent("done"), Database()
     async with home(shelf, agents=[helper], deps=provider) as runtime:
         run = await runtime.start(helper, "hi", run_id="r1")

@@ -238,7 +238,7 @@ async def test_a_tool_that_runs_alone_sees_the_writes_of_all_before_it(play, aut
     ],
     ids=["no text", "no utf-8", "long"],
 )
-async def test_a_reducer_may_fail_in_any_words_and_hurts_nobody(play, autojump_clock, error, said):
+async def test_a_reducer_may_fail_in_any_words_and_harms_no_run(play, autojump_clock, error, said):
     def fails(value: int, more: int) -> int:
         if value:
             raise error
@@ -272,7 +272,7 @@ async def test_what_a_task_wrote_that_is_cancelled_is_dropped(play, autojump_clo
 
 
 @pytest.mark.parametrize("tool", ["once", "retry"])
-async def test_a_task_whose_key_was_written_meanwhile_is_told_so_and_never_runs_again(play, autojump_clock, tool):
+async def test_a_task_whose_key_was_written_meanwhile_is_reported_and_never_runs_again(play, autojump_clock, tool):
     @gr.tool
     async def boss(ctx: gr.ToolContext[Any]) -> str:
         return await ctx.spawn(tool, last="t", add=1, seconds=15)
@@ -289,7 +289,7 @@ async def test_a_task_whose_key_was_written_meanwhile_is_told_so_and_never_runs_
 
 
 @pytest.mark.rule("S-16")
-async def test_what_a_body_wrote_that_suspends_is_dropped_and_it_reads_afresh_when_it_goes_on(play, autojump_clock):
+async def test_what_a_body_wrote_that_suspends_is_dropped_and_it_reads_afresh_when_it_continues(play, autojump_clock):
     calls = [call("keep", last="a", add=1, id="A"), call("hold", last="h", add=10, id="H")]
     life = await play(calls, "done", **BOOKS, do=[approve("H")])
     assert life.tool_texts["H"] == "a 1 -"
@@ -345,7 +345,7 @@ async def test_what_calls_one_at_a_time_had_written_when_the_run_ends_early_stay
 
 
 @pytest.mark.rule("S-17")
-async def test_a_write_after_the_body_has_ended_is_an_error_of_whoever_tries(play, autojump_clock):
+async def test_a_write_after_the_body_has_ended_is_an_error_of_the_writer(play, autojump_clock):
     kept: list[gr.WritableState] = []
 
     @gr.tool

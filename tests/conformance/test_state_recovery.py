@@ -21,7 +21,7 @@ parallel = pytest.mark.parametrize("mode", ["parallel_batch_approval", "parallel
 # --- what is kept ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_run_goes_on_with_its_state(play, autojump_clock):
+async def test_a_run_continues_with_its_state(play, autojump_clock):
     script = [call("keep", last="a", add=3, see="x", id="A")], [call("sign", id="S")], "done"
     life = await play(*script, **BOOKS, do=[restart, approve("S")])
     assert life.tool_texts["S"] == "a 3 x 0"
@@ -113,7 +113,7 @@ async def test_a_clash_with_what_was_stored_before_the_merge_is_found_after_a_re
 @pytest.mark.rule("S-9")
 @parallel
 @pytest.mark.parametrize("declared", [True, False])
-async def test_updates_of_an_undeclared_key_can_not_be_merged_by_the_next_process(play, autojump_clock, declared):
+async def test_updates_of_an_undeclared_key_cannot_be_merged_by_the_next_process(play, autojump_clock, declared):
     calls = [
         call("keep", add=1, seconds=1, id="A"),
         call("keep", add=1, seconds=1, id="B"),

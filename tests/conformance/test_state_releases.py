@@ -61,7 +61,7 @@ async def test_a_run_on_a_thread_whose_key_has_changed_is_refused(shelf, autojum
 
 @pytest.mark.rule("S-12")
 @pytest.mark.parametrize(("before", "after"), [(RUN, THREAD), (THREAD, RUN)], ids=["run", "thread"])
-async def test_a_run_that_waits_over_a_release_is_refused_and_goes_on_with_the_old_one(
+async def test_a_run_that_waits_over_a_release_is_refused_and_continues_with_the_old_one(
     shelf, autojump_clock, before, after
 ):
     async with home(shelf, agents=[noted(before, ask=True)]) as runtime:

@@ -143,7 +143,7 @@ async def test_the_result_of_a_task_comes_to_the_model_as_a_message(play, autoju
     assert life.requests[-1].messages[-1].content.endswith("fetched x")
 
 
-async def test_steps_go_on_beside_a_task(play, autojump_clock):
+async def test_steps_continue_beside_a_task(play, autojump_clock):
     life = await played(play, F, call("look", id="L", seconds=4), "I wait", "done")
     assert life.seconds("tool.result", call_id="L") == 4.0
     assert life.seconds("task.finished") == 10.0
@@ -163,7 +163,7 @@ async def test_a_task_reports_under_its_own_name(play, autojump_clock):
     assert set(life.effects) == {"F.task1", "C.task1"}
 
 
-async def test_a_sync_tool_goes_on_in_the_background_too(play):
+async def test_a_sync_tool_continues_in_the_background_too(play):
     """In real time: a thread does not know virtual time."""
     gate = threading.Event()
 
@@ -188,7 +188,7 @@ async def test_a_sync_tool_goes_on_in_the_background_too(play):
     assert [payload["result"] for payload in payloads(events, "task.finished")] == ["from a thread"] * 2
 
 
-async def test_an_approved_call_goes_on_in_the_background(play, autojump_clock):
+async def test_an_approved_call_continues_in_the_background(play, autojump_clock):
     life = await played(play, call("publish", id="P"), "I wait", "done", do=[approve("P")])
     assert life.calls["P"] == "new suspended resuming running succeeded"
     assert life.path == "running waiting running completed"
@@ -265,7 +265,7 @@ async def test_the_model_sees_and_cancels_tasks(play, autojump_clock):
     assert {"list_tasks", "cancel_task"} <= {tool.name for tool in life.requests[0].tools}
 
 
-async def test_to_cancel_what_never_was_is_told(play, autojump_clock):
+async def test_to_cancel_what_never_was_is_reported(play, autojump_clock):
     life = await played(play, call("cancel_task", id="X", task_id="nothing"), "done")
     assert "No task nothing is running" in life.tool_texts["X"]
 
@@ -301,7 +301,7 @@ async def test_a_fatal_failure_of_a_task_that_was_being_cancelled_ends_nothing_e
     assert life.path == ("running completed" if how == "cancelled" else "running failed")
 
 
-async def test_the_last_words_of_a_cancelled_task_are_told(play, autojump_clock):
+async def test_the_last_words_of_a_cancelled_task_are_reported(play, autojump_clock):
     """Also what might have been the beginning of a secret, and waited for what follows."""
 
     @gr.tool(background=True)
@@ -446,7 +446,7 @@ async def test_people_are_asked_while_a_task_runs(play, autojump_clock):
 
 
 @pytest.mark.parametrize("how", ["pause", "hook"])
-async def test_a_run_that_is_held_hears_of_its_tasks_when_it_goes_on(play, autojump_clock, how):
+async def test_a_run_that_is_held_learns_of_its_tasks_when_it_continues(play, autojump_clock, how):
     hold = gr.Mutation().hold(gr.Suspend(message="wait"))
     plugins = [scripted("x", step_end=lambda ctx: hold if ctx.step == 2 else None)] if how == "hook" else []
     do = [*([after(5, pause_run())] if how == "pause" else []), after(15, decide("r.t1"))]
@@ -472,7 +472,7 @@ async def test_after_a_restart_a_task_that_may_be_repeated_runs_again(play, auto
     assert (ends(life), life.seconds("task.finished")) == ({"F.task1": "succeeded"}, 17.0)
 
 
-async def test_after_a_restart_the_model_is_told_of_any_other_that_nobody_knows(play, autojump_clock):
+async def test_after_a_restart_the_model_is_reported_any_other_that_the_outcome_is_unknown(play, autojump_clock):
     life = await played(play, C, "I wait", "I will look", do=[after(7, restart)])
     assert (ends(life), life.effects) == ({"C.task1": "failed outcome_unknown"}, ["C.task1"])
     assert "may or may not have taken effect" in notes(life)[0]
@@ -635,9 +635,7 @@ async def test_an_agent_without_background_tools_is_not_offered_the_built_in_one
 
 
 @pytest.mark.parametrize("turns", range(5))
-async def test_a_spawn_whose_answer_nobody_heard_is_the_same_one_when_it_is_repeated(
-    shelf, mode, autojump_clock, turns
-):
+async def test_a_spawn_whose_answer_was_lost_is_the_same_one_when_it_is_repeated(shelf, mode, autojump_clock, turns):
     """Wherever the cancel strikes: a body that gives up waiting and tries again has one task."""
     ran: list[str] = []
 

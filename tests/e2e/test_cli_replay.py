@@ -116,7 +116,7 @@ def test_a_run_that_was_not_recorded_says_so(inside: Inside) -> None:
     assert json.loads(replayed(inside, "--json").stdout)["result"] == "unreplayable"
 
 
-def test_without_its_agent_a_run_can_not_be_replayed(inside: Inside) -> None:
+def test_without_its_agent_a_run_cannot_be_replayed(inside: Inside) -> None:
     (inside.folder / "none.py").write_text(AGENTS.replace('"support"', '"one"'))
     for run, agent, text in (
         ("run-1", (), "name it: --agent FILE.py"),

@@ -82,7 +82,7 @@ def test_an_error_on_the_way_prints_no_secret_either(inside: Inside) -> None:
         (("--secrets-file", "nowhere.txt"), "--secrets-file nowhere.txt cannot be read: No such file"),
     ],
 )
-def test_what_can_not_be_hidden_is_told_before_anything_runs(
+def test_what_cannot_be_hidden_is_reported_before_anything_runs(
     inside: Inside, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], words: str
 ) -> None:
     monkeypatch.setenv("SHORT", "xyz")

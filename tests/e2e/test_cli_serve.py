@@ -79,7 +79,7 @@ def test_it_asks_for_as_many_open_files_as_it_may_have(cli: Cli) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_people_are_told_in_a_few_lines(cli: Cli) -> None:
+def test_an_error_for_people_has_a_few_lines(cli: Cli) -> None:
     with cli.started("serve", "agents.py:support", "--port", "0") as process:
         assert process.stdout is not None
         first, console, token, memory, stop = (process.stdout.readline().rstrip() for _ in range(5))
@@ -135,7 +135,7 @@ def test_after_kill_nine_it_comes_back_and_a_follower_misses_nothing(cli: Cli, f
     assert (outcome["type"], outcome["status"], outcome["output"]) == ("outcome", "completed", "streamed")
 
 
-def test_runs_that_are_not_done_go_on_when_it_starts(cli: Cli, inside: Inside) -> None:
+def test_runs_that_are_not_done_continue_when_it_starts(cli: Cli, inside: Inside) -> None:
     with serving(cli, "agents.py:support", "--db", "s.db") as server:
         server.starts("support", "r1")
     with cli.started("serve", "agents.py:support", "--db", "s.db", "--port", "0") as process:
@@ -213,7 +213,7 @@ def test_a_database_that_is_served_is_not_served_twice(cli: Cli, inside: Inside)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is closed for root")
-def test_a_token_that_can_not_be_read_is_said_so(inside: Inside, folder: Path) -> None:
+def test_a_token_that_cannot_be_read_is_said_so(inside: Inside, folder: Path) -> None:
     (folder / "mine").write_text("a token that I have chosen\n")
     (folder / "mine").chmod(0)
     done = inside("serve", "slow.py", "--token-file", "mine")

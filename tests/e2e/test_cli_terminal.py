@@ -100,7 +100,7 @@ def plain(text: str) -> str:
 # --- the question ----------------------------------------------------------------------------------------------------
 
 
-def test_q_leaves_the_question_open_and_says_how_to_go_on(cli: Cli, inside: Inside, folder: Path) -> None:
+def test_q_leaves_the_question_open_and_says_how_to_continue(cli: Cli, inside: Inside, folder: Path) -> None:
     with cli.terminal("run", "agents.py:payer", "refund", "--db", "my runs.db", "--run-id", "r1") as terminal:
         terminal.sees("May pay run?")
         terminal.sees(PROMPT)
@@ -267,7 +267,7 @@ def test_for_programs_the_first_line_says_where_a_run_is_served(cli: Cli, folder
     assert outcome["status"] == "completed"
 
 
-def test_a_run_that_can_not_be_served_says_why_and_goes_on(cli: Cli, folder: Path) -> None:
+def test_a_run_that_cannot_be_served_says_why_and_continues(cli: Cli, folder: Path) -> None:
     (folder / "go").touch()
     (folder / "s.db.token").write_text("short\n")
     done = cli("run", "agents.py:watcher", "look", "--serve", "--db", "s.db")
@@ -344,7 +344,7 @@ async def ended(client: Client) -> str:
         ((), "run.completed"),
     ],
 )
-def test_a_chat_that_is_aborted_cancels_its_run_if_serve_was_told_so(
+def test_a_chat_that_is_aborted_cancels_its_run_if_serve_is_configured_so(
     cli: Cli, options: tuple[str, ...], end: str
 ) -> None:
     with serving(cli, "served.py:streamer", *options) as server:

@@ -164,7 +164,7 @@ async def test_runs_of_others_do_not_exist_in_any_frame():
             assert "exist" not in found["message"]
 
 
-async def test_a_thread_with_one_run_of_somebody_else_in_it_is_not_to_be_had():
+async def test_a_thread_with_one_run_of_another_principal_in_it_is_not_to_be_had():
     """Whichever run is the newest: a run reads all that was said in its thread."""
     async with house(clerk(), principals=principals()) as here:
         for by, thread, allowed in (

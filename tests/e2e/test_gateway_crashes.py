@@ -68,7 +68,7 @@ async def test_what_holds_all_connections_begins_again_on_the_same_port(times):
         here.failures.texts.clear()
 
 
-async def test_a_handler_that_fails_is_answered_and_the_connection_goes_on():
+async def test_a_handler_that_fails_is_answered_and_the_connection_continues():
     """What an operator's own function does, for instance."""
 
     def sees(info):

@@ -274,7 +274,7 @@ async def test_an_old_client_gets_its_answer_and_the_end():
                 assert await raw.rest() == b""
 
 
-async def test_who_waits_for_100_continue_is_told_to_go_on_and_then_answered():
+async def test_who_waits_for_100_continue_is_reported_to_continue_and_then_answered():
     async with house(limits=PATIENT) as here, here.calling() as raw:
         body = json.dumps({"agent": "helper", "text": "hi"}).encode()
         await raw.send(ask("POST /v1/runs HTTP/1.1", here.host, Content_Length=str(len(body)), Expect="100-continue"))
@@ -436,7 +436,7 @@ async def test_odd_headers_of_a_good_handshake_do_no_harm():
         assert (await raw.tell())["type"] == "gw.welcome"
 
 
-async def test_frames_in_the_packet_of_the_handshake_are_heard():
+async def test_frames_in_the_packet_of_the_handshake_are_received():
     async with house(limits=PATIENT) as here, here.calling() as raw:
         await raw.upgraded(upgrade(here.host) + said("hello", token=TOKEN) + said("ping", id="1"))
         assert [(await raw.tell())["type"] for _ in range(2)] == ["gw.welcome", "gw.tick"]
@@ -510,7 +510,7 @@ async def test_a_bad_frame_is_answered_with_its_close_code(name, late):
         assert await raw.parting() == (bye, code)
 
 
-async def test_messages_of_exactly_the_limit_are_heard():
+async def test_messages_of_exactly_the_limit_are_received():
     async with house(limits=PATIENT) as here, here.talking() as raw:
         for letter, times in (("x", 972), ("é", 486)):
             message = json.dumps({"type": "ping", "id": letter * times}, ensure_ascii=False)
@@ -522,7 +522,7 @@ async def test_messages_of_exactly_the_limit_are_heard():
             assert (await raw.tell())["id"] == letter * times
 
 
-async def test_a_message_byte_by_byte_is_heard():
+async def test_a_message_byte_by_byte_is_received():
     """Half frames are no fault: whatever arrives in pieces is put together."""
     async with house(limits=PATIENT) as here, here.talking() as raw:
         async with trio.open_nursery() as nursery:
@@ -540,7 +540,7 @@ async def test_half_a_frame_and_then_the_end_is_the_end():
                 assert await raw.to_the_end() == []
 
 
-async def test_what_an_object_holds_that_can_not_be_is_an_error_and_the_connection_goes_on():
+async def test_what_an_object_holds_that_cannot_be_is_an_error_and_the_connection_continues():
     cases = [
         ({}, "type (missing)"),
         ({"type": 7}, "type 7"),
@@ -680,7 +680,7 @@ async def test_more_subscriptions_than_the_limit_are_refused_and_one_that_is_lef
             assert (await raw.find("gw.live"))["run"] == "r3", "a run that has ended makes room, too"
 
 
-async def test_more_connections_than_the_limit_are_told_and_the_first_ones_go_on():
+async def test_more_connections_than_the_limit_are_reported_and_the_first_ones_continue():
     limits = Limits(connections=5)
     async with house(limits=limits) as here:
         async with here.talking() as raw:

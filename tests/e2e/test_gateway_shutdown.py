@@ -96,7 +96,7 @@ class Crowd:
         self.times.append(trio.current_time() - self.started_at)
 
 
-async def test_two_hundred_connections_of_all_kinds_hear_the_end():
+async def test_two_hundred_connections_of_all_kinds_learn_of_the_end():
     async with gr.open_runtime(agents=[HELPER]) as runtime, standing(runtime) as here:
         crowd, author = Crowd(here), await Author.create(runtime, HELPER, "r")
         kinds = {crowd.follower: 80, crowd.unknown: 30, crowd.stream: 40, crowd.idle: 30, crowd.mute: 20}
@@ -134,7 +134,7 @@ def check_byes(byes, number):
     assert all(250 <= wait <= 250 + 1000 * (0.25 + number / 500) for wait in waits)
 
 
-async def test_who_does_not_read_keeps_nobody_waiting():
+async def test_who_does_not_read_blocks_no_client():
     """Neither those who are informed of the end nor the caller of `serve`, beyond the time for farewell."""
     async with gr.open_runtime(agents=[HELPER]) as runtime, standing(runtime) as here:
         crowd, author = Crowd(here), await Author.create(runtime, HELPER, "r")
@@ -156,7 +156,7 @@ async def test_who_does_not_read_keeps_nobody_waiting():
         assert list(here.left()) == []
 
 
-async def test_an_idle_connection_is_closed_at_once_and_keeps_nobody_waiting():
+async def test_an_idle_connection_is_closed_at_once_and_blocks_no_client():
     async with gr.open_runtime(agents=[HELPER]) as runtime, standing(runtime) as here:
         crowd = Crowd(here)
         async with trio.open_nursery() as clients:
@@ -186,7 +186,7 @@ async def test_a_request_that_is_under_way_is_answered_and_the_next_one_is_not()
         assert here.failures.texts == []
 
 
-async def test_when_the_runtime_goes_first_everybody_is_told_and_serve_says_so():
+async def test_when_the_runtime_goes_first_every_client_is_informed_and_serve_says_so():
     runtimes, close = [], trio.Event()
 
     async def keep(*, task_status):

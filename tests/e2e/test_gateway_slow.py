@@ -152,7 +152,7 @@ async def test_memory_does_not_grow_with_readers_that_take_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("size", [10, 60_000])
-async def test_who_asks_and_does_not_listen_is_not_heard_any_more(size):
+async def test_who_asks_and_does_not_listen_is_not_received_any_more(size):
     """Answers wait in memory: not more of them than are allowed, however much is asked."""
     limits, most, asked = Limits(stall_seconds=1.0, messages_per_second=100_000), 0, 0
     async with house(limits=limits) as here, here.talking(buffer=4096) as raw, trio.open_nursery() as nursery:
@@ -383,7 +383,7 @@ async def test_every_reader_gets_every_event_once_and_in_order_however_it_comes_
                     assert [wanderer.frames[author.run].get(i) for i in range(1, author.head + 1)] == list(stored)
 
 
-async def test_a_hundred_readers_hear_the_end_of_a_run_and_the_gateway_forgets_it():
+async def test_a_hundred_readers_learn_of_the_end_of_a_run_and_the_gateway_forgets_it():
     async with house() as here:
         run = await here.runtime.start("helper", "hi", run_id="r")
         async with trio.open_nursery() as nursery:

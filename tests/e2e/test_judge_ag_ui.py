@@ -205,7 +205,7 @@ def test_edited_arguments_and_a_value_in_place_of_a_result(page):
     assert page.results == {"c1": "paid 1 for 9", "c2": "Oslo"}
 
 
-def test_a_page_that_has_forgotten_its_interrupts_is_told_so_and_nothing_happens(script, server):
+def test_a_page_that_has_forgotten_its_interrupts_is_reported_and_nothing_happens(script, server):
     page = Page(script, server, "refunds", thread="forgetful")
     page.ask("r1", "refund both")
     asked = page.pending
@@ -233,7 +233,7 @@ def test_an_expired_interrupt_can_only_be_cancelled(page, server):
     assert page.results == {"c1": "The approval expired: no decision came in time."}
 
 
-def test_a_user_who_lets_an_interrupt_expire_can_go_on_with_something_else(script, server):
+def test_a_user_who_lets_an_interrupt_expire_can_continue_with_something_else(script, server):
     page = Page(script, server, "late", thread="gone-on")
     page.ask("r1", "go")
     (name,) = page.pending
@@ -271,7 +271,7 @@ def test_a_failure_is_an_error_with_a_code(page):
 
 
 @on("slow")
-def test_a_stream_that_was_given_up_is_told_again_and_a_run_that_is_cancelled_says_so(page, server):
+def test_a_stream_that_was_given_up_gets_an_error_again_and_a_run_that_is_cancelled_says_so(page, server):
     page.ask("r1", "wait", words="Wait. ")
     assert page.of("assistant") == ["Wait. "]
     (run,) = server.ask("GET", "/v1/runs?thread=thread-slow")["runs"]
@@ -285,7 +285,7 @@ def test_a_stream_that_was_given_up_is_told_again_and_a_run_that_is_cancelled_sa
     assert (activity["content"]["fraction"], activity["content"]["output"]) == (0.5, ["waiting ..."])
 
 
-def test_a_server_that_is_killed_and_comes_back_goes_on_where_it_was(script, tmp_path):
+def test_a_server_that_is_killed_and_comes_back_continues_where_it_was(script, tmp_path):
     own = Server(tmp_path)
     own.start()
     try:

@@ -215,7 +215,7 @@ async def test_a_conversation(server: Server, version: Any) -> None:
 
 
 @both
-async def test_two_approvals_go_in_one_request_and_the_message_goes_on(server: Server, version: Any) -> None:
+async def test_two_approvals_go_in_one_request_and_the_message_continues(server: Server, version: Any) -> None:
     async with server.up(), a_page(server, version, "refunds") as page:
         message = await page.send("u1", "refund both")
         assert (message["status"], message["legal"]) == ("ready", "legal")

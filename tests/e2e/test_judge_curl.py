@@ -185,7 +185,7 @@ async def test_a_large_body_is_refused_before_it_is_sent(world, tmp_path):
 
 
 @pytest.mark.parametrize("token", [None, "wrong-wrong-wrong-wrong", ""])
-async def test_who_has_no_token_is_told_how_to_say_it(world, token):
+async def test_who_has_no_token_is_shown_how_to_say_it(world, token):
     _, curl = world
     seen = await curl("/v1/runs", token=token)
     assert (seen.status, seen.code) == (401, "unauthenticated")

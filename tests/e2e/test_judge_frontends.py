@@ -200,7 +200,7 @@ def test_a_refund_is_approved_and_the_last_words_are_seen(screen, gateway):
     assert (screen.statuses, screen.now["errors"]) == ([200, 200], [])
 
 
-def test_a_chat_goes_on_after_a_denial_with_a_reason_and_sends_two_messages_at_most(screen, gateway):
+def test_a_chat_continues_after_a_denial_with_a_reason_and_sends_two_messages_at_most(screen, gateway):
     screen.open(gateway, "desk", "denied")
     screen.send("Refund order 7, please.")
     screen.do("type", label="Reason", text="paid already")
@@ -229,7 +229,7 @@ def test_a_question_of_a_tool_is_answered_after_a_reload(screen, gateway):
     assert (screen.statuses, screen.now["errors"]) == ([200, 200], [])
 
 
-def test_a_paused_run_goes_on_from_the_page(screen, gateway):
+def test_a_paused_run_continues_from_the_page(screen, gateway):
     screen.open(gateway, "desk", "paused")
     screen.send("Refund order 7, please.")
     screen.see("Approve")
@@ -242,7 +242,7 @@ def test_a_paused_run_goes_on_from_the_page(screen, gateway):
     assert (screen.statuses, screen.now["errors"]) == ([200, 200, 202], [])
 
 
-def test_a_reload_keeps_the_run_and_a_second_window_is_told_that_it_waits(screen, gateway):
+def test_a_reload_keeps_the_run_and_a_second_window_is_reported_that_it_waits(screen, gateway):
     for window in ("one", "two"):
         screen.open(gateway, "writer", "story", window)
     screen.send("A story.")

@@ -48,7 +48,7 @@ async def test_another_client_follows_a_run_through_a_lost_connection():
     assert seen["welcome"]["protocol"] == "greenroom.v1"
 
 
-async def test_another_client_is_told_why_it_is_closed():
+async def test_another_client_is_shown_why_it_is_closed():
     """The close code, and gw.bye before it: a page sees both."""
     seen, _ = await play("codes", limits=Limits(hello_seconds=2.0))
     assert seen.pop("too big")[0] == 1009  # it may come from the library below us, which says no gw.bye

@@ -419,7 +419,7 @@ async def test_every_command_after_the_end_is_answered_run_done_or_already_decid
         assert all(answer.status == "rejected" and answer.detail for answer in answers)
 
 
-async def test_the_second_reviewer_hears_who_was_first_and_when(shelf, autojump_clock):
+async def test_the_second_reviewer_learns_who_was_first_and_when(shelf, autojump_clock):
     async with waiting(shelf) as (_, run, ticket):
         assert (await run.decide(ticket.approve(by="ada"))).ok
         await run.result()
@@ -531,7 +531,7 @@ async def test_a_truncated_database_is_refused(tmp_path):
     await refused(path, match="cut off")
 
 
-async def test_a_damaged_database_is_refused_or_told_and_never_silently_emptied(tmp_path):
+async def test_a_damaged_database_is_refused_or_reported_and_never_silently_emptied(tmp_path):
     path = tmp_path / "runs.db"
     await done_run(path)
     data = bytearray(path.read_bytes())
@@ -561,7 +561,7 @@ async def test_a_read_only_database_is_refused_with_the_way_out(tmp_path):
         assert (await (await runtime.get("r1")).result()).output == "done"
 
 
-async def test_a_place_that_can_not_be_is_refused(tmp_path):
+async def test_a_place_that_cannot_be_is_refused(tmp_path):
     await refused(tmp_path / "no" / "folder" / "runs.db", match="does not exist")
     await refused(tmp_path, match="is a folder")
 
@@ -599,7 +599,7 @@ async def test_a_database_that_another_program_locks_for_a_while_delays_runs_and
             assert (await started[0].result()).output == "done"
 
 
-async def test_a_full_disk_is_told_and_runs_go_on_when_there_is_room(tmp_path, autojump_clock):
+async def test_a_full_disk_is_reported_and_runs_continue_when_there_is_room(tmp_path, autojump_clock):
     """SQLite's own page limit plays the full disk."""
     path = tmp_path / "runs.db"
     big = "x" * 200_000

@@ -159,7 +159,7 @@ def test_a_wrong_part_is_refused_by_name_and_with_a_way_out(options, words):
 
 
 @pytest.mark.parametrize("key", ["", "two words", "x" * 65, "line\n", None, 3], ids=repr)
-def test_a_key_that_can_not_stand_in_an_event_is_refused(key):
+def test_a_key_that_cannot_stand_in_an_event_is_refused(key):
     with pytest.raises(AgentDefinitionError, match="printable characters without spaces"):
         Agent(key)
 

@@ -332,7 +332,7 @@ def _pay(cents: int) -> int:
     return cents
 
 
-async def test_a_misspelt_option_of_start_is_told_what_it_may_mean():
+async def test_a_misspelt_option_of_start_is_shown_what_it_may_mean():
     async with gr.open_runtime() as runtime:
         with pytest.raises(gr.UsageError, match="did you mean thread_id"):
             await runtime.start(gr.Agent("a", model=greenroom.testing.ScriptedModel(["x"])), "hi", thread_idd="t")

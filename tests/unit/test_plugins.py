@@ -91,7 +91,7 @@ BAD: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.rule("P-41")
 @pytest.mark.parametrize("fault", BAD)
-def test_a_plugin_that_can_not_be_is_named_with_the_way_out(fault: str) -> None:
+def test_a_plugin_that_cannot_be_is_named_with_the_way_out(fault: str) -> None:
     plugins, said = BAD[fault]
     with pytest.raises(AgentDefinitionError) as caught:
         gr.Agent("helper", plugins=plugins, model=ScriptedModel(["x"]))
@@ -154,7 +154,7 @@ WRONG: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_what_can_not_be_is_refused_when_it_is_said(what: str) -> None:
+def test_what_cannot_be_is_refused_when_it_is_said(what: str) -> None:
     say, said = WRONG[what]
     with pytest.raises(MutationError) as caught:
         say()

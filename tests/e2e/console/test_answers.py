@@ -225,7 +225,7 @@ def test_who_may_not_decide_sees_no_buttons_and_a_true_sentence(
         ("set_result", "its prepared result is used at"),
     ],
 )
-def test_what_happens_if_nobody_decides_is_said(console: Console, then: str, words: str):
+def test_what_happens_without_a_decision_is_said(console: Console, then: str, words: str):
     gateway = FakeGateway(console).open()
     asked = TICKET | {"expiresAt": "2126-11-22T10:00:00Z", "onExpiry": then}
     gateway.show("timed", [("run.approval.requested", asked)])

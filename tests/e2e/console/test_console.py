@@ -176,7 +176,7 @@ def test_a_call_is_denied_with_a_reason(console: Console, server: Server):
     expect(row).to_contain_text("The photos show nothing.", use_inner_text=True)
 
 
-def test_a_held_run_is_asked_about_as_a_run_and_told_something_when_it_goes_on(console: Console, server: Server):
+def test_a_held_run_is_asked_about_as_a_run_and_reads_a_text_when_it_continues(console: Console, server: Server):
     run = console.start("support")
     page = console.page
     card(page).wait_for()
@@ -313,7 +313,7 @@ def test_a_question_can_be_answered_in_json_and_the_gateway_says_what_does_not_f
     assert server.payloads(run, "tool.result")[0]["result"] == {"address": "x", "floor": 1}
 
 
-def test_whoever_decides_gives_the_arguments_and_sees_until_when(console: Console, server: Server):
+def test_a_decision_form_gives_the_arguments_and_sees_until_when(console: Console, server: Server):
     run = console.start("shipper")
     page = console.page
     assert re.match(r"Expires in (1 h 0|59) min", console.text(".card-left"))
@@ -473,7 +473,7 @@ def test_a_run_is_cancelled_after_a_question_and_with_a_reason(console: Console,
     expect(page.get_by_role("button", name="Cancel run")).to_be_hidden()
 
 
-def test_a_run_is_paused_with_a_reason_and_let_go_on(console: Console, server: Server):
+def test_a_run_is_paused_with_a_reason_and_let_continue(console: Console, server: Server):
     """The page says that the run will hold; no person is asked to pause it twice."""
     run = console.start("counter")
     page = console.page
@@ -502,7 +502,7 @@ def test_a_run_is_paused_with_a_reason_and_let_go_on(console: Console, server: S
     assert [(one["reason"], one["by"]) for one in asked] == [("lunch", "operator")]
 
 
-def test_a_waiting_run_is_paused_at_once_without_a_reason_and_the_keyboard_lets_it_go_on(
+def test_a_waiting_run_is_paused_at_once_without_a_reason_and_the_keyboard_lets_it_continue(
     console: Console, server: Server
 ):
     run = console.start("support")
@@ -649,7 +649,7 @@ def test_a_token_goes_from_the_address_at_once_and_a_run_stays_in_it(console: Co
     assert TOKEN not in console.page.evaluate("JSON.stringify([location.href, history.state, document.referrer])")
 
 
-def test_somebody_who_may_only_look_is_offered_nothing_else(consoles):
+def test_a_principal_who_may_only_look_is_offered_nothing_else(consoles):
     looker = consoles()
     run = looker.server.start_run("support")
     looker.open(run, token=LOOKER)

@@ -47,7 +47,7 @@ def test_what_a_run_says_is_never_more_than_text(console: Console, server: Serve
     assert page.evaluate("window.hacked === undefined")
 
 
-def test_a_number_that_javascript_can_not_hold_is_sent_back_as_it_is(console: Console, server: Server):
+def test_a_number_that_javascript_cannot_hold_is_sent_back_as_it_is(console: Console, server: Server):
     run = console.start("hostile")
     page = console.page
     page.get_by_role("button", name="Edit arguments").click()
@@ -273,7 +273,7 @@ def test_a_phone_holds_hostile_text(consoles):
     console.no_sideways_scroll()
 
 
-def test_on_a_phone_a_decision_stands_where_the_run_stands(consoles):
+def test_on_a_phone_a_decision_is_where_the_run_stands(consoles):
     """At the end of the timeline; a reader that scrolled away gets a notice."""
     console = consoles(**PHONE)
     console.start("support")
@@ -325,7 +325,7 @@ def test_new_decisions_and_stages_are_said_aloud(console: Console, server: Serve
     console.until("heard.includes('New decision to make: refund')")
 
 
-def test_the_focus_is_seen_and_stays_where_somebody_works(console: Console, server: Server):
+def test_the_focus_is_seen_and_stays_where_the_user_works(console: Console, server: Server):
     console.start("support")
     page = console.page
     page.keyboard.press("w")

@@ -238,7 +238,7 @@ HIDDEN = {
 
 
 @pytest.mark.parametrize("name", HIDDEN)
-def test_a_value_that_can_not_be_shown_is_a_text_that_says_so_and_a_reason(name):
+def test_a_value_that_cannot_be_shown_is_a_text_that_says_so_and_a_reason(name):
     data, why = normalise(HIDDEN[name])
     assert re.fullmatch("<a .* that cannot be shown>", data)
     assert why
@@ -254,7 +254,7 @@ def test_a_value_with_too_many_items_comes_to_an_end(value, monkeypatch):
     )
 
 
-def test_an_exception_that_can_not_be_told_is_shown_by_its_name():
+def test_an_exception_that_cannot_be_shown_is_shown_by_its_name():
     assert normalise(BadError()) == ("BadError", None)
 
 

@@ -34,7 +34,7 @@ ITEM = InboxItem(position=1, command=Command(command_id="c", kind="send"))
         ({"on_expiry": "shrug"}, "on_expiry='shrug' is not known; use 'deny', 'cancel_run' or gr.SetResult"),
     ],
 )
-def test_a_suspension_that_can_not_be_is_refused_where_it_is_made(wrong, complaint):
+def test_a_suspension_that_cannot_be_is_refused_where_it_is_made(wrong, complaint):
     with pytest.raises(ValueError, match=complaint):
         Suspend(**wrong)
 

@@ -97,7 +97,7 @@ def test_a_decision_acts_while_a_sibling_still_runs() -> None:
 
 
 @pytest.mark.parametrize("first", ["A", "B"])
-def test_a_denied_call_is_told_to_the_model_and_the_other_goes_on(first: str) -> None:
+def test_a_denied_call_is_reported_to_the_model_and_the_other_continues(first: str) -> None:
     w = world(A, B)
     other = "B" if first == "A" else "A"
     w.decide(first, "cancel", reason="too dear")
@@ -113,7 +113,7 @@ def told_in_house(ticket: Ticket, decision: Decision) -> str:
     return f"{ticket.tool} {dict(ticket.arguments)} is {ticket.status} by {decision.decided_by}: {decision.reason}"
 
 
-def test_a_text_of_the_decision_is_what_the_model_is_told_before_the_agents_text_and_the_sentence() -> None:
+def test_a_text_of_the_decision_is_what_the_model_reads_before_the_agents_text_and_the_sentence() -> None:
     w = world(A, B, denial=told_in_house)
     w.decide("A", "cancel", "Ask the customer first.", reason="not yet")
     w.decide("B", "cancel", reason="too dear")
@@ -124,7 +124,7 @@ def test_a_text_of_the_decision_is_what_the_model_is_told_before_the_agents_text
 
 
 @pytest.mark.parametrize("value", [None, 7, {"text": "no"}, ["no"]])
-def test_a_result_of_a_denial_that_is_no_text_is_not_told(value: Any) -> None:
+def test_a_result_of_a_denial_that_is_no_text_is_not_reported(value: Any) -> None:
     w = world(A)
     w.decide("A", "cancel", value, reason="no")
     assert w.tool_texts() == {"A": "The reviewer denied this call: no"}
@@ -176,7 +176,7 @@ def test_a_passed_decision_is_the_arguments() -> None:
     assert (w.running("A").attempt, w.running("A").arguments) == (2, {"n": 4})
 
 
-def test_edited_arguments_are_checked_run_and_told() -> None:
+def test_edited_arguments_are_checked_run_and_are_reported() -> None:
     w = parked(Suspend(), "even")
     before = w.ticket("A").fingerprint
     assert w.decide("A", edited_arguments={"n": 1}).code == "invalid_arguments"
@@ -326,7 +326,7 @@ def test_an_early_decision_is_judged_also_if_the_ticket_overtakes_it() -> None:
     assert w.store.fold.consequences["d1"] == 1
 
 
-def test_an_early_decision_that_nobody_asked_for_is_recorded_as_unused() -> None:
+def test_an_early_decision_that_was_not_requested_is_recorded_as_unused() -> None:
     w = world(call("A", "write"))
     w.decide("A")
     w.returns("A")
@@ -429,7 +429,7 @@ def test_in_sequential_mode_an_approved_call_does_not_wait_for_another_approval(
     assert w.statuses() == {"A": "suspended", "B": "running"}
 
 
-def test_in_parallel_modes_others_go_on() -> None:
+def test_in_parallel_modes_others_continue() -> None:
     w = world(call("A", "write"), C, execution="parallel_streaming")
     w.suspends("A")
     assert w.statuses() == {"A": "suspended", "C": "running"}
@@ -473,7 +473,7 @@ def test_the_cap_bounds_bodies_and_suspended_calls_hold_no_slot() -> None:
 # --- what the model asks for -----------------------------------------------------------------------------------------
 
 
-def test_an_unknown_tool_is_told_to_the_model() -> None:
+def test_an_unknown_tool_is_reported_to_the_model() -> None:
     w = world(call("A", "nowhere"))
     assert w.store.calls["A"].code == "unknown_tool"
     assert "There is no tool named 'nowhere'" in w.tool_texts()["A"]
@@ -487,7 +487,7 @@ def test_an_unknown_tool_may_fail_the_run() -> None:
     w.check_end()
 
 
-def test_invalid_arguments_are_told_and_the_body_does_not_run() -> None:
+def test_invalid_arguments_are_reported_and_the_body_does_not_run() -> None:
     w = world(call("A", "even", n=3))
     assert (w.store.calls["A"].code, w.store.calls["A"].attempts) == ("invalid_arguments", 0)
     assert w.tool_texts()["A"] == "$.n: not even"
@@ -515,7 +515,7 @@ def test_ids_are_unique_in_the_run_and_the_providers_own_is_kept() -> None:
     assert w.store.calls["C#2"].requested.provider_id == "C"
 
 
-def test_a_body_that_streams_and_ends_is_told_in_order() -> None:
+def test_a_body_that_streams_and_ends_is_reported_in_order() -> None:
     w = world(call("A", "write"))
     w.feed(inp.CallProgressed(call_id="A", attempt=1, fraction=0.5))
     w.feed(inp.CallPrinted(call_id="A", attempt=1, index=0, text="line"))

@@ -141,7 +141,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("first", "second"), PAIRS, ids=[f"{a[0]} {a[1]} | {b[0]} {b[1]}" for a, b in PAIRS])
-def test_of_two_faults_the_one_that_is_checked_first_is_told(first, second):
+def test_of_two_faults_the_one_that_is_checked_first_is_reported(first, second):
     facts, command = first[2](*second[2](FACTS, GOOD))
     if first[1] == "withdrawn" and second[0] == "run_done":  # no one has decided it: it went with its run
         first = second
@@ -179,7 +179,7 @@ def test_the_detail_names_the_value_that_was_wrong(way, detail):
     assert judge(*spoil(FACTS, GOOD)).detail == detail
 
 
-def test_a_second_reviewer_is_told_who_decided_and_when():
+def test_a_second_reviewer_is_shown_who_decided_and_when():
     facts = with_ticket(FACTS, status="approved", decided_by="bob", decided_at=NOW)
     detail = judge(facts, GOOD).detail
     assert detail == "r.t1 was approved by bob at 2025-01-02T00:00:00+00:00"
@@ -320,7 +320,7 @@ def test_a_decision_by_call_id_for_a_suspended_call_is_judged_by_its_ticket():
 # --- expiry ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_clock_may_expire_an_open_ticket_whoever_its_reviewers_are_and_whatever_its_time():
+def test_the_clock_may_expire_an_open_ticket_whatever_its_reviewers_and_whatever_its_time():
     for expires_at in (None, NOW, NOW - timedelta(days=1)):
         assert judge(with_ticket(FACTS, expires_at=expires_at), EXPIRE).status == "accepted"
 
@@ -420,7 +420,7 @@ def test_a_result_that_breaks_its_schema_is_refused_with_the_path(schema, value,
     ],
     ids=str,
 )
-def test_a_schema_that_can_not_be_used_refuses_every_result_and_raises_nothing(schema):
+def test_a_schema_that_cannot_be_used_refuses_every_result_and_raises_nothing(schema):
     facts = with_ticket(FACTS, response_schema=schema)
     answer = judge(facts, deciding(TICKET.approve("x") if "pattern" in schema else TICKET.approve({"a": 1})))
     assert answer.code == "invalid_result"

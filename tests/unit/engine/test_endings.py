@@ -448,7 +448,7 @@ def test_of_two_limits_of_failures_the_first_that_is_met_ends_the_run() -> None:
     assert w.last().code == "model_error"
 
 
-def test_a_failure_of_the_model_that_can_not_pass_fails_the_run_whatever_is_counted() -> None:
+def test_a_failure_of_the_model_that_cannot_pass_fails_the_run_whatever_is_counted() -> None:
     w = World(agent(stop=(stop.ConsecutiveErrors(1),)))
     model_fails(w, retryable=False)
     assert w.last().code == "model_error"
@@ -556,7 +556,7 @@ def test_a_hook_that_ends_a_finished_run_keeps_its_checked_output() -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_run_goes_on_from_everywhere_after_a_crash(place: str) -> None:
+def test_a_run_continues_from_everywhere_after_a_crash(place: str) -> None:
     w = PLACES[place]()
     asked = {key for key in w.outstanding if key[0] == "phase"}
     w.crash()
@@ -646,7 +646,7 @@ def test_an_owner_that_gives_up_fails_the_run_from_everywhere(place: str) -> Non
     w.check_end()
 
 
-def test_a_run_that_nobody_can_work_on_obeys_a_cancel() -> None:
+def test_a_run_without_an_owner_obeys_a_cancel() -> None:
     w = World(agent())
     waiting(w)
     w.lose_owner()
@@ -677,7 +677,7 @@ def test_each_cursor_has_a_place_in_these_tests() -> None:
     assert {PLACES[place]().row.cursor for place in PLACES} == set(RunPosition) - {RunPosition.ENDED}
 
 
-def test_suspended_calls_are_told_of_in_the_history_after_a_cancel() -> None:
+def test_suspended_calls_are_reported_in_the_history_after_a_cancel() -> None:
     w = World(agent())
     w.says(calls=[call("A", "pay"), call("B", "write")])
     w.suspends("B", Suspend())

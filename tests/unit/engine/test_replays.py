@@ -414,7 +414,7 @@ def test_an_entry_is_the_same_after_it_has_been_bytes(entry: msgspec.Struct) -> 
     assert repr(read) == repr((taken, taken)), "a Suspend is an exception, and equal to itself only"
 
 
-def test_what_can_not_be_encoded_ends_the_record_and_nothing_else() -> None:
+def test_what_cannot_be_encoded_ends_the_record_and_nothing_else() -> None:
     """A commit does not fail of it."""
     (entry,) = load_taken(dump_taken((RecordEntry(START, inp.FailUnrecoverable(detail=object())),)), {})  # type: ignore[arg-type]
     assert isinstance(entry.entry, rec.RecordGap)

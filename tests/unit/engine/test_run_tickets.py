@@ -81,7 +81,7 @@ def test_resume_lets_the_next_step_begin_and_says_by_whom() -> None:
 @pytest.mark.parametrize(
     ("result", "text"), [("It is done by hand.", "It is done by hand."), ({"to": 7}, '{"to":7}'), (0, "0")]
 )
-def test_what_resume_carries_is_told_to_the_model(result: Any, text: str) -> None:
+def test_what_resume_carries_is_reported_to_the_model(result: Any, text: str) -> None:
     w = paused()
     w.decide(of_run(w).ticket_id, result=result)
     assert contents(w)[-1] == f"user: {text}"
@@ -218,7 +218,7 @@ def test_a_pause_before_the_first_step_holds_that() -> None:
 
 
 @pytest.mark.parametrize("policy", ["queue", "supersede"])
-def test_input_stands_in_line_while_the_run_is_held(policy: Any) -> None:
+def test_input_waits_in_line_while_the_run_is_held(policy: Any) -> None:
     w = paused(on_new_input=policy)
     w.send("and this")
     assert (w.row.cursor, of_run(w).status) == (RunPosition.PAUSED, "open")
@@ -397,7 +397,7 @@ def test_a_pause_during_the_hooks_of_a_step_holds_the_next_one() -> None:
 
 
 @pytest.mark.parametrize("on_expiry", ["deny", "cancel_run"])
-def test_a_ticket_of_the_run_that_nobody_decides_ends_it(on_expiry: Any) -> None:
+def test_a_ticket_of_the_run_without_a_decision_ends_it(on_expiry: Any) -> None:
     w = held(expires_after=30, on_expiry=on_expiry)
     assert w.row.next_due == w.now + timedelta(seconds=30)
     w.tick(29)
@@ -409,7 +409,7 @@ def test_a_ticket_of_the_run_that_nobody_decides_ends_it(on_expiry: Any) -> None
     w.check_end()
 
 
-def test_a_default_lets_the_run_go_on_without_anybody() -> None:
+def test_a_default_lets_the_run_continue_without_anybody() -> None:
     w = held(expires_after=30, on_expiry=SetResult("nobody was there"))
     w.tick(31)
     assert (w.row.cursor, contents(w), w.row.next_due) == (RunPosition.INFERENCE, ["user: nobody was there"], None)
@@ -476,7 +476,7 @@ def test_a_run_that_waits_for_its_tasks_is_held_at_once(how: str, crash: bool) -
     assert contents(w)[-1].endswith("gold")
 
 
-def test_a_run_that_was_held_goes_on_waiting_for_its_tasks() -> None:
+def test_a_run_that_was_held_continues_waiting_for_its_tasks() -> None:
     w = with_task()
     w.pause()
     w.decide(of_run(w).ticket_id)

@@ -126,7 +126,7 @@ def test_a_result_is_journaled_when_its_body_ends_and_the_batch_with_it() -> Non
 
 
 @pytest.mark.parametrize("mode", PARALLEL)
-def test_of_an_exclusive_key_the_later_batch_is_dropped_whole_and_everybody_is_told(mode: str) -> None:
+def test_of_an_exclusive_key_the_later_batch_is_dropped_whole_and_every_writer_is_informed(mode: str) -> None:
     w = world("keep", "keep", mode=mode)
     wrote(w, "B", put(LAST, "b"), put(OTHER, "b"), more(TOTAL, 10))
     wrote(w, "A", put(LAST, "a"), more(TOTAL, 1))
@@ -238,7 +238,7 @@ def test_without_a_clash_a_tool_that_retries_ends_at_the_merge() -> None:
 
 
 @pytest.mark.parametrize("mode", PARALLEL)
-def test_a_decided_call_that_waits_for_its_turn_goes_on_when_the_one_before_it_is_merged(mode: str) -> None:
+def test_a_decided_call_that_waits_for_its_turn_continues_when_the_one_before_it_is_merged(mode: str) -> None:
     w = world("retry", "swear", mode=mode)
     w.decide("B")
     wrote(w, "A", put(LAST, "a"))
@@ -280,7 +280,7 @@ def test_a_retry_that_was_cut_off_runs_again_alone() -> None:
 
 
 @pytest.mark.parametrize("declared", [True, False])
-def test_updates_of_a_key_that_is_not_declared_can_not_be_merged_after_a_crash(declared: bool) -> None:
+def test_updates_of_a_key_that_is_not_declared_cannot_be_merged_after_a_crash(declared: bool) -> None:
     """And the text says what to do about it."""
     spec = KeySpec(key=KeyId("run", "total"), reduce=operator.add)
     w = world("keep", "keep", "once", keys=KEYS if declared else {})

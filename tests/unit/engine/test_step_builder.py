@@ -97,7 +97,7 @@ def test_an_open_copy_may_be_changed_and_a_sealed_one_not(form: Any, frozen: Any
             setattr(locked, name, 0)
 
 
-def test_the_rows_of_a_step_that_is_built_can_not_be_changed_by_its_builder() -> None:
+def test_the_rows_of_a_step_that_is_built_cannot_be_changed_by_its_builder() -> None:
     w = World(AgentSpec(key="a", tools=TOOLS))
     builder = StepBuilder(w.spec, w.state, w.now)
     builder.put(CALL)

@@ -55,7 +55,7 @@ def told(w: World) -> list[str]:
 # --- how they begin --------------------------------------------------------------------------------------------------
 
 
-def test_a_call_in_the_background_ends_at_once_and_its_body_goes_on() -> None:
+def test_a_call_in_the_background_ends_at_once_and_its_body_continues() -> None:
     w = crawling(then=None)
     assert w.statuses() == {"A": "succeeded"}
     assert w.tool_texts() == {"A": '{"task":"A.task1","status":"running"}'}
@@ -146,7 +146,7 @@ def test_the_call_of_a_refused_task_is_about_none() -> None:
     assert [m.task_id for m in w.store.messages if m.role == "tool"] == ["A.task1", None]
 
 
-def test_a_failure_is_told_with_its_code() -> None:
+def test_a_failure_is_reported_with_its_code() -> None:
     w = crawling()
     w.answer(inp.CallRaised(call_id="A.task1", attempt=1, code="tool_timeout", shown="too slow"))
     assert told(w) == ["[Background task A.task1 (crawl) failed (tool_timeout).]\ntoo slow"]
@@ -177,7 +177,7 @@ def test_a_call_that_the_model_names_like_a_task_gets_another_id() -> None:
     assert list(w.statuses()) == ["A", "A.task1#2", ".task7#2", "A.task"]
 
 
-def test_a_task_can_not_wait_for_a_decision_and_is_told_the_way_out() -> None:
+def test_a_task_cannot_wait_for_a_decision_and_receives_the_way_out() -> None:
     w = crawling()
     w.answer(inp.CallSuspended(call_id="A.task1", attempt=1, suspend=Suspend(message="sure?")))
     assert not w.store.tickets
@@ -367,13 +367,13 @@ def test_cancelling_twice_asks_once_and_what_never_was_is_said() -> None:
     assert [answer.value for answer in values if answer is not None] == [True, True, False]
 
 
-def test_the_end_of_a_task_that_nobody_cancelled_is_no_end() -> None:
+def test_the_end_of_a_task_that_was_not_cancelled_is_no_end() -> None:
     w = crawling()
     w.feed(inp.TaskStopped(task_id="A.task1", attempt=1))
     assert w.row.tasks
 
 
-def test_the_tasks_that_live_are_told() -> None:
+def test_the_tasks_that_live_are_reported() -> None:
     w = crawling()
     answer = w.asks(inp.TasksAsked)
     assert answer is not None
@@ -395,7 +395,7 @@ def spawned(answer: fx.AnswerBody | None) -> Any:
     return answer.value if answer.fault is None else answer.fault
 
 
-def test_a_body_spawns_tasks_and_hears_their_ids_when_they_are_stored() -> None:
+def test_a_body_spawns_tasks_and_learns_their_ids_when_they_are_stored() -> None:
     w = bossing()
     assert [spawned(w.spawns("B", "look", n=n)) for n in (1, 2)] == ["B.task1", "B.task2"]
     w.returns("B")
@@ -446,7 +446,7 @@ def test_a_task_spawns_tasks_that_outlive_it() -> None:
         ("even", {"n": 1}, "not even"),
     ],
 )
-def test_what_can_not_be_spawned_is_refused_with_the_way_out(tool: str, arguments: Any, why: str) -> None:
+def test_what_cannot_be_spawned_is_refused_with_the_way_out(tool: str, arguments: Any, why: str) -> None:
     w = bossing()
     assert why in spawned(w.spawns("B", tool, **arguments))
     assert not w.row.tasks
@@ -468,7 +468,7 @@ def test_one_body_spawns_so_many_tasks_and_no_more() -> None:
     assert str(MAX_SPAWNS) in spawned(w.spawns("B", "look", n=2))
 
 
-def test_a_body_that_nobody_waits_for_starts_nothing() -> None:
+def test_a_body_without_a_waiter_starts_nothing() -> None:
     w = bossing()
     late = w.running("B")
     w.cancel()
@@ -497,7 +497,7 @@ def test_after_a_crash_a_task_that_may_be_repeated_runs_again() -> None:
     w.check_end()
 
 
-def test_after_a_crash_of_any_other_task_the_model_is_told_that_nobody_knows() -> None:
+def test_after_a_crash_of_any_other_task_the_model_reads_that_the_outcome_is_unknown() -> None:
     w = crawling()
     w.crash()
     assert w.store.fold.finished == {"A.task1": ("failed", "outcome_unknown")}

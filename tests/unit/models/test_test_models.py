@@ -76,7 +76,7 @@ async def test_an_empty_step_answers_nothing_at_all():
     assert (response.text, response.calls) == ((), ())
 
 
-async def test_a_failure_comes_out_of_the_iteration_after_what_stands_before_it():
+async def test_a_failure_comes_out_of_the_iteration_after_what_is_before_it():
     model = ScriptedModel([["half", fail("interrupted", "cut off")], fail("overloaded")])
     async with model.stream(ask()) as events:
         assert await anext(events) == TextDelta("half")

@@ -83,7 +83,7 @@ def test_a_log_that_begins_again_shares_nothing_with_the_one_before():
 # --- slices ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_slice_ends_after_so_many_events_and_the_next_one_goes_on():
+def test_a_slice_ends_after_so_many_events_and_the_next_one_continues():
     tail = filled(2 * SLICE_FRAMES + 3)
     assert given_after(tail, 0) == (1, SLICE_FRAMES)
     assert given_after(tail, SLICE_FRAMES) == (SLICE_FRAMES + 1, 2 * SLICE_FRAMES)
@@ -130,7 +130,7 @@ def test_all_who_ask_from_a_position_share_one_slice_and_what_was_made_of_it():
     assert made == [slices[0]]
 
 
-def test_a_slice_that_can_not_grow_stays_the_same_when_more_comes_in():
+def test_a_slice_that_cannot_grow_stays_the_same_when_more_comes_in():
     many, large, one = filled(SLICE_FRAMES), filled(10, size=SLICE_BYTES // 10), filled(1, size=SLICE_BYTES)
     for tail in (many, large, one):
         before, head = tail.slice(0), tail.head
@@ -232,7 +232,7 @@ def test_the_tail_is_always_the_end_of_the_log(commits: list[tuple[int, int, int
 # --- who holds -------------------------------------------------------------------------------------------------------
 
 
-def test_a_tail_is_filled_while_somebody_holds_it_and_is_the_same_for_all():
+def test_a_tail_is_filled_while_it_is_referenced_and_is_the_same_for_all():
     board = ChangeSignals()
     board.committed("r", 1, frames(1, 1))
     with board.follow("r") as (first, one), board.follow("r") as (second, two):
@@ -262,7 +262,7 @@ def test_a_tail_stays_until_the_last_one_lets_go_in_any_order():
     assert board.followed == 0
 
 
-def test_a_commit_without_events_changes_no_tail_and_is_told_all_the_same():
+def test_a_commit_without_events_changes_no_tail_and_is_reported_all_the_same():
     board, reported = ChangeSignals(), []
     with board.follow("r") as (signal, tail):
         signal.listeners.add(lambda: reported.append(tail.head))
@@ -274,7 +274,7 @@ def test_a_commit_without_events_changes_no_tail_and_is_told_all_the_same():
         assert reported == [-1, 8]
 
 
-def test_a_listener_may_let_go_while_it_is_told():
+def test_a_listener_may_let_go_while_it_is_reported():
     """The last reader of a run leaves because of what it receives; another one of the same run leaves, too."""
     board, reported = ChangeSignals(), []
     stacks = [ExitStack() for _ in range(3)]

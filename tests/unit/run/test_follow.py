@@ -193,7 +193,7 @@ async def test_what_comes_in_is_given_from_memory(place, stack, autojump_clock):
     assert place.reads == asked, "the store was asked at the beginning only"
 
 
-async def test_events_that_are_durable_and_not_told_yet_are_given_once(place, stack, autojump_clock):
+async def test_events_that_are_durable_and_not_reported_yet_are_given_once(place, stack, autojump_clock):
     """A writer in a thread: a reader may see its events before the runtime learns of them."""
     place.write(5)
     place.tell()
@@ -229,7 +229,7 @@ async def test_an_event_that_comes_while_the_store_shows_nothing_is_not_missed(p
     assert at_once(follower.fetch()).first == 2
 
 
-async def test_events_of_somebody_else_that_come_between_two_looks_are_given(place, stack, autojump_clock):
+async def test_events_of_another_writer_that_come_between_two_looks_are_given(place, stack, autojump_clock):
     """They are not reported: the run's row has continued since the look for events, so there is another look."""
     place.write()
     place.tell()
@@ -270,7 +270,9 @@ async def test_who_begins_at_the_end_of_a_run_that_is_done_gets_nothing_and_the_
 
 
 @pytest.mark.parametrize("after", [1, 2, 3, 4, 6, 90])
-async def test_a_cursor_beyond_the_head_gets_what_comes_after_it_and_hears_the_end(place, stack, after, autojump_clock):
+async def test_a_cursor_beyond_the_head_gets_what_comes_after_it_and_learns_of_the_end(
+    place, stack, after, autojump_clock
+):
     """The run has one event and will have four: who claims to know the last one, or more than there is, is let go."""
     place.write()
     place.tell()
@@ -313,7 +315,7 @@ async def test_until_rest_ends_where_the_run_waits_and_end_does_not(place, stack
     assert not at_once(follower.finished())
 
 
-async def test_until_rest_hears_of_a_rest_that_comes_without_an_event(place, stack, autojump_clock):
+async def test_until_rest_learns_of_a_rest_that_comes_without_an_event(place, stack, autojump_clock):
     place.write(3)
     place.tell()
     follower, got = place.follow(stack, until="rest"), []
@@ -338,7 +340,7 @@ async def test_a_rest_that_comes_while_the_run_is_looked_at_is_not_missed(place,
     assert place.reads[-1] == ("load", 0)
 
 
-async def test_whoever_listens_hears_of_every_change_and_of_the_close(place, stack):
+async def test_a_listener_learns_of_every_change_and_of_the_close(place, stack):
     reported: list[int] = []
     follower = place.follow(stack)
     follower.signal.listeners.add(lambda: reported.append(follower.tail.head))
@@ -379,7 +381,7 @@ async def test_what_is_in_memory_is_given_before_the_news_that_the_runtime_has_c
     assert got == place.frames
 
 
-async def test_who_has_the_last_event_hears_of_the_end_though_the_runtime_has_closed(place, stack, autojump_clock):
+async def test_who_has_the_last_event_learns_of_the_end_though_the_runtime_has_closed(place, stack, autojump_clock):
     follower = place.follow(stack)
     place.commit(3)
     place.end()
@@ -460,7 +462,7 @@ async def test_waiting_leaves_nothing_behind(place, stack, autojump_clock):
     assert len(place.board) == place.board.followed == 0
 
 
-async def test_a_follower_that_is_cancelled_goes_on_where_it_was(place, stack, autojump_clock):
+async def test_a_follower_that_is_cancelled_continues_where_it_was(place, stack, autojump_clock):
     """At each of its checkpoints: what was not given is given by the next call."""
     follower = place.follow(stack)
     place.write(700, 300)

@@ -135,7 +135,7 @@ async def test_a_closed_board_sets_every_notice_and_says_so(notice):
     board.left("r1")
 
 
-def test_a_store_that_goes_down_because_the_runtime_closes_is_told_as_that():
+def test_a_store_that_goes_down_because_the_runtime_closes_is_reported_as_that():
     board = ChangeSignals()
     with pytest.raises(StoreDown), board.looking():
         raise StoreDown("for good")

@@ -65,7 +65,7 @@ def test_before_the_first_write_there_is_the_default() -> None:
         state[BARE]
 
 
-def test_a_body_reads_what_it_has_written_and_nobody_else_does() -> None:
+def test_a_body_reads_what_it_has_written_and_no_other_body_does() -> None:
     state = WritableState()
     state.set(NAME, "x")
     state.update(TOTAL, 2)
@@ -195,7 +195,7 @@ def test_a_closed_state_is_read_only() -> None:
     assert state[NAME] == "x"
 
 
-def test_a_copy_and_a_view_go_on_on_their_own() -> None:
+def test_a_copy_and_a_view_continue_on_their_own() -> None:
     state = WritableState()
     state.update(TOTAL, 1)
     other, view = state.copy(), state.view()

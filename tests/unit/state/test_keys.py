@@ -282,7 +282,7 @@ def test_an_update_has_a_type_of_its_own() -> None:
         key.encode_update(["a"])
 
 
-def test_a_reducer_gets_values_and_can_not_change_what_is_kept() -> None:
+def test_a_reducer_gets_values_and_cannot_change_what_is_kept() -> None:
     def spoil(value: list[Any], more: list[Any]) -> list[Any]:
         assert isinstance(value, list)
         value.append("spoilt")

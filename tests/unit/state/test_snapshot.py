@@ -102,7 +102,7 @@ def test_the_last_write_of_a_batch_to_a_key_counts():
 
 
 @pytest.mark.rule("S-22")
-def test_a_batch_on_keys_that_nobody_has_touched_is_rebased():
+def test_a_batch_on_keys_that_are_untouched_is_rebased():
     """However old its base is; a key that was last written at its base, or before, is untouched."""
     first = merged(EMPTY, put("a", 1), put("b", 1))
     later = merged(merged(first, put("c", 1)), put("d", 1))
@@ -207,7 +207,7 @@ def test_what_a_store_gives_back_is_the_snapshot_that_it_was_given():
     assert found.detail == "state key 'thread:b' was changed meanwhile by an earlier write"
 
 
-def test_what_another_run_of_the_thread_wrote_is_in_nobodys_way():
+def test_what_another_run_of_the_thread_wrote_blocks_no_write():
     """It has revision 0: it was there before any batch of this run."""
     snapshot = StateSnapshot.restored(0, [StateWrite(key="last", scope="thread", value=1)])
     assert values(merged(snapshot, put("last", 2, "thread"), base=0)) == {"thread:last": 2}

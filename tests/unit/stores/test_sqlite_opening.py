@@ -104,7 +104,7 @@ async def test_the_file_is_private_and_ours(path: Path) -> None:
         look.close()
 
 
-async def test_a_second_store_on_the_file_is_told_who_has_it(path: Path) -> None:
+async def test_a_second_store_on_the_file_is_shown_who_has_it(path: Path) -> None:
     """The lock holds within one process too; it names the pid and goes when the owner closes."""
     first = store_at(path)
     async with opened(first):
@@ -121,7 +121,7 @@ async def test_a_second_store_on_the_file_is_told_who_has_it(path: Path) -> None
         pass
 
 
-async def test_another_process_is_told_who_has_it(path: Path) -> None:
+async def test_another_process_is_shown_who_has_it(path: Path) -> None:
     """And where to talk to the owner, once it has said so."""
     code = (
         "import sys, trio; from greenroom.actors.stores.sqlite import *; trio.run(SQLiteStore(sys.argv[1]).run, None)"
@@ -137,7 +137,7 @@ async def test_another_process_is_told_who_has_it(path: Path) -> None:
     assert "http://127.0.0.1:7777" in other.stderr
 
 
-async def test_a_lock_file_of_nobody_is_no_obstacle(path: Path) -> None:
+async def test_a_lock_file_without_an_owner_is_no_obstacle(path: Path) -> None:
     """What a killed process left behind, or nonsense, does not matter: the OS lock counts."""
     for text in (json.dumps({"pid": 1}), "nonsense", ""):
         put(lock_path(path), text.encode())
@@ -227,7 +227,7 @@ async def test_what_fails_to_open_lets_go_of_the_lock(path: Path) -> None:
         pass
 
 
-async def test_a_full_disk_is_told_and_lets_go_of_the_lock(path: Path) -> None:
+async def test_a_full_disk_is_reported_and_lets_go_of_the_lock(path: Path) -> None:
     """Who holds the lock cannot be written into it either; that is no reason to keep it."""
     await filled(path)
     with no_room():
@@ -236,7 +236,7 @@ async def test_a_full_disk_is_told_and_lets_go_of_the_lock(path: Path) -> None:
         assert owner_of(path) == Owner(pid=os.getpid())
 
 
-def test_whoever_looks_who_has_a_file_open_is_not_taken_for_its_owner(path: Path) -> None:
+def test_a_reader_of_the_lock_is_not_taken_for_its_owner(path: Path) -> None:
     """`greenroom runs` in a loop beside a server that starts: looking takes a shared lock, for some microseconds."""
     lock = FileLock(path)
     with lock_path(path).open("w") as looking:
@@ -247,7 +247,7 @@ def test_whoever_looks_who_has_a_file_open_is_not_taken_for_its_owner(path: Path
     lock.release()
 
 
-async def test_that_nobody_can_be_told_where_to_talk_stops_nobody(path: Path) -> None:
+async def test_a_lock_without_an_owner_line_stops_no_opening(path: Path) -> None:
     store = store_at(path)
     async with opened(store):
         with no_room():
@@ -319,7 +319,7 @@ async def test_runs_of_an_older_file_have_titles_and_say_what_they_ask(path: Pat
 
 
 @pytest.mark.parametrize("column", ["info", "row"])
-async def test_runs_whose_rows_can_not_be_read_break_no_list(path: Path, column: str) -> None:
+async def test_runs_whose_rows_cannot_be_read_break_no_list(path: Path, column: str) -> None:
     """Pages are as long as asked for, their cursors lead on, and the runs that have no line are named."""
     store = store_at(path)
     async with opened(store):

@@ -141,7 +141,7 @@ async def test_a_monitor_can_be_taken_back():
     assert seen == []
 
 
-async def test_a_monitor_that_raises_harms_nobody_and_is_logged(caplog):
+async def test_a_monitor_that_raises_harms_no_run_and_is_logged(caplog):
     seen = []
     async with open_supervisor(name="s") as sup:
         ref = sup.start_child(child())
@@ -152,7 +152,7 @@ async def test_a_monitor_that_raises_harms_nobody_and_is_logged(caplog):
     assert "ZeroDivisionError" in caplog.text
 
 
-async def test_a_name_is_free_again_before_anybody_is_told_of_the_exit():
+async def test_a_name_is_free_again_before_anybody_is_reported_the_exit():
     registry, seen = Registry(), []
     async with open_supervisor(name="s", registry=registry) as sup:
         ref = sup.start_child(child(name="writer"))
@@ -166,7 +166,7 @@ async def test_a_name_is_free_again_before_anybody_is_told_of_the_exit():
     assert registry.names() == ()
 
 
-async def test_messages_nobody_handled_are_counted_as_dead_letters():
+async def test_unhandled_messages_are_counted_as_dead_letters():
     async with open_supervisor(name="s") as sup:
         ref = sup.start_child(child(ignore))
         ref.tell("one")
@@ -190,7 +190,7 @@ async def test_an_actor_that_cancels_itself_says_so():
 
 
 @pytest.mark.parametrize("grouped", [False, True])
-async def test_a_cancellation_that_is_not_its_own_is_a_crash_of_the_actor_and_of_nobody_else(grouped):
+async def test_a_cancellation_that_is_not_its_own_is_a_crash_of_the_actor_and_of_no_other(grouped):
     async def let_out(ctx):
         error = await foreign_cancellation()
         raise BaseExceptionGroup("kept", [error]) if grouped else error
@@ -265,7 +265,7 @@ async def test_what_no_actor_may_keep_leaves_the_supervisor_bare_with_the_exit_p
 
 @pytest.mark.parametrize("kind", ESCAPES)
 @pytest.mark.parametrize("grouped", [False, True])
-async def test_what_is_no_exception_is_a_crash_of_the_actor_and_of_nobody_else(kind, grouped):
+async def test_what_is_no_exception_is_a_crash_of_the_actor_and_of_no_other(kind, grouped):
     async def leave(ctx):
         raise BaseExceptionGroup("two", [kind(), ValueError()]) if grouped else kind()
 
@@ -316,7 +316,7 @@ async def test_a_clean_up_is_shielded_and_its_overrun_is_reported(autojump_clock
     assert trio.current_time() == pytest.approx(3, abs=0.01)
 
 
-async def test_an_overrun_is_logged_unless_somebody_takes_it(autojump_clock, caplog):
+async def test_an_overrun_is_logged_unless_a_handler_takes_it(autojump_clock, caplog):
     with cleanup(1, what="close the session"):
         await trio.sleep(2)
     assert "close the session" in caplog.text

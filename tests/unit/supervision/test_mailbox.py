@@ -9,7 +9,7 @@ from trio.testing import wait_all_tasks_blocked
 from greenroom.supervision import ActorExited, Mailbox, MailboxEmpty, MailboxFull, Normal
 
 
-async def test_messages_come_out_in_the_order_in_which_they_were_told():
+async def test_messages_come_out_in_the_order_in_which_they_were_sent():
     box = Mailbox("a")
     for i in range(5):
         box.tell(i)

@@ -57,7 +57,7 @@ def recorder(order, stop_time=0.0):
     return body
 
 
-async def test_starting_a_child_is_synchronous_and_messages_may_be_told_before_it_runs():
+async def test_starting_a_child_is_synchronous_and_messages_may_be_sent_before_it_runs():
     got = []
 
     async def body(ctx):
@@ -196,7 +196,7 @@ async def test_dynamic_children_stop_first_and_static_ones_in_reverse_order(auto
     assert trio.current_time() - began == pytest.approx(3, abs=0.1)
 
 
-async def test_an_outer_cancellation_is_heard_by_the_body_alone_and_leaves_bare(autojump_clock):
+async def test_an_outer_cancellation_is_received_by_the_body_alone_and_leaves_bare(autojump_clock):
     order, received = [], []
     with trio.CancelScope() as scope:
         try:
@@ -379,7 +379,7 @@ async def test_a_child_can_be_looked_into_while_it_runs(mock_clock):
             sup.await_stack("nobody")
 
 
-async def test_hooks_hear_of_every_restart_and_every_exit():
+async def test_hooks_learn_of_every_restart_and_every_exit():
     events = []
     async with open_supervisor(
         name="s",
@@ -399,7 +399,7 @@ async def test_a_temporary_child_is_never_restarted():
     assert isinstance(ref.exit, Crashed)
 
 
-async def test_an_interrupt_of_the_stop_ends_its_order_and_nobody_is_left(autojump_clock, nursery):
+async def test_an_interrupt_of_the_stop_ends_its_order_and_no_task_is_left(autojump_clock, nursery):
     order, done = [], trio.Event()
 
     async def program():

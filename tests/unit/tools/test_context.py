@@ -26,7 +26,7 @@ def test_a_task_has_a_key_of_its_own():
     assert task.idempotency_key == "r/c.task1" != ToolContext(run_id="r", call_id="c").idempotency_key
 
 
-async def test_what_is_no_tool_can_not_be_spawned():
+async def test_what_is_no_tool_cannot_be_spawned():
     with pytest.raises(ToolError, match=r"spawn\(<built-in function print>\): that is no tool; give a tool"):
         await ToolContext().spawn(print)
 
@@ -44,7 +44,7 @@ async def test_a_context_made_by_hand_says_that_it_runs_no_tasks():
             ask()
 
 
-async def test_a_unit_test_hears_what_a_body_spawns():
+async def test_a_unit_test_learns_what_a_body_spawns():
     received = []
 
     async def start(tool, arguments):

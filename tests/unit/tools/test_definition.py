@@ -188,7 +188,7 @@ class Method:
     ],
     ids=lambda value: getattr(value, "__name__", None) if callable(value) else "",
 )
-def test_what_can_not_be_a_tool_is_refused_by_name_and_with_a_way_out(function, words):
+def test_what_cannot_be_a_tool_is_refused_by_name_and_with_a_way_out(function, words):
     with pytest.raises(ToolDefinitionError) as caught:
         tool(function)
     for word in words:

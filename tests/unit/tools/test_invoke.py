@@ -91,7 +91,7 @@ async def test_a_suspend_beside_another_error_is_a_failure(limiter):
         "iteration",
     ],
 )
-async def test_a_failure_is_told_to_the_model_without_a_traceback(limiter, make, text):
+async def test_a_failure_is_reported_to_the_model_without_a_traceback(limiter, make, text):
     with pytest.raises(ToolFailed) as caught:
         await run(raising(make), limiter)
     shown = str(caught.value)
@@ -101,7 +101,7 @@ async def test_a_failure_is_told_to_the_model_without_a_traceback(limiter, make,
     assert caught.value.__cause__ is not None
 
 
-async def test_a_long_message_is_cut_and_one_that_can_not_be_shown_does_not_hurt(limiter):
+async def test_a_long_message_is_cut_and_one_that_cannot_be_shown_does_not_hurt(limiter):
     class Rude(Exception):
         def __str__(self) -> str:
             raise RuntimeError

@@ -123,7 +123,7 @@ async def test_what_a_thread_raises_means_the_same_as_in_the_event_loop(limiter)
             await invoke(make(kind()), SyncToolContext(), {}, limiter=limiter)
 
 
-async def test_a_sync_function_that_returns_a_coroutine_is_told_to_be_async(limiter):
+async def test_a_sync_function_that_returns_a_coroutine_is_required_to_be_async(limiter):
     async def inner() -> int:
         return 1
 
@@ -253,7 +253,7 @@ async def test_a_late_report_of_a_thread_that_does_not_listen_is_dropped(limiter
     assert received == []
 
 
-async def test_a_body_that_reports_hears_of_the_cancel_and_ends_in_time(limiter, gate, mock_clock: MockClock):
+async def test_a_body_that_reports_learns_of_the_cancel_and_ends_in_time(limiter, gate, mock_clock: MockClock):
     @tool(grace=5)
     def chatty(ctx: SyncToolContext) -> None:
         gate.wait()

@@ -34,7 +34,7 @@ BOB = Principal(name="bob", token="b" * 16, scopes={"follow"})
         ({"scopes": {"follow", "root"}}, "scope 'root' is not known; use some of follow, decide, start, admin"),
     ],
 )
-def test_a_principal_that_can_not_be_is_refused_in_words(changes, words):
+def test_a_principal_that_cannot_be_is_refused_in_words(changes, words):
     with pytest.raises(UsageError, match=words):
         Principal(**({"name": "ann", "token": "a" * 16} | changes))
 
@@ -61,7 +61,7 @@ def test_a_scope_that_is_missing_is_named_with_who_misses_it():
     assert caught.value.error.code == "not_allowed"
 
 
-def test_a_principal_sees_every_run_unless_told_otherwise():
+def test_a_principal_sees_every_run_by_default():
     assert everything(None)  # it looks at nothing
     assert ANN.sees is everything
 
@@ -88,7 +88,7 @@ def test_a_bearer_header_is_read_without_regard_to_the_case_of_its_scheme(header
     assert TokenTable([ANN, BOB]).bearer(header.format(BOB.token)) is BOB
 
 
-def test_no_header_is_nobody_and_not_an_error():
+def test_no_header_is_anonymous_and_not_an_error():
     """A page says who it is in its first frame."""
     assert TokenTable([ANN]).bearer(None) is None
 
@@ -221,7 +221,7 @@ def test_without_a_list_every_host_is_let_in_but_not_every_page():
     assert not let_in(doorway, "anything:1", "https://app.example:8443")
 
 
-def test_what_is_kept_out_is_told_which_list_to_grow():
+def test_what_is_kept_out_is_shown_which_list_to_grow():
     with pytest.raises(Refused, match=r"the Host 'evil' is not on the list; add it with hosts="):
         LOCAL.check("evil", None)
     with pytest.raises(Refused, match=r"the Origin 'null' is not on the list; add it with origins="):

@@ -75,7 +75,7 @@ async def test_a_terminal_event_tells_the_same_end_as_the_run_itself(
     assert words in out.getvalue()
 
 
-async def test_who_cancelled_and_why_is_told() -> None:
+async def test_who_cancelled_and_why_is_reported() -> None:
     event, outcome = await ended(agent("never said"), cancel=True)
     end = outcome_output.exit_report(event)
     assert end == outcome == gr.Cancelled(reason="enough", by="ann")
@@ -128,7 +128,7 @@ def test_what_is_no_token_is_refused_without_being_shown(tmp_path: Path, content
     assert str(path) in str(caught.value)
 
 
-def test_a_token_that_can_not_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_token_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(gr.UsageError, match="cannot be written"):
         tokens.kept(tmp_path / "nowhere" / "token")
     assert list(tmp_path.iterdir()) == []

@@ -71,7 +71,7 @@ def test_the_census_counts_in_words_that_fit(lines: int, files: int, said: str) 
     assert summary([{"lines": {"Python": lines}, "files": {"Python": files}}]) == said
 
 
-def test_pipes_binaries_and_large_files_hold_nobody_up(folder: Folder) -> None:
+def test_pipes_binaries_and_large_files_block_no_run(folder: Folder) -> None:
     os.mkfifo(folder.root / "pipe")
     (folder.root / "b.bin").write_bytes(b"\0" * 10)
     with (folder.root / "large.txt").open("wb") as file:
@@ -131,7 +131,7 @@ def test_what_is_no_file_is_left_alone(tmp_path: Path, kind: str) -> None:
     assert not other.exists() or other.read_text() == f"{MARK}\nfar\n"
 
 
-def test_a_folder_that_can_not_be_written_is_a_tool_error() -> None:
+def test_a_folder_that_cannot_be_written_is_a_tool_error() -> None:
     with pytest.raises(gr.ToolError, match="cannot be written"):
         write_report(Path("/proc"), "R.md", MARK)
 
@@ -156,7 +156,7 @@ def test_it_says_what_it_is_for() -> None:
     assert "I only take a census" in str(thinking(0.0)(other))
 
 
-def test_a_folder_that_can_not_be_listed_ends_it_politely() -> None:
+def test_a_folder_that_cannot_be_listed_ends_it_politely() -> None:
     step = thinking(0.0)(request(*said("list_directory", {"path": "."}, "'.' cannot be listed: Permission denied")))
     assert "cannot look into the folder: '.' cannot be listed" in str(step)
 

@@ -104,7 +104,7 @@ async def connected(slow=0.0, limits=None):
 
 
 @pytest.mark.parametrize("slow", [0.0, 0.3, 1.5, 7.0, 19.0])
-async def test_a_silent_peer_is_pinged_and_hears_a_frame_long_before_it_gives_up(slow, autojump_clock):
+async def test_a_silent_peer_is_pinged_and_receives_a_frame_long_before_it_gives_up(slow, autojump_clock):
     """A page is not informed of pings: only ticks say that we are here, however the two fall together."""
     async with connected(slow) as (peer, over):
         started_at = trio.current_time()

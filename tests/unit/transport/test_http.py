@@ -63,7 +63,7 @@ def lost(method, path):
         ("GET", "/v1/openapi.json", DOTTED, {}),
     ],
 )
-def test_a_path_finds_its_route_and_what_stands_in_the_braces(method, path, found, params):
+def test_a_path_finds_its_route_and_what_is_in_the_braces(method, path, found, params):
     """A slash that is written %2F belongs to the name; decoding happens once and after the path has been split."""
     assert find(ROUTES, method, path) == (found, params)
 
@@ -95,7 +95,7 @@ def test_what_is_no_path_of_ours_is_not_found(path):
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS", "CONNECT", "TRACE", "get", ""])
-def test_another_method_hears_which_ones_there_are(method):
+def test_another_method_is_shown_which_ones_there_are(method):
     code, message = lost(method, "/v1/runs")
     assert code == "method_not_allowed"
     assert message.startswith("/v1/runs takes GET, HEAD, POST, not ")
@@ -114,7 +114,7 @@ def test_a_long_path_is_not_said_whole():
 
 
 @given(st.text(max_size=40))
-def test_whatever_stands_in_a_path_is_given_back_as_it_was(name):
+def test_whatever_is_in_a_path_is_given_back_as_it_was(name):
     if not name:
         return
     assert find(ROUTES, "GET", f"/v1/runs/{quote(name, safe='')}") == (RUN, {"run": name})

@@ -101,7 +101,7 @@ def test_what_is_wrong_names_the_field_and_what_it_should_be(frame, words):
     assert words in refused(frame)
 
 
-def test_all_faults_of_a_frame_are_told_at_once_and_briefly():
+def test_all_faults_of_a_frame_are_reported_at_once_and_briefly():
     message = refused(DECIDE | {"run": 1, "target": [], "action": "x" * 5_000})
     assert message.count("@") == 3
     assert len(refused({"type": "ping"} | {f"{n:0500}": n for n in range(100)})) < 1_000

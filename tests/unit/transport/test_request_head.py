@@ -45,7 +45,7 @@ def test_a_plain_request_is_read():
         ("https://localhost", "/"),
     ],
 )
-def test_the_path_is_what_stands_between_host_and_query(target, path):
+def test_the_path_is_what_is_between_host_and_query(target, path):
     assert read_head(parsed(head(f"GET {target} HTTP/1.1"))).path == path
 
 
@@ -73,12 +73,12 @@ def test_a_body_of_two_lengths_is_refused():
     assert refused(head("POST / HTTP/1.1", Content_Length="3", Transfer_Encoding="chunked")).error.status == 400
 
 
-def test_the_size_of_a_body_is_told():
+def test_the_size_of_a_body_is_reported():
     assert read_head(parsed(head("POST / HTTP/1.1", Content_Length="0012"))).size == 12
     assert read_head(parsed(head("POST / HTTP/1.1", Transfer_Encoding="chunked"))).size is None
 
 
-def test_a_good_handshake_is_told_to_trio_websocket_in_our_own_words():
+def test_a_good_handshake_is_reported_to_trio_websocket_in_our_own_words():
     """Nothing of the client's but the key is in it: not the path, the hosts, the extensions or the other headers."""
     data = upgrade(
         "xn--\xff",

@@ -45,7 +45,7 @@ async def test_writers_take_turns_and_who_comes_back_waits_for_those_who_were_be
         assert data == b"abcabcabc"
 
 
-async def test_whoever_waits_and_is_cancelled_writes_nothing_and_tears_nothing():
+async def test_a_cancelled_waiter_writes_nothing_and_tears_nothing():
     stream, theirs = pair(lockstep_stream_pair)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(stream.send_all, b"a")
@@ -60,7 +60,7 @@ async def test_whoever_waits_and_is_cancelled_writes_nothing_and_tears_nothing()
         assert await theirs.receive_some(1) + await theirs.receive_some(1) == b"ac"
 
 
-async def test_a_write_that_is_cut_short_is_the_last_one_and_all_who_wait_hear_that(autojump_clock):
+async def test_a_write_that_is_cut_short_is_the_last_one_and_all_who_wait_learn_that(autojump_clock):
     stream, theirs = pair(lockstep_stream_pair)
     received = []
 
@@ -143,7 +143,7 @@ async def test_frames_wait_until_the_handshake_is_answered_and_early_ones_come_f
     assert await stream.receive_some() == frame("late")
 
 
-async def test_what_stands_before_a_frame_that_is_too_big_is_read():
+async def test_what_is_before_a_frame_that_is_too_big_is_read():
     stream, theirs = pair()
     stream.begin_frames(b"GET", b"", LIMITS)
     await stream.receive_some()

@@ -55,7 +55,7 @@ def tell() -> Teller:
     return Teller()
 
 
-def test_a_call_is_told_by_who_what_how_long_and_its_result(tell: Teller) -> None:
+def test_a_call_is_reported_with_its_tool_time_and_its_result(tell: Teller) -> None:
     tell("run.created")
     tell("run.message.completed", role="assistant", text="Let me see.")
     (says,) = tell("run.tool.call", 1.0, call_id="c", tool="look", arguments={"path": "."})
@@ -74,7 +74,7 @@ def test_a_call_is_told_by_who_what_how_long_and_its_result(tell: Teller) -> Non
     assert tell.timeline.now(START) == ""
 
 
-def test_a_background_task_is_told_like_a_call_under_its_own_id(tell: Teller) -> None:
+def test_a_background_task_is_reported_like_a_call_under_its_own_id(tell: Teller) -> None:
     (start,) = tell(
         "run.task.started", 1.0, task_id="c.task1", call_id="c", tool="crawl", arguments={"url": "x"}, attempt=1
     )
@@ -106,7 +106,7 @@ def test_several_calls_at_once_are_one_status_line(tell: Teller) -> None:
     assert tell.timeline.now(START) == "a · 0 ms (and 2 other calls)"
 
 
-def test_thinking_is_what_goes_on_between_calls(tell: Teller) -> None:
+def test_thinking_is_what_continues_between_calls(tell: Teller) -> None:
     tell("run.inference.started", 1.0, step=1)
     assert tell.timeline.now(START + timedelta(seconds=1.5)) == "helper thinks · 500 ms"
     (later,) = tell("run.inference.retried", 1.9, code="rate_limited", detail="slow down", delay_ms=12_000)
@@ -117,7 +117,7 @@ def test_thinking_is_what_goes_on_between_calls(tell: Teller) -> None:
     assert tell.timeline.now(START) == ""
 
 
-def test_a_denied_call_is_told_once(tell: Teller) -> None:
+def test_a_denied_call_is_reported_once(tell: Teller) -> None:
     tell("run.tool.call", call_id="c", tool="pay", arguments={})
     (waits,) = tell("run.approval.requested", ticket_id="t", call_id="c", tool="pay", arguments={}, reason="user_input")
     assert (waits.kind, waits.outcome) == ("wait", "waits for a decision")
@@ -126,7 +126,7 @@ def test_a_denied_call_is_told_once(tell: Teller) -> None:
     assert tell("run.tool.result", call_id="c", tool="pay", status="cancelled", duration_ms=0) == ()
 
 
-def test_a_call_is_told_with_the_arguments_that_it_runs_with(tell: Teller) -> None:
+def test_a_call_is_reported_with_the_arguments_that_it_runs_with(tell: Teller) -> None:
     tell("run.tool.call", call_id="c", tool="pay", arguments={"cents": 900})
     assert tell("run.tool.resumed", call_id="c", ticket_id="t", mode="replay_tool_call") == ()
     assert tell("run.tool.started", call_id="c", attempt=1)[0].what == "cents=900"
@@ -300,7 +300,7 @@ def test_a_value_is_json_or_text(typed: str, value: object) -> None:
     assert read_value(typed) == value
 
 
-async def test_long_content_is_cut_until_somebody_asks_for_all() -> None:
+async def test_long_content_is_cut_until_all_is_requested() -> None:
     long = ticket(arguments={"content": "\n".join(f"line {number}" for number in range(100))})
     _, shown = await answered(long, "q")
     assert f"line {PREVIEW - 1}\n" in shown
@@ -324,7 +324,7 @@ def test_a_change_of_a_file_is_shown_as_a_diff_and_whole_on_demand() -> None:
     assert [text for text, _ in details(ticket(), new)][-2:] == ["  + one", "  + \\x1b[2J"]
 
 
-def test_who_may_not_decide_is_told_who_may() -> None:
+def test_who_may_not_decide_is_shown_who_may() -> None:
     mine = ticket(reviewers=("ann", "bob"), expires_at=datetime.now(UTC))
     assert (barred(mine, "ann"), barred(ticket(), "carl")) == ("", "")
     assert barred(mine, "carl") == "Only ann or bob may decide about write; you are carl."

@@ -111,7 +111,7 @@ def test_arguments_tell_long_texts_by_their_size() -> None:
     assert shown == 'name="a.md" content=1,200 lines, 2.4 kB deep=true'
 
 
-def test_a_result_is_told_by_its_summary() -> None:
+def test_a_result_is_reported_by_its_summary() -> None:
     assert text_format.result({"lines": {}, "summary": "3 files"}, 40) == "3 files"
     assert text_format.result({"a": [1, 2]}, 40) == '{"a": [1, 2]}'
     assert text_format.result(None, 40) == ""

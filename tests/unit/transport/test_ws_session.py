@@ -129,7 +129,7 @@ def test_a_connection_that_asks_for_another_protocol_is_closed():
 
 
 @pytest.mark.parametrize(("crowded", "code"), [(None, 4401), ("ann", 1013)])
-def test_who_is_rejected_is_told_why(crowded, code):
+def test_who_is_rejected_is_shown_why(crowded, code):
     session = begun()
     session.received(said("hello", token="t"), 0.0)
     assert session.rejected(crowded) == (Close(),)
@@ -237,7 +237,7 @@ def test_a_subscription_begins_behind_the_cursor_of_the_client(after, mode):
 
 
 @pytest.mark.parametrize(("fields", "reason"), [({"after": 9}, "ahead"), ({"after": 2, "epoch": "old"}, "epoch")])
-def test_a_cursor_that_can_not_be_continued_gets_a_snapshot(fields, reason):
+def test_a_cursor_that_cannot_be_continued_gets_a_snapshot(fields, reason):
     session = welcomed()
     session.received(said("subscribe", run="r", id="i", **fields), 0.0)
     assert session.head_found(4) == (TakeSnapshot("r"),)
@@ -306,7 +306,7 @@ def test_a_run_is_replayed_then_live_then_followed_to_its_end():
     assert (output.next(), output.runs) == (None, {})
 
 
-def test_why_a_run_ended_is_told():
+def test_why_a_run_ended_is_reported():
     session = welcomed()
     source = following(session)
     session.output.next()
@@ -501,7 +501,7 @@ def test_a_fact_that_comes_after_the_end_has_no_effect():
         ((None, None, codes.TOO_FAST), [dict, 4429]),
     ],
 )
-def test_a_peer_that_is_gone_is_told_nothing_unless_the_end_is_its_fault(gone, codes_written):
+def test_a_peer_that_is_gone_receives_nothing_unless_the_end_is_its_fault(gone, codes_written):
     session = welcomed()
     assert session.peer_gone(*gone) == (Close(),)
     assert [dict if isinstance(word, dict) else word for word in last_words(session)] == codes_written

@@ -81,7 +81,7 @@ async def test_through_tls_it_is_the_same(tmp_path: Path) -> None:
 # --- the first attempt -----------------------------------------------------------------------------------------------
 
 
-async def test_nobody_there_raises_at_once_and_names_the_way_out() -> None:
+async def test_a_missing_gateway_raises_at_once_and_names_the_way_out() -> None:
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     port = listeners[0].socket.getsockname()[1]
     await listeners[0].aclose()
@@ -116,7 +116,7 @@ async def test_a_wrong_token_is_refused_for_good(gateway: FakeGateway, patient: 
     assert "nobody's" not in str(caught.value)
 
 
-async def test_without_a_token_it_says_so_at_once_and_is_told(gateway: FakeGateway) -> None:
+async def test_without_a_token_it_says_so_at_once_and_is_reported(gateway: FakeGateway) -> None:
     """The gateway would wait for a hello."""
 
     async def refuse(request: WebSocketRequest) -> None:
@@ -241,7 +241,7 @@ async def test_frames_of_a_newer_gateway_are_passed_over(gateway: FakeGateway) -
 # --- coming back -----------------------------------------------------------------------------------------------------
 
 
-async def test_refused_when_it_comes_back_is_told_to_whoever_waits(gateway: FakeGateway) -> None:
+async def test_refused_when_it_comes_back_is_raised_in_each_waiter(gateway: FakeGateway) -> None:
     """The server has another token now: the body itself is not disturbed."""
     gateway.append("r", 1)
     async with client_of(gateway) as client, client.follow("r") as events:
@@ -390,7 +390,7 @@ async def test_a_gateway_that_does_not_answer_the_goodbye_is_left(gateway: FakeG
 
 
 @pytest.mark.parametrize("token", ["line\nbreak", "schlüssel"])
-async def test_a_token_that_can_not_be_is_refused_without_being_shown(token: str) -> None:
+async def test_a_token_that_cannot_be_is_refused_without_being_shown(token: str) -> None:
     with pytest.raises(gr.UsageError) as caught:
         async with connect("ws://127.0.0.1:1", token=token):
             pytest.fail("that is no token")

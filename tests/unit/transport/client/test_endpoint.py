@@ -76,6 +76,6 @@ async def test_a_server_without_tls_is_not_reachable_with_it() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_a_name_that_nobody_has_is_not_reachable() -> None:
+async def test_a_name_without_an_owner_is_not_reachable() -> None:
     with pytest.raises(NotReachable, match=r"no gateway answers at http://name\.invalid:1"):
         await Endpoint(host="name.invalid", port=1).open_stream()

@@ -46,7 +46,7 @@ async def test_it_begins_after_the_cursor(gateway: FakeGateway) -> None:
 
 
 @pytest.mark.parametrize("how", ["cut", "close"])
-async def test_a_lost_connection_is_made_again_and_goes_on_at_the_cursor(gateway: FakeGateway, how: str) -> None:
+async def test_a_lost_connection_is_made_again_and_continues_at_the_cursor(gateway: FakeGateway, how: str) -> None:
     gateway.append("r", 3)
     async with client_of(gateway) as client, client.follow("r") as events:
         for count in range(5):
@@ -118,7 +118,7 @@ async def test_a_hole_is_noticed_and_filled(gateway: FakeGateway) -> None:
     assert gateway.subscribes()[0:2] == [0, 4]
 
 
-async def test_another_log_is_told_with_its_snapshot(gateway: FakeGateway) -> None:
+async def test_another_log_is_reported_with_its_snapshot(gateway: FakeGateway) -> None:
     """The server came back with a restored database."""
     gateway.append("r", 5)
     async with client_of(gateway) as client:
@@ -139,7 +139,7 @@ async def test_another_log_is_told_with_its_snapshot(gateway: FakeGateway) -> No
             assert sequences(await all_of(events)) == [4]
 
 
-async def test_who_goes_on_after_a_reset_gets_the_events_after_the_snapshot(gateway: FakeGateway) -> None:
+async def test_who_continues_after_a_reset_gets_the_events_after_the_snapshot(gateway: FakeGateway) -> None:
     gateway.append("r", 5)
     async with client_of(gateway) as client, client.follow("r", on_reset="continue") as events:
         assert await some(events, 5) == [1, 2, 3, 4, 5]
@@ -245,7 +245,7 @@ async def test_leaving_unsubscribes(gateway: FakeGateway) -> None:
         await gateway.until(lambda: gateway.received[-1]["type"] == "unsubscribe")
 
 
-async def test_a_run_nobody_works_on_raises_after_its_events(gateway: FakeGateway) -> None:
+async def test_a_run_without_an_owner_raises_after_its_events(gateway: FakeGateway) -> None:
     gateway.append("r", 2)
     detail = str(gr.RunDegradedError("r", "deps_missing", "the provider has none"))
     gateway.ends["r"] = {"reason": "degraded", "detail": detail}
@@ -264,7 +264,7 @@ async def test_a_run_nobody_works_on_raises_after_its_events(gateway: FakeGatewa
         ({"code": "bad_message", "message": "no"}, gr.UsageError),
     ],
 )
-async def test_a_run_that_can_not_be_followed_raises_from_the_iteration(
+async def test_a_run_that_cannot_be_followed_raises_from_the_iteration(
     gateway: FakeGateway, error: dict[str, str], kind: type[Exception]
 ) -> None:
     gateway.refusals["r"] = error
@@ -286,7 +286,7 @@ async def test_a_store_that_does_not_answer_is_asked_again(gateway: FakeGateway)
         assert sequences(await all_of(events)) == [1]
 
 
-async def test_a_cancelled_iteration_goes_on_with_the_next_event(gateway: FakeGateway, rng: object) -> None:
+async def test_a_cancelled_iteration_continues_with_the_next_event(gateway: FakeGateway, rng: object) -> None:
     gateway.append("r", 300, end=True)
     got: list[int] = []
     async with client_of(gateway) as client, client.follow("r") as events:
@@ -316,7 +316,7 @@ async def test_events_do_not_outlive_the_client(gateway: FakeGateway) -> None:
 
 
 @pytest.mark.parametrize("options", [{"after": -1}, {"after": "1"}, {"after": True}, {"on_reset": "ignore"}])
-async def test_arguments_that_can_not_be_are_refused_at_once(gateway: FakeGateway, options: dict[str, object]) -> None:
+async def test_arguments_that_cannot_be_are_refused_at_once(gateway: FakeGateway, options: dict[str, object]) -> None:
     async with client_of(gateway) as client:
         with pytest.raises(gr.UsageError):
             client.follow("r", **options)

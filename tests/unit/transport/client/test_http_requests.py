@@ -156,12 +156,12 @@ def test_a_page_of_runs() -> None:
 @pytest.mark.parametrize(
     "spoil", [{"stage": "odd"}, {"tickets": [{}]}, {"usage": 7}, {"calls": None}, {"waitingFor": {}}]
 )
-def test_a_view_that_can_not_be_read_says_so(spoil: dict[str, Any]) -> None:
+def test_a_view_that_cannot_be_read_says_so(spoil: dict[str, Any]) -> None:
     with pytest.raises(NotAGateway, match="sent a run that cannot be read"):
         view_of(Endpoint(host="h", port=1), VIEW | spoil)
 
 
-def test_a_page_that_can_not_be_read_says_so() -> None:
+def test_a_page_that_cannot_be_read_says_so() -> None:
     with pytest.raises(NotAGateway, match="sent a list of runs"):
         lines_of(
             Endpoint(host="h", port=1), {"runs": [LINE | {"createdAt": "yesterday"}], "cursor": None, "counts": None}

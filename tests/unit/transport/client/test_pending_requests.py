@@ -196,7 +196,7 @@ async def test_values_that_json_has_no_form_for_are_rejected_before_they_are_sen
     assert gateway.received == []
 
 
-async def test_arguments_that_can_not_be_raise(gateway: FakeGateway) -> None:
+async def test_arguments_that_cannot_be_raise(gateway: FakeGateway) -> None:
     async with client_of(gateway) as client:
         with pytest.raises(ValueError, match="'maybe' is not known"):
             await client.decide("r", "t1", "maybe")
@@ -268,7 +268,7 @@ async def test_more_than_the_gateway_takes_per_second_is_not_sent(gateway: FakeG
         assert trio.current_time() - began >= 0.2
 
 
-async def test_who_waits_when_the_client_is_left_is_told(gateway: FakeGateway) -> None:
+async def test_who_waits_when_the_client_is_left_gets_an_error(gateway: FakeGateway) -> None:
     gateway.mute = True
     async with trio.open_nursery() as nursery:
 
@@ -281,7 +281,7 @@ async def test_who_waits_when_the_client_is_left_is_told(gateway: FakeGateway) -
             await gateway.until(lambda: len(gateway.received) == 1)
 
 
-async def test_a_request_that_nobody_waits_for_is_forgotten() -> None:
+async def test_a_request_without_a_waiter_is_forgotten() -> None:
     calls = PendingAnswers(lambda: None)
     with trio.move_on_after(0):
         await calls.ask("a", "text")

@@ -103,7 +103,7 @@ def joined(*readers: Reader, epoch: str = "e") -> Wire:
     return wire
 
 
-def test_a_reader_is_subscribed_where_it_stands_and_gets_what_follows() -> None:
+def test_a_reader_is_subscribed_at_its_position_and_gets_what_follows() -> None:
     reader = Reader(7)
     wire = joined(reader)
     wire.opened(after=7)
@@ -166,7 +166,7 @@ def test_events_of_a_subscription_that_was_replaced_do_not_count() -> None:
     assert (reader.waiting, other.waiting) == ([1, 2, 3], [1, 2, 3])
 
 
-def test_when_nobody_has_room_it_unsubscribes_and_comes_back_for_the_rest() -> None:
+def test_when_no_reader_has_room_it_unsubscribes_and_comes_back_for_the_rest() -> None:
     reader = Reader(room=4)
     wire = joined(reader)
     wire.opened()
@@ -352,7 +352,7 @@ def test_a_tail_that_was_lost_is_noticed_by_the_second_tick() -> None:
     wire.opened(after=2)
 
 
-def test_when_there_will_be_no_connection_every_reader_hears_why() -> None:
+def test_when_there_will_be_no_connection_every_reader_learns_why() -> None:
     reader = Reader()
     wire = joined(reader)
     wire.machine.end(lambda: UnknownRun("r"))

@@ -232,7 +232,7 @@ def test_a_stopped_run_says_what_stopped_it(version: Any, fields: dict[str, Any]
 
 
 @both
-def test_a_blocked_run_is_told_from_a_failed_one(version: Any) -> None:
+def test_a_blocked_run_is_distinguished_from_a_failed_one(version: Any) -> None:
     world = a_world()
     common = {"source": "running", "to": "failed", "by": "engine", "usage": Usage(), "active_seconds": 1.0}
     fields = {"steps": 1, "last_sequence": 3, "code": "permission_denied", "message": "never"}
@@ -607,7 +607,7 @@ def test_a_ticket_of_the_run_itself_is_a_data_part(version: Any) -> None:
 
 
 @both
-def test_a_pause_ends_the_stream_without_a_question_and_the_next_one_goes_on(version: Any) -> None:
+def test_a_pause_ends_the_stream_without_a_question_and_the_next_one_continues(version: Any) -> None:
     world = a_world()
     world.pause("lunch")
     world.says(calls=[call("c1", "read", n=1)])
