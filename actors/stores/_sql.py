@@ -263,8 +263,13 @@ def release(connection: sqlite3.Connection, number: int, thread: int, left: Sequ
     `left`: input of the ended run, if it was never admitted. It is appended now, and so is the input of runs that ended
     while held, up to the run that may work now. The input of a held run stays in its row until its turn.
     """
-    dispatch = connection.execute("SELECT dispatch FROM runs WHERE number = ?", (number,)).fetchone()[0]
+    later = "SELECT 1 FROM runs AS later WHERE later.thread = ?1 AND later.number > ?2"
+    sql = f"SELECT dispatch, EXISTS({later}) FROM runs WHERE number = ?2"  # noqa: S608 - a constant
+    dispatch, followed = connection.execute(sql, (thread, number)).fetchone()
     if dispatch == "held":
+        return None
+    if not followed:  # most threads have one run; each statement competes for the interpreter's lock
+        _append(connection, thread, number, left)
         return None
     held = "thread = ? AND ended_at IS NULL AND dispatch = 'held' ORDER BY number LIMIT 1"
     sql = f"SELECT number, run_id FROM {OPEN} WHERE {held}"  # noqa: S608 - constants
