@@ -56,10 +56,10 @@ def start(query: RunQuery) -> Position | None:
     try:
         digest, *position = msgspec.json.decode(base64.urlsafe_b64decode(query.cursor), type=tuple[str, int, int])
     except (binascii.Error, ValueError) as error:
-        raise UsageError(f"cursor={query.cursor!r:.200} is none of ours; start again without one") from error
+        raise UsageError(f"cursor={query.cursor!r:.200} is invalid; start again without a cursor") from error
     if digest != _digest(query):
         raise UsageError("this cursor is of another query; keep the filters and the order, or start without a cursor")
     since, number = position
     if not (0 <= since < 2**63 and 0 <= number < 2**63):
-        raise UsageError(f"cursor={query.cursor!r:.200} is none of ours; start again without one")
+        raise UsageError(f"cursor={query.cursor!r:.200} is invalid; start again without a cursor")
     return since, number

@@ -307,9 +307,9 @@ def _check_values(options: ToolOptions, fault: Callable[[str, str], ToolDefiniti
     if not isinstance(options.get("background", False), bool):
         raise fault("background", "use True or False")
     if options.get("background") and options.get("concurrency", "shared") != "shared":
-        raise fault("concurrency", "a background tool runs beside everything else; leave the option away")
+        raise fault("concurrency", "a background tool runs beside everything else; omit the option")
     if options.get("background") and options.get("on_conflict", "keep") != "keep":
-        raise fault("on_conflict", "a background task is not run again for what it wrote; leave the option away")
+        raise fault("on_conflict", "a background task is not run again for what it wrote; omit the option")
 
 
 def _check_effect(effect: str, fault: Callable[[str, str], ToolDefinitionError]) -> None:

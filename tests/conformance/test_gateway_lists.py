@@ -8,10 +8,12 @@ from urllib.parse import quote, urlencode
 import pytest
 import trio
 from tests.support.gateway import TOKEN, gateway, http, welcomed
+from tests.support.ports import free_port
 
 import greenroom as gr
 from greenroom.testing import FunctionModel, call
 from greenroom.transport import Limits, Principal, connect
+from greenroom.transport.client import ListedRunChanged, ListedRuns
 from greenroom.transport.gateway.feed import ListWatch, RunListFeed
 from greenroom.transport.protocol import down
 
@@ -329,23 +331,46 @@ async def test_a_watch_that_can_not_be_is_refused_and_the_earlier_one_stays(fiel
 
 
 async def test_the_client_watches_a_list_over_any_number_of_connections():
-    async with gr.open_runtime(agents=[clerk()]) as runtime:
+    limits, port, down_again = Limits(watch_seconds=0.02), free_port(), trio.Event()
+
+    async def serving(runtime, task_status):
+        with trio.CancelScope() as scope:
+            async with gateway(runtime, port=port, limits=limits) as address:
+                task_status.started((scope, address.url))
+                await trio.sleep_forever()
+        down_again.set()
+
+    async with gr.open_runtime(agents=[clerk()]) as runtime, trio.open_nursery() as nursery:
         await waiting(runtime, "r1", title="one")
-        async with gateway(runtime, limits=Limits(watch_seconds=0.02)) as address:
-            port = address.port
-            async with connect(address.url, token=TOKEN) as client:
-                lines = await client.runs(order="waiting_longest", text="ONE", counts=True)
-                assert ([line.title for line in lines.runs], lines.counts.waiting) == (["one"], 1)
-                async with client.watch_runs(status="waiting") as changes:
-                    with trio.fail_after(60):
-                        first = await anext(changes)
-                        assert ([line.run_id for line in first.runs], first.counts.waiting) == (["r1"], 1)
-                        await waiting(runtime, "r2")
-                        async for change in changes:
-                            if getattr(change, "run_id", "") == "r2" and change.line is not None:
-                                break
-                        assert change.line.asked[0].tool == "refund"
-        del port
+        first_life, url = await nursery.start(serving, runtime)
+        async with connect(url, token=TOKEN) as client:
+            lines = await client.runs(order="waiting_longest", text="ONE", counts=True)
+            assert ([line.title for line in lines.runs], lines.counts.waiting) == (["one"], 1)
+            async with client.watch_runs(status="waiting") as changes:
+                with trio.fail_after(60):
+                    first = await anext(changes)
+                    assert ([line.run_id for line in first.runs], first.counts.waiting) == (["r1"], 1)
+                    await waiting(runtime, "r2")
+                    assert (await line_in(changes, "r2")).asked[0].tool == "refund"
+                    first_life.cancel()
+                    await down_again.wait()
+                    await waiting(runtime, "r3")
+                    await nursery.start(serving, runtime)
+                    page = await anext(changes)
+                    while not isinstance(page, ListedRuns):  # a change from before the end of the first connection
+                        page = await anext(changes)
+                    assert [line.run_id for line in page.runs] == ["r3", "r2", "r1"]
+                    await waiting(runtime, "r4")
+                    assert (await line_in(changes, "r4")).asked[0].tool == "refund"
+        nursery.cancel_scope.cancel()
+
+
+async def line_in(changes, run_id):
+    """The row of a run, once it comes as a change of its own."""
+    async for change in changes:
+        if isinstance(change, ListedRunChanged) and change.run_id == run_id and change.line is not None:
+            return change.line
+    raise AssertionError("the list has ended")
 
 
 async def test_a_watch_that_the_gateway_refuses_raises():

@@ -7,14 +7,13 @@
 it is over.
 """
 
-import json
-import os
 import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import trio
+from killed_process import Log, live, say, tools
 
 import greenroom as gr
 from greenroom.testing import ScriptedModel, call, delay, text
@@ -23,49 +22,29 @@ from greenroom.transport import serve
 FOLDER, PORT, TOKEN = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 
 
-def say(word: str) -> None:
-    """For the killer."""
-    os.write(1, word.encode() + b"\n")
+EFFECTS = Log(FOLDER / "effects.log")
+SECONDS = {"pay": 0.06, "post": 0.06, "scan": 0.15}
 
 
 def note(ctx: gr.ToolContext[Any], tool: str, what: str) -> None:
     """A line in the world outside, on the disk before anything else happens."""
-    line = {"run": ctx.run_id, "call": ctx.call_id, "attempt": ctx.attempt, "tool": tool, "what": what}
-    effects = os.open(FOLDER / "effects.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    os.write(effects, json.dumps(line).encode() + b"\n")
-    os.fsync(effects)
-    os.close(effects)
+    EFFECTS.write(run=ctx.run_id, call=ctx.call_id, attempt=ctx.attempt, tool=tool, what=what)
 
 
-async def works(ctx: gr.ToolContext[Any], tool: str, seconds: float) -> str:
+async def works(ctx: gr.ToolContext[Any], tool: str) -> str:
     """A body that shows what it does."""
     note(ctx, tool, "begin")
     if tool != "scan":
         say("body")
     for part in range(1, 4):
-        await trio.sleep(seconds / 3)
+        await trio.sleep(SECONDS[tool] / 3)
         await ctx.progress(part / 3, f"{tool}: part {part}")
         await ctx.output(f"part {part} of {tool} of attempt {ctx.attempt}\n")
     note(ctx, tool, "end")
     return f"{tool} {ctx.attempt}"
 
 
-@gr.tool(needs_approval=True, effect="write")
-async def pay(ctx: gr.ToolContext[Any], cents: int) -> str:
-    """Needs an approval, and must not be repeated without asking."""
-    return await works(ctx, "pay", 0.06)
-
-
-@gr.tool
-async def post(ctx: gr.ToolContext[Any], to: str) -> str:
-    """Free, and must not be repeated without asking."""
-    return await works(ctx, "post", 0.06)
-
-
-@gr.tool(replay="safe")
-async def scan(ctx: gr.ToolContext[Any], where: str) -> str:
-    """May be repeated."""
-    return await works(ctx, "scan", 0.15)
+TOOLS = tools(works)
 
 
 def spoken(words: str, pause: float) -> list[Any]:
@@ -75,7 +54,7 @@ def spoken(words: str, pause: float) -> list[Any]:
 
 WORKER = gr.Agent(
     "worker",
-    tools=[pay, post, scan],
+    tools=TOOLS,
     execution="parallel_streaming",
     model=ScriptedModel(
         [
@@ -94,7 +73,7 @@ WORKER = gr.Agent(
         chunk=4,
     ),
 )
-PAYER = gr.Agent("payer", tools=[pay], model=ScriptedModel([call("pay", cents=5, id="pay"), "paid", "and more"]))
+PAYER = gr.Agent("payer", tools=TOOLS[:1], model=ScriptedModel([call("pay", cents=5, id="pay"), "paid", "and more"]))
 
 
 async def main() -> None:
@@ -108,17 +87,5 @@ async def main() -> None:
         await trio.sleep_forever()
 
 
-def nest() -> None:
-    """A process per line; how it ended is said when it has."""
-    for _ in sys.stdin:
-        child = os.fork()
-        if child == 0:
-            say(f"pid {os.getpid()}")
-            trio.run(main)
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-        say(f"dead {os.waitstatus_to_exitcode(status)}")
-
-
 if __name__ == "__main__":
-    nest()
+    live(lambda _: trio.run(main))

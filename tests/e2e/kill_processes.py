@@ -8,7 +8,6 @@ said on stdout, one word a line, so that the killer can choose his moment.
 """
 
 import json
-import os
 import sys
 import threading
 import zlib
@@ -16,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import trio
+from killed_process import Log, live, say, tools
 
 import greenroom as gr
 from greenroom.supervision import open_collapsing_nursery
 from greenroom.testing import ScriptedModel, call, delay, text
 
 RUNS_PER_LIFE = 3
+SECONDS = {"pay": 0.03, "post": 0.03, "scan": 0.05}
 SCRIPT = (
     [
         text("Let me see."),
@@ -34,29 +35,12 @@ SCRIPT = (
 )
 
 
-class Log:
-    """A file to which whole lines are appended, on the disk before the next thing happens."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-
-    def write(self, **line: Any) -> None:
-        """Append one line."""
-        os.write(self._file, json.dumps(line).encode() + b"\n")
-        os.fsync(self._file)
-
-
 FOLDER = Path(sys.argv[1])
 EFFECTS, WITNESS = Log(FOLDER / "effects.log"), Log(FOLDER / "witness.log")
 
 
 life = 0
 """The number of this process."""
-
-
-def say(word: str) -> None:
-    """For the killer."""
-    os.write(1, word.encode() + b"\n")
 
 
 def told(folder: Path) -> list[dict[str, Any]]:
@@ -118,30 +102,12 @@ def begins(ctx: Any, tool: str) -> dict[str, Any]:
     return line
 
 
-async def works(ctx: gr.ToolContext[None], tool: str, seconds: float) -> str:
+async def works(ctx: gr.ToolContext[Any], tool: str) -> str:
     """A body in the event loop."""
     line = begins(ctx, tool)
-    await trio.sleep(seconds)
+    await trio.sleep(SECONDS[tool])
     EFFECTS.write(**line, what="end")
     return f"{tool} {ctx.attempt}"
-
-
-@gr.tool(needs_approval=True, effect="write")
-async def pay(ctx: gr.ToolContext[None], cents: int) -> str:
-    """Needs an approval."""
-    return await works(ctx, "pay", 0.03)
-
-
-@gr.tool
-async def post(ctx: gr.ToolContext[None], to: str) -> str:
-    """Free, and not to be repeated."""
-    return await works(ctx, "post", 0.03)
-
-
-@gr.tool(replay="safe")
-async def scan(ctx: gr.ToolContext[None], where: str) -> str:
-    """May be repeated."""
-    return await works(ctx, "scan", 0.05)
 
 
 @gr.tool(replay="safe")
@@ -154,7 +120,7 @@ def crunch(ctx: gr.SyncToolContext[None], what: str) -> str:
 
 
 AGENT = gr.Agent(
-    "worker", tools=[pay, post, scan, crunch], model=ScriptedModel(SCRIPT, chunk=4), execution="parallel_streaming"
+    "worker", tools=[*tools(works), crunch], model=ScriptedModel(SCRIPT, chunk=4), execution="parallel_streaming"
 )
 
 # --- the decider -----------------------------------------------------------------------------------------------------
@@ -213,20 +179,13 @@ async def main(order: str) -> None:
                 await trio.sleep_forever()
 
 
-def serve() -> None:
-    """A process per order; how it ended is said when it has."""
+def begin(order: str) -> None:
+    """One life, of the given number."""
     global life  # noqa: PLW0603 - set once per process
-    for line in sys.stdin:
-        number, order = line.split()
-        child = os.fork()
-        if child == 0:
-            life = int(number)
-            say(f"pid {os.getpid()}")
-            trio.run(main, order)
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-        say(f"dead {os.waitstatus_to_exitcode(status)}")
+    number, what = order.split()
+    life = int(number)
+    trio.run(main, what)
 
 
 if __name__ == "__main__":
-    serve()
+    live(begin)

@@ -265,7 +265,7 @@ def test_what_was_typed_before_the_question_does_not_answer_it(cli: Cli, tree: P
         (["demo", "--report", "../x.md"], "'../x.md' cannot be the report's name"),
         (["demo", "--pace", "99"], "99 is not between 0 and 60"),
         (["demo", "--yes", "--no-approve"], "not allowed with argument"),
-        (["demo", ".", "--db", "own.db", "--resume", "x"], "leave DIRECTORY away"),
+        (["demo", ".", "--db", "own.db", "--resume", "x"], "omit DIRECTORY"),
     ],
 )
 def test_wrong_usage_is_one_line_and_code_two(inside: Inside, arguments: list[str], words: str) -> None:

@@ -96,6 +96,8 @@ def test_show_lists_every_event(inside: Inside) -> None:
         (["show", "done", "--db", "a.db"], "2 runs begin with 'done', such as done-2 and done-1"),
         (["runs", "--db", "a.db", "--limit", "0"], "0 is not between 1 and 1000"),
         (["runs", "--db", "a.db", "--status", "odd"], "invalid choice: 'odd'"),
+        (["runs", "--db", "a.db", "--since", "999999d"], "999999d is no time"),
+        (["runs", "--db", "a.db", "--until", "9999-12-31T23:59:59-14:00"], "is no time: write 30m, 2h, 3d"),
         (["shwo"], "there is no command 'shwo'; did you mean show?"),
         ([], "name a command"),
     ],

@@ -104,6 +104,10 @@ def test_what_can_not_be_is_refused(tmp_path, database, capsys):
     assert (code, "does not exist" in output.err, (tmp_path / "nothing.db").exists()) == (5, True, False)
     code, output = said(capsys, "prune", "--older-than", "99999999w", "--db", database)
     assert (code, "before the year 1" in output.err) == (2, True)
+    with pytest.raises(SystemExit) as end:
+        main(["prune", "--older-than", "999999999w", "--db", str(database)])
+    assert end.value.code == 2
+    assert "999999999w is too long" in capsys.readouterr().err
 
 
 def test_sizes_are_for_people():

@@ -264,8 +264,8 @@ def test_an_agent_that_can_not_be_had_is_one_line_and_code_two(
         (["support.py"], "nothing to ask the agent"),
         (["support.py", " "], "nothing to ask the agent"),
         (["support.py", "--resume", "r1"], "needs the database that the run is in: add --db FILE"),
-        (["support.py", "text", "--db", "s.db", "--resume", "r1"], "leave TEXT away"),
-        (["support.py", "--run-id", "x", "--db", "s.db", "--resume", "r1"], "leave --run-id away"),
+        (["support.py", "text", "--db", "s.db", "--resume", "r1"], "omit TEXT"),
+        (["support.py", "--run-id", "x", "--db", "s.db", "--resume", "r1"], "omit --run-id"),
         (
             ["support.py", "--db", "s.db", "--resume", "r9"],
             "no run has the id 'r9'; list the known ones with `greenroom runs --db s.db`",

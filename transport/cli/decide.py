@@ -127,7 +127,7 @@ def _edited(text: str) -> dict[str, Any]:
 def _run(given: argparse.Namespace, request: DecisionRequest) -> int:
     if request.all and (request.target is not None or request.id is not None):
         what = "TARGET" if request.target is not None else "--id"
-        raise gr.UsageError(f"--all decides every open ticket; leave {what} away")
+        raise gr.UsageError(f"--all decides every open ticket; omit {what}")
     place, screen = trio.run(owner.find_in_time, given), open_screen(machine=given.json, secrets=hidden_values(given))
     try:
         return trio.run(_decide, request, place, screen, given.json)
@@ -148,7 +148,7 @@ async def _decide(
             raise gr.UsageError("--edit and --result are for one decision; name it as TARGET")
         run_tickets = [ticket.ticket_id for ticket in tickets if ticket.call_id is None]
         if request.text is not None and run_tickets:
-            way = "leave --text away (--reason says why), or name another TARGET"
+            way = "omit --text (--reason has the reason), or name another TARGET"
             raise gr.UsageError(
                 f"{run_tickets[0]} holds the run: to deny it ends the run, and the model reads nothing of it; {way}"
             )

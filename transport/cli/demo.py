@@ -100,9 +100,7 @@ def _to_resume(given: argparse.Namespace, database: Path) -> tuple[str, Path]:
     """
     for option, value in (("DIRECTORY", given.directory), ("--report", given.report)):
         if value is not None:
-            raise gr.UsageError(
-                f"--resume continues a run that has its folder and report; leave {option} away ({value})"
-            )
+            raise gr.UsageError(f"--resume continues a run that has its folder and report; omit {option} ({value})")
     info = trio.run(info_of, database, given.resume or trio.run(newest_unfinished, database, KEY))
     if info.workspace is None:
         raise gr.UsageError(f"run {info.run_id} was not started by greenroom demo; continue it with greenroom run")

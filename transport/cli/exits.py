@@ -17,11 +17,11 @@ INTERRUPTED: Final = 130
 MEANINGS: Final = {
     COMPLETED: "completed; for serve: stopped in order; for a command to a run: accepted",
     FAILED: "failed; for a command to a run: not accepted",
-    USAGE: "wrong usage: an option, a file, an agent or a run id that cannot be",
-    WAITING: "the run waits: for a decision, and no person can be asked here, or for a process to work on it",
+    USAGE: "wrong usage: an invalid option, file, agent or run id",
+    WAITING: "the run waits for a decision that cannot be asked for here, or for a process that works on it",
     CANCELLED: "cancelled",
     STORE: "the database cannot be used",
-    UNREAD: "the output has no reader any more, as behind `| head`",
+    UNREAD: "the reader closed the output, as in `| head`",
     INTERRUPTED: "interrupted; a run in a database can be resumed",
 }
 """Exit code -> description."""

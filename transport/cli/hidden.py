@@ -22,9 +22,7 @@ def hidden_values(given: argparse.Namespace) -> tuple[str, ...]:
     for name in getattr(given, "secret_env", None) or ():
         value = os.environ.get(name)
         if value is None:
-            raise UsageError(
-                f"--secret-env {name}: the environment has no such variable; set it, or leave the option away"
-            )
+            raise UsageError(f"--secret-env {name}: the environment has no such variable; set it, or omit the option")
         values += _checked(f"--secret-env {name}", [value])
     for path in getattr(given, "secrets_file", None) or ():
         values += _checked(f"--secrets-file {path}", _lines(path))

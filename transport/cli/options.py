@@ -19,7 +19,7 @@ ORDERS: Final = ("newest", "waiting_longest")
 STATUSES: Final = ("created", "running", "waiting", "done")
 
 _DESCRIPTION: Final = """\
-Greenroom runs AI agents as actors: durable, supervised, cancellable. A tool that needs an approval waits for yours.
+Greenroom runs AI agents as actors: durable, supervised, cancellable. Tools that need an approval wait for it.
 """
 _EXAMPLES: Final = {
     "": """\
@@ -27,47 +27,47 @@ examples:
   greenroom demo                             an example agent, offline; asks before it writes its report
   greenroom run support.py:agent "refund order 7" --db support.db
   greenroom runs --db support.db             all runs, newest first
-  greenroom show RUN_ID --db support.db      the story of one run
+  greenroom show RUN_ID --db support.db      one run from start to end
   greenroom serve support.py:agent --db support.db      a gateway with a console; from other terminals:
   greenroom follow RUN_ID --db support.db    a run live
-  greenroom approve RUN_ID --db support.db   answer what it asks (also deny, cancel, pause, send)
+  greenroom approve RUN_ID --db support.db   approve a call (also deny, cancel, pause, send)
 """,
     "run": """\
 examples:
-  greenroom run support.py:agent "refund order 7"                    in memory; asks here
+  greenroom run support.py:agent "refund order 7"                    in memory; questions appear here
   greenroom run support.py:agent "refund order 7" --db support.db    durable: Ctrl-C, then --resume
-  greenroom run support.py:agent --db support.db --resume run_4f1c   continues a run, after a crash too
+  greenroom run support.py:agent --db support.db --resume run_4f1c   continues a run, also after a crash
   greenroom run support.py:agent "refund order 7" --yes --json       for scripts: one event per line, then the outcome
-  greenroom run support.py:agent "..." --secret-env DB_PASSWORD      the variable's value is hidden wherever it appears
+  greenroom run support.py:agent "..." --secret-env DB_PASSWORD      the value of the variable is hidden in all output
 """,
     "demo": """\
 examples:
   greenroom demo                        the files of the current folder
-  greenroom demo ~/project --yes        another folder; the report is written without a question
-  greenroom demo --resume               continues the newest run that is not finished
+  greenroom demo ~/project --yes        another folder; writes the report without asking
+  greenroom demo --resume               continues the newest unfinished run
 """,
     "runs": """\
 examples:
-  greenroom runs                                    those of the demo
-  greenroom runs --db support.db --status waiting   those that wait for a person, the longest waiting first
+  greenroom runs                                    runs of the demo
+  greenroom runs --db support.db --status waiting   waiting runs, the longest wait first
   greenroom runs --db support.db --agent support --since 2d --text "order 7"
   greenroom runs --db support.db --json             one JSON object per line
 """,
     "show": """\
 examples:
-  greenroom show run_4f1c --db support.db             the beginning of an id is enough, if no other run has it
+  greenroom show run_4f1c --db support.db             a prefix of an id that no other run shares
   greenroom show run_4f1c --db support.db --events    every event
   greenroom show run_4f1c --db support.db --json --events
 """,
     "replay": """\
 examples:
-  greenroom replay run_4f1c --db support.db --agent support.py          does every event come again as it is stored?
+  greenroom replay run_4f1c --db support.db --agent support.py          compares every event with the stored one
   greenroom replay run_4f1c --db support.db --agent support.py --step   input by input: state before, effects, events
-  greenroom replay run_4f1c --db support.db --agent new.py:support      where would another agent go another way?
+  greenroom replay run_4f1c --db support.db --agent new.py:support      finds the first event that another agent changes
 """,
     "prune": """\
 examples:
-  greenroom prune --older-than 30d --db support.db --dry-run    says what would go
+  greenroom prune --older-than 30d --db support.db --dry-run    reports what would be deleted
   greenroom prune --older-than 30d --db support.db
 """,
     "serve": """\
@@ -79,14 +79,14 @@ examples:
 """,
     "follow": """\
 examples:
-  greenroom follow run_4f1c --db support.db                     the server of this database is found by its lock file
+  greenroom follow run_4f1c --db support.db                     finds the server of the database by the lock file
   greenroom follow run_4f1c --db support.db --after 17 --json   one event per line, from 18 on
   greenroom follow run_4f1c --url http://runs.example.org:8765 --token-file token
 """,
     "approve": """\
 examples:
-  greenroom approve run_4f1c --db support.db                    shows what would happen, and asks
-  greenroom approve run_4f1c t2 --db support.db --yes           the second ticket, without asking
+  greenroom approve run_4f1c --db support.db                    shows the call, then asks
+  greenroom approve run_4f1c t2 --db support.db --yes           a named ticket, without asking
   greenroom approve run_4f1c --edit '{"order": "7", "cents": 400}' --reason "not all of it"
   greenroom approve run_4f1c --result '"blue"'                  the answer to a question
 """,
@@ -99,12 +99,12 @@ examples:
     "cancel": """\
 examples:
   greenroom cancel run_4f1c --db support.db --reason "no longer needed"
-  greenroom cancel run_4f1c --db support.db --after-step        lets the current step end
+  greenroom cancel run_4f1c --db support.db --after-step        after the current step
 """,
     "pause": """\
 examples:
   greenroom pause run_4f1c --db support.db --reason "the shop is closed"
-  greenroom approve run_4f1c --db support.db --result '"The shop is open again."'   continues, with a text for the model
+  greenroom approve run_4f1c --db support.db --result '"The shop is open again."'   continues the run with this text
 """,
     "send": """\
 examples:
@@ -131,7 +131,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=f"{_EXAMPLES['']}\n{exits.described()}",
         formatter_class=Formatter,
     )
-    whole.add_argument("--version", action="store_true", help="say the version and end")
+    whole.add_argument("--version", action="store_true", help="print the version")
     whole.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = whole.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=_Parser)
     _run(commands)
@@ -142,8 +142,8 @@ def parser() -> argparse.ArgumentParser:
     _prune(commands)
     _serve(commands)
     _follow(commands)
-    _decide(commands, "approve", "let a call run that waits for a decision")
-    _decide(commands, "deny", "refuse a call that waits for a decision")
+    _decide(commands, "approve", "approve a call that waits for a decision")
+    _decide(commands, "deny", "deny a call that waits for a decision")
     _cancel(commands)
     _pause(commands)
     _send(commands)
@@ -175,9 +175,9 @@ _REDACTED_BY_OTHERS: Final = ("follow",)
 
 def _secrets(subparser: argparse.ArgumentParser) -> None:
     hide = subparser.add_argument_group(
-        "what is hidden",
-        "Keys of known form, values under names such as password, and home directories always are. Name all other\n"
-        "secrets: [redacted] takes their place in events, questions, errors and this output.",
+        "hidden values",
+        "Keys of a known form, values under names such as password, and home directories are always hidden. Name all "
+        "other secrets: events, questions, errors and this output show [redacted] in their place.",
     )
     hide.add_argument(
         "--secret-env", metavar="NAME", action="append", help="hide the value of this environment variable (repeatable)"
@@ -189,28 +189,30 @@ def _secrets(subparser: argparse.ArgumentParser) -> None:
 
 def _where(subparser: argparse.ArgumentParser) -> None:
     place = subparser.add_argument_group(
-        "where the run is",
-        "The server of a database is found by its lock file, with its token. Nothing given: the demo's database, or\n"
-        "what the variables GREENROOM_URL and GREENROOM_TOKEN say.",
+        "location of the run",
+        "The lock file of a database leads to its server and token. Default: the server in the variables "
+        "GREENROOM_URL and GREENROOM_TOKEN, otherwise the demo's database.",
     )
     place.add_argument("--db", metavar="FILE", type=Path, help="the SQLite file (default: the demo's)")
     place.add_argument("--url", metavar="URL", help="a server, such as http://127.0.0.1:8765, or its console's URL")
     place.add_argument("--token-file", metavar="FILE", type=Path, help="a file with the server's token")
     place.add_argument(
-        "--token", metavar="TOKEN", help="the token itself; others on this machine can see what is typed"
+        "--token", metavar="TOKEN", help="the token; other users of this machine can see the command line"
     )
 
 
 def _command_id(subparser: argparse.ArgumentParser) -> None:
-    subparser.add_argument("--id", metavar="ID", help="the command's id: the same command again with it acts once")
+    subparser.add_argument(
+        "--id", metavar="ID", help="id of the command: repeated with the same id, a command acts once"
+    )
 
 
 def _answering(subparser: argparse.ArgumentParser) -> None:
     how = subparser.add_mutually_exclusive_group()
     how.add_argument("--yes", action="store_true", help="approve every call that needs an approval")
-    how.add_argument("--no-approve", action="store_true", help="ask nothing: leave the run waiting (exit code 3)")
+    how.add_argument("--no-approve", action="store_true", help="do not ask: leave the run waiting (exit code 3)")
     subparser.add_argument(
-        "--json", action="store_true", help="one event per line as JSON, then the outcome; asks nothing"
+        "--json", action="store_true", help="one event per line as JSON, then the outcome; does not ask"
     )
 
 
@@ -218,31 +220,29 @@ def _run(commands: _Commands[_Parser]) -> None:
     subparser = _command(
         commands,
         "run",
-        "run anybody's agent and follow it live",
-        "Run an agent from a Python file or module, follow it live, and answer what it asks.",
+        "run an agent and follow it live",
+        "Run an agent from a Python file or module, follow it live, and decide its calls.",
     )
     subparser.add_argument(
         "agent",
         metavar="AGENT",
-        help="file.py:name or package.module:name; the name may be left out if there is one agent",
+        help="file.py:name or package.module:name; the name is optional if there is one agent",
     )
-    subparser.add_argument("text", metavar="TEXT", nargs="?", help="what the agent is asked")
+    subparser.add_argument("text", metavar="TEXT", nargs="?", help="the input of the run")
     subparser.add_argument(
         "--db", metavar="FILE", type=Path, help="keep the run in this SQLite file (default: in memory only)"
     )
     subparser.add_argument(
-        "--run-id", metavar="ID", help="the new run's id; with the same id and text again it is the same run"
+        "--run-id", metavar="ID", help="id of the new run; the same id and text again continue the same run"
     )
     subparser.add_argument(
         "--title", metavar="TEXT", help="one line for lists of runs (default: the first line of TEXT)"
     )
-    subparser.add_argument(
-        "--resume", metavar="RUN_ID", help="continue this run of --db (the beginning of its id is enough)"
-    )
+    subparser.add_argument("--resume", metavar="RUN_ID", help="continue this run of --db (a prefix of the id suffices)")
     subparser.add_argument(
         "--serve",
         action="store_true",
-        help="a console in the browser while it works, on a free port; with --json the first line says where",
+        help="serve a console during the run, on a free port; with --json the first line has its address",
     )
     _answering(subparser)
 
@@ -252,8 +252,9 @@ def _demo(commands: _Commands[_Parser]) -> None:
         commands,
         "demo",
         "run the example agent: a census of a folder",
-        "Run an example agent on real files, offline: it lists, counts and reads the files of a folder, then asks\n"
-        "whether it may write its report there. It never leaves the folder, and replaces no file but its own report.",
+        "Run an example agent on real files, offline: the agent lists, counts and reads the files of a folder, then "
+        "asks whether it may write its report there. The agent never leaves the folder and replaces no file but its "
+        "own report.",
     )
     subparser.add_argument(
         "directory", metavar="DIRECTORY", type=Path, nargs="?", help="the folder (default: the current one)"
@@ -269,9 +270,9 @@ def _demo(commands: _Commands[_Parser]) -> None:
         "--pace",
         metavar="SECONDS",
         type=_seconds,
-        help="time the model takes for an answer (default: 0.4 on a terminal, else 0)",
+        help="time of the model for an answer (default: 0.4 on a terminal, else 0)",
     )
-    subparser.add_argument("--no-serve", action="store_true", help="no console in the browser while it asks")
+    subparser.add_argument("--no-serve", action="store_true", help="serve no console while a question is open")
     _answering(subparser)
 
 
@@ -279,26 +280,26 @@ def _runs(commands: _Commands[_Parser]) -> None:
     subparser = _command(
         commands,
         "runs",
-        "list runs, newest first, or the longest waiting first",
-        "List the runs of a database with their titles and what they ask. Works while a process has it open.",
+        "list runs, newest first or longest wait first",
+        "List the runs of a database with their titles and questions, also while a process has the database open.",
     )
     subparser.add_argument("--db", metavar="FILE", type=Path, help="the SQLite file (default: the demo's)")
     subparser.add_argument(
         "--status",
         choices=STATUSES,
         metavar="STATUS",
-        help=f"only those: {', '.join(STATUSES)}; of waiting ones the longest waiting first",
+        help=f"only runs of this status: {', '.join(STATUSES)}; waiting lists the longest wait first",
     )
-    subparser.add_argument("--agent", metavar="KEY", help="only those of this agent")
-    subparser.add_argument("--by", metavar="NAME", help="only those that this user or principal started")
-    subparser.add_argument("--text", metavar="TEXT", help="only those with this in their title or id")
+    subparser.add_argument("--agent", metavar="KEY", help="only runs of this agent")
+    subparser.add_argument("--by", metavar="NAME", help="only runs that this user or principal started")
+    subparser.add_argument("--text", metavar="TEXT", help="only runs with this text in their title or id")
     subparser.add_argument(
-        "--since", metavar="TIME", type=_moment, help="started since: 2h, 3d, or 2026-01-31[T09:30[Z]]"
+        "--since", metavar="TIME", type=_moment, help="started at this time or later: 2h, 3d, or 2026-01-31[T09:30[Z]]"
     )
-    subparser.add_argument("--until", metavar="TIME", type=_moment, help="started before")
+    subparser.add_argument("--until", metavar="TIME", type=_moment, help="started before this time")
     subparser.add_argument("--order", choices=ORDERS, metavar="ORDER", help="newest, or waiting_longest")
-    subparser.add_argument("--limit", metavar="N", type=_count, default=20, help="at most so many (default: 20)")
-    subparser.add_argument("--cursor", metavar="CURSOR", help="the next page: as the page before says at its end")
+    subparser.add_argument("--limit", metavar="N", type=_count, default=20, help="maximum number of runs (default: 20)")
+    subparser.add_argument("--cursor", metavar="CURSOR", help="the next page; printed at the end of a page")
     subparser.add_argument(
         "--json", action="store_true", help="one JSON object per line; the last one has the cursor of the next page"
     )
@@ -308,10 +309,11 @@ def _show(commands: _Commands[_Parser]) -> None:
     subparser = _command(
         commands,
         "show",
-        "tell the story of one run",
-        "Show what a run has done, what it waits for, and how to continue it. Works while a process has it open.",
+        "show one run from start to end",
+        "Show the history of a run, its open questions and the command that continues the run. Works while a process "
+        "has the database open.",
     )
-    subparser.add_argument("run_id", metavar="RUN_ID", help="the run's id, or the beginning of it")
+    subparser.add_argument("run_id", metavar="RUN_ID", help="id of the run, or a prefix of the id")
     subparser.add_argument("--db", metavar="FILE", type=Path, help="the SQLite file (default: the demo's)")
     subparser.add_argument("--events", action="store_true", help="show every event")
     subparser.add_argument("--json", action="store_true", help="one JSON object")
@@ -319,12 +321,12 @@ def _show(commands: _Commands[_Parser]) -> None:
 
 def _replay(commands: _Commands[_Parser]) -> None:
     text = (
-        "Run a stored run again from its record, and name the first event that does not come again as it is stored,\n"
-        "with the input before it. No model and no tool is asked, nothing is written. Works while a process has the\n"
-        "database open. Hide the same secrets as the process that worked on the run: they are hidden in its events."
+        "Replay a stored run from its record, and report the first event that differs from the stored one, with the "
+        "input before it. No model and no tool is called, nothing is written. Works while a process has the database "
+        "open. Name the same secrets as the process that worked on the run: its events hide them."
     )
-    subparser = _command(commands, "replay", "run a stored run again and compare", text)
-    subparser.add_argument("run_id", metavar="RUN_ID", help="the run's id, or the beginning of it")
+    subparser = _command(commands, "replay", "replay a stored run and compare", text)
+    subparser.add_argument("run_id", metavar="RUN_ID", help="id of the run, or a prefix of the id")
     subparser.add_argument("--db", metavar="FILE", type=Path, help="the SQLite file (default: the demo's)")
     subparser.add_argument(
         "--agent",
@@ -332,22 +334,28 @@ def _replay(commands: _Commands[_Parser]) -> None:
         help="file.py:name or package.module:name; without a name, the agent with the run's key (default: the demo's)",
     )
     subparser.add_argument(
-        "--step", action="store_true", help="show each input: the state it met, its effects, its events"
+        "--step", action="store_true", help="show each input with the state before, its effects and events"
     )
-    subparser.add_argument("--json", action="store_true", help="one JSON object; with --step one per input before it")
+    subparser.add_argument(
+        "--json", action="store_true", help="one JSON object; with --step, one object per input before"
+    )
 
 
 def _prune(commands: _Commands[_Parser]) -> None:
     text = (
-        "Delete the runs of a database that ended long ago, with the messages of threads that have no run left, and\n"
-        "give their room back. No other process may have the database open. Run ids stay taken."
+        "Delete the runs of a database that ended long ago, with the messages of threads that have no run left, and "
+        "return their space. No other process may have the database open. The ids of deleted runs stay in use."
     )
     subparser = _command(commands, "prune", "delete runs that ended long ago", text)
     subparser.add_argument("--db", metavar="FILE", type=Path, help="the SQLite file (default: the demo's)")
     subparser.add_argument(
-        "--older-than", metavar="AGE", required=True, type=_age, help="since their end, such as 12h, 30d or 8w"
+        "--older-than",
+        metavar="AGE",
+        required=True,
+        type=_age,
+        help="time since the end of the runs, such as 12h, 30d or 8w",
     )
-    subparser.add_argument("--dry-run", action="store_true", help="say what would go, and delete nothing")
+    subparser.add_argument("--dry-run", action="store_true", help="report what would be deleted, and delete nothing")
     subparser.add_argument("--json", action="store_true", help="one JSON object")
 
 
@@ -356,7 +364,10 @@ def _age(text: str) -> timedelta:
     number, unit = text[:-1], text[-1:]
     if not (number.isascii() and number.isdigit() and len(number) <= 9 and unit in seconds):
         raise argparse.ArgumentTypeError(f"{text!r} is no time; write a whole number and m, h, d or w, such as 30d")
-    return timedelta(seconds=int(number) * seconds[unit])
+    try:
+        return timedelta(seconds=int(number) * seconds[unit])
+    except OverflowError:
+        raise argparse.ArgumentTypeError(f"{text} is too long; give a shorter time") from None
 
 
 def _serve(commands: _Commands[_Parser]) -> None:
@@ -364,38 +375,38 @@ def _serve(commands: _Commands[_Parser]) -> None:
         commands,
         "serve",
         "serve agents: HTTP, WebSocket and a console in the browser",
-        "Serve agents to people and programs in other processes: a WebSocket to follow runs and decide, an HTTP API,\n"
-        "the stream protocols of chat front ends, and a console. Runs of the database that are not done continue.",
+        "Serve agents to people and programs in other processes: a WebSocket to follow runs and decide, an HTTP API, "
+        "the stream protocols of chat front ends, and a console. Unfinished runs of the database continue.",
     )
     subparser.add_argument(
         "agents",
         metavar="AGENT",
         nargs="+",
-        help="file.py:name or package.module:name; without a name all agents of it",
+        help="file.py:name or package.module:name; without a name, all its agents",
     )
     subparser.add_argument(
         "--db", metavar="FILE", type=Path, help="keep runs in this SQLite file (default: in memory only)"
     )
     subparser.add_argument("--host", default="127.0.0.1", help="the address to bind (default: 127.0.0.1)")
-    subparser.add_argument("--port", type=_port, default=8765, help="the port; 0 takes a free one (default: 8765)")
+    subparser.add_argument("--port", type=_port, default=8765, help="the port; 0 for a free one (default: 8765)")
     subparser.add_argument(
-        "--token-file", metavar="FILE", type=Path, help="the token; made if it is not there (default: DB.token)"
+        "--token-file", metavar="FILE", type=Path, help="file with the token; created if missing (default: DB.token)"
     )
     subparser.add_argument(
-        "--host-name", metavar="NAME", action="append", default=[], help="a Host header to let in, such as name:8765"
+        "--host-name", metavar="NAME", action="append", default=[], help="an accepted Host header, such as name:8765"
     )
     subparser.add_argument(
-        "--origin", metavar="URL", action="append", default=[], help="a page of another host that may use it"
+        "--origin", metavar="URL", action="append", default=[], help="an accepted origin of pages of another host"
     )
     subparser.add_argument(
         "--on-abort",
         choices=("continue", "cancel"),
         metavar="WHAT",
         default="continue",
-        help="what becomes of a run whose chat page closes its stream: continue, or cancel (default: continue)",
+        help="effect on a run whose chat page closes its stream: continue, or cancel (default: continue)",
     )
-    subparser.add_argument("--max-running", metavar="N", type=_count, help="at most so many runs work at once")
-    subparser.add_argument("--json", action="store_true", help="say where it serves as one line of JSON")
+    subparser.add_argument("--max-running", metavar="N", type=_count, help="maximum number of runs that work at once")
+    subparser.add_argument("--json", action="store_true", help="print the address as one line of JSON")
 
 
 def _follow(commands: _Commands[_Parser]) -> None:
@@ -403,55 +414,57 @@ def _follow(commands: _Commands[_Parser]) -> None:
         commands,
         "follow",
         "follow a run of another process live",
-        "Show what a run has done and does, until it ends. Of a run without an owner, show the recorded events.",
+        "Show the history of a run, then its events live to its end. A run without an owner has only recorded events.",
     )
-    subparser.add_argument("run_id", metavar="RUN_ID", help="the run's id, or the beginning of it")
+    subparser.add_argument("run_id", metavar="RUN_ID", help="id of the run, or a prefix of the id")
     subparser.add_argument(
-        "--after", metavar="N", type=_sequence, default=0, help="begin behind this event (default: 0)"
+        "--after", metavar="N", type=_sequence, default=0, help="begin after this event (default: 0)"
     )
     subparser.add_argument("--json", action="store_true", help="one event per line as JSON, then the outcome")
     _where(subparser)
 
 
 def _decide(commands: _Commands[_Parser], name: str, summary: str) -> None:
-    text = "Show what waits for a decision and decide it, while a server works on the run or while no process does."
-    subparser = _command(commands, name, summary, text)
-    subparser.add_argument("run_id", metavar="RUN_ID", help="the run's id, or the beginning of it")
-    subparser.add_argument(
-        "target", metavar="TARGET", nargs="?", help="the ticket, call or tool (default: the only one that is open)"
+    text = (
+        "Show the open tickets of a run and decide them, through the server that works on the run or in its database."
     )
-    subparser.add_argument("--all", action="store_true", help="decide every open one")
-    subparser.add_argument("--yes", action="store_true", help="do not ask again")
+    subparser = _command(commands, name, summary, text)
+    subparser.add_argument("run_id", metavar="RUN_ID", help="id of the run, or a prefix of the id")
+    subparser.add_argument(
+        "target", metavar="TARGET", nargs="?", help="the ticket, call or tool (default: the only open ticket)"
+    )
+    subparser.add_argument("--all", action="store_true", help="decide every open ticket")
+    subparser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     if name == "deny":
-        note = "; the model reads it too, unless --text or the agent's denial=... words it"
-        subparser.add_argument("--reason", metavar="TEXT", help=f"why, for the log{note}")
+        note = "; the model reads the reason, too, unless --text or the agent's denial=... gives another text"
+        subparser.add_argument("--reason", metavar="TEXT", help=f"the reason, for the log{note}")
         subparser.add_argument(
-            "--text", metavar="TEXT", help="what the model reads, word for word; the log keeps --reason"
+            "--text", metavar="TEXT", help="the text that the model reads, unchanged; the log has --reason"
         )
     else:
-        subparser.add_argument("--reason", metavar="TEXT", help="why, for the log")
+        subparser.add_argument("--reason", metavar="TEXT", help="the reason, for the log")
         subparser.add_argument("--edit", metavar="JSON", help="run the call with these arguments instead")
-        subparser.add_argument("--result", metavar="JSON", help="the answer that is asked for, or the call's result")
+        subparser.add_argument("--result", metavar="JSON", help="the requested answer, or the result of the call")
     _command_id(subparser)
-    subparser.add_argument("--json", action="store_true", help="the answers as JSON, one per line; asks nothing")
+    subparser.add_argument("--json", action="store_true", help="the answers as JSON, one per line; does not ask")
     _where(subparser)
 
 
 def _cancel(commands: _Commands[_Parser]) -> None:
-    subparser = _command(commands, "cancel", "ask a run to end", "Ask a run to end. What it has started is cancelled.")
-    subparser.add_argument("run_id", metavar="RUN_ID", help="the run's id, or the beginning of it")
+    subparser = _command(commands, "cancel", "ask a run to end", "Ask a run to end; its calls and tasks are cancelled.")
+    subparser.add_argument("run_id", metavar="RUN_ID", help="id of the run, or a prefix of the id")
     subparser.add_argument("--after-step", action="store_true", help="let the current step end first")
-    subparser.add_argument("--reason", metavar="TEXT", help="why")
+    subparser.add_argument("--reason", metavar="TEXT", help="the reason")
     _command_id(subparser)
     subparser.add_argument("--json", action="store_true", help="the answer as one line of JSON")
     _where(subparser)
 
 
 def _pause(commands: _Commands[_Parser]) -> None:
-    text = "Let a run end its step and hold it there, until a person approves (the run continues) or denies (it ends)."
+    text = "Let a run end its step, and hold the run until an approval, which continues it, or a denial, which ends it."
     subparser = _command(commands, "pause", "hold a run before its next step", text)
-    subparser.add_argument("run_id", metavar="RUN_ID", help="the run's id, or the beginning of it")
-    subparser.add_argument("--reason", metavar="TEXT", help="why")
+    subparser.add_argument("run_id", metavar="RUN_ID", help="id of the run, or a prefix of the id")
+    subparser.add_argument("--reason", metavar="TEXT", help="the reason")
     _command_id(subparser)
     subparser.add_argument("--json", action="store_true", help="the answer as one line of JSON")
     _where(subparser)
@@ -459,10 +472,10 @@ def _pause(commands: _Commands[_Parser]) -> None:
 
 def _send(commands: _Commands[_Parser]) -> None:
     subparser = _command(
-        commands, "send", "give a run more input", "Give a run more input; it reads it at its next step."
+        commands, "send", "give a run more input", "Give a run more input, which the run reads at its next step."
     )
-    subparser.add_argument("run_id", metavar="RUN_ID", help="the run's id, or the beginning of it")
-    subparser.add_argument("text", metavar="TEXT", help="the input, word for word")
+    subparser.add_argument("run_id", metavar="RUN_ID", help="id of the run, or a prefix of the id")
+    subparser.add_argument("text", metavar="TEXT", help="the input")
     _command_id(subparser)
     subparser.add_argument("--json", action="store_true", help="the answer as one line of JSON")
     _where(subparser)
@@ -521,11 +534,11 @@ def _port(text: str) -> int:
 def _moment(text: str) -> datetime:
     """Parse a time: an age (30m, 2h, 3d), or a date with or without a time of day, in local time without a zone."""
     ago = re.fullmatch(r"([0-9]{1,6})([mhd])", text)
-    if ago is not None:
-        return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
     try:
+        if ago is not None:
+            return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
         return datetime.fromisoformat(text).astimezone(UTC)
-    except ValueError:
+    except (ValueError, OverflowError):  # OverflowError: outside of the years 1 to 9999
         raise argparse.ArgumentTypeError(f"{text} is no time: write 30m, 2h, 3d, or 2026-01-31T09:30") from None
 
 

@@ -55,7 +55,7 @@ def _check_resume(given: argparse.Namespace) -> None:
         raise UsageError(f"--resume {given.resume} needs the database that the run is in: add --db FILE")
     for name, value in (("TEXT", given.text), ("--run-id", given.run_id), ("--title", given.title)):
         if value is not None:
-            raise UsageError(f"--resume continues a run that has its input; leave {name} away ({value!r})")
+            raise UsageError(f"--resume continues a run that has its input; omit {name} ({value!r})")
 
 
 def how_to_answer(given: argparse.Namespace) -> Literal["ask", "yes", "leave"]:

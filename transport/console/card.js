@@ -201,7 +201,7 @@ export class Card {
     editor.focus();
   }
 
-  /** Let the run continue, and tell the agent what has happened meanwhile. */
+  /** Ask for a text about the effect of the call; the run continues with the text as the result of the call. */
   tell() {
     if (this.busy) return;
     const id = `note-${freshId()}`;

@@ -163,8 +163,9 @@ async function startNow({ select, text, thread, name, fault, go, frameId, start,
   go.disabled = true;
   say(go, "start.starting");
   tell(fault, "");
-  const options = Object.entries({ thread: thread.value.trim(), title: name.value.trim() }).filter(([, value]) => value);
-  const order = { id: frameId.value, agent: select.value, text: text.value, ...Object.fromEntries(options) };
+  const options = Object.entries({ thread: thread.value.trim(), title: name.value.trim() });
+  const given = Object.fromEntries(options.filter(([, value]) => value));
+  const order = { id: frameId.value, agent: select.value, text: text.value, ...given };
   try {
     done(await start({ type: "start", ...order }));
   } catch (error) {

@@ -13,7 +13,7 @@ export function parseExact(text) {
   );
 }
 
-// Fields of a payload that hold values of tools and models: what people read there, decide about and send back.
+// Fields of a payload with values of tools and models. People read these values, decide about them and send them back.
 const VALUES = new Set(["arguments", "result", "output", "parameters", "responseSchema"]);
 const HAS_VALUES = new RegExp(`"(?:${[...VALUES].join("|")})":`);
 
@@ -56,6 +56,15 @@ export function kindOf(value) {
 
 /** True for plain JSON objects. */
 export const isObject = (value) => kindOf(value) === "object";
+
+// JSON.stringify escapes a surrogate without a partner, and no other one.
+const LONE = /(?<=(?:^|[^\\])(?:\\\\)*)\\ud[89a-f][0-9a-f]{2}/g;
+
+/**
+ * JSON text for the gateway. A surrogate without a partner becomes U+FFFD: the surrogate has no form in UTF-8, and the
+ * gateway closes the whole connection for such a text.
+ */
+export const encoded = (value) => JSON.stringify(value).replace(LONE, "\ufffd");
 
 /** JSON text with two blanks per level. */
 export const pretty = (value) => JSON.stringify(value ?? null, null, 2);

@@ -4,7 +4,7 @@
 // commands again, with the same ids. Therefore every event is applied exactly once and in order, and every command acts
 // at most once. The cursor moves after the event has been applied. docs/gateway.md specifies the protocol.
 
-import { parseEvent } from "./exact.js";
+import { encoded, parseEvent } from "./exact.js";
 import { bytesOf } from "./format.js";
 
 export const SUBPROTOCOL = "greenroom.v1";
@@ -145,7 +145,7 @@ export class Link {
     const id = frame.id ?? freshId();
     const whole = { ...frame, id };
     const limit = this.welcome?.limits?.messageBytes;
-    const size = bytesOf(JSON.stringify(whole));
+    const size = bytesOf(encoded(whole));
     if (limit && size > limit) return Promise.reject(new Refused({ code: "too_large", current: { size, limit } }));
     return new Promise((resolve, reject) => {
       this.#outbox.set(id, { frame: whole, resolve, reject, tries: 0, timer: null });
@@ -163,7 +163,7 @@ export class Link {
     const socket = new WebSocket(this.url, SUBPROTOCOL);
     const mine = (handle) => (event) => this.#socket === socket && handle(event);
     socket.onopen = mine(() =>
-      socket.send(JSON.stringify({ type: "hello", token, client: "console", protocol: SUBPROTOCOL })),
+      socket.send(encoded({ type: "hello", token, client: "console", protocol: SUBPROTOCOL })),
     );
     socket.onmessage = mine((event) => this.#hear(event.data));
     socket.onclose = mine((event) => this.#closed(event.code, event.reason));
@@ -212,7 +212,7 @@ export class Link {
   }
 
   #send(frame) {
-    if (this.welcome && this.#socket?.readyState === WebSocket.OPEN) this.#socket.send(JSON.stringify(frame));
+    if (this.welcome && this.#socket?.readyState === WebSocket.OPEN) this.#socket.send(encoded(frame));
   }
 
   // --- --- incoming frames -------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ export class RunModel {
     this.waited = 0; // ms of waiting for decisions
     this.waitingSince = null; // ms, while waiting
     this.items = []; // the timeline, in order of the items' starts
-    this.tickets = new Map(); // ticket id -> what approvals.js shows
+    this.tickets = new Map(); // ticket id -> ticket, as approvals.js shows it
     this.changed = new Set(); // items that must be redrawn
     this.thinking = null; // {since} while a model request runs
     this.running = new Map(); // call id -> {item, since}
@@ -160,8 +160,8 @@ export class RunModel {
 
   completed({ messageId: id, role, text, large }, at) {
     if (large) text = this.messages.get(`message ${id}`)?.text || text; // an excerpt: the deltas hold all of it
-    if (role === "user") return; // shown as the input already
-    if (!text && !this.messages.has(`message ${id}`)) return; // it only calls tools
+    if (role === "user") return; // an item of the kind input has this text already
+    if (!text && !this.messages.has(`message ${id}`)) return; // a message of tool calls only
     const item = this.#message("message", id, at);
     this.said = text;
     this.touch(Object.assign(item, { text, role, live: false }));

@@ -1,4 +1,4 @@
-// The filters of the list of runs: a status, a text, an agent, who started it, since when.
+// The filters of the list of runs: status, text, agent, the principal that started the run, time of the start.
 
 import { button, h, icon } from "./dom.js";
 

@@ -106,7 +106,7 @@ export class Page {
     this.tick();
   }
 
-  /** Update what depends only on the time. */
+  /** Update the parts that depend only on the time. */
   tick() {
     const entry = this.#entry;
     if (!entry) return;

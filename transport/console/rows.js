@@ -21,7 +21,7 @@ class Row {
   update() {}
 }
 
-/** A replacement for a row that failed to draw, with what is known of it. One row never affects the others. */
+/** A replacement for a row that failed to draw; shows the data of the item. A failed row never affects the others. */
 export class BrokenRow extends Row {
   constructor(item, origin) {
     const { kind, type, text, values, payload } = item;

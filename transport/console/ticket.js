@@ -14,7 +14,7 @@ const CUT = { lines: 20, chars: 2_400 };
 /** True if a ticket's message adds nothing to its kind. */
 export const saysNothing = (message) => !message || message === PLAIN;
 
-/** How a ticket is answered: "approve" (yes or no), "answer" (with a value), "unknown" (what has happened?). */
+/** How a ticket is answered: "approve" (yes or no), "answer" (with a value), "unknown" (did the call take effect?). */
 export function formOf(ticket) {
   if (ticket.reason === "outcome_unknown") return "unknown";
   return ticket.responseSchema || ticket.resumeMode !== "replay_tool_call" ? "answer" : "approve";
@@ -79,7 +79,7 @@ function fact(name, ...shown) {
   return h("div", { class: "card-fact" }, h("span", { class: "card-name", say: name }), value);
 }
 
-/** What happens, and when, if no decision comes. */
+/** The time of the expiry, and the effect of an expiry without a decision. */
 function expiry({ expiresAt: until, onExpiry: then, callId: call }) {
   const what = then === "cancel_run" || call === null ? "cancel_run" : then === "set_result" ? then : "deny";
   const at = moment(Date.parse(until)) || oneLine(until, 40);

@@ -22,7 +22,7 @@ export class Timeline {
   following = true;
 
   /**
-   * @param {object} parts scroller (what scrolls), list (the ol), earlier, later (buttons), activity (a line), jump (a
+   * @param {object} parts scroller (an element), list (the ol), earlier, later (buttons), activity (a line), jump (a
    *   button), and tail: () => the element after the list with an open decision, or null
    */
   constructor(parts) {

@@ -444,7 +444,7 @@ const en = {
   "error.internal": "The gateway failed at this; it is a bug. Report it with what you did.",
   "error.bad_message": "The gateway did not understand this page; load it again.",
 
-  // failure codes of runs: what to do first
+  // failure codes of runs: the first remedy
   "advice.runtime_unavailable":
     "Check that what does the work is installed, logged in and reachable, then start again.",
   "advice.workspace_outside_allowlist": "Choose an allowed directory or extend the allowlist.",

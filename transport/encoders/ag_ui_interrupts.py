@@ -23,6 +23,7 @@ import attrs
 
 from greenroom.actors.contract.decisions import Action, ActionWord, action_of
 from greenroom.actors.contract.plain import JSONObject
+from greenroom.supervision.fields import did_you_mean
 
 Payload = JSONObject
 
@@ -84,18 +85,21 @@ def response_schema(ticket: Payload) -> dict[str, Any] | None:
     properties: dict[str, Any] = {
         "approved": {"type": "boolean"},
         "editedArgs": {"type": "object", "description": "Full replacement of the tool's arguments. Not merged."},
-        "reason": {"type": "string", "description": "Why; the model reads the reason when a call is declined."},
+        "reason": {
+            "type": "string",
+            "description": "The reason of the decision; the agent reads the reason of a denial.",
+        },
         "approvedActionFingerprint": {"type": "string", "description": "The fingerprint of metadata.greenroom."},
     }
     if ticket.get("callId") is None:
         del properties["editedArgs"]
-        properties["result"] = {"description": "What the model reads when the run continues."}
+        properties["result"] = {"description": "A message for the agent, which reads it when the run continues."}
     shared: dict[str, Any] = {}
     if own is not None:
         properties["result"] = {name: value for name, value in own.items() if name not in _SHARED}
         shared = {name: own[name] for name in _SHARED if name in own}
     elif ticket["reason"] == "outcome_unknown":
-        properties["result"] = {"description": "What the call came to; without it an approved call runs again."}
+        properties["result"] = {"description": "The effect of the call; without it, an approved call runs again."}
     return {
         "type": "object",
         "properties": properties,
@@ -128,8 +132,9 @@ def _approval(payload: object) -> DecisionDraft:
         raise ValueError('payload must be an object such as {"approved": true}')  # noqa: TRY004 - a client's mistake
     unknown = sorted(payload.keys() - _KINDS.keys() - {"result"})
     if unknown:
-        known = ", ".join([*_KINDS, "result"])
-        raise ValueError(f"payload.{unknown[0]:.60} is not known here; there are {known}")
+        known = [*_KINDS, "result"]
+        near = did_you_mean(unknown[0], known, quoted=False)
+        raise ValueError(f"payload.{unknown[0]:.60} is not known here; {near}there are {', '.join(known)}")
     for name, (kind, said) in _KINDS.items():
         if name in payload and not isinstance(payload[name], kind):
             raise ValueError(f"payload.{name} must be {said}")

@@ -152,7 +152,7 @@ class Api:
         except gr.UnknownAgent as error:
             raise Refused("unknown_agent", str(error)) from error
         except gr.ThreadForbidden as error:
-            text = f"the thread {order.thread!r:.200} is not yours; leave it away for a new one"
+            text = f"the thread {order.thread!r:.200} is not open to you; omit the thread for a new one"
             raise Refused("not_allowed", text) from error
         except gr.RunExists as error:
             raise await self._taken(who, run_id, error) from error
@@ -207,7 +207,7 @@ class Api:
                 return Refused("run_pruned", str(error))
             text = f"the run {run_id!r:.200} exists with another content; give another id for a new run"
             return Refused("run_exists", text)
-        return Refused("not_allowed", f"the run id {run_id!r:.200} is not open to you; leave it away for a new one")
+        return Refused("not_allowed", f"the run id {run_id!r:.200} is not open to you; omit the id for a new one")
 
     async def _busy(self, who: Principal, order: Start, error: gr.ThreadBusy) -> Refused:
         """Return the refusal of a busy thread. A run that the principal may not see is not named."""

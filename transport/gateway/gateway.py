@@ -141,9 +141,9 @@ class Gateway:
             Refused: closing, store_unavailable.
         """
         if self.closing or self.runtime.commands.closing:
-            raise Refused("closing", "the server stops; come back when it is there again")
+            raise Refused("closing", "the server stops; try again after its restart")
         if self.runtime.reader.outage is not None:
-            raise Refused("store_unavailable", "the store does not answer; runs stand until it does")
+            raise Refused("store_unavailable", "the store does not answer; runs pause until it does")
 
     def new_connection_id(self) -> str:
         """Return an id for the log and gw.welcome."""

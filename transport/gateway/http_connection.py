@@ -44,7 +44,7 @@ TURNED_SHARE: Final = 16
 """At most one connection per this many allowed ones is refused with a response, which needs a descriptor, too."""
 BREATH: Final = 64
 """Pieces of a body between two checkpoints: a body may arrive byte by byte."""
-_STOPS: Final = "the server stops; come back when it is there again"
+_STOPS: Final = "the server stops; try again after its restart"
 _VERSION: Final = (("sec-websocket-version", "13"),)
 """Headers of a refused handshake (RFC 6455 section 4.4)."""
 _SECURITY: Final = (("x-content-type-options", "nosniff"), ("referrer-policy", "no-referrer"))
@@ -126,7 +126,7 @@ class HttpConnection:
         if limit.cancelled_caught:
             if not request_begun:
                 raise PeerGone
-            raise Refused("request_timeout", "the request's head did not come whole in time")
+            raise Refused("request_timeout", "the head of the request was incomplete after the time limit")
         if not isinstance(event, h11.Request):
             return None
         # h11 limits only incomplete heads; this head may have arrived in one read
@@ -175,7 +175,7 @@ class HttpConnection:
                 else:
                     raise PeerGone
         if limit.cancelled_caught:
-            raise Refused("request_timeout", "the body did not come whole in time")
+            raise Refused("request_timeout", "the body was incomplete after the time limit")
         return b"".join(parts)
 
     def _pass_over(self) -> None:
@@ -409,7 +409,7 @@ async def _turn_away(gateway: Gateway, door: HttpConnection) -> None:
     gateway.turned_away += 1
     try:
         with trio.move_on_after(LINGER):
-            full = Refused("too_many_connections", "there are as many connections as can be; come back later")
+            full = Refused("too_many_connections", "the gateway has too many connections; try again later")
             await door.refuse(Refused("closing", _STOPS) if gateway.closing else full)
             await door.linger()
     finally:

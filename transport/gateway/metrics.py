@@ -19,7 +19,7 @@ class Metrics:
         self._registry = CollectorRegistry(auto_describe=True)
         self._connections = Gauge("greenroom_connections", "Open connections.", ["kind"], registry=self._registry)
         self._refused = Counter(
-            "greenroom_connections_refused", "Connections that were not taken in.", ["why"], registry=self._registry
+            "greenroom_connections_refused", "Connections that were refused.", ["why"], registry=self._registry
         )
         self._cut = Counter(
             "greenroom_connections_cut", "Connections cut without a close frame.", ["why"], registry=self._registry

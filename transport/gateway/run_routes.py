@@ -98,7 +98,7 @@ async def fork_run(gateway: Gateway, request: Request) -> Response:
     """Start a run at a step of another run."""
     data = request.json()
     if "run" in data:
-        raise Refused("bad_message", "run does not stand in the body: it is in the path")
+        raise Refused("bad_message", "run is no field of the body: the path has it")
     data.setdefault("id", _key(request))
     ack = await gateway.api.fork(request.who, up.structure(data | {"run": request.params["run"]}, up.Fork, "fork"))
     body = {"run": ack.run, "thread": ack.thread, "status": ack.status}
@@ -115,7 +115,9 @@ async def command(gateway: Gateway, request: Request) -> Response:
     data = request.json()
     for name in ("run", "id"):
         if name in data:
-            raise Refused("bad_message", f"{name} does not stand in the body: it is in the path or the header")
+            raise Refused(
+                "bad_message", f"{name} is no field of the body: run is in the path, id in the header Idempotency-Key"
+            )
     order = up.read_command(data | {"run": request.params["run"], "id": _key(request)})
     ack = await gateway.api.command(request.who, order)
     return json_response({"id": ack.id, "run": ack.run, "status": ack.status, "code": ack.code}, status=202)
@@ -202,7 +204,7 @@ def resumed_after(gateway: Gateway, request: Request) -> int:
         return request.number("after", 0, most=2**53)
     epoch, _, sequence = last.rpartition("-")
     if not sequence.isascii() or not sequence.isdigit() or len(sequence) > 16:
-        raise Refused("bad_message", f"Last-Event-ID {last!r:.100} is not one of ours: <epoch>-<sequence>")
+        raise Refused("bad_message", f"Last-Event-ID {last!r:.100} is invalid; its form is <epoch>-<sequence>")
     if epoch != gateway.epoch:
         raise Refused("reset", f"Last-Event-ID is of another log ({epoch!r:.40}); read the run and start again")
     return int(sequence)

@@ -37,8 +37,8 @@ DONE: Final = CloseCode(1000, "done", "The client has closed the connection.", r
 GOING_AWAY: Final = CloseCode(1001, "going_away", "The server stops.", retry=True)
 TOO_BIG: Final = CloseCode(1009, "too_big", "A message was longer than the limit in gw.welcome.", retry=False)
 INTERNAL: Final = CloseCode(1011, "internal", "The gateway failed at this connection; a bug.", retry=True)
-RESTART: Final = CloseCode(1012, "restart", "The server restarts; come back after retryAfterMs.", retry=True)
-OVERLOADED: Final = CloseCode(1013, "overloaded", "Too many connections; come back later.", retry=True)
+RESTART: Final = CloseCode(1012, "restart", "The server restarts; reconnect after retryAfterMs.", retry=True)
+OVERLOADED: Final = CloseCode(1013, "overloaded", "Too many connections; try again later.", retry=True)
 BAD_MESSAGE: Final = CloseCode(4400, "bad_message", "The message is not a JSON object in a text frame.", retry=False)
 UNAUTHENTICATED: Final = CloseCode(4401, "unauthenticated", "No token, or an unknown token.", retry=False)
 FORBIDDEN: Final = CloseCode(

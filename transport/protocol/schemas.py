@@ -144,7 +144,7 @@ def gateway_schema() -> Schema:
 
 def close_code_table() -> str:
     """Return the close codes as rows of Markdown."""
-    rows = ["| code | name | meaning | come back? |", "|---|---|---|---|"]
+    rows = ["| code | name | meaning | reconnect? |", "|---|---|---|---|"]
     rows += [f"| {code.code} | {code.name} | {code.meaning} | {_yes(code.retry)} |" for code in CLOSE_CODES.values()]
     return "\n".join(rows)
 

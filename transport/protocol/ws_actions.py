@@ -71,6 +71,18 @@ class Action(msgspec.Struct, frozen=True):
     """One request of the session to its connection."""
 
 
+class RunAction(Action, frozen=True):
+    """An action about the run with this id."""
+
+    run: str
+
+
+class SourceAction(Action, frozen=True):
+    """An action about a followed run."""
+
+    source: RunSource
+
+
 # --- actions for requests of the client: their results are facts for the session --------------------------------------
 
 
@@ -89,16 +101,12 @@ class CountFrame(Action, frozen=True):
     kind: object
 
 
-class FindHead(Action, frozen=True):
+class FindHead(RunAction, frozen=True):
     """Look up the newest sequence of a run that the client may see: `head_found`, `refused` or `store_failed`."""
 
-    run: str
 
-
-class TakeSnapshot(Action, frozen=True):
+class TakeSnapshot(RunAction, frozen=True):
     """Read a run that the client may see: `snapshot_taken`, `refused` or `store_failed`."""
-
-    run: str
 
 
 class ExecuteCommand(Action, frozen=True):
@@ -119,16 +127,12 @@ class CloseWatch(Action, frozen=True):
     name: str
 
 
-class FollowRun(Action, frozen=True):
+class FollowRun(SourceAction, frozen=True):
     """Open a follower of `source.run` after `source.after`, and report its news with `touch`. No result."""
 
-    source: RunSource
 
-
-class UnfollowRun(Action, frozen=True):
+class UnfollowRun(SourceAction, frozen=True):
     """Close the follower of a source, if any; the writer requests this, too, at the end of a run. No result."""
-
-    source: RunSource
 
 
 class ReadHeads(Action, frozen=True):
@@ -150,16 +154,12 @@ class WriteFrames(Action, frozen=True):
     pinging: bool
 
 
-class FetchEvents(Action, frozen=True):
+class FetchEvents(SourceAction, frozen=True):
     """Read the next events of a source: `events_read`, `nothing_read`, `run_ended` or `fetch_failed`."""
 
-    source: RunSource
 
-
-class CheckEnd(Action, frozen=True):
+class CheckEnd(SourceAction, frozen=True):
     """Check whether more events of a source can follow: `nothing_yet`, `run_ended` or `fetch_failed`."""
-
-    source: RunSource
 
 
 class TakeRows(Action, frozen=True):
@@ -175,10 +175,8 @@ class WriteTurn(Action, frozen=True):
     data: bytes
 
 
-class RetryLater(Action, frozen=True):
+class RetryLater(SourceAction, frozen=True):
     """Pause, because the store does not answer: `turn_written`."""
-
-    source: RunSource
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------

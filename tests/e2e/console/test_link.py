@@ -206,6 +206,19 @@ def test_what_is_too_long_for_the_gateway_is_not_sent_and_said_so(console: Conso
     expect(console.page.get_by_label("Arguments as JSON")).to_be_editable()
 
 
+def test_half_a_surrogate_pair_goes_as_a_replacement_character(console: Console, server: Server):
+    """The gateway closed the connection for good, with all that the page follows: the text has no form in UTF-8."""
+    wire = Wire(console)
+    run = console.start("support")
+    console.page.get_by_role("button", name="Edit arguments").click()
+    console.page.get_by_label("Arguments as JSON").fill(r'{"order": "\ude42 7\ud83d \ud83d\ude42 \\ud83d", "cents": 1}')
+    console.page.get_by_role("button", name="Approve with these arguments").click()
+    console.stage("completed")
+    (frame,) = wire.kinds("decide")
+    assert frame["editedArguments"] == {"order": "\ufffd 7\ufffd \U0001f642 \\ud83d", "cents": 1}
+    assert server.payloads(run, "approval.resolved")[0]["resolution"] == "approved"
+
+
 def test_a_goodbye_says_when_to_come_back(console: Console):
     wire = Wire(console)
     console.open()

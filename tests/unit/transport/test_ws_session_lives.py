@@ -24,29 +24,9 @@ from tests.unit.transport.wire_reader import WireReader
 
 from greenroom.transport import Limits
 from greenroom.transport.protocol import codes, down
+from greenroom.transport.protocol import ws_actions as act
 from greenroom.transport.protocol.codes import SUBPROTOCOL, Refused
 from greenroom.transport.protocol.framing import text_frame, text_frames
-from greenroom.transport.protocol.ws_actions import (
-    Authenticate,
-    CheckEnd,
-    Close,
-    CloseWatch,
-    CountFrame,
-    Cut,
-    ExecuteCommand,
-    FetchEvents,
-    FindHead,
-    FollowRun,
-    ListSource,
-    OpenWatch,
-    ReadHeads,
-    RetryLater,
-    TakeRows,
-    TakeSnapshot,
-    UnfollowRun,
-    WriteFrames,
-    WriteTurn,
-)
 from greenroom.transport.protocol.ws_output import ANSWER_BYTES, MOST_ANSWERS, SessionError, SessionOutput
 from greenroom.transport.protocol.ws_session import Identity, ServerInfo, SessionPhase, WebSocketSession
 
@@ -66,6 +46,7 @@ class Client:
     def __init__(self):
         self.wire = WireReader()
         self.answers = Counter()
+        self.order = []
         self.positions = {}
         self.welcomed = False
         self.ended = False
@@ -83,6 +64,7 @@ class Client:
         assert self.welcomed or kind in ("gw.welcome", "gw.bye"), f"{kind} before gw.welcome"
         if kind in ANSWERS and frame.get("id", "").startswith("i"):  # else it is the name of a list
             self.answers[frame["id"]] += 1
+            self.order.append(frame["id"])
         match kind:
             case "gw.welcome":
                 assert not self.welcomed
@@ -159,20 +141,20 @@ class Lives(RuleBasedStateMachine):
         while todo:
             action = todo.pop(0)
             match action:
-                case CountFrame() | CloseWatch():
+                case act.CountFrame() | act.CloseWatch():
                     pass
-                case FollowRun(source):
+                case act.FollowRun(source):
                     earlier = self.open_sources.get(source.run)
                     assert earlier is None or earlier.over, "followed twice"
                     self.open_sources[source.run] = source
-                case UnfollowRun(source):
+                case act.UnfollowRun(source):
                     if self.open_sources.get(source.run) is source:
                         del self.open_sources[source.run]
-                case ReadHeads(asked):
+                case act.ReadHeads(asked):
                     todo += self.session.heads_read(dict.fromkeys(self.output.runs, 1), requested=asked)
-                case Close():
+                case act.Close():
                     assert self.closed
-                case Cut():
+                case act.Cut():
                     self.torn = True
                 case _:
                     assert not todo
@@ -238,12 +220,12 @@ class Lives(RuleBasedStateMachine):
     def answer(self, how, head, size):
         (action,), self.asked = self.asked, ()
         session = self.session
-        if isinstance(action, Authenticate):
+        if isinstance(action, act.Authenticate):
             crowded = "ann" if how == "store" else None
             self.reader(session.welcomed(ANN) if how == "well" else session.rejected(crowded))
         elif how == "refused":
             self.reader(session.refused(Refused("busy", "m" * size * 10_000)))
-        elif how == "store" and not isinstance(action, OpenWatch):
+        elif how == "store" and not isinstance(action, act.OpenWatch):
             self.reader(session.store_failed("s"))
         else:
             self.reader(self.answered(action, head, size))
@@ -251,15 +233,15 @@ class Lives(RuleBasedStateMachine):
     def answered(self, action, head, size):
         session = self.session
         match action:
-            case FindHead(run):
+            case act.FindHead(run):
                 return session.head_found(self.logs[run])
-            case TakeSnapshot(run):
+            case act.TakeSnapshot(run):
                 self.logs[run] += head % 2
                 return session.snapshot_taken(self.logs[run], {"x": "y" * size * 10_000})
-            case ExecuteCommand(command):
+            case act.ExecuteCommand(command):
                 return session.executed(down.Ack(id=command.id, run="r", status="accepted"))
-            case OpenWatch(frame):
-                source = ListSource(frame.id)
+            case act.OpenWatch(frame):
+                source = act.ListSource(frame.id)
                 actions = session.watch_opened(source)
                 self.output.touch(source)
                 return actions
@@ -286,13 +268,13 @@ class Lives(RuleBasedStateMachine):
 
     def begin_write(self, action):
         """The writer performs an action; bytes are on their way from here on."""
-        if isinstance(action, WriteFrames | WriteTurn):
+        if isinstance(action, act.WriteFrames | act.WriteTurn):
             self.client.read(action.data)
         self.writing = (action, getattr(getattr(action, "source", None), "after", None))
 
     def writer(self, action):
         self.writing = ()
-        if isinstance(action, UnfollowRun):
+        if isinstance(action, act.UnfollowRun):
             self.reader((action,))
         elif action is not None:
             self.begin_write(action)
@@ -302,22 +284,22 @@ class Lives(RuleBasedStateMachine):
     def perform(self, how, most):
         (action, after), output = self.writing, self.output
         match action:
-            case WriteFrames():
+            case act.WriteFrames():
                 self.writer(self.session.frames_written(action, self.now, self.now, self.received_at))
-            case WriteTurn(source) | RetryLater(source):
+            case act.WriteTurn(source) | act.RetryLater(source):
                 self.writer(output.turn_written(source))
-            case TakeRows(source):
+            case act.TakeRows(source):
                 self.writer(output.rows_taken(source, text_frame(b'{"type": "rows"}') if how == "well" else None))
-            case FetchEvents(source) | CheckEnd(source) if how == "store":
+            case act.FetchEvents(source) | act.CheckEnd(source) if how == "store":
                 self.writer(output.fetch_failed(source))
-            case FetchEvents(source) | CheckEnd(source) if how == "gone":
+            case act.FetchEvents(source) | act.CheckEnd(source) if how == "gone":
                 self.writer(output.run_ended(source, "gone", detail="d"))
-            case FetchEvents(source):
+            case act.FetchEvents(source):
                 last = min(after + most, self.logs[source.run])
                 found = last > after
                 data = events(source.run, after + 1, last)
                 self.writer(output.events_read(source, after + 1, last, data) if found else output.nothing_read(source))
-            case CheckEnd(source):
+            case act.CheckEnd(source):
                 ended = source.run in self.done and self.logs[source.run] == after
                 behind = self.logs[source.run] > after
                 self.writer(output.run_ended(source, "done") if ended else output.nothing_yet(source, behind=behind))
@@ -373,6 +355,10 @@ class Lives(RuleBasedStateMachine):
     @invariant()
     def no_request_is_answered_twice(self):
         assert all(count == 1 for count in self.client.answers.values())
+
+    @invariant()
+    def answers_come_in_the_order_of_the_requests(self):
+        assert self.client.order == self.sent[: len(self.client.order)]
 
     @invariant()
     def followers_are_those_of_the_sources(self):
@@ -436,6 +422,13 @@ class SpeaksFirst(WebSocketSession):
         return super().opened(subprotocol, identity)
 
 
+class Overtakes(SessionOutput):
+    def put(self, frame):
+        super().put(frame)
+        if isinstance(frame, down.Ack):
+            self._frames.insert(0, self._frames.pop())
+
+
 class TalksOn(SessionOutput):
     def close(self):
         """Go on."""
@@ -469,6 +462,6 @@ def test_a_planted_fault_of_the_session_is_found(fault):
 
 
 @pytest.mark.no_cover
-@pytest.mark.parametrize("fault", [TalksOn, Repeats, ForgetsTheLine, LosesTurns])
+@pytest.mark.parametrize("fault", [Overtakes, TalksOn, Repeats, ForgetsTheLine, LosesTurns])
 def test_a_planted_fault_of_the_output_is_found(fault):
     found_in(type("Planted", (Lives,), {"output_class": fault}))

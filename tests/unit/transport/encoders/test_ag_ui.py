@@ -407,6 +407,15 @@ def test_an_approval_is_taken_if_and_only_if_it_fits_the_schema_that_the_interru
     assert suspend.edited_arguments == (payload.get("editedArgs") if payload["approved"] else None)
 
 
+@pytest.mark.parametrize(("key", "meant"), [("editedArguments", "editedArgs"), ("edited_args", "editedArgs")])
+def test_an_unknown_key_of_an_approval_is_refused_with_the_one_that_was_meant(key, meant):
+    """An approval must not run the original arguments in place of the edited ones."""
+    with pytest.raises(
+        ValueError, match=rf"payload\.{key} is not known here; did you mean {meant}\? there are approved"
+    ):
+        decision_draft("replay_tool_call", "resolved", {"approved": True, key: {}})
+
+
 def test_the_schema_of_a_ticket_is_found_where_its_references_lead():
     own = {"type": "object", "properties": {"n": {"$ref": "#/$defs/number"}}, "$defs": {"number": {"type": "integer"}}}
     schema = response_schema(ticket(responseSchema=own))
