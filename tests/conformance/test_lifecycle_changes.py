@@ -10,7 +10,7 @@ import greenroom as gr
 from greenroom.testing import call
 
 from ..support.scene_tools import TOOLS
-from ..support.scenes import Act, Scene, after, approve, decide, deny, restart
+from ..support.scenes import Act, Scene, after, approve, decide, deny, pause, restart
 
 B = call("fire", target="a", id="B")
 OLD = """
@@ -127,6 +127,15 @@ async def test_an_approved_call_that_waits_for_its_turn_is_asked_about_again(pla
     step = [call("look", seconds=100, id="L"), B]
     life = await played(play, [*do, approve("B")], first=first, step=step)
     assert life.tool_texts == {"L": "saw L", "B": "new: a"}
+    assert [how for _, how in life.tickets.values()] == ["approved", "approved"]
+
+
+async def test_an_approved_body_that_may_be_repeated_waits_for_a_new_approval(play, autojump_clock):
+    """The process ended in the body: the approval was for the tool as it was."""
+    first, second = made(OLD, replay="safe"), made(NEW, replay="safe")
+    do = [approve("B"), after(2, release(second)), after(0, restart), pause(100), approve("B")]
+    life = await played(play, do, first=first)
+    assert (life.tool_texts["B"], life.effects) == ("new: a", ["B"])
     assert [how for _, how in life.tickets.values()] == ["approved", "approved"]
 
 

@@ -8,6 +8,7 @@ import greenroom as gr
 from greenroom.testing import FunctionModel, ScriptedModel, call, delay, fail, refuse, text
 
 from ..support.runs import Shelf, agent, events_of, home, payloads
+from ..support.stray_cancels import ctrl_c
 
 
 @gr.tool
@@ -326,3 +327,24 @@ async def test_an_answer_of_another_form_is_shown_what_is_wrong_and_where(shelf,
     assert reported.role == "user"
     assert what in reported.content
     assert f"at {where}" in reported.content
+
+
+def test_a_real_ctrl_c_inside_a_model_s_error_ends_the_program():
+    """The error of a model may be a class of the user's, and its fields code; an interrupt there is no answer."""
+
+    class Interrupted(gr.ModelError):
+        @property
+        def retryable(self):
+            ctrl_c()
+            return True
+
+    def says(request):
+        raise Interrupted("x")
+
+    async def main():
+        helper = gr.Agent("helper", model=FunctionModel(says))
+        async with home(agents=[helper]) as runtime:
+            await (await runtime.start(helper, "hi")).wait()
+
+    with pytest.raises(KeyboardInterrupt):
+        trio.run(main)
