@@ -57,7 +57,7 @@ def forced_commit(outline: RunOutline, commands: Iterable[Command], why: str, no
         if command.kind in ("decide", "pause")
     ]
     last = outline.last_sequence + len(events) + 1
-    old = outline.row or RunRow(step=outline.step)
+    old = outline.row or RunRow(step=outline.step)  # an unreadable row may be the reason why the run was given up
     common: dict[str, Any] = {
         "source": outline.stage,
         "to": TERMINATION_STAGE[termination.kind],

@@ -92,6 +92,8 @@ def asks_gates(builder: StepBuilder, call: CallRow) -> bool:
 def gate_answered(builder: StepBuilder, call: CallRow, verdict: Verdict | None, revision: int = 0) -> None:
     """Apply the gates' verdict on a revision of the state. An approval that the tool itself needs counts as a gate."""
     tool = builder.spec.tools.get(call.tool)
+    # the tool's own gate ranks as Suspend and replaces weaker verdicts only; an approval satisfies it for the approved
+    # fingerprint, so that a later change of the arguments asks again
     weaker = verdict is None or isinstance(verdict, Allow | SetResult)
     if weaker and tool is not None and tool.gate == "always" and call.approved != call.fingerprint:
         verdict = APPROVAL

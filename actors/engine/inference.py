@@ -205,7 +205,8 @@ def _requests(builder: StepBuilder, response: ModelResponse) -> tuple[CallReques
                 return f"two different calls came under one id {call.call_id!r}"
             continue
         seen[call.call_id] = call
-        # an id that the run has used, or that a ticket or task may get, becomes <id>#<n>
+        # an id that the run has used, or that a ticket or task may get, becomes <id>#<n>; the number of an unnamed call
+        # begins after the known ids, because a search from 1 would try every unnamed call of the run again
         name, number = call.call_id, 2 if call.call_id else len(builder.used) + len(new) + 1
         while not name or name in builder.used or name in new or is_reserved(builder.info.run_id, name):
             name, number = f"{call.call_id or 'call'}#{number}", number + 1

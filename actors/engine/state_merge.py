@@ -38,7 +38,7 @@ def returned(builder: StepBuilder, call: CallRow, message: CallReturned) -> None
 
 
 def merge_pending(builder: StepBuilder, *, again: bool = True, before: CallRow | None = None) -> bool:
-    """Merge the held batches, in the model's order. Returns True if a call moved, which others may have waited for.
+    """Merge the pending batches, in the model's order. Returns True if a call moved, which others may have waited for.
 
     `again`: a tool that retries on a conflict may run again. `before`: merge only the batches of calls before this one.
     """

@@ -170,6 +170,7 @@ def step_over(builder: StepBuilder) -> None:
     builder.account_active_time(True)
     builder.emit("run.step.finished", ev.StepFinished(step=builder.row.step, usage=builder.row.usage))
     if builder.row.cancel is not None:
+        # a cancel that was accepted during the step wins over its final answer: else the run would end as completed
         builder.row.termination = None
         end(builder, cancelled(builder.row.cancel))
         return

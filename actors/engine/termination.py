@@ -114,7 +114,7 @@ def settle(builder: StepBuilder) -> None:
     for call in tuple(builder.calls.values()):
         if call.settled and call.at is not CallPosition.SETTLED:  # the call's after hooks will not answer any more
             builder.put(call, at=CallPosition.SETTLED)
-    merge_pending(builder, again=False)
+    merge_pending(builder, again=False)  # no body starts any more, so a conflict drops its batch and repeats no call
     by, why = ENGINE, "the run ended"
     termination = builder.row.termination
     if termination is not None and termination.kind is TerminationKind.CANCELLED:

@@ -221,7 +221,7 @@ class RunRegistry:
                 self._hold(run_id, live)
             return
         room = self.max_running is None or len(self._working) < self.max_running
-        admitted = not held and (room or abandon is not None)
+        admitted = not held and (room or abandon is not None)  # a run that is given up only ends: it needs no slot
         actor = RunActor(
             self.services,
             run_id,
