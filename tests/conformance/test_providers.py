@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import trio
+import trio.testing
 
 import greenroom as gr
 from greenroom.actors.models.http import HTTPModel
@@ -210,6 +211,30 @@ async def test_a_cancel_has_closed_the_connection_before_wait_returns(name, bega
                 await run.cancel(reason="enough")
                 assert isinstance(await run.wait(), gr.Cancelled)
                 assert server.requests[0].closed_by_peer()
+
+
+@pytest.mark.slow
+@pytest.mark.rule("M-10")
+async def test_a_thousand_cancels_in_the_middle_of_a_stream_leave_no_connection_and_no_task(sampled):
+    """A hundred of them, unless the sweeps run in full."""
+    many = len(sampled(range(1_000), 100))
+    async with open_fault_server(*[reply("On", begun=True, hang=True)] * many) as server:
+        agent = helper(model_of("chat", server))
+        async with gr.open_runtime(agents=[agent]) as runtime:
+            before = trio.lowlevel.current_statistics().tasks_living
+            runs = [await runtime.start(agent, "Go.") for _ in range(many)]
+            for _ in runs:
+                await server.begun.acquire()
+            assert server.connections == many
+            for run in runs:
+                await run.cancel()
+            assert {type(await run.wait()) for run in runs} == {gr.Cancelled}
+            assert all(asked.closed_by_peer() for asked in server.requests)
+            with trio.fail_after(30):
+                await server.left.wait()
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            living = trio.lowlevel.current_statistics().tasks_living
+            assert living <= before + 1, "the open model has a task of its own"
 
 
 # --- keys ------------------------------------------------------------------------------------------------------------

@@ -90,6 +90,8 @@ class FaultServer:
     requests: list[Asked] = attrs.field(factory=list)
     connections: int = 0
     asked: trio.Event = attrs.field(factory=trio.Event)
+    begun: trio.Semaphore = attrs.field(factory=lambda: trio.Semaphore(0))
+    """Has one more for each stream that hangs."""
     left: trio.Event = attrs.field(factory=trio.Event)
     """Set when the last connection has closed."""
 
@@ -160,6 +162,7 @@ class FaultServer:
                 await trio.sleep(given.pause)
         asked.began.set()
         if given.hang:
+            self.begun.release()
             await asked.stream.receive_some(1)  # until the other side closes the connection
         elif given.cut is None or given.clean:
             await send(h11.EndOfMessage())

@@ -22,6 +22,7 @@ from ..demo.writing import check_name
 from ..terminal.approval_prompt import FileChange
 from ..terminal.open_screen import open_screen
 from . import paths, tokens
+from .chosen_model import model_options, with_model
 from .collector import collect_rarely
 from .hidden import hidden_values
 from .inspect import info_of, newest_unfinished
@@ -51,7 +52,7 @@ def demo(given: argparse.Namespace) -> int:
     approve, shown = how_to_answer(given), tokens.shown()
     screen = open_screen(machine=given.json, secrets=hidden_values(given))
     job = RunJob(
-        agent=census(pace=pace),
+        agent=with_model(census(pace=pace), given),
         text=task(folder.name or str(folder), name),
         resume=resume,
         database=database,
@@ -119,6 +120,6 @@ def _again(given: argparse.Namespace) -> Callable[[str], str]:
     database = [] if given.db is None else ["--db", str(given.db)]
 
     def command(run_id: str) -> str:
-        return shlex.join([paths.program(), "demo", "--resume", run_id, *database])
+        return shlex.join([paths.program(), "demo", "--resume", run_id, *database, *model_options(given)])
 
     return command

@@ -39,12 +39,14 @@ examples:
   greenroom run support.py:agent --db support.db --resume run_4f1c   continues a run, also after a crash
   greenroom run support.py:agent "refund order 7" --yes --json       for scripts: one event per line, then the outcome
   greenroom run support.py:agent "..." --secret-env DB_PASSWORD      the value of the variable is hidden in all output
+  greenroom run support.py:agent "..." --model anthropic:claude-sonnet-4-5      another model (docs/models.md)
 """,
     "demo": """\
 examples:
   greenroom demo                        the files of the current folder
   greenroom demo ~/project --yes        another folder; writes the report without asking
   greenroom demo --resume               continues the newest unfinished run
+  greenroom demo --model openai:qwen3 --base-url http://127.0.0.1:8080/v1      a real model in place of the function
 """,
     "runs": """\
 examples:
@@ -216,6 +218,15 @@ def _answering(subparser: argparse.ArgumentParser) -> None:
     )
 
 
+def _model(subparser: argparse.ArgumentParser) -> None:
+    subparser.add_argument(
+        "--model", metavar="NAME", help="ask this model, such as openai:gpt-5-mini, in place of the agent's own"
+    )
+    subparser.add_argument(
+        "--base-url", metavar="URL", help="where the model's provider is, such as http://127.0.0.1:8080/v1"
+    )
+
+
 def _run(commands: _Commands[_Parser]) -> None:
     subparser = _command(
         commands,
@@ -244,6 +255,7 @@ def _run(commands: _Commands[_Parser]) -> None:
         action="store_true",
         help="serve a console during the run, on a free port; with --json the first line has its address",
     )
+    _model(subparser)
     _answering(subparser)
 
 
@@ -273,6 +285,7 @@ def _demo(commands: _Commands[_Parser]) -> None:
         help="time of the model for an answer (default: 0.4 on a terminal, else 0)",
     )
     subparser.add_argument("--no-serve", action="store_true", help="serve no console while a question is open")
+    _model(subparser)
     _answering(subparser)
 
 

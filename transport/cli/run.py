@@ -15,6 +15,7 @@ from ..terminal.keyboard import is_interactive
 from ..terminal.open_screen import open_screen
 from . import paths, tokens
 from .agents import load_agent
+from .chosen_model import model_options, with_model
 from .collector import collect_rarely
 from .hidden import hidden_values
 from .session import RunJob, work
@@ -33,7 +34,7 @@ def run(given: argparse.Namespace) -> int:
     approve, shown = how_to_answer(given), tokens.shown()
     screen = open_screen(machine=given.json, secrets=hidden_values(given))
     job = RunJob(
-        agent=load_agent(given.agent),
+        agent=with_model(load_agent(given.agent), given),
         text=given.text or "",
         run_id=given.run_id,
         resume=given.resume,
@@ -69,6 +70,7 @@ def how_to_answer(given: argparse.Namespace) -> Literal["ask", "yes", "leave"]:
 
 def _again(given: argparse.Namespace) -> Callable[[str], str]:
     def command(run_id: str) -> str:
-        return shlex.join([paths.program(), "run", given.agent, "--db", str(given.db), "--resume", run_id])
+        words = [paths.program(), "run", given.agent, "--db", str(given.db), "--resume", run_id]
+        return shlex.join([*words, *model_options(given)])
 
     return command

@@ -1,0 +1,31 @@
+"""`--model` and `--base-url`: another model than the agent's own."""
+
+from __future__ import annotations
+
+import argparse
+
+import attrs
+
+import greenroom as gr
+from greenroom.actors.models import resolve_model
+
+
+def with_model(agent: gr.Agent[object], given: argparse.Namespace) -> gr.Agent[object]:
+    """Return the agent with the model that the options name; the agent itself without them.
+
+    Raises:
+        UsageError: There is a base URL, and no name of a model that it is for.
+        AgentDefinitionError: No provider makes a model of that name.
+    """
+    if given.model is None and given.base_url is None:
+        return agent
+    name = agent.model if given.model is None else given.model
+    if not isinstance(name, str):
+        raise gr.UsageError(f"--base-url {given.base_url}: the agent's model has no provider; add --model openai:NAME")
+    return attrs.evolve(agent, model=resolve_model(name, base_url=given.base_url))
+
+
+def model_options(given: argparse.Namespace) -> list[str]:
+    """Return the options as they are typed, for the command that continues the run."""
+    pairs = (("--model", given.model), ("--base-url", given.base_url))
+    return [word for option, value in pairs if value is not None for word in (option, value)]
