@@ -78,7 +78,7 @@ def _factory(provider: str, name: str, providers: Mapping[str, ModelFactory]) ->
         module, kind = PROVIDERS[provider]
         own: ModelFactory = getattr(import_module(f".{module}", __name__), kind)
         return own
-    from importlib.metadata import entry_points  # noqa: PLC0415 - it takes a fifth of the time to import greenroom
+    from importlib.metadata import entry_points  # noqa: PLC0415 - slow to import, and rarely needed
 
     found = {point.name: point for point in entry_points(group=GROUP)}
     if provider in found:
