@@ -40,7 +40,7 @@ from ..engine.effects import (
 from ..engine.inputs import CallRaised, Input, PhaseDone, TaskStopped
 from ..engine.state import RunState
 from ..plugins.plugin import has_hook
-from ..state.values import copied_message
+from ..state.values import own_message
 from ..tools.definition import Tool
 from ..tools.invoke import PREDICATE_TIMEOUT, YES, ApprovalNeed, shown_text, unanswered, wants_approval
 from .call_actor import CallActor, gate_context, make_mailbox
@@ -138,7 +138,7 @@ class EffectRunner:
     async def _thread(self) -> list[Message]:
         if self.history is None:
             stored = await retry_until_available(self.services.store.messages, self.info.thread_id)
-            self.history = [*map(copied_message, stored)]
+            self.history = [*map(own_message, stored)]
         return self.history
 
     # --- calls -------------------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ from ..engine.machine import due
 from ..engine.state import RunState
 from ..errors import StoreDown
 from ..state.declared_keys import invalid_state
-from ..state.values import copied_message
+from ..state.values import own_message
 from .agents import MISFIT, RunUnavailable
 from .children import Children, ClaimLost, OverrunBody
 from .effect_runner import EffectRunner
@@ -228,7 +228,7 @@ class RunActor:
                 self.services.holdback.within(state.info.workspace).split,
                 self.left,
             ),
-            history=None if history is None else [*map(copied_message, history)],
+            history=None if history is None else [*map(own_message, history)],
         )
         return RunLoop(
             self.services,

@@ -69,7 +69,7 @@ from ..engine.recording import ClockJump, Recorder
 from ..engine.state import RunState, shifted
 from ..state.declared_keys import invalid_state
 from ..state.snapshot import StateSnapshot
-from ..state.values import copied_message
+from ..state.values import own_message
 from .agents import MISFIT, RunUnavailable
 from .children import EXPIRE, Child, Children, ClaimLost, OverrunBody
 from .clock import RunTime
@@ -218,7 +218,7 @@ class RunLoop:
             carried = self._record.carry()
             msgspec.structs.force_setattr(commit, "taken", carried)  # not shared yet; a copy costs more
             if performer.history is not None:
-                performer.history.extend(map(copied_message, commit.messages))
+                performer.history.extend(map(own_message, commit.messages))
             if commit.row.stage in TERMINAL:
                 self._closing = _Ending(before, message, carried)
             self._outbox.append(_Entry([], taken.state))

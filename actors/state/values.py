@@ -133,8 +133,11 @@ def copied_ticket(ticket: Ticket) -> Ticket:
 
 def copied_message(message: Message) -> Message:
     """Return a message for user code, with arguments of its own, and without what only its provider reads."""
-    if message.items:
-        message = public_message(message)
+    return own_message(public_message(message))
+
+
+def own_message(message: Message) -> Message:
+    """Return a message for a model, with arguments of its own, and with the items that its provider wants back."""
     if not message.calls:
         return message
     calls = tuple(replace(call, arguments=copied(call.arguments)) for call in message.calls)
