@@ -440,7 +440,7 @@ def test_help_breaks_between_words(cli: Cli, command: list[str], columns: int) -
         lines = read(terminal, 0)
     assert [line for line in lines if text_format.columns(line) > columns and " " in line.strip()] == []
     shown = " ".join(" ".join(lines).split())
-    assert "3 the run waits: for a decision, and no person can be asked here, or for a process to work on it" in shown
+    assert "3 the run waits for a decision that cannot be asked for here, or for a process that works on it" in shown
 
 
 def test_an_error_breaks_between_words(cli: Cli) -> None:
