@@ -33,7 +33,7 @@ def _counted(mode: str, quick: bool) -> Values:
     """How often an event is encoded and framed, by counting calls: 20 clients, slowly."""
     clients, events = (5, 50) if quick else (20, 400)
     with bench(*gateway(events=events, rate=200.0, fanout=mode, count=True)) as server:
-        with play(server, follower(server, clients=clients, last=server.report["last"] + events)) as seen:
+        with play(server, follower(server, clients=clients, last=server.announced["last"] + events)) as seen:
             counts = server.report()
     check(seen, delivered=events * clients)
     return {

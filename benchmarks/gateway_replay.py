@@ -27,7 +27,7 @@ class Replay:
         """Play it."""
         before = 2_000 if quick else EVENTS
         with bench(*gateway(before=before, watch=True, fanout=self.fanout, store=self.store)) as server:
-            last = server.report["last"]
+            last = server.announced["last"]
             with play(server, follower(server, clients=self.clients, after=0, last=last), at_once=True) as seen:
                 reported = server.report()
         check(seen, delivered=last * self.clients)

@@ -11,6 +11,7 @@ pytest-trio runs in `trio_mode`: async tests and fixtures need no mark.
 
 import gc
 import importlib
+import logging
 import os
 import pkgutil
 import random
@@ -189,3 +190,13 @@ def sampled(rng: random.Random) -> Callable[[Sequence[T], int], list[T]]:
         return [points[i] for i in sorted(rng.sample(range(len(points)), n))]
 
     return draw
+
+
+@pytest.fixture(autouse=True)
+def loggers_as_before() -> Generator[None]:
+    """Undo what a test or a command run in this process did to the logger: later tests of the worker read the log."""
+    log = logging.getLogger("greenroom")
+    level, propagate, handlers = log.level, log.propagate, log.handlers[:]
+    yield
+    log.setLevel(level)
+    log.propagate, log.handlers[:] = propagate, handlers

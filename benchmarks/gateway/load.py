@@ -99,7 +99,7 @@ class Bench:
     """A server that waits for its orders.
 
     Attributes:
-        report: its announcement at the start (`port`...). orders: where its orders are written.
+        announced: its announcement at the start (`port`...). orders: where its orders are written.
     """
 
     def __init__(self, command: Sequence[str], asked: Mapping[str, Any]) -> None:
@@ -107,7 +107,7 @@ class Bench:
         self._server = Measured([*command, json.dumps(asked)], stdin=read)
         os.close(read)
         try:
-            self.report = self._server.data()
+            self.announced = self._server.data()
         except BaseException:  # a server that did not start well must not outlive its benchmark
             self.close()
             raise
@@ -207,9 +207,9 @@ def follower(
         server: ours. clients: how many. last: sequence at which they are done.
         after: where they begin; None: behind what is there already. more: arguments.
     """
-    reported = server.report
-    begin = reported["last"] if after is None else after
-    where = ["--port", str(reported["port"]), "--run", reported["run"], "--token", TOKEN]
+    announced = server.announced
+    begin = announced["last"] if after is None else after
+    where = ["--port", str(announced["port"]), "--run", announced["run"], "--token", TOKEN]
     return ["follow", *where, "--clients", str(clients), "--after", str(begin), "--last", str(last), *more]
 
 

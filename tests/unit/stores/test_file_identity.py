@@ -171,8 +171,14 @@ def test_a_file_system_without_locks_is_said_so(path, number):
         FileLock(path, refuses).acquire()
 
 
+FORKS = (
+    "import os, time; r, w = os.pipe(); os.read(r, 1) if os.fork() else (os.write(w, b'.'), time.sleep(3), os._exit(0))"
+)
+"""The child closes its copies as `fork` returns in it, so the parent is "open" only after the child's word."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("then", ["pass", "import os, time; os.fork() or (time.sleep(3), os._exit(0))"])
+@pytest.mark.parametrize("then", ["pass", FORKS])
 async def test_a_killed_owner_leaves_no_lock(path, then):
     """Nor does a child that it has forked, which lives on with copies of all descriptors."""
     with another_owner(path, then) as process:
