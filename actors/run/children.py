@@ -18,8 +18,19 @@ import trio
 from greenroom.supervision import Mailbox, cleanup, failure_of, failure_of_call
 
 from ..contract.decisions import Ticket
+from ..contract.excerpt import is_large
+from ..contract.rows import Inference
 from ..engine.effects import StartCall
-from ..engine.inputs import BodyOverran, CallPrinted, CallProgressed, Input, ModelStreamed, Unfinished
+from ..engine.inputs import (
+    BodyOverran,
+    CallPrinted,
+    CallProgressed,
+    Input,
+    ModelAnswered,
+    ModelFailed,
+    ModelStreamed,
+    Unfinished,
+)
 from .sanitize import text_of
 from .task_requests import TaskRequests
 
@@ -254,18 +265,6 @@ class DeltaBuffers:
         self.progress = (fraction, text_of(text))
 
 
-def _after(before: OverrunBody, body: Callable[[Child], Awaitable[None]]) -> Callable[[Child], Awaitable[None]]:
-    """Return a body that first waits for the end of an older attempt, which ignored its cancel."""
-
-    async def later(child: Child) -> None:
-        await before.ended.wait()
-        # end and cancel may arrive together: a cancelled body must not begin
-        await trio.lowlevel.checkpoint_if_cancelled()
-        await body(child)
-
-    return later
-
-
 class Children:
     """The live children of one incarnation of a run actor.
 
@@ -326,30 +325,42 @@ class Children:
         child = Child(key, trio.CancelScope(), grace, tool, ours=ours)
         if self._ended:  # started by a child that is ending itself: `end` does not see it
             child.scope.cancel("the run's owner has gone")
-        before = self.left.get(key)
-        if before is not None and not before.ended.is_set():
-            body = _after(before, body)
         self.live[key] = child
-        self._nursery.start_soon(self._run, child, body, broke, name=key)
+        self._nursery.start_soon(self._run, child, body, broke, self.left.get(key), name=key)
         return child
 
     async def _run(
-        self, child: Child, body: Callable[[Child], Awaitable[None]], broke: Callable[[BaseException], Input] | None
+        self,
+        child: Child,
+        body: Callable[[Child], Awaitable[None]],
+        broke: Callable[[BaseException], Input] | None,
+        before: OverrunBody | None,
     ) -> None:
+        """Run a child in its task, after an older attempt of the same call that ignored its cancel."""
         child.task = trio.lowlevel.current_task()
         try:
             with child.scope:
-                await trio.lowlevel.checkpoint_if_cancelled()  # a child cancelled before it began must not act
+                if before is not None and not before.ended.is_set():
+                    await before.ended.wait()
+                # a child cancelled before it began must not act; the cancel may arrive together with the end above
+                await trio.lowlevel.checkpoint_if_cancelled()
                 await body(child)
         except BaseException as error:  # noqa: BLE001, ASYNC103 - `failure_of` raises what must pass
             try:
                 failure = failure_of(error)
-            except BaseException:  # an exit or a Ctrl-C: the run actor learns that its child is lost
-                self._lost()
+            except BaseException:  # an exit or a Ctrl-C: the task nursery is being closed under a live run
+                if not self._ended:  # the owner ends as well, without a crash: the durable rows are the checkpoint
+                    self.crash = ClaimLost("the workplace has ended")
                 raise
             self._broke(child, failure, broke)
         finally:
-            self._leave(child)
+            self.live.pop(child.key, None)
+            self.watched.pop(child.key, None)
+            child.conclude()
+            if self._gone is not None and not self.live:
+                self._gone.set()
+            if not self._ended:
+                self.nudge()
 
     def _broke(self, child: Child, error: BaseException, broke: Callable[[BaseException], Input] | None) -> None:
         """Turn a crash into an input, or into the run actor's own crash if there is no `broke`."""
@@ -362,23 +373,6 @@ class Children:
             self.submit_input(broke(error))
         except BaseException as own:  # noqa: BLE001, ASYNC103 - the run actor restarts
             self.crash = failure_of_call(own)
-
-    def _lost(self) -> None:
-        """End the owner as well: the task nursery is being closed under a live run (a Ctrl-C that met a tool).
-
-        This is not a crash: the durable rows are the checkpoint.
-        """
-        if not self._ended:
-            self.crash = ClaimLost("the workplace has ended")
-
-    def _leave(self, child: Child) -> None:
-        self.live.pop(child.key, None)
-        self.watched.pop(child.key, None)
-        child.conclude()
-        if self._gone is not None and not self.live:
-            self._gone.set()
-        if not self._ended:
-            self.nudge()
 
     async def end(self, *, wait: bool) -> Mapping[str, OverrunBody]:
         """Cancel all children, drop their later results, and wait for them within the longest grace among them.
@@ -452,6 +446,32 @@ class Children:
                 )
         for (call_id, attempt), streams in self.calls.items():
             out.extend(self._call_inputs(call_id, attempt, streams))
+        return out
+
+    def close_message_stream(self, message: ModelAnswered | ModelFailed, inference: Inference | None) -> list[Input]:
+        """Close the buffers of a message and return their remaining text as inputs.
+
+        A text of which nothing was shown arrives whole with the answer, without any delta. A text too large for one
+        event is returned as deltas, also of a model that does not stream.
+
+        Args:
+            message: the end of the model request.
+            inference: the request as the machine knows it; None if the run went another way, which drops the text.
+        """
+        streams = self.messages.pop(message.message_id, None)
+        if inference is None:
+            return []
+        shown = bool(inference.text_index)
+        if not shown and isinstance(message, ModelAnswered) and is_large(text := "".join(message.response.text)):
+            streams, shown = streams or self.streams(), True
+            if not streams.text.waiting:
+                streams.text.add(text)
+        out: list[Input] = []
+        while streams is not None:
+            text, reasoning = streams.text.take(last=True) if shown else "", streams.reasoning.take(last=True)
+            if not text and not reasoning:
+                break
+            out.append(ModelStreamed(message_id=message.message_id, text=text, reasoning=reasoning))
         return out
 
     def close_call_stream(self, call_id: str, attempt: int) -> list[Input]:

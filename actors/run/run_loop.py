@@ -30,11 +30,10 @@ from ..abc import Receipt
 from ..contract.calls import CallPosition
 from ..contract.decisions import Command, Decision, InboxItem
 from ..contract.envelope import EventEncoder
-from ..contract.excerpt import is_large
 from ..contract.lifecycle import TERMINAL, RunStatus
 from ..contract.phases import LEAVING, PHASE_OF, RunPosition
 from ..contract.recording import RecordEntry
-from ..contract.rows import Claim, RunRecord
+from ..contract.rows import Claim
 from ..contract.spec import AgentSpec
 from ..engine.effects import (
     AnswerBody,
@@ -60,7 +59,6 @@ from ..engine.inputs import (
     Input,
     ModelAnswered,
     ModelFailed,
-    ModelStreamed,
     TaskStopped,
     WorkStopped,
 )
@@ -99,8 +97,6 @@ _NONE: Final[frozenset[str]] = frozenset()
 
 _READS: Final = (CallModel, RunPhase)
 """The effects that read the thread. A tuple, because isinstance with a union would build the union each time."""
-_ANSWERS: Final = (ModelAnswered, ModelFailed)
-_OUTCOMES: Final = (CallReturned, CallRaised, CallSuspended)
 
 
 class _Entry(msgspec.Struct):
@@ -173,7 +169,8 @@ class RunLoop:
                 if at == math.inf:
                     await self._mailbox.wait()
                 else:
-                    await self._wait_until(at)
+                    with self._services.clock_watch.waiting(self._mailbox), trio.move_on_at(at):
+                        await self._mailbox.wait()
             if self._behind:
                 await self._catch_up()
             if self._admitting:
@@ -292,18 +289,12 @@ class RunLoop:
             return  # the registry itself knows whether a created run has a slot
         resting = status is RunStatus.WAITING
         if resting is not self._resting:
-            self._resting = resting
+            self._resting, self._leave_at, again = resting, math.inf, True
             self._services.passivation.forget(self._mailbox)
-            self._leave_at = self._when_to_leave() if resting else math.inf
-            again = True
+            if resting and self._services.agents.can_revive(self._state.info):
+                self._leave_at = self._services.passivation.rests(self._mailbox)  # nudges the mailbox at that moment
         if again:
             self._services.directory.registry.resting(self._claim.run_id, resting)
-
-    def _when_to_leave(self) -> float:
-        """Return when the run leaves memory if no input arrives, in trio time; the mailbox is nudged at that moment."""
-        if not self._services.agents.can_revive(self._state.info):
-            return math.inf
-        return self._services.passivation.rests(self._mailbox)
 
     def _undo_ending(self) -> None:
         """Take a terminal commit back: the store rejected the commit because unread commands were accepted meanwhile.
@@ -323,73 +314,61 @@ class RunLoop:
 
     def _turn(self) -> None:
         """Process every input and receipt that is ready, without waiting."""
-        while self._take_one():
-            pass
+        while True:
+            if self._children.crash is not None:
+                raise self._children.crash
+            if self._receipts:
+                self._received(self._receipts.pop(0))
+            elif self._closing is not None or self._behind or not self._take_input():
+                break
         self._mailbox.heed()  # most nudges announce receipts of our own commits, which were taken above
 
-    def _take_one(self) -> bool:
-        if self._children.crash is not None:
-            raise self._children.crash
-        if self._receipts:
-            self._received(self._receipts.pop(0))
-        elif self._closing is not None or self._behind:
-            return False
-        elif self._children.inputs:
-            self._feed_child_input(self._children.inputs.pop(0))
+    def _take_input(self) -> bool:
+        """Feed the first ready input: of a child, else a command, the end of a cancel, the admission, text, a timer.
+
+        Returns False if no input is ready.
+        """
+        row, performer, children = self._state.row, self._performer, self._children
+        if children.inputs:
+            self._feed_child_input(children.inputs.pop(0))
         elif len(self._mailbox):
-            self._feed_command(self._mailbox.peek())
+            hint = self._mailbox.peek()
+            if hint.position == row.inbox + 1:
+                self.feed(CommandArrived(item=hint))
+            else:  # a command before it was not hinted, or this command was read from the store
+                self._behind = hint.position > row.inbox
             self._mailbox.pop()
-        elif self._performer.stop_at is not None:
-            return self._stopped(self._performer.stop_at)
-        elif self._state.row.cursor is RunPosition.ADMISSION and self._orders.admitted:
-            return self._let_in()
-        elif not self._outbox and self._children.streamed():
-            for message in self._children.take_streams():
+        elif performer.stop_at is not None:
+            if children.live and trio.current_time() < performer.stop_at:
+                return False  # cancelled work has not ended, and its grace is not over
+            performer.stop_at = None
+            self.feed(WorkStopped(stubborn=tuple(left.item for left in children.still_left().values())))
+        elif row.cursor is RunPosition.ADMISSION and self._orders.admitted:
+            if performer.history is None:  # earlier runs of the thread may have left state
+                self._admitting = True
+                return False
+            self.feed(Admit())
+        elif not self._outbox and children.streamed():
+            for message in children.take_streams():
                 self.feed(message)
         else:
-            has_timers = bool(self._children.watched) or self._state.row.next_due is not None
-            return has_timers and self._fire_timers()
+            return (bool(children.watched) or row.next_due is not None) and self._fire_timers()
         return True
 
     def _feed_child_input(self, message: Input) -> None:
         """Feed a child's input, after the text that the child streamed before."""
-        if isinstance(message, _ANSWERS):
-            self._feed_streamed(message)
-        elif isinstance(message, _OUTCOMES):
-            for late in self._children.close_call_stream(message.call_id, message.attempt):
-                self.feed(late)
-        elif isinstance(message, TaskStopped):
-            for late in self._children.close_call_stream(message.task_id, message.attempt):
-                self.feed(late)
+        match message:
+            case ModelAnswered() | ModelFailed():
+                late = self._children.close_message_stream(message, self._state.row.inference)
+            case CallReturned() | CallRaised() | CallSuspended():
+                late = self._children.close_call_stream(message.call_id, message.attempt)
+            case TaskStopped():
+                late = self._children.close_call_stream(message.task_id, message.attempt)
+            case _:
+                late = []
+        for streamed in late:
+            self.feed(streamed)
         self.feed(message)
-
-    def _feed_streamed(self, message: ModelAnswered | ModelFailed) -> None:
-        """Feed the streamed text of a message that was not taken yet.
-
-        A text without any delta arrives whole with the answer.
-
-        A text too large for one event is fed as deltas first, also for a model that does not stream.
-        """
-        streams = self._children.messages.pop(message.message_id, None)
-        flight = self._state.row.inference
-        if flight is None:
-            return
-        shown = bool(flight.text_index)
-        if not shown and isinstance(message, ModelAnswered) and is_large(text := "".join(message.response.text)):
-            streams, shown = streams or self._children.streams(), True
-            if not streams.text.waiting:
-                streams.text.add(text)
-        while streams is not None:
-            text, reasoning = streams.text.take(last=True) if shown else "", streams.reasoning.take(last=True)
-            if not text and not reasoning:
-                return
-            self.feed(ModelStreamed(message_id=message.message_id, text=text, reasoning=reasoning))
-
-    def _feed_command(self, hint: Hint) -> None:
-        if hint.position == self._state.row.inbox + 1:
-            self.feed(CommandArrived(item=hint))
-        elif hint.position > self._state.row.inbox:
-            self._behind = True
 
     async def _catch_up(self) -> None:
         """Consume the inbox from the store: hints were lost or arrived out of order."""
@@ -399,41 +378,21 @@ class RunLoop:
             if item.position == self._state.row.inbox + 1:
                 self.feed(CommandArrived(item=item))
 
-    def _let_in(self) -> bool:
-        self._admitting = self._performer.history is None  # earlier runs of the thread may have left state
-        if not self._admitting:
-            self.feed(Admit())
-        return not self._admitting
-
     async def _admit(self) -> None:
-        """Admit the run to its thread, with the thread's state keys as they are now."""
-        record = await retry_until_available(self._services.store.load, self._claim.run_id)
-        self._admitting = False
-        if record is not None and self._state.row.cursor is RunPosition.ADMISSION:
-            self._check_keys(record)
-            self.feed(Admit(state=record.state))
-
-    def _check_keys(self, record: RunRecord) -> None:
-        """Check the thread's stored keys, which earlier runs may have written, against the agent's declarations.
+        """Admit the run to its thread, with the thread's state keys as they are now.
 
         Raises:
-            RunUnavailable: the agent declares a stored key differently.
+            RunUnavailable: the agent declares a key, which an earlier run may have written, differently.
         """
+        record = await retry_until_available(self._services.store.load, self._claim.run_id)
+        self._admitting = False
+        if record is None or self._state.row.cursor is not RunPosition.ADMISSION:
+            return
         agent = self._performer.agent
         text = None if agent is None else invalid_state(agent.declared_state, StateSnapshot.restored(0, record.state))
         if text is not None:
             raise RunUnavailable(MISFIT, text)
-
-    def _stopped(self, stop_at: float) -> bool:
-        """Feed `WorkStopped` once all cancelled work has ended or its grace is over.
-
-        Returns whether an input was fed.
-        """
-        if self._children.live and trio.current_time() < stop_at:
-            return False
-        self._performer.stop_at = None
-        self.feed(WorkStopped(stubborn=tuple(left.item for left in self._children.still_left().values())))
-        return True
+        self.feed(Admit(state=record.state))
 
     # --- time --------------------------------------------------------------------------------------------------------
 
@@ -487,10 +446,6 @@ class RunLoop:
             times += [self._services.clock.trio_time(moment) for moment in (deadline, *moments) if moment is not None]
         return min(times, default=math.inf)
 
-    async def _wait_until(self, at: float) -> None:
-        with self._services.clock_watch.waiting(self._mailbox), trio.move_on_at(at):
-            await self._mailbox.wait()
-
     def _over(self) -> bool:
         if self._outbox:
             return False
@@ -500,16 +455,13 @@ class RunLoop:
             return True  # without the agent only a cancel can be processed, and none is left
         if self._orders.draining:
             return not self._busy()
-        rested = self._resting is True and trio.current_time() >= self._leave_at
-        self.passive = rested and self._nothing_to_wait_for()
-        return self.passive
-
-    def _nothing_to_wait_for(self) -> bool:
-        """Return True if the run is only rows: no child works, no input is unread, and the run is not ending."""
-        if self._state.row.termination is not None:
+        if not self._resting or trio.current_time() < self._leave_at:
             return False
-        idle = not (self._busy() or self._behind or len(self._mailbox) or self._children.live_left())
-        return idle and not any(key.startswith(EXPIRE) for key in self._children.live)
+        # nothing but rows may be left: no work, no unread input, no expiry on its way, no end under way
+        occupied = self._busy() or self._behind or len(self._mailbox) or self._children.live_left()
+        expiring = any(key.startswith(EXPIRE) for key in self._children.live)
+        self.passive = not (occupied or expiring) and self._state.row.termination is None
+        return self.passive
 
     def _busy(self) -> bool:
         """Return True while a child works.
