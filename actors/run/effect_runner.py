@@ -41,8 +41,7 @@ from ..engine.inputs import CallRaised, Input, PhaseDone, TaskStopped
 from ..engine.state import RunState
 from ..plugins.plugin import has_hook
 from ..state.values import own_message
-from ..tools.definition import Tool
-from ..tools.invoke import PREDICATE_TIMEOUT, YES, ApprovalNeed, shown_text, unanswered, wants_approval
+from ..tools.invoke import NO, PREDICATE_TIMEOUT, YES, ApprovalNeed, shown_text, unanswered, wants_approval
 from .call_actor import CallActor, gate_context, make_mailbox
 from .children import SLACK, Child, Children, Release, call_key
 from .error_log import PLUGIN, RUN, TOOL
@@ -85,30 +84,23 @@ class EffectRunner:
         match effect:
             case CallModel():
                 self._call_model(effect)
-            case StartCall():
-                self._start_call(effect)
-            case ParkCall():
-                self._park(effect)
-            case ReleaseCall():
-                self._release(effect)
+            case StartCall() | ParkCall() | ReleaseCall():
+                self._perform_for_call(effect)
             case StartTask() | CancelTask() | AnswerBody():
-                self._perform_for_tasks(effect)
+                self._perform_for_task(effect)
             case RunPhase():
                 self._run_phase(effect, state)
             case ReportFailure():
                 what, fields = effect.what, {"error_id": effect.error_id, "call_id": effect.call_id}
                 self.services.journal.bug(RUN, what, effect.raised.error, code=effect.code, **self._who(), **fields)
             case CancelWork():
-                self._cancel_work(effect)
+                grace = self.children.cancel_all(effect.reason)
+                if self.stop_at is None:
+                    self.stop_at = trio.current_time() + grace + SLACK
             case FinishRun():
                 self.finished = True
             case _ as never:
                 assert_never(never)
-
-    def _cancel_work(self, effect: CancelWork) -> None:
-        grace = self.children.cancel_all(effect.reason)
-        if self.stop_at is None:
-            self.stop_at = trio.current_time() + grace + SLACK
 
     # --- model -------------------------------------------------------------------------------------------------------
 
@@ -153,46 +145,42 @@ class EffectRunner:
             journal=self.services.journal,
         )
 
-    def _start_call(self, effect: StartCall) -> None:
-        key = call_key(effect.call_id)
-        child = self.children.live.get(key)
-        if child is not None and child.mailbox is not None:
-            child.ticket, child.attempt = None, effect.attempt
-            child.mailbox.tell(effect)
-            return
-        body, broke = partial(self._actor().start, effect), partial(self._call_broke, effect.call_id)
-        child = self.children.start(key, body, grace=self._grace(effect.tool), broke=broke, tool=effect.tool)
-        child.attempt = effect.attempt
+    def _start_actor(self, call_id: str, tool: str, body: Callable[[Child], Awaitable[None]]) -> Child:
+        """Start the actor of a call or background task, with the grace of its tool."""
+        known = None if self.agent is None else self.agent.tool(tool)
+        grace = 5.0 if known is None else known.grace
+        return self.children.start(
+            call_key(call_id), body, grace=grace, broke=partial(self._call_broke, call_id), tool=tool
+        )
 
-    def _release(self, effect: ReleaseCall) -> None:
+    def _perform_for_call(self, effect: StartCall | ParkCall | ReleaseCall) -> None:
         child = self.children.live.get(call_key(effect.call_id))
-        if child is not None and child.mailbox is not None:
-            child.mailbox.tell(Release())
+        mailbox = None if child is None else child.mailbox
+        match effect:
+            case StartCall() if child is not None and mailbox is not None:
+                child.ticket, child.attempt = None, effect.attempt
+                mailbox.tell(effect)
+            case StartCall():
+                child = self._start_actor(effect.call_id, effect.tool, partial(self._actor().start, effect))
+                child.attempt = effect.attempt
+            case ParkCall():
+                if child is None:
+                    child = self._start_actor(effect.call_id, effect.ticket.tool, self._actor().parked)
+                    child.mailbox = make_mailbox(effect.call_id)
+                child.ticket = effect.ticket
+            case ReleaseCall():
+                if mailbox is not None:
+                    mailbox.tell(Release())
 
-    def _park(self, effect: ParkCall) -> None:
-        key = call_key(effect.call_id)
-        child = self.children.live.get(key)
-        if child is None:
-            grace = self._grace(effect.ticket.tool)
-            body, broke = self._actor().parked, partial(self._call_broke, effect.call_id)
-            child = self.children.start(key, body, grace=grace, broke=broke, tool=effect.ticket.tool)
-            child.mailbox = make_mailbox(effect.call_id)
-        child.ticket = effect.ticket
-
-    def _perform_for_tasks(self, effect: StartTask | CancelTask | AnswerBody) -> None:
+    def _perform_for_task(self, effect: StartTask | CancelTask | AnswerBody) -> None:
         match effect:
             case StartTask():
-                self._start_task(effect)
+                child = self._start_actor(effect.task_id, effect.tool, partial(self._actor().start_task, effect))
+                child.attempt = effect.attempt
             case CancelTask():
                 self._cancel_task(effect)
             case AnswerBody():
                 self.children.questions.deliver(effect)
-
-    def _start_task(self, effect: StartTask) -> None:
-        key = call_key(effect.task_id)
-        body, broke = partial(self._actor().start_task, effect), partial(self._call_broke, effect.task_id)
-        child = self.children.start(key, body, grace=self._grace(effect.tool), broke=broke, tool=effect.tool)
-        child.attempt = effect.attempt
 
     def _cancel_task(self, effect: CancelTask) -> None:
         """Cancel one background task; a task that overruns its grace is reported as unresponsive."""
@@ -228,10 +216,6 @@ class EffectRunner:
         text = text_of(f"The call's actor crashed: {shown_text(error)}")
         return CallRaised(call_id=call_id, attempt=attempt, code="internal_error", shown=text)
 
-    def _grace(self, tool_name: str) -> float:
-        tool = None if self.agent is None else self.agent.tool(tool_name)
-        return 5.0 if tool is None else tool.grace
-
     # --- phases ------------------------------------------------------------------------------------------------------
 
     def _run_phase(self, effect: RunPhase, state: RunState, given_up: frozenset[str] = frozenset()) -> None:
@@ -261,7 +245,7 @@ class EffectRunner:
                 done = await run_hooks(request)
             else:
                 approved = call.approved == call.fingerprint
-                needed = self._predicate(agent, call, effect, watch) if not approved else None
+                needed = None if approved else partial(self._approval_need, agent, call, effect, watch)
                 done = await run_gates(request, approved=approved, built_in=needed)
             if not child.muted:
                 children.submit_input(done)
@@ -287,42 +271,29 @@ class EffectRunner:
         else:
             self.services.journal.note(PLUGIN, failure.level, f"run {self.info.run_id}: {failure}", **fields)
 
-    def _predicate(
+    async def _approval_need(
         self, agent: Agent[object], call: CallRow, effect: RunPhase, watch: HookDeadlines
-    ) -> Callable[[], Awaitable[ApprovalNeed]] | None:
-        """Return a function that finds out whether the tool itself needs an approval; None if the tool never does."""
+    ) -> ApprovalNeed:
+        """Find out whether the tool itself needs an approval; a doubt about that is logged."""
         tool = agent.tool(call.tool)
         if tool is None or tool.spec.gate == "never":
-            return None
+            return NO
         if tool.spec.gate == "always":
-            return _always
-        if BUILT_IN in watch.given_up:
-            return partial(self._unanswered, tool, effect)
-        ctx = gate_context(self.info, self.deps, call, effect.state, agent.spec.keys)
-
-        async def wants() -> ApprovalNeed:
-            with watch.over(BUILT_IN, PREDICATE_TIMEOUT):
-                wanted = await wants_approval(tool, ctx, call.arguments)
-            self._log_doubt(tool.name, wanted, effect)
-            return wanted
-
-        return wants
-
-    async def _unanswered(self, tool: Tool[..., object], effect: RunPhase) -> ApprovalNeed:
-        """Return the answer for a predicate that ignored the end of its time; the predicate is not called again."""
-        wanted = unanswered(tool)
-        self._log_doubt(tool.name, wanted, effect)
-        return wanted
-
-    def _log_doubt(self, tool: str, wanted: ApprovalNeed, effect: RunPhase) -> None:
-        if wanted.doubt is None:
-            return
-        what = f"run {self.info.run_id}: a person is asked, for {wanted.doubt}"
-        fields = {"code": "predicate_failed", "tool": tool, **self._where(effect)}
-        if wanted.error is None:
-            self.services.journal.note(TOOL, logging.ERROR, what, **fields)
+            return YES
+        if BUILT_IN in watch.given_up:  # the predicate ignored the end of its time and is not called again
+            need = unanswered(tool)
         else:
-            self.services.journal.bug(TOOL, what, wanted.error, **fields)
+            ctx = gate_context(self.info, self.deps, call, effect.state, agent.spec.keys)
+            with watch.over(BUILT_IN, PREDICATE_TIMEOUT):
+                need = await wants_approval(tool, ctx, call.arguments)
+        if need.doubt is not None:
+            what = f"run {self.info.run_id}: a person is asked, for {need.doubt}"
+            fields = {"code": "predicate_failed", "tool": tool.name, **self._where(effect)}
+            if need.error is None:
+                self.services.journal.note(TOOL, logging.ERROR, what, **fields)
+            else:
+                self.services.journal.bug(TOOL, what, need.error, **fields)
+        return need
 
     def _who(self) -> dict[str, Any]:
         """Return the fields of every log line about this run."""
@@ -345,10 +316,6 @@ def _watch(agent: Agent[object], effect: RunPhase, given_up: frozenset[str]) -> 
     if effect.phase is Phase.TOOL_GATE:
         limits.append(PREDICATE_TIMEOUT)
     return HookDeadlines(min(limits, default=math.inf), given_up)
-
-
-async def _always() -> ApprovalNeed:
-    return YES
 
 
 async def _give_up(children: Children, request: HookRequest, _: Child) -> None:

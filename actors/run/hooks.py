@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import attrs
-import msgspec
 import trio
+from msgspec.structs import replace
 
 from greenroom.supervision.border import failure_of, failure_of_call
 from greenroom.supervision.nursery import open_collapsing_nursery
@@ -56,9 +56,6 @@ class HookFailed(Exception):
         self.level = level
 
 
-def _untold(plugin: str, failure: HookFailed) -> None: ...
-
-
 @attrs.frozen(kw_only=True)
 class HookRequest:
     """The phase to run, and its subject.
@@ -81,7 +78,7 @@ class HookRequest:
     context: Callable[[State, tuple[CallEdit, ...]], PhaseContext]
     find_model: Callable[[str], Model] = resolve_model
     watch: HookDeadlines = UNWATCHED
-    tell: Callable[[str, HookFailed], None] = _untold
+    tell: Callable[[str, HookFailed], None] = lambda plugin, failure: None
 
     @property
     def plugins(self) -> tuple[Plugin, ...]:
@@ -162,15 +159,19 @@ class _HookAnswers:
             answer = await call_hook(request, plugin, request.context(state, edits))
             return read_answer(plugin, request.phase, lambda: _checked(plugin, request, answer))
         except HookFailed as failure:
-            request.tell(name_of(plugin), failure)
-            if self._fatal(plugin):
-                raise
-            self.ignored.append(text_of(str(failure)))
+            self._note_failure(plugin, failure)
             return None
 
-    def _fatal(self, plugin: Plugin) -> bool:
-        """Return True if a failure ends the run. In run_end it does not: the other hooks still have to run."""
-        return plugin.on_error == "fail" and self._request.phase is not Phase.RUN_END
+    def _note_failure(self, plugin: Plugin, failure: HookFailed) -> None:
+        """Note a failure and continue without the hook's answer.
+
+        Raises:
+            HookFailed: the failure ends the run. In run_end it does not, because the other hooks still have to run.
+        """
+        self._request.tell(name_of(plugin), failure)
+        if plugin.on_error == "fail" and self._request.phase is not Phase.RUN_END:
+            raise failure
+        self.ignored.append(text_of(str(failure)))
 
     def take(self, plugin: Plugin, answer: Mutation | None, *, fresh: bool = False) -> bool:
         """Merge an answer. Returns False if it conflicts with an earlier answer that this hook had not seen."""
@@ -186,28 +187,19 @@ class _HookAnswers:
             for key, write in answer.writes:
                 trial.apply(key, write)
         except BaseException as error:  # noqa: BLE001, ASYNC103 - a reducer is user code
-            return self._unmergeable(plugin, failure_of_call(error))  # noqa: ASYNC104 - the border has raised what passes
+            cause = failure_of_call(error)
+            failure = HookFailed(text_of(f"{where(plugin, self._request.phase)}: {shown_text(cause)}"))
+            failure.__cause__ = cause
+            self._note_failure(plugin, failure)
+            return True  # noqa: ASYNC104 - the border has raised what passes
         self.state = trial
         self._touched.update(touched)
         self._taken[name_of(plugin)] = answer
-        self._edit(name_of(plugin), answer.edits)
-        return True
-
-    def _edit(self, by: str, edits: Iterable[CallEdit]) -> None:
-        """Record edits of calls: the newer edit of a call wins, except that a dropped call stays dropped."""
+        # the newer edit of a call wins, except that a dropped call stays dropped
         dropped = {edit.call_id for edit in self.edits if edit.arguments is None}
-        new = [msgspec.structs.replace(edit, by=by) for edit in edits if edit.call_id not in dropped]
+        new = [replace(edit, by=name_of(plugin)) for edit in answer.edits if edit.call_id not in dropped]
         changed = {edit.call_id for edit in new}
         self.edits = [edit for edit in self.edits if edit.call_id not in changed] + new
-
-    def _unmergeable(self, plugin: Plugin, error: BaseException) -> bool:
-        text = text_of(f"{where(plugin, self._request.phase)}: {shown_text(error)}")
-        failure = HookFailed(text)
-        failure.__cause__ = error
-        self._request.tell(name_of(plugin), failure)
-        if self._fatal(plugin):
-            raise failure
-        self.ignored.append(text)
         return True
 
     def done(self) -> PhaseDone:
@@ -278,23 +270,17 @@ async def call_hook(request: HookRequest, plugin: Plugin, ctx: PhaseContext) -> 
     if name in request.watch.given_up:
         raise HookFailed(f"{late}, and did not obey either", level=logging.WARNING)
     with request.watch.over(name, limit), trio.move_on_after(limit) as time:
-        answer = await _answer(plugin, request.phase, ctx)
+        try:
+            answer = await getattr(plugin, request.phase.value)(ctx)
+        except BaseException as error:  # noqa: ASYNC103 - user code may raise anything; `failure_of` raises what must pass
+            answer = failure_of(error)
+            if not isinstance(answer, Suspend):
+                raise HookFailed(f"{where(plugin, request.phase)}: {shown_text(answer)}") from answer  # noqa: ASYNC104 - the border has raised what passes
+            if not isinstance(ctx, GateContext):
+                raise HookFailed(f"{where(plugin, request.phase)}: it raised gr.Suspend; {_HOLD}") from error  # noqa: ASYNC104 - the border has raised what passes
         if not time.cancel_called:
             return answer
     raise HookFailed(late, level=logging.WARNING)
-
-
-async def _answer(plugin: Plugin, phase: Phase, ctx: PhaseContext) -> Any:
-    """Call a hook at the supervision boundary: map what it raises."""
-    try:
-        return await getattr(plugin, phase.value)(ctx)
-    except BaseException as error:  # a hook is user code, which may raise anything
-        real = failure_of(error)
-        if isinstance(real, Suspend) and isinstance(ctx, GateContext):
-            return real  # noqa: ASYNC104 - the border has raised what passes
-        if isinstance(real, Suspend):
-            raise HookFailed(f"{where(plugin, phase)}: it raised gr.Suspend; {_HOLD}") from error  # noqa: ASYNC104 - the border has raised what passes
-        raise HookFailed(f"{where(plugin, phase)}: {shown_text(real)}") from real  # noqa: ASYNC104 - the border has raised what passes
 
 
 def read_answer(plugin: Plugin, phase: Phase, read: Callable[[], T]) -> T:

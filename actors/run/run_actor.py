@@ -31,7 +31,7 @@ from ..contract.decisions import InboxItem
 from ..contract.lifecycle import RunStatus
 from ..contract.messages import Message
 from ..contract.phases import RunPosition
-from ..contract.rows import Claim, RunInfo
+from ..contract.rows import Claim
 from ..contract.spec import AgentSpec
 from ..engine.inputs import (
     Activate,
@@ -287,7 +287,7 @@ class RunActor:
             if not self.has_deps and not agents.has_provider:
                 self.deps = agents.own_deps(info)
             elif not self.has_deps:
-                deps = await self._ask_deps(info, self._ends_at(state, inbox))
+                deps = await self._ask_deps(state, inbox)
                 self.deps = self.deps if self.has_deps else deps
         except RunUnavailable as error:
             if self.agent is None or not self.has_deps:  # `attach_deps` did not add deps while the provider was called
@@ -295,15 +295,6 @@ class RunActor:
                 return None
         self.degraded = None
         return self.agent
-
-    def _ends_at(self, state: RunState, inbox: tuple[InboxItem, ...]) -> float:
-        """Return until when the deps provider is awaited, in trio time: the run can end without deps then."""
-        if any(_is_cancel(item) for item in inbox):
-            self.cap_deps_wait()
-            return self._patient_until
-        if state.deadline is None:
-            return math.inf
-        return self._at_deadline(state.deadline)
 
     def _at_deadline(self, deadline: datetime) -> float:
         return max(self.services.clock.trio_time(deadline), trio.current_time()) + PATIENCE
@@ -316,12 +307,19 @@ class RunActor:
         if self._asking is not None and self.deadline is not None:
             self._asking.deadline = min(self._at_deadline(self.deadline), self._patient_until)
 
-    async def _ask_deps(self, info: RunInfo, until: float) -> Any:
+    async def _ask_deps(self, state: RunState, inbox: tuple[InboxItem, ...]) -> Any:
+        """Await the deps provider until the run can end without deps: after a cancel, or when its deadline passes."""
+        until = math.inf
+        if any(_is_cancel(item) for item in inbox):
+            self.cap_deps_wait()
+            until = self._patient_until
+        elif state.deadline is not None:
+            until = self._at_deadline(state.deadline)
         # Without a deadline the call does not depend on wall time, and each new run would wake the clock watch.
         watched = nullcontext() if until == math.inf else self.services.clock_watch.waiting(self)
         try:
             with watched, trio.CancelScope(deadline=until) as self._asking:
-                return await self.services.agents.ask_deps(info)
+                return await self.services.agents.ask_deps(state.info)
         finally:
             self._asking = None
         raise RunUnavailable("deps_missing", "the provider has not answered in time")
