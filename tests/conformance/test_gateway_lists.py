@@ -378,3 +378,32 @@ async def test_a_watch_that_the_gateway_refuses_raises():
         with pytest.raises(gr.UsageError, match="text"):
             async with client.watch_runs(text=" ") as changes:
                 await anext(changes)
+
+
+async def test_a_list_whose_visibility_fails_ends_with_an_error_and_nothing_else_of_the_connection_does():
+    broken = []
+
+    def sees(info):
+        if broken:
+            raise ValueError(f"no table of owners for {info.run_id}")
+        return True
+
+    ops = [Principal(name="ops", token=TOKEN, sees=sees), Principal(name="ann", token=ANN)]
+    async with (
+        gr.open_runtime(agents=[clerk()]) as runtime,
+        gateway(runtime, principals=ops, limits=Limits(watch_seconds=0.02)) as address,
+        welcomed(address) as talk,
+        welcomed(address, token=ANN) as other,
+    ):
+        run = await waiting(runtime, "r1")
+        await talk.say("subscribe", run="r1")
+        await talk.until("gw.live")
+        broken.append(True)
+        answer = await talk.ask("watch", id="all")
+        assert (answer["type"], answer["code"], answer["id"]) == ("gw.error", "internal", "all")
+        broken.clear()
+        assert (await talk.ask("watch", id="all"))["type"] == "gw.runs"  # the name is free again
+        broken.append(True)
+        await run.decide((await run.view()).tickets[0].approve())  # the subscription from before continues
+        assert (await talk.until("gw.unsubscribed"))[-1]["reason"] == "done"
+        assert (await other.ask("watch", id="hers"))["type"] == "gw.runs"  # and the feed serves the others

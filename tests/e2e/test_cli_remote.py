@@ -561,6 +561,10 @@ def test_nobody_at_the_url_is_one_line(inside: Inside) -> None:
         (["approve", "r1", "--edit", "{"], "--edit is no JSON"),
         (["approve", "r1", "--edit", "[1]"], "must be a JSON object"),
         (["deny", "r1", "--yse"], "unrecognized arguments: --yse; did you mean --yes?; see greenroom deny --help"),
+        (
+            ["send", "r1", "x", "--token", "-abc"],
+            "--token lacks its value (a value that begins with - is written as --token=VALUE)",
+        ),
         (["--verbose"], "unrecognized arguments: --verbose; did you mean --version?; see greenroom --help"),
         (["approve", "r1", "--text", "x"], "unrecognized arguments"),
         (["send", "r1"], "required: TEXT"),

@@ -122,6 +122,10 @@ class _Parser(argparse.ArgumentParser):
         chosen = re.match(r"argument COMMAND: invalid choice: '([^']*)' \(choose from (.*)\)$", message)
         if chosen is not None:
             message = f"there is no command {chosen[1]!r}{nearest(chosen[1], re.findall(r'[a-z]+', chosen[2]))}"
+        lacking = re.match(r"argument (?:-\w/)?(--[a-z-]+): expected one argument$", message)
+        if lacking is not None:
+            option = lacking[1]
+            message = f"{option} lacks its value (a value that begins with - is written as {option}=VALUE)"
         self.exit(exits.USAGE, f"greenroom: {message}; see {self.prog} --help\n")
 
 

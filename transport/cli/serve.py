@@ -16,6 +16,7 @@ import trio
 import greenroom as gr
 
 from .. import Address
+from ..bearer_token import new_token
 from ..terminal import text_format
 from ..terminal.open_screen import open_screen
 from ..terminal.screen import Screen
@@ -63,7 +64,7 @@ def serve(given: argparse.Namespace) -> int:
     with ExitStack() as stack:
         file = tokens.file_for(database, given.token_file, stack, printed=shown)
         gate = GatewayOptions(
-            token=tokens.fresh() if file is None else tokens.kept(file),
+            token=new_token() if file is None else tokens.kept(file),
             token_file=file,
             host=given.host,
             port=given.port,

@@ -23,6 +23,7 @@ from greenroom.actors.run.view import RunView
 from greenroom.actors.stores.sqlite import owner_of
 from greenroom.supervision.nursery import open_collapsing_nursery
 
+from ..bearer_token import new_token
 from ..terminal import text_format
 from ..terminal.approval_prompt import FileChange, answerable_by_yes, ask, barred
 from ..terminal.keyboard import Keyboard
@@ -160,7 +161,7 @@ async def _console(job: RunJob, runtime: gr.Runtime, screen: Screen, stack: Asyn
 
     try:
         file = tokens.file_for(job.database, None, stack, printed=job.shown)
-        gate = GatewayOptions(token=tokens.fresh() if file is None else tokens.kept(file), token_file=file)
+        gate = GatewayOptions(token=new_token() if file is None else tokens.kept(file), token_file=file)
         address = await stack.enter_async_context(hosting(runtime, gate))
     except (gr.GreenroomError, OSError) as error:
         return f"no console: {text_format.one_line(str(error), 300)}"

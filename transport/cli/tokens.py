@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import secrets
 import sys
 import tempfile
 from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 
 from greenroom.actors.errors import UsageError
+
+from ..bearer_token import new_token
 
 
 def beside(database: Path) -> Path:
@@ -57,11 +58,6 @@ def file_for(
     return folder / "token"
 
 
-def fresh() -> str:
-    """Return a new random token (192 bits)."""
-    return secrets.token_urlsafe(24)
-
-
 def kept(path: Path) -> str:
     """Return the token in a file, created (0600) if it does not exist; clients keep the token across server restarts.
 
@@ -76,7 +72,7 @@ def kept(path: Path) -> str:
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            os.write(descriptor, f"{fresh()}\n".encode())
+            os.write(descriptor, f"{new_token()}\n".encode())
         finally:
             os.close(descriptor)
         os.replace(draft, path)

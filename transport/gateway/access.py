@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import secrets
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from typing import Final, Literal
@@ -76,7 +75,7 @@ class Principal:
         if not isinstance(self.name, str) or not self.name.strip():
             raise UsageError(f"Principal(name={self.name!r}): give a name")
         if not isinstance(self.token, str) or len(self.token) < 16:
-            raise UsageError(f"the token of {self.name!r} is too short; make one with secrets.token_urlsafe()")
+            raise UsageError(f"the token of {self.name!r} is too short; make one with secrets.token_hex(24)")
         unknown = self.scopes - set(SCOPES)
         if unknown:
             raise UsageError(f"scope {sorted(unknown)[0]!r} is not known; use some of {', '.join(SCOPES)}")
@@ -93,11 +92,6 @@ class Principal:
         """
         if not self.may(scope):
             raise Refused("not_allowed", f"{self.name} has no scope {scope!r}; ask for a token that has it")
-
-
-def new_token() -> str:
-    """Return a new random token (192 bits)."""
-    return secrets.token_urlsafe(24)
 
 
 class TokenTable:

@@ -21,7 +21,7 @@ from ..protocol.codes import INTERNAL, CloseCode
 from ..protocol.framing import text_frame
 from ..protocol.lines import Counts, RunLine
 from ..protocol.ws_actions import ListSource
-from .access import Principal, everything
+from .access import Principal, SeesFailed, everything
 from .listing import counted, row_of, visible_counts, visible_open, visible_page
 
 MOST: Final = 1_000
@@ -53,6 +53,9 @@ class Watcher(Protocol):
 
     def touch(self, watch: ListWatch, /) -> None:
         """Give a watch a turn in the connection's writer."""
+
+    def end_list(self, watch: ListWatch, /) -> None:
+        """Answer that the list cannot be read, and end the watch."""
 
     def leave(self, code: CloseCode, reason: str = "", retry_after_ms: int | None = None) -> None:
         """Send the reason and close the connection."""
@@ -292,7 +295,11 @@ class RunListFeed:
         except gr.StoreUnavailable:
             watch.wants = reason
             raise
-        except Exception as error:  # noqa: BLE001 - the server's own predicate failed, or a bug: only this connection ends
+        except SeesFailed as error:
+            self._log_failure(watch, error)
+            watch.conversation.end_list(watch)
+            return
+        except Exception as error:  # noqa: BLE001 - a bug: only this connection ends
             self._log_failure(watch, error)
             watch.conversation.leave(INTERNAL)
             return

@@ -15,8 +15,9 @@ from greenroom.actors.options import unknown_value
 from greenroom.supervision import ActorContext, ChildSpec, Exit, Ref, open_collapsing_nursery, open_supervisor
 from greenroom.supervision.exits import Crashed
 
+from ..bearer_token import new_token
 from ..protocol.limits import Limits
-from .access import OriginPolicy, Principal, TokenTable, new_token, own_hosts
+from .access import OriginPolicy, Principal, TokenTable, own_hosts
 from .gateway import Gateway, OnAbort
 from .http_connection import serve_connection
 from .routes import ROUTES

@@ -118,6 +118,12 @@ class WebSocketConnection:
         for action in self.session.leave(code, reason, retry_after_ms):
             self._at_once(action)
 
+    def end_list(self, watch: ListWatch) -> None:
+        """Answer that the list cannot be read, and end the watch; everything else of the connection continues."""
+        self._close_watch(watch.name)
+        self.session.list_failed(watch.name)
+        self._wake.unpark_all()
+
     async def say_goodbye(self) -> None:
         """Write the session's last frames, if there are any and the stream is writable."""
         last = self.session.last_words()

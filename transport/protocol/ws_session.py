@@ -405,6 +405,12 @@ class WebSocketSession:
             self.output.watch(source)
         return ()
 
+    def list_failed(self, name: str) -> Actions:
+        """End a watch whose list cannot be read."""
+        if self._phase is SessionPhase.OPEN and self.output.unwatch(name):
+            self.output.put(down.Error(code="internal", message=codes.ERRORS["internal"].meaning, id=name))
+        return ()
+
     def heads_read(self, heads: Mapping[str, int], *, requested: bool) -> Actions:
         """Send a tick with the newest sequences of the followed runs. `requested`: the tick answers a ping."""
         if self._phase is not SessionPhase.OPEN:

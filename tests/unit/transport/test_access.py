@@ -3,13 +3,13 @@
 import pytest
 
 from greenroom.actors.errors import UsageError
+from greenroom.transport.bearer_token import new_token
 from greenroom.transport.gateway.access import (
     SCOPES,
     OriginPolicy,
     Principal,
     TokenTable,
     everything,
-    new_token,
     own_hosts,
 )
 from greenroom.transport.protocol.codes import Refused
@@ -66,9 +66,10 @@ def test_a_principal_sees_every_run_by_default():
     assert ANN.sees is everything
 
 
-def test_each_new_token_is_another_one_and_long_enough():
-    tokens = {new_token() for _ in range(100)}
-    assert len(tokens) == 100
+def test_each_new_token_is_another_one_and_long_enough_and_no_program_takes_it_for_an_option():
+    tokens = {new_token() for _ in range(1_000)}
+    assert len(tokens) == 1_000
+    assert all(token[0].isalnum() for token in tokens)  # of 1,000 unchecked ones about 31 begin with - or _
     assert all(Principal(name="x", token=token).token == token for token in tokens)
 
 

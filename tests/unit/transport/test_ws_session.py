@@ -277,6 +277,19 @@ def test_unsubscribed_runs_have_no_more_turns():
     assert written(session)[0]["code"] == "unknown_run"
 
 
+def test_a_list_that_cannot_be_read_ends_with_an_error_and_its_name_is_free():
+    session = welcomed()
+    session.received(said("watch", id="w"), 0.0)
+    session.watch_opened(source := ListSource("w"))
+    assert session.list_failed("w") == ()
+    (frame,) = written(session)
+    assert (frame["type"], frame["code"], frame["id"], source.over) == ("gw.error", "internal", "w", True)
+    assert session.list_failed("w") == ()
+    assert session.output.next() is None, "the second end of a list has no answer"
+    (_, opened) = session.received(said("watch", id="w"), 0.0)
+    assert opened.frame.id == "w"
+
+
 # --- turns ------------------------------------------------------------------------------------------------------------
 
 
