@@ -17,8 +17,9 @@ from pathlib import Path
 import attrs
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = {"L": "lifecycle", "P": "plugins", "S": "state", "A": "approvals", "M": "models"}
-ID = re.compile(r"\[([A-Z]-\d+)\]")
+PAGES = {"L": "lifecycle", "P": "plugins", "S": "state", "A": "approvals", "M": "models", "LO": "loop"}
+"""The letters before the hyphen of an id, and the page whose rules have them."""
+ID = re.compile(r"\[([A-Z]+-\d+)\]")
 
 
 @attrs.frozen
@@ -28,6 +29,11 @@ class Rule:
     id: str
     page: str
     words: str
+
+    @property
+    def letters(self) -> str:
+        """The letters before the hyphen: the same for all rules of a page."""
+        return self.id.partition("-")[0]
 
 
 @attrs.frozen
@@ -75,7 +81,7 @@ def faults(rules: Iterable[Rule], quotes: Iterable[Quote]) -> list[str]:
     for rule in rules:
         if rule.id in seen:
             found.append(f"{rule.id} is two rules, in docs/{seen[rule.id].page}.md and in docs/{rule.page}.md")
-        if PAGES.get(rule.id[0]) != rule.page:
+        if PAGES.get(rule.letters) != rule.page:
             found.append(f"{rule.id} is in docs/{rule.page}.md, whose rules have another letter")
         seen[rule.id] = rule
     quoted = set()
@@ -93,7 +99,7 @@ def table(rules: Iterable[Rule], quotes: Iterable[Quote], wanted: Iterable[str])
     """A line for each rule and test."""
     names, quotes = set(wanted), list(quotes)
     for rule in rules:
-        if not names or names & {rule.id, rule.id[0]}:
+        if not names or names & {rule.id, rule.letters}:
             for quote in quotes:
                 if quote.rule == rule.id:
                     yield f"{rule.id:6} {quote.test}  {quote.file}"

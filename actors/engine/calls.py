@@ -15,39 +15,30 @@ from ..contract.calls import EXECUTING, CallPosition, CallStatus
 from ..contract.lifecycle import APPLYING_EFFECTS, Stage
 from ..contract.phases import TOOLS
 from ..contract.rows import CallRow
-from .decisions import cancelled, early_decisions, release_held, supersede
+from .decisions import early_decisions, release_held, supersede
 from .gates import ask_again, gate_new
-from .run_tickets import open_pause, rest
 from .state import StepBuilder
 from .state_merge import merge_pending
-from .termination import end
 from .tool_bodies import start, startable
 
 
-def advance_calls(builder: StepBuilder) -> bool:
-    """Advance the calls of the step as far as possible. Returns True if all are settled.
+def advance_calls(builder: StepBuilder) -> Stage | None:
+    """Advance the calls of the step as far as possible. Returns the stage that they imply; None if the run is ending.
 
-    Called after every change that may let a call move. Also moves the run to the stage that its calls imply: applying,
-    running or needs_approval.
+    Called after every change that may let a call move. Also moves the run to a stage of moving calls, applying or
+    running; whether the run comes to rest is decided with the next step.
     """
     while builder.row.cursor is TOOLS and _advance(builder):
         pass
     if builder.row.cursor is not TOOLS:
-        return False
+        return None
     target = derive_stage(builder.calls.values())
-    if target is not builder.row.stage:
-        if target is not Stage.NEEDS_APPROVAL:
-            builder.move(target)
-        elif builder.row.cancel is not None:
-            # the cancel waits for the end of the step, and no decision would have an effect
-            end(builder, cancelled(builder.row.cancel))
-        else:
-            open_pause(builder)
-            rest(builder)
-    return builder.row.cursor is TOOLS and _positions(builder) <= _SETTLED
+    if target is not builder.row.stage and target is not Stage.NEEDS_APPROVAL:
+        builder.move(target)
+    return target
 
 
-_SETTLED: Final = {CallPosition.SETTLED}
+_SETTLED: Final = CallPosition.SETTLED
 _DECIDED: Final = CallPosition.DECIDED
 _PROVISIONAL: Final = CallPosition.PROVISIONAL
 _ALLOWED: Final = CallPosition.ALLOWED
@@ -93,7 +84,7 @@ def derive_stage(calls: Iterable[CallRow]) -> Stage:
     for call in calls:
         if call.at is CallPosition.BODY and call.effect in APPLYING_EFFECTS:
             return Stage.APPLYING
-        if call.at in _SETTLED:
+        if call.at is _SETTLED:
             continue
         if call.at in EXECUTING or call.status in (CallStatus.RUNNING, CallStatus.RESUMING):
             moving = True

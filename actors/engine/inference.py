@@ -189,7 +189,10 @@ def model_answered(builder: StepBuilder, message: ModelAnswered) -> bool:
         discard_inference(builder, "the answer cannot be used")
         fail(builder, "model_behavior_error", requests)
         return False
-    _note_answer(builder, flight, response, requests)
+    _draft_answer(builder, flight, response, requests)
+    complete_message(builder)
+    for index, request in enumerate(requests):
+        _note_call(builder, index, request)
     return True
 
 
@@ -217,38 +220,46 @@ def _requests(builder: StepBuilder, response: ModelResponse) -> tuple[CallReques
     return tuple(out)
 
 
-def _note_answer(
+def _draft_answer(
     builder: StepBuilder, flight: Inference, response: ModelResponse, requests: tuple[CallRequest, ...]
 ) -> None:
+    """Make the step's assistant message. All texts of the answer are one message; the last one is the final text."""
     text = "".join(response.text)
-    if text or not requests:
-        large = is_large(text)
-        shown = LargeText(text) if large else text
-        builder.emit(
-            "run.message.completed",
-            ev.MessageCompleted(message_id=flight.message_id, role="assistant", text=shown, large=large),
-        )
-    elif flight.text_index:
-        builder.emit(
-            "run.message.discarded", ev.MessageDiscarded(message_id=flight.message_id, reason="the answer has no text")
-        )
     builder.row.answer = text
     builder.row.answer_at = len(text) - len(response.text[-1]) if response.text else 0
-    producer = Producer(run_id=builder.info.run_id, step=builder.row.step)
     builder.row.draft = Message(
         id=flight.message_id,
         role="assistant",
         content=text,
         calls=requests,
-        producer=producer,
+        producer=Producer(run_id=builder.info.run_id, step=builder.row.step),
         final_at=builder.row.answer_at,
         provider=response.provider if response.items else "",
         items=response.items,
     )
-    for index, request in enumerate(requests):
-        _note_call(builder, index, request)
     if requests:
         builder.used = builder.used.union(request.call_id for request in requests)
+
+
+def complete_message(builder: StepBuilder) -> None:
+    """Report that the step's assistant message is complete: it is sure to stay in the thread, whatever follows.
+
+    The only event of the message, apart from its deltas; `discard_inference` reports a message that does not stay, so a
+    message whose beginning was shown has one end. A message without text is complete if the answer has no calls, else
+    nothing is left of it but its calls, and what was shown of it is discarded.
+    """
+    draft, flight = builder.row.draft, builder.row.inference
+    if draft is None:
+        return
+    if draft.content or not draft.calls:
+        large = is_large(draft.content)
+        shown = LargeText(draft.content) if large else draft.content
+        builder.emit(
+            "run.message.completed",
+            ev.MessageCompleted(message_id=draft.id, role="assistant", text=shown, large=large),
+        )
+    elif flight is not None and flight.text_index:
+        builder.emit("run.message.discarded", ev.MessageDiscarded(message_id=draft.id, reason="the answer has no text"))
 
 
 def _note_call(builder: StepBuilder, index: int, request: CallRequest) -> None:

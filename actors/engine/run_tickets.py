@@ -12,7 +12,6 @@ from typing import Final
 
 import attrs
 
-from ..contract.calls import CallPosition
 from ..contract.decisions import Suspend, Ticket, TicketReason
 from ..contract.ids import fingerprint
 from .state import StepBuilder
@@ -56,7 +55,6 @@ def close_run_ticket(
     closed(builder, ticket, how, by=by, reason=reason)
 
 
-def rest(builder: StepBuilder) -> None:
-    """Bring the run to rest: it waits for the decisions of all open tickets."""
-    calls = (call.ticket for call in builder.calls.values() if call.at is CallPosition.PARKED)
-    builder.rest(tuple(ticket.ticket_id for ticket in (*calls, *builder.row.run_tickets) if ticket is not None))
+def rest(builder: StepBuilder, of_calls: tuple[str, ...] = ()) -> None:
+    """Bring the run to rest: it waits for decisions about its own tickets and about these tickets of calls."""
+    builder.rest((*of_calls, *(ticket.ticket_id for ticket in builder.row.run_tickets)))

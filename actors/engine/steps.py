@@ -35,6 +35,7 @@ from .decisions import cancelled
 from .effects import RunPhase
 from .inference import ask_model
 from .inputs import Admit
+from .next_step import FinalOutput, Interruption, NextStep, RunAgain, choose_next
 from .run_tickets import open_pause, rest
 from .state import StepBuilder
 from .termination import append_input, append_step, end, fail, terminal
@@ -113,8 +114,62 @@ def use_answer(builder: StepBuilder) -> None:
     if builder.calls:
         builder.row.cursor = TOOLS
         continue_run(builder)
+    else:
+        _follow(builder, choose_next(builder.spec, builder.calls, builder.row.stage, builder.final))
+
+
+def continue_run(builder: StepBuilder) -> None:
+    """Let a run move that an input may have released: advance its calls, or end the wait for its tasks.
+
+    Once all calls of the step are settled, they join the history, and the run enters step_end. A run that waits for its
+    tasks continues once a message waits for the model and no ticket holds the run.
+    """
+    if builder.row.cursor is RunPosition.TASKS:
+        if builder.row.pending_input and not builder.row.run_tickets:
+            builder.account_active_time(True)
+            if not _stopped(builder, answered=False):
+                next_step(builder)
         return
-    value, fault = builder.spec.check_output(builder.final)
+    stage = advance_calls(builder)
+    if stage is not None:
+        _follow(builder, choose_next(builder.spec, builder.calls, stage, builder.final))
+
+
+def _follow(builder: StepBuilder, found: NextStep | None) -> None:
+    """Act on what the step comes to."""
+    match found:
+        case None:
+            pass
+        case Interruption(tickets):
+            _interrupt(builder, tickets)
+        case RunAgain():
+            append_step(builder)
+            arrive(builder, STEP_END)
+        case FinalOutput(text) if not builder.calls:
+            _answer(builder, text)
+        case FinalOutput(value):
+            builder.row.output = value
+            builder.row.termination = Termination(kind=TerminationKind.NATURAL_END)
+            append_step(builder)
+            arrive(builder, STEP_END)
+        case _ as never:
+            assert_never(never)
+
+
+def _interrupt(builder: StepBuilder, tickets: tuple[str, ...]) -> None:
+    """Let a run rest whose calls wait for decisions; no decision would act if a cancel waits for the step's end."""
+    if builder.row.stage is Stage.NEEDS_APPROVAL:
+        return
+    if builder.row.cancel is not None:
+        end(builder, cancelled(builder.row.cancel))
+    else:
+        open_pause(builder)
+        rest(builder, tickets)
+
+
+def _answer(builder: StepBuilder, text: str) -> None:
+    """End the step with a text as the final answer; an answer of the wrong form is asked for again."""
+    value, fault = builder.spec.check_output(text)
     if fault is None:
         builder.row.output = value
         builder.row.termination = Termination(kind=TerminationKind.NATURAL_END)
@@ -134,33 +189,6 @@ def use_answer(builder: StepBuilder) -> None:
         )
         builder.row.pending_input = (message, *builder.row.pending_input)
     append_step(builder)
-    arrive(builder, STEP_END)
-
-
-def continue_run(builder: StepBuilder) -> None:
-    """Let a run move that an input may have released: advance its calls, or end the wait for its tasks.
-
-    Once all calls of the step are settled, they join the history, and the run enters step_end. A run that waits for its
-    tasks continues once a message waits for the model and no ticket holds the run.
-    """
-    if builder.row.cursor is RunPosition.TASKS:
-        if builder.row.pending_input and not builder.row.run_tickets:
-            builder.account_active_time(True)
-            if not _stopped(builder, answered=False):
-                next_step(builder)
-        return
-    if not advance_calls(builder):
-        return
-    append_step(builder)
-    rule = builder.spec.tool_use
-    if rule != "run_model_again":
-        for call in builder.calls.values():
-            tool = builder.spec.tools.get(call.tool)
-            counts = call.status is CallStatus.SUCCEEDED and (tool is None or tool.output)
-            if counts and (rule == "stop_on_first_tool" or call.tool in rule):
-                builder.row.output = call.result
-                builder.row.termination = Termination(kind=TerminationKind.NATURAL_END)
-                break
     arrive(builder, STEP_END)
 
 

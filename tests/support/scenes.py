@@ -245,7 +245,7 @@ class Play:
 
     def agent(self, *script: Any, key: str = "helper", **options: Any) -> gr.Agent[Any]:
         """An agent with the whole cast as its tools."""
-        return gr.Agent(key, model=ScriptedModel(list(script)), **{"tools": TOOLS, **options})
+        return gr.Agent(key, **{"tools": TOOLS, "model": ScriptedModel(list(script)), **options})
 
 
 async def _live(scene: Scene, acts: Iterator[Act | After]) -> Down | None:
