@@ -45,6 +45,7 @@ class Interruption(msgspec.Struct, frozen=True, gc=False):
 NextStep = RunAgain | FinalOutput | Interruption
 
 _AGAIN: Final = RunAgain()
+_SETTLED: Final = CallPosition.SETTLED
 
 
 def choose_next(spec: AgentSpec, calls: Mapping[str, CallRow], stage: Stage, text: str) -> NextStep | None:
@@ -61,17 +62,14 @@ def choose_next(spec: AgentSpec, calls: Mapping[str, CallRow], stage: Stage, tex
     if stage is Stage.NEEDS_APPROVAL:
         parked = (call.ticket for call in calls.values() if call.at is CallPosition.PARKED)
         return Interruption(tuple(ticket.ticket_id for ticket in parked if ticket is not None))
-    if any(call.at is not CallPosition.SETTLED for call in calls.values()):
-        return None
-    return _AGAIN if spec.tool_use == "run_model_again" else _of_tools(spec, calls) or _AGAIN
-
-
-def _of_tools(spec: AgentSpec, calls: Mapping[str, CallRow]) -> FinalOutput | None:
-    """Return the first result, in the model's order, that `tool_use` accepts as the answer."""
-    rule = spec.tool_use
     for call in calls.values():
-        tool = spec.tools.get(call.tool)
-        counts = call.status is CallStatus.SUCCEEDED and (tool is None or tool.output)
-        if counts and (rule == "stop_on_first_tool" or call.tool in rule):
-            return FinalOutput(call.result)
-    return None
+        if call.at is not _SETTLED:
+            return None
+    rule = spec.tool_use
+    if rule != "run_model_again":
+        for call in calls.values():  # the first result, in the model's order, that the rule accepts
+            tool = spec.tools.get(call.tool)
+            counts = call.status is CallStatus.SUCCEEDED and (tool is None or tool.output)
+            if counts and (rule == "stop_on_first_tool" or call.tool in rule):
+                return FinalOutput(call.result)
+    return _AGAIN

@@ -140,11 +140,18 @@ def _follow(builder: StepBuilder, found: NextStep | None) -> None:
     match found:
         case None:
             pass
-        case Interruption(tickets):
-            _interrupt(builder, tickets)
         case RunAgain():
             append_step(builder)
             arrive(builder, STEP_END)
+        case Interruption():
+            if builder.row.stage is Stage.NEEDS_APPROVAL:
+                pass  # the run rests already
+            elif builder.row.cancel is not None:
+                # the cancel waits for the end of the step, and no decision would have an effect
+                end(builder, cancelled(builder.row.cancel))
+            else:
+                open_pause(builder)
+                rest(builder, found.tickets)
         case FinalOutput(text) if not builder.calls:
             _answer(builder, text)
         case FinalOutput(value):
@@ -154,17 +161,6 @@ def _follow(builder: StepBuilder, found: NextStep | None) -> None:
             arrive(builder, STEP_END)
         case _ as never:
             assert_never(never)
-
-
-def _interrupt(builder: StepBuilder, tickets: tuple[str, ...]) -> None:
-    """Let a run rest whose calls wait for decisions; no decision would act if a cancel waits for the step's end."""
-    if builder.row.stage is Stage.NEEDS_APPROVAL:
-        return
-    if builder.row.cancel is not None:
-        end(builder, cancelled(builder.row.cancel))
-    else:
-        open_pause(builder)
-        rest(builder, tickets)
 
 
 def _answer(builder: StepBuilder, text: str) -> None:
