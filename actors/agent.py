@@ -396,4 +396,5 @@ def _tool_essence(tool: Tool[..., object]) -> Any:
         options.append(tool.on_conflict)
     essence = [tool.name, tool.description, tool.schema, options, times]
     # added only if set, so that digests of other tools stay stable
-    return [*essence, "background"] if tool.background else essence
+    more = [["guardrail", one.kind, one.name] for one in (*tool.input_guardrails, *tool.output_guardrails)]
+    return [*essence, *(["background"] if tool.background else []), *more]

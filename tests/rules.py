@@ -17,7 +17,15 @@ from pathlib import Path
 import attrs
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = {"L": "lifecycle", "P": "plugins", "S": "state", "A": "approvals", "M": "models", "LO": "loop"}
+PAGES = {
+    "L": "lifecycle",
+    "P": "plugins",
+    "S": "state",
+    "A": "approvals",
+    "M": "models",
+    "LO": "loop",
+    "GU": "guardrails",
+}
 """The letters before the hyphen of an id, and the page whose rules have them."""
 ID = re.compile(r"\[([A-Z]+-\d+)\]")
 

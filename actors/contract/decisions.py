@@ -111,6 +111,24 @@ class Deny:
     text: str
 
 
+@attrs.frozen
+class Trip:
+    """A guardrail's verdict: the run ends as failed with guardrail_tripped.
+
+    Attributes:
+        info: the finding, plain JSON data; in the event, and in the run's failure.
+    """
+
+    info: JSONValue = None
+
+
+@attrs.frozen
+class Reject:
+    """A verdict of a tool's guardrail: the model reads the text instead of a result, and the run continues."""
+
+    text: str
+
+
 def _known_reason(_: object, __: object, value: str) -> None:
     if value not in TICKET_REASONS:
         raise unknown_value("reason", value, TICKET_REASONS)

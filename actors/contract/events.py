@@ -17,6 +17,7 @@ import msgspec
 from .calls import CallStatus
 from .casing import camel
 from .decisions import ResumeMode, TicketReason
+from .guardrails import GuardrailKind
 from .lifecycle import Stage, TerminationKind
 from .messages import FinishReason, Usage
 from .plain import JSONObject, JSONValue
@@ -424,6 +425,21 @@ class GateOverruled(Payload, frozen=True, kw_only=True):
     plugin: str
     verdict: Literal["block", "deny", "suspend", "set_result"]
     by: str
+
+
+@_event("run.guardrail.tripped")
+class GuardrailTripped(Payload, frozen=True, kw_only=True):
+    """A guardrail did not allow what it judged. `trip`: the run ends as guardrail_tripped.
+
+    `reject`: a call has failed with the text `info` (tool_input), or has it as its result (tool_output).
+    """
+
+    kind: GuardrailKind
+    guardrail: str
+    verdict: Literal["trip", "reject"]
+    step: int
+    call_id: str | None = None
+    info: Annotated[JSONValue, FOREIGN_TEXT] = None
 
 
 # --- state -----------------------------------------------------------------------------------------------------------

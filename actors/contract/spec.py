@@ -60,6 +60,7 @@ class ToolSpec:
         on_conflict: for state writes that cannot be merged: "keep" the result and drop the writes, or "retry" the call.
         background: a call ends at once, and its body runs as a task of the run.
         output: the result may be the output of the run (see `AgentSpec.tool_use`).
+        guarded: the tool has input guardrails, which are asked before its other gates.
         definition: digest of the tool's definition; another digest is another action to approve. "" if unknown.
         check: arguments -> None, or the fault with its path (pure).
     """
@@ -74,6 +75,7 @@ class ToolSpec:
     on_conflict: Literal["keep", "retry"] = "keep"
     background: bool = False
     output: bool = True
+    guarded: bool = False
     definition: str = ""
     check: Callable[[JSONObject], str | None] = lambda _: None
 

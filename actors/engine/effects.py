@@ -56,9 +56,10 @@ class CallModel(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class StartCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Run a body: in the call's actor if it has one, else in a new actor.
 
-    Answers: any number of `CallProgressed` and `CallPrinted`, then `CallSuspended`, `CallReturned` or `CallRaised`.
-    Durable unless the tool may be replayed: `run.tool.started` must be stored before the world sees an effect. Also
-    durable after a suspension, so that it follows the call's `ParkCall`. `state` is the snapshot that the body reads.
+    Answers: any number of `CallProgressed` and `CallPrinted`, then `CallSuspended`, `CallReturned`, `CallRaised` or
+    `ResultRefused`. Durable unless the tool may be replayed: `run.tool.started` must be stored before the world sees an
+    effect. Also durable after a suspension, so that it follows the call's `ParkCall`. `state` is the snapshot that the
+    body reads.
     """
 
     call_id: str

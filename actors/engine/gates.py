@@ -82,11 +82,11 @@ def _fault(builder: StepBuilder, call: CallRow, tool: ToolSpec | None) -> tuple[
 
 
 def asks_gates(builder: StepBuilder, call: CallRow) -> bool:
-    """Return True if code must decide whether the call may run: plugins, or the predicate of its tool."""
+    """Return True if code must decide whether the call may run: plugins, or guardrails or the predicate of its tool."""
     if Phase.TOOL_GATE in builder.spec.hooked:
         return True
     tool = builder.spec.tools.get(call.tool)
-    return tool is not None and tool.gate == "ask" and call.approved != call.fingerprint
+    return tool is not None and (tool.guarded or (tool.gate == "ask" and call.approved != call.fingerprint))
 
 
 def gate_answered(builder: StepBuilder, call: CallRow, verdict: Verdict | None, revision: int = 0) -> None:

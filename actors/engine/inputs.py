@@ -12,6 +12,7 @@ from typing import Final, Literal
 import msgspec
 
 from ..contract.decisions import InboxItem, Suspend, Verdict
+from ..contract.guardrails import Tripped
 from ..contract.messages import ModelResponse, Usage
 from ..contract.phases import Phase
 from ..contract.plain import JSONObject, JSONValue
@@ -83,7 +84,7 @@ class PhaseDone(msgspec.Struct, frozen=True, kw_only=True):
         end: a hook asked to end the run (behavior_requested), with the reason.
         failure: a hook failed: plugin, phase and the failure.
         ignored: failures that their plugins declare as harmless.
-        tripped: a guardrail stopped the run: its name and info.
+        tripped: of tool_gate: an input guardrail of the tool did not allow the call; then no other gate was asked.
         doubt: of tool_gate: the tool's own predicate failed, and how; so a person is asked.
     """
 
@@ -101,7 +102,7 @@ class PhaseDone(msgspec.Struct, frozen=True, kw_only=True):
     end: str | None = None
     failure: str | None = None
     ignored: tuple[str, ...] = ()
-    tripped: str | None = None
+    tripped: Tripped | None = None
     doubt: str | None = None
 
 
@@ -180,6 +181,20 @@ class CallRaised(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     code: str
     shown: str
     fatal: bool = False
+
+
+class ResultRefused(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A body has returned, and an output guardrail of its tool did not let the result pass. The result is in no input.
+
+    Attributes:
+        tripped: the guardrail's report.
+        failure: instead of it: the guardrail gave no verdict, and why.
+    """
+
+    call_id: str
+    attempt: int
+    tripped: Tripped | None = None
+    failure: str | None = None
 
 
 class CallProgressed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -308,6 +323,7 @@ Input = (
     | CallSuspended
     | CallReturned
     | CallRaised
+    | ResultRefused
     | CallProgressed
     | CallPrinted
     | SpawnAsked

@@ -41,6 +41,7 @@ from .inputs import (
     ModelFailed,
     ModelStreamed,
     PhaseDone,
+    ResultRefused,
     SpawnAsked,
     TasksAsked,
     TaskStopped,
@@ -79,7 +80,7 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
         case ModelAnswered():
             if model_answered(builder, message):
                 arrive(builder, AFTER_INFERENCE)
-        case CallSuspended() | CallReturned() | CallRaised():
+        case CallSuspended() | CallReturned() | CallRaised() | ResultRefused():
             _body_said(builder, message)
             continue_run(builder)
         case Activate():

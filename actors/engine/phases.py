@@ -18,6 +18,7 @@ from ..contract.phases import PHASE_OF, TOOLS, Phase, RunPosition
 from ..contract.rows import CallRow
 from .effects import RunPhase
 from .gates import gate_answered
+from .guardrails import refuse_call
 from .inputs import CallEdit, PhaseDone
 from .run_tickets import open_run_ticket
 from .state import StepBuilder
@@ -33,23 +34,20 @@ def phase_done(builder: StepBuilder, message: PhaseDone) -> None:
     if not _accepted(builder, message, call):
         return
     if builder.row.cursor is RunPosition.RUN_END:
-        fault = message.failure or message.tripped
-        if fault is not None:
+        if message.failure is not None:
             builder.emit(
                 "run.degraded",
-                ev.RunDegraded(reason="plugin_error", detail=fault, error_id=_error_id(builder, message)),
+                ev.RunDegraded(reason="plugin_error", detail=message.failure, error_id=_error_id(builder, message)),
             )
         leave(builder)
         return
     builder.phase_open = builder.phase_open and call is not None
-    if call is not None and (message.failure or message.tripped or message.end):
+    if call is not None and (message.failure or message.end):
         call = builder.put(
             call, at=CallPosition.SETTLED if call.settled else CallPosition.NEW
         )  # none of the call's code is in flight now
     if message.failure is not None:
         fail(builder, "plugin_error", message.failure, error_id=_error_id(builder, message))
-    elif message.tripped is not None:
-        fail(builder, "guardrail_tripped", message.tripped)
     elif message.end is not None:
         _end_asked(builder, message.end)
     elif call is not None:
@@ -131,6 +129,8 @@ def _edit(builder: StepBuilder, call: CallRow, edit: CallEdit) -> None:
 
 def _call_phase_done(builder: StepBuilder, call: CallRow, message: PhaseDone) -> None:
     match call.at:
+        case CallPosition.GATING if message.tripped is not None:
+            refuse_call(builder, call, message.tripped)
         case CallPosition.GATING:
             gate_answered(builder, call, message.verdict, message.revision)
         case CallPosition.BEFORE:

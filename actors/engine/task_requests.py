@@ -16,6 +16,7 @@ from ..contract.rows import CallRow
 from ..contract.tasks import TaskRow, shown_tasks
 from .denials import doubted
 from .effects import AnswerBody, CancelTask
+from .guardrails import refuse_task_result
 from .inputs import (
     CallPrinted,
     CallProgressed,
@@ -23,6 +24,7 @@ from .inputs import (
     CallReturned,
     CallSuspended,
     CancelAsked,
+    ResultRefused,
     SpawnAsked,
     TasksAsked,
     TaskStopped,
@@ -31,7 +33,7 @@ from .state import StepBuilder
 from .state_merge import task_wrote
 from .tasks import STOPPED, cut_task, finish_task, no_room, put_task, start_task, task_of
 from .termination import fail
-from .tool_bodies import of_bug
+from .tool_bodies import FromBody, of_bug
 
 SUSPENDED_TEXT = (
     "The tool {tool!r} asked for a decision, and a background task cannot wait for one. Let people decide before it "
@@ -42,7 +44,7 @@ SUSPENDED_TEXT = (
 def task_said(
     builder: StepBuilder,
     task: TaskRow,
-    message: CallSuspended | CallReturned | CallRaised | CallProgressed | CallPrinted,
+    message: FromBody,
 ) -> None:
     """Handle an input of a task's body; an input of an older attempt is ignored."""
     if task.attempts != message.attempt:
@@ -64,6 +66,8 @@ def task_said(
         case CallReturned():
             shown = task_wrote(builder, task, message)
             finish_task(builder, task, "succeeded", result=message.result, shown=shown, large=message.large)
+        case ResultRefused():
+            refuse_task_result(builder, task, message)
         case CallRaised():
             bug = of_bug(builder, message)
             shown = doubted(message.shown, "grace" if task.unknown_cause == "grace" else "")
@@ -145,6 +149,10 @@ def _unfit(builder: StepBuilder, message: SpawnAsked) -> str | None:
         return (
             f"The tool {tool.name!r} has needs_approval, and a spawned task is not shown to anybody. Let the model "
             "call it, or spawn a tool without needs_approval."
+        )
+    if tool.guarded:
+        return (
+            f"The tool {tool.name!r} has input guardrails, which judge calls of the model. Spawn a tool without them."
         )
     if tool.concurrency != "shared":
         return f"The tool {tool.name!r} is {tool.concurrency}; a task runs beside everything else. Spawn a shared one."

@@ -21,7 +21,8 @@ from ..contract.spec import ModeRow, ToolSpec
 from .denials import doubted
 from .effects import RunPhase, StartCall
 from .gates import ask_gates, asks_gates
-from .inputs import CallPrinted, CallProgressed, CallRaised, CallReturned, CallSuspended
+from .guardrails import refuse_result
+from .inputs import CallPrinted, CallProgressed, CallRaised, CallReturned, CallSuspended, ResultRefused
 from .state import StepBuilder
 from .state_merge import returned
 from .tasks import call_in_background
@@ -126,7 +127,7 @@ def of_bug(builder: StepBuilder, message: CallRaised) -> str | None:
 
 # --- what bodies say -------------------------------------------------------------------------------------------------
 
-FromBody = CallSuspended | CallReturned | CallRaised | CallProgressed | CallPrinted
+FromBody = CallSuspended | CallReturned | CallRaised | ResultRefused | CallProgressed | CallPrinted
 
 
 def body_said(builder: StepBuilder, message: FromBody) -> None:
@@ -152,6 +153,8 @@ def body_said(builder: StepBuilder, message: FromBody) -> None:
                 open_ticket(builder, builder.put(call, body_question=True), message.suspend)
         case CallReturned():
             returned(builder, call, message)
+        case ResultRefused():
+            refuse_result(builder, call, message)
         case CallRaised():
             name = of_bug(builder, message)
             shown = doubted(

@@ -9,6 +9,8 @@ result is dropped, and the run's end names the body.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -17,22 +19,28 @@ import trio
 from greenroom.supervision import Mailbox, failure_of_call
 
 from ..agent import Agent
+from ..contract.calls import CallStatus
 from ..contract.codec import failure_text, normalise
 from ..contract.decisions import Suspend
 from ..contract.excerpt import shown_value
 from ..contract.ids import body_error_id
-from ..contract.rows import CallRow, RunInfo
+from ..contract.phases import Phase
+from ..contract.rows import CallRow, RunInfo, RunRow
 from ..contract.state import Keys
 from ..engine.effects import StartCall, StartTask
-from ..engine.inputs import CallRaised, CallReturned, CallSuspended, Input
-from ..state.access import WritableState
+from ..engine.inputs import CallRaised, CallReturned, CallSuspended, Input, ResultRefused
+from ..plugins.contexts import CallFacts, PhaseContext
+from ..state.access import State, WritableState
 from ..state.snapshot import StateSnapshot
+from ..state.values import copied, copied_decision
 from ..tools.context import SyncToolContext, ToolContext
 from ..tools.definition import Tool
 from ..tools.invoke import Invocation, ToolFailed, invoke, out_of_time
 from .body_port import BodyPort
 from .children import SLACK, Child, Children, Cue, Release
 from .error_log import ErrorLog
+from .guardrails import in_order, log_failure
+from .hooks import HookFailed
 from .sanitize import InvalidValue, suspend_of, text_of
 
 _MAILBOX: Final = 8
@@ -49,6 +57,7 @@ class CallActor:
     _children: Children
     _threads: trio.CapacityLimiter
     _journal: ErrorLog
+    _run_row: RunRow
 
     async def start(self, cue: StartCall, child: Child) -> None:
         """The body of an actor that starts with an attempt."""
@@ -105,7 +114,10 @@ class CallActor:
     async def _invoke(self, child: Child, tool: Tool[..., object], cue: StartCall, of_call: str | None) -> Input:
         call_id, attempt = cue.call_id, cue.attempt
         record, state = Invocation(), WritableState(cue.state, self._agent.spec.keys)
-        ended = None if tool.timeout is None or not tool.is_async else self._limited(child, tool, cue, tool.timeout)
+        ended = None
+        if tool.timeout is not None and tool.is_async:
+            patience = tool.timeout + tool.grace + SLACK
+            ended = self._limited(child, f"{call_id}:{attempt}", patience, partial(self._late, tool, cue))
         try:
             value = await invoke(
                 tool, self._context(tool, cue, state, of_call), cue.arguments, limiter=self._threads, record=record
@@ -122,27 +134,83 @@ class CallActor:
                 self._children.give_up(child, record.stack, record.ended)
         if isinstance(value, Suspend):
             return _suspended(tool, cue, value)
+        if tool.output_guardrails:
+            refused = await self._guarded(child, tool, cue, value)
+            if refused is not None:
+                return refused
         return returned(call_id, attempt, value, state)
 
-    def _limited(self, child: Child, tool: Tool[..., object], cue: StartCall, timeout: float) -> trio.Event:
-        """Give up a body that ignores its time limit. The caller sets the returned event when the body ends."""
+    async def _guarded(
+        self, child: Child, tool: Tool[..., object], cue: StartCall, value: object
+    ) -> ResultRefused | None:
+        """Ask the output guardrails of the tool. Returns the verdict unless all allow.
+
+        The body has returned: whatever happens to its guardrails, the machine learns that, and nothing of the result.
+        """
+        guardrails, data = tool.output_guardrails, normalise(value)[0]
+        refused = partial(ResultRefused, call_id=cue.call_id, attempt=cue.attempt)
+        late = f"the output guardrails of the tool {tool.name!r} did not obey the end of their time"
+        patience = sum(guardrail.timeout for guardrail in guardrails) + tool.grace + SLACK
+        ended = self._limited(
+            child, f"guardrails:{cue.call_id}:{cue.attempt}", patience, partial(refused, failure=late)
+        )
+        try:
+            tripped = await in_order(guardrails, self._guardrail_context(tool, cue), lambda: copied(data))
+            return None if tripped is None else refused(tripped=tripped)
+        except HookFailed as failure:
+            fields = {"thread_id": self._info.thread_id, "agent": self._agent.key, "tool": tool.name}
+            name = body_error_id(self._info.run_id, cue.call_id, cue.attempt)
+            log_failure(self._journal, self._info.run_id, failure, error_id=name, call_id=cue.call_id, **fields)
+            return refused(failure=text_of(str(failure)))
+        except trio.Cancelled:
+            if not self._children.given_up(child):
+                self._children.submit_input(refused(failure="the output guardrails were cancelled"))
+            raise
+        finally:
+            ended.set()
+
+    def _guardrail_context(self, tool: Tool[..., object], cue: StartCall) -> PhaseContext:
+        facts = CallFacts(
+            call_id=cue.call_id,
+            tool=tool.name,
+            arguments=cue.arguments,
+            effect=tool.effect,
+            status=CallStatus.RUNNING,
+            attempt=cue.attempt,
+            decision=None if cue.decision is None else copied_decision(cue.decision),
+        )
+        return PhaseContext(
+            phase=Phase.AFTER_TOOL_EXECUTE,
+            run_id=self._info.run_id,
+            thread_id=self._info.thread_id,
+            agent=self._agent.key,
+            by=self._info.by,
+            step=self._run_row.step,
+            deps=self._deps,
+            state=State(cue.state, self._agent.spec.keys),
+            usage=self._run_row.usage,
+            text=self._run_row.answer,
+            call=facts,
+        )
+
+    def _late(self, tool: Tool[..., object], cue: StartCall) -> Input:
+        """Return the input about a body that ignores its time limit, and log that."""
+        late = out_of_time(tool)
+        self._log(tool, cue, None, late)
+        return CallRaised(call_id=cue.call_id, attempt=cue.attempt, code=late.code, shown=str(late), fatal=late.fatal)
+
+    def _limited(self, child: Child, name: str, patience: float, late: Callable[[], Input]) -> trio.Event:
+        """Give up user code that ignores its time limit. The caller sets the returned event when the code ends."""
         ended = trio.Event()
-        patience = timeout + tool.grace + SLACK
 
         async def watch(_: Child) -> None:
             with trio.move_on_after(patience):
                 await ended.wait()
             if not ended.is_set():
                 self._children.give_up(child, (self._children.where(child),), child.ended)
-                late = out_of_time(tool)
-                self._log(tool, cue, None, late)
-                self._children.submit_input(
-                    CallRaised(
-                        call_id=cue.call_id, attempt=cue.attempt, code=late.code, shown=str(late), fatal=late.fatal
-                    )
-                )
+                self._children.submit_input(late())
 
-        self._children.start(f"limit:{cue.call_id}:{cue.attempt}", watch, broke=None, ours=True)
+        self._children.start(f"limit:{name}", watch, broke=None, ours=True)
         return ended
 
     def _log(self, tool: Tool[..., object], cue: StartCall, of_call: str | None, error: ToolFailed) -> None:

@@ -19,6 +19,7 @@ import trio
 
 from ..abc import Model
 from ..agent import Agent
+from ..contract.guardrails import Tripped
 from ..contract.ids import body_error_id, error_id, phase_error_id
 from ..contract.messages import Message, ModelRequest
 from ..contract.phases import Phase
@@ -39,13 +40,16 @@ from ..engine.effects import (
 )
 from ..engine.inputs import CallRaised, Input, PhaseDone, TaskStopped
 from ..engine.state import RunState
+from ..plugins.guardrails import shortest
 from ..plugins.plugin import has_hook
+from ..state.access import State
 from ..state.values import own_message
 from ..tools.invoke import NO, PREDICATE_TIMEOUT, YES, ApprovalNeed, shown_text, unanswered, wants_approval
 from .call_actor import CallActor, gate_context, make_mailbox
 from .children import SLACK, Child, Children, Release, call_key
 from .error_log import PLUGIN, RUN, TOOL
 from .gate_runner import BUILT_IN, run_gates
+from .guardrails import in_order, log_failure
 from .hook_deadlines import HookDeadlines
 from .hooks import HookFailed, HookRequest, limit_of, most_seconds, run_hooks
 from .model_actor import ModelCall
@@ -85,9 +89,9 @@ class EffectRunner:
             case CallModel():
                 self._call_model(effect)
             case StartCall() | ParkCall() | ReleaseCall():
-                self._perform_for_call(effect)
+                self._perform_for_call(effect, state)
             case StartTask() | CancelTask() | AnswerBody():
-                self._perform_for_task(effect)
+                self._perform_for_task(effect, state)
             case RunPhase():
                 self._run_phase(effect, state)
             case ReportFailure():
@@ -135,7 +139,7 @@ class EffectRunner:
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
-    def _actor(self) -> CallActor:
+    def _actor(self, state: RunState) -> CallActor:
         return CallActor(
             info=self.info,
             agent=self._need_agent(),
@@ -143,6 +147,7 @@ class EffectRunner:
             children=self.children,
             threads=self.services.threads,
             journal=self.services.journal,
+            run_row=state.row,
         )
 
     def _start_actor(self, call_id: str, tool: str, body: Callable[[Child], Awaitable[None]]) -> Child:
@@ -153,7 +158,7 @@ class EffectRunner:
             call_key(call_id), body, grace=grace, broke=partial(self._call_broke, call_id), tool=tool
         )
 
-    def _perform_for_call(self, effect: StartCall | ParkCall | ReleaseCall) -> None:
+    def _perform_for_call(self, effect: StartCall | ParkCall | ReleaseCall, state: RunState) -> None:
         child = self.children.live.get(call_key(effect.call_id))
         mailbox = None if child is None else child.mailbox
         match effect:
@@ -161,21 +166,21 @@ class EffectRunner:
                 child.ticket, child.attempt = None, effect.attempt
                 mailbox.tell(effect)
             case StartCall():
-                child = self._start_actor(effect.call_id, effect.tool, partial(self._actor().start, effect))
+                child = self._start_actor(effect.call_id, effect.tool, partial(self._actor(state).start, effect))
                 child.attempt = effect.attempt
             case ParkCall():
                 if child is None:
-                    child = self._start_actor(effect.call_id, effect.ticket.tool, self._actor().parked)
+                    child = self._start_actor(effect.call_id, effect.ticket.tool, self._actor(state).parked)
                     child.mailbox = make_mailbox(effect.call_id)
                 child.ticket = effect.ticket
             case ReleaseCall():
                 if mailbox is not None:
                     mailbox.tell(Release())
 
-    def _perform_for_task(self, effect: StartTask | CancelTask | AnswerBody) -> None:
+    def _perform_for_task(self, effect: StartTask | CancelTask | AnswerBody, state: RunState) -> None:
         match effect:
             case StartTask():
-                child = self._start_actor(effect.task_id, effect.tool, partial(self._actor().start_task, effect))
+                child = self._start_actor(effect.task_id, effect.tool, partial(self._actor(state).start_task, effect))
                 child.attempt = effect.attempt
             case CancelTask():
                 self._cancel_task(effect)
@@ -231,7 +236,8 @@ class EffectRunner:
             return PhaseDone(phase=effect.phase, step=effect.step, call_id=effect.call_id, failure=text)
 
         async def body(child: Child) -> None:
-            history = await self._thread() if effect.phase in agent.spec.hooked else []
+            guarded = call is not None and self._guarded(agent, call, effect)
+            history = await self._thread() if guarded or effect.phase in agent.spec.hooked else []
             request = attrs.evolve(
                 hook_request(effect, state, agent, self.deps, history),
                 find_model=self.services.models.named,
@@ -246,7 +252,8 @@ class EffectRunner:
             else:
                 approved = call.approved == call.fingerprint
                 needed = None if approved else partial(self._approval_need, agent, call, effect, watch)
-                done = await run_gates(request, approved=approved, built_in=needed)
+                guards = partial(self._ask_guardrails, agent, call, effect, request) if guarded else None
+                done = await run_gates(request, approved=approved, built_in=needed, guardrails=guards)
             if not child.muted:
                 children.submit_input(done)
 
@@ -295,6 +302,26 @@ class EffectRunner:
                 self.services.journal.bug(TOOL, what, need.error, **fields)
         return need
 
+    @staticmethod
+    def _guarded(agent: Agent[object], call: CallRow, effect: RunPhase) -> bool:
+        """Return True if input guardrails judge the call in this phase."""
+        tool = agent.tool(call.tool)
+        return effect.phase is Phase.TOOL_GATE and tool is not None and bool(tool.input_guardrails)
+
+    async def _ask_guardrails(
+        self, agent: Agent[object], call: CallRow, effect: RunPhase, request: HookRequest
+    ) -> Tripped | None:
+        """Ask the input guardrails of a call's tool; a failure is logged."""
+        tool = agent.tool(call.tool)
+        if tool is None:
+            return None
+        ctx = request.context(State(effect.state, agent.spec.keys), ())
+        try:
+            return await in_order(tool.input_guardrails, ctx, partial(tool.complete, call.arguments), request.watch)
+        except HookFailed as failure:
+            log_failure(self.services.journal, failure=failure, **self._where(effect))
+            raise
+
     def _who(self) -> dict[str, Any]:
         """Return the fields of every log line about this run."""
         return {"run_id": self.info.run_id, "thread_id": self.info.thread_id, "agent": self.info.agent}
@@ -315,6 +342,7 @@ def _watch(agent: Agent[object], effect: RunPhase, given_up: frozenset[str]) -> 
     limits = [limit_of(plugin, effect.phase) for plugin in agent.plugins if has_hook(plugin, effect.phase)]
     if effect.phase is Phase.TOOL_GATE:
         limits.append(PREDICATE_TIMEOUT)
+        limits += [shortest(tool.input_guardrails) for tool in agent.tools]
     return HookDeadlines(min(limits, default=math.inf), given_up)
 
 

@@ -1,8 +1,9 @@
 """Run the gates of one call and find the strongest verdict: block > deny > suspend > set_result > allow.
 
-Theory of operation. All gates run concurrently on one snapshot. Of equal verdicts, that of the first registered plugin
-wins. The tool's own needs_approval predicate counts as the gate registered last, and is not called if a block or denial
-makes it irrelevant. A gate that fails never allows: the failure ends the run, or a person is asked.
+Theory of operation. The tool's input guardrails come first, one after the other. Then all other gates run concurrently
+on one snapshot. Of equal verdicts, that of the first registered plugin wins. The tool's own needs_approval predicate
+counts as the gate registered last, and is not called if a block or denial makes it irrelevant. A gate that fails never
+allows: the failure ends the run, or a person is asked.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import attrs
 import msgspec
 
 from ..contract.decisions import Allow, Block, Deny, SetResult, Suspend, Verdict
+from ..contract.guardrails import Tripped
 from ..contract.phases import Phase
 from ..engine.gates import APPROVAL
 from ..engine.inputs import Overruled, PhaseDone
@@ -32,7 +34,11 @@ _WORD: Final[dict[type, Any]] = {Block: "block", Deny: "deny", Suspend: "suspend
 
 
 async def run_gates(
-    request: HookRequest, *, approved: bool, built_in: Callable[[], Awaitable[ApprovalNeed]] | None
+    request: HookRequest,
+    *,
+    approved: bool,
+    built_in: Callable[[], Awaitable[ApprovalNeed]] | None,
+    guardrails: Callable[[], Awaitable[Tripped | None]] | None = None,
 ) -> PhaseDone:
     """Run the gates of a call and return the strongest verdict; of equal verdicts, the first registered gate's.
 
@@ -40,7 +46,15 @@ async def run_gates(
         request: the phase, with the call's context.
         approved: a person has approved exactly this action.
         built_in: finds out whether the tool itself needs an approval; counts as the gate registered last.
+        guardrails: asks the input guardrails of the tool, before all other gates; these are asked only if all allow.
     """
+    if guardrails is not None:
+        try:
+            tripped = await guardrails()
+        except HookFailed as failure:
+            return request.done(failure=text_of(str(failure)))
+        if tripped is not None:
+            return request.done(tripped=tripped)
     plugins = request.plugins
     ignored: list[str] = []
 

@@ -59,6 +59,7 @@ from ..engine.inputs import (
     Input,
     ModelAnswered,
     ModelFailed,
+    ResultRefused,
     TaskStopped,
     WorkStopped,
 )
@@ -360,7 +361,7 @@ class RunLoop:
         match message:
             case ModelAnswered() | ModelFailed():
                 late = self._children.close_message_stream(message, self._state.row.inference)
-            case CallReturned() | CallRaised() | CallSuspended():
+            case CallReturned() | CallRaised() | CallSuspended() | ResultRefused():
                 late = self._children.close_call_stream(message.call_id, message.attempt)
             case TaskStopped():
                 late = self._children.close_call_stream(message.task_id, message.attempt)

@@ -7,7 +7,7 @@ import inspect
 import math
 import re
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, Generic, Literal, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
@@ -19,6 +19,7 @@ from ..contract.messages import ToolInfo
 from ..contract.plain import JSONObject, JSONValue, exact
 from ..contract.spec import Concurrency, GateKind, ToolSpec
 from ..errors import ToolDefinitionError
+from ..plugins.guardrails import Guardrail, ToolInputGuardrail, ToolOutputGuardrail, check_guardrails
 from .arguments import Arguments, read_arguments
 from .context import SyncToolContext, ToolContext
 from .docstrings import first_paragraph
@@ -43,6 +44,12 @@ _CHOICES: Final[Mapping[str, tuple[str | None, ...]]] = {
 }
 
 
+_GUARDS: Final[Mapping[str, type[Guardrail]]] = {
+    "input_guardrails": ToolInputGuardrail,
+    "output_guardrails": ToolOutputGuardrail,
+}
+
+
 class ToolOptions(TypedDict, total=False):
     """The options of `tool`, documented there."""
 
@@ -58,6 +65,8 @@ class ToolOptions(TypedDict, total=False):
     on_conflict: Literal["keep", "retry"]
     grace: float
     background: bool
+    input_guardrails: Sequence[ToolInputGuardrail[Any, Any]]
+    output_guardrails: Sequence[ToolOutputGuardrail[Any, Any]]
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -81,6 +90,8 @@ class Tool(Generic[P, R_co]):
             "retry".
         grace: seconds for the body to end after a cancel.
         background: a call ends at once, and the body runs as a task of the run.
+        input_guardrails: judge the arguments of each call, in order, before its other gates.
+        output_guardrails: judge the result of each body, in order, before it is stored.
         is_async: runs in the event loop; otherwise in a worker thread.
     """
 
@@ -97,6 +108,8 @@ class Tool(Generic[P, R_co]):
     on_conflict: Literal["keep", "retry"] = "keep"
     grace: float = 5.0
     background: bool = False
+    input_guardrails: tuple[ToolInputGuardrail[Any, Any], ...] = ()
+    output_guardrails: tuple[ToolOutputGuardrail[Any, Any], ...] = ()
     is_async: bool
     _arguments: Arguments = attrs.field(repr=False)
 
@@ -153,6 +166,7 @@ class Tool(Generic[P, R_co]):
             on_conflict=self.on_conflict,
             background=self.background,
             output=not self.background,
+            guarded=bool(self.input_guardrails),
             check=self._arguments.check,
         )
 
@@ -213,6 +227,10 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
             background: a call is checked, gated and approved like any other, and then ends at once with the id of a
                 task: the body runs beside the steps of the run, and the model gets its result as a message. Default
                 False.
+            input_guardrails: functions decorated with `tool_input_guardrail`, asked in order before every other gate of
+                a call.
+            output_guardrails: functions decorated with `tool_output_guardrail`, asked in order about the result of each
+                body.
 
     Raises:
         ToolDefinitionError: the function cannot be a tool as it is written, or an option is invalid; names the fault
@@ -239,7 +257,12 @@ def _define(function: Any, options: ToolOptions, namespace: Mapping[str, object]
         raise ToolDefinitionError(
             f"tool {name!r}: an async function gets a ToolContext; SyncToolContext is for sync ones"
         )
-    given = {option: exact(value) if isinstance(value, str) else value for option, value in options.items()}
+    given: dict[str, Any] = {
+        option: exact(value) if isinstance(value, str) else value for option, value in options.items()
+    }
+    for option in _GUARDS:
+        if option in given:
+            given[option] = tuple(given[option])
     settings: dict[str, Any] = {"description": first_paragraph(function), **given, "name": name}
     return Tool(function=function, is_async=is_async, arguments=arguments, **settings)
 
@@ -275,6 +298,11 @@ def _check_options(name: str, options: ToolOptions) -> None:
     def fault(option: str, what: str) -> ToolDefinitionError:
         return ToolDefinitionError(f"tool {name!r}, option {option}={options.get(option)!r}: {what}")
 
+    for option, kind in _GUARDS.items():
+        listed = _listed(options.get(option, ()))
+        wrong = check_guardrails(listed, kind)
+        if wrong is not None:
+            raise fault(option, wrong)
     for option, value in options.items():
         if option not in ToolOptions.__annotations__:
             near = get_close_matches(option, ToolOptions.__annotations__, 1)
@@ -310,6 +338,10 @@ def _check_values(options: ToolOptions, fault: Callable[[str, str], ToolDefiniti
         raise fault("concurrency", "a background tool runs beside everything else; omit the option")
     if options.get("background") and options.get("on_conflict", "keep") != "keep":
         raise fault("on_conflict", "a background task is not run again for what it wrote; omit the option")
+
+
+def _listed(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list | tuple) else value
 
 
 def _check_effect(effect: str, fault: Callable[[str, str], ToolDefinitionError]) -> None:

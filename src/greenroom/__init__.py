@@ -30,9 +30,11 @@ from greenroom.actors.contract.decisions import CommandResult as CommandResult
 from greenroom.actors.contract.decisions import Block as Block
 from greenroom.actors.contract.decisions import Deny as Deny
 from greenroom.actors.contract.decisions import Decision as Decision
+from greenroom.actors.contract.decisions import Reject as Reject
 from greenroom.actors.contract.decisions import SetResult as SetResult
 from greenroom.actors.contract.decisions import Suspend as Suspend
 from greenroom.actors.contract.decisions import Ticket as Ticket
+from greenroom.actors.contract.decisions import Trip as Trip
 from greenroom.actors.contract.decisions import Verdict as Verdict
 from greenroom.actors.contract.envelope import Event as Event
 from greenroom.actors.contract.failures import FAILURES as FAILURES
@@ -86,6 +88,8 @@ from greenroom.actors.errors import UsageError as UsageError
 from greenroom.actors.plugins.contexts import CallFacts as CallFacts
 from greenroom.actors.plugins.contexts import GateContext as GateContext
 from greenroom.actors.plugins.contexts import PhaseContext as PhaseContext
+from greenroom.actors.plugins.guardrails import tool_input_guardrail as tool_input_guardrail
+from greenroom.actors.plugins.guardrails import tool_output_guardrail as tool_output_guardrail
 from greenroom.actors.plugins.mutation import Mutation as Mutation
 from greenroom.actors.plugins.mutation import MutationError as MutationError
 from greenroom.actors.plugins.plugin import Plugin as Plugin
@@ -161,6 +165,7 @@ __all__ = [
     "Plugin",
     "Pruned",
     "ReasoningDelta",
+    "Reject",
     "ReplayReport",
     "Retry",
     "Run",
@@ -210,6 +215,7 @@ __all__ = [
     "ToolDefinitionError",
     "ToolError",
     "ToolInfo",
+    "Trip",
     "UnknownAgent",
     "UnknownRun",
     "Unreplayable",
@@ -225,6 +231,8 @@ __all__ = [
     "stop",
     "stop_at_tools",
     "tool",
+    "tool_input_guardrail",
+    "tool_output_guardrail",
 ]
 
 _publish(__name__, globals(), __all__)

@@ -347,6 +347,41 @@ async def test_of_a_hook(autojump_clock, door):
     await each_error(scene)
 
 
+GUARDRAILS: dict[str, Callable[[], Any]] = {
+    "what it raises": boom,
+    "what it returns": Hostile,
+    "the info of a trip": lambda: gr.Trip(HostileDict(a=1)),
+    "the text of a reject": lambda: gr.Reject(Hostile()),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.rule("GU-1")
+@pytest.mark.parametrize("door", GUARDRAILS)
+@pytest.mark.parametrize("kind", ["tool_input", "tool_output"])
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_of_a_guardrail(autojump_clock, door, kind, is_async):
+    async def judges(ctx: Any, value: Any) -> Any:
+        return GUARDRAILS[door]()
+
+    def judge(ctx: Any, value: Any) -> Any:
+        return GUARDRAILS[door]()
+
+    made = getattr(gr, f"{kind}_guardrail")(name="g")(judges if is_async else judge)
+
+    async def body() -> str:
+        return "b"
+
+    tool = gr.tool(body, **{f"{kind.removeprefix('tool_')}_guardrails": [made]})
+
+    async def scene() -> None:
+        async with two_runs(agent(call("body"), "done", tools=[tool])) as run:
+            outcome = await run.wait()
+            assert isinstance(outcome, gr.Failed)
+            assert (outcome.code, outcome.message[:14]) == ("plugin_error", "guardrail g (t")
+
+    await each_error(scene)
+
+
 @pytest.mark.rule("P-44")
 async def test_of_the_hook_of_run_end(autojump_clock):
     async def scene() -> None:

@@ -333,6 +333,12 @@ const HANDLERS = {
     const tool = this.calls.get(id)?.tool ?? id;
     this.note("item.overruled", { plugin, verdict, by, tool }, at, { icon: "dot" });
   },
+  "run.guardrail.tripped"({ callId: id, guardrail, kind, verdict, info }, at) {
+    const subject = this.calls.get(id)?.tool ?? id ?? this.agent;
+    const detail = info === undefined || info === null || typeof info === "string" ? info : JSON.stringify(info);
+    const tone = verdict === "trip" ? "bad" : "wait";
+    this.note(`item.${verdict}.${kind}`, { guardrail, subject }, at, { icon: "warn", tone, detail });
+  },
   "run.state.changed"({ keys, by }, at) {
     const writer = this.calls.get(by)?.tool ?? by;
     this.note("item.state", { keys, by: writer }, at, { icon: "dot" });

@@ -230,6 +230,14 @@ const en = {
   "item.edited": ({ tool, by }) => `${by} changed the arguments of ${tool}`,
   "item.overruled": ({ plugin, verdict, by, tool }) =>
     `${tool}: the verdict of ${plugin} (${verdict}) gave way to that of ${by}`,
+  "item.trip.input": ({ guardrail }) => `The guardrail ${guardrail} stopped the run for its input`,
+  "item.trip.output": ({ guardrail }) => `The guardrail ${guardrail} stopped the run for its answer`,
+  "item.trip.tool_input": ({ guardrail, subject }) =>
+    `The guardrail ${guardrail} stopped the run for the arguments of ${subject}`,
+  "item.trip.tool_output": ({ guardrail, subject }) =>
+    `The guardrail ${guardrail} stopped the run for the result of ${subject}`,
+  "item.reject.tool_input": ({ guardrail, subject }) => `The guardrail ${guardrail} rejected the arguments of ${subject}`,
+  "item.reject.tool_output": ({ guardrail, subject }) => `The guardrail ${guardrail} replaced the result of ${subject}`,
   "item.state": ({ keys, by }) => `State written by ${by}: ${keys.join(", ")}`,
   "item.conflict": ({ tool }) => `What ${tool} wrote to state was dropped`,
   "item.conflict.retried": ({ tool }) => `What ${tool} wrote to state was dropped; it runs again`,
@@ -695,6 +703,12 @@ const zh = {
   "item.refused": ({ code }) => `一个决定没有生效（${code}）`,
   "item.edited": ({ tool, by }) => `${by} 修改了 ${tool} 的参数`,
   "item.overruled": ({ plugin, verdict, by, tool }) => `${tool}：${plugin} 的裁决（${verdict}）让位于 ${by}`,
+  "item.trip.input": ({ guardrail }) => `护栏 ${guardrail} 因输入终止了运行`,
+  "item.trip.output": ({ guardrail }) => `护栏 ${guardrail} 因回答终止了运行`,
+  "item.trip.tool_input": ({ guardrail, subject }) => `护栏 ${guardrail} 因 ${subject} 的参数终止了运行`,
+  "item.trip.tool_output": ({ guardrail, subject }) => `护栏 ${guardrail} 因 ${subject} 的结果终止了运行`,
+  "item.reject.tool_input": ({ guardrail, subject }) => `护栏 ${guardrail} 拒绝了 ${subject} 的参数`,
+  "item.reject.tool_output": ({ guardrail, subject }) => `护栏 ${guardrail} 替换了 ${subject} 的结果`,
   "item.state": ({ keys, by }) => `${by} 写入了状态：${keys.join("、")}`,
   "item.conflict": ({ tool }) => `${tool} 写入的状态已被丢弃`,
   "item.conflict.retried": ({ tool }) => `${tool} 写入的状态已被丢弃；它将再次运行`,

@@ -304,6 +304,7 @@ CUSTOM: Final = frozenset(
         "run.pause.requested",
         "run.decision.refused",
         "run.cleanup.overrun",
+        "run.guardrail.tripped",
         "run.task.started",
         "run.task.progress",
         "run.task.output.delta",

@@ -25,7 +25,7 @@ before it, every tool part in a state that the protocol defines. At most one blo
 | run.task.started, run.task.progress, run.task.finished | `data-task` with `status`, replaced by the next |
 | run.task.output.delta | `data-task-output`, transient |
 | run.input.received | `data-input` |
-| run.degraded, run.inference.retried, run.cleanup.overrun | `data-notice` |
+| run.degraded, run.inference.retried, run.cleanup.overrun, run.guardrail.tripped | `data-notice` |
 | run.cancel.requested, run.pause.requested, run.decision.refused | `data-notice` |
 | run.waiting, at the end of the stream | requests that are still open; `finish-step`, `data-run`, `finish` tool-calls |
 | (the same, if only the run itself waits: a pause) | `finish-step`, `data-run`, `finish` other |
@@ -321,7 +321,7 @@ _STOPPED: Final[Mapping[str, str]] = {"max_rounds": "length", "token_budget": "l
 _NOTICES: Final = frozenset(
     {
         *("run.degraded", "run.cancel.requested", "run.pause.requested", "run.decision.refused"),
-        *("run.inference.retried", "run.cleanup.overrun"),
+        *("run.inference.retried", "run.cleanup.overrun", "run.guardrail.tripped"),
     }
 )
 

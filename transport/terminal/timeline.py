@@ -232,6 +232,13 @@ class Timeline:
         what = f"the verdict of {plugin} ({payload['verdict']}) gave way to that of {by}"
         yield Line(at=at, kind="note", who=self._call(payload).tool, what=what)
 
+    def _tripped(self, _: Event, payload: JSONObject, at: float) -> Iterator[Line]:
+        name, call_id = text_format.one_line(payload["guardrail"], 40), payload.get("callId")
+        what = f"the guardrail {name} {_VERDICTS[payload['verdict'], payload['kind']]}"
+        info = payload.get("info")
+        what += "" if info is None else f": {text_format.result(info, 160)}"
+        yield Line(at=at, kind="note", who=self.agent if call_id is None else self._call(payload).tool, what=what)
+
     def _conflict(self, _: Event, payload: JSONObject, at: float) -> Iterator[Line]:
         """Show a conflict, which follows the result of the writing call, or the hooks of a phase."""
         writer = payload["writer"]
@@ -264,6 +271,15 @@ _NOTES: Final = {
     "run.decision.refused": "a decision did not act",
 }
 
+_VERDICTS: Final = {
+    ("trip", "input"): "stopped the run for its input",
+    ("trip", "output"): "stopped the run for its answer",
+    ("trip", "tool_input"): "stopped the run for the arguments of this call",
+    ("trip", "tool_output"): "stopped the run for the result of this call",
+    ("reject", "tool_input"): "rejected the arguments",
+    ("reject", "tool_output"): "replaced the result",
+}
+
 _HANDLERS: Final[Mapping[str, Callable[[Timeline, Event, JSONObject, float], Iterator[Line]]]] = {
     "run.inference.started": Timeline._asked,
     "run.inference.completed": Timeline._answered,
@@ -283,6 +299,7 @@ _HANDLERS: Final[Mapping[str, Callable[[Timeline, Event, JSONObject, float], Ite
     "run.approval.requested": Timeline._requested,
     "run.approval.resolved": Timeline._resolved,
     "run.gate.overruled": Timeline._overruled,
+    "run.guardrail.tripped": Timeline._tripped,
     "run.state.conflict": Timeline._conflict,
     "run.cleanup.overrun": Timeline._overrun,
     **dict.fromkeys(_NOTES, Timeline._noted),

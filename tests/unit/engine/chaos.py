@@ -19,6 +19,7 @@ from greenroom.actors.contract.decisions import (
     Suspend,
 )
 from greenroom.actors.contract.excerpt import shown_value
+from greenroom.actors.contract.guardrails import Tripped
 from greenroom.actors.contract.messages import CallRequest, ModelResponse, Usage
 from greenroom.actors.contract.phases import LEAVING, Phase
 from greenroom.actors.contract.rows import RequestChanges
@@ -161,8 +162,10 @@ class Chaos:
         rng, phase = self.rng, effect.phase
         more: dict[str, Any] = {"phase": phase, "step": effect.step, "call_id": effect.call_id}
         more["revision"] = effect.state.revision
-        kind = rng.choices(("fine", "failure", "tripped", "end"), (600, 1, 1, 1))[0]
-        if kind != "fine":
+        kind = rng.choices(("fine", "failure", "tripped", "end"), (600, 1, 3, 1))[0]
+        if kind == "tripped" and phase is Phase.TOOL_GATE:
+            more[kind] = self.tripped()
+        elif kind not in ("fine", "tripped"):
             more[kind] = "because"
         if rng.random() < 0.1:
             more["ignored"] = ("a plugin failed", "another one, too")[: rng.randint(1, 2)]
@@ -182,6 +185,11 @@ class Chaos:
         if phase is Phase.AFTER_INFERENCE:
             more["edits"] = self.edits()
         return inp.PhaseDone(**more)
+
+    def tripped(self) -> Tripped:
+        """A guardrail does not allow; mostly it rejects."""
+        verdict: Any = self.rng.choices(("trip", "reject"), (1, 5))[0]
+        return Tripped(guardrail="g", verdict=verdict, info="no")
 
     def edits(self) -> tuple[inp.CallEdit, ...]:
         """A hook of after_inference edits or drops some of the calls."""
@@ -264,6 +272,8 @@ class Chaos:
                 result = {"wrote": token}
                 shown, _ = shown_value(result)
                 return inp.CallReturned(**who, result=result, shown=shown, batch=batch, keys=keys), True
+            case "return" if rng.random() < 0.2:
+                return inp.ResultRefused(**who, tripped=self.tripped()), True
             case "return":
                 return inp.CallReturned(**who, result={"r": 1}, shown='{"r":1}', large=rng.random() < 0.1), True
             case "raise":
@@ -389,7 +399,8 @@ class Chaos:
 
     def is_stale(self, message: inp.Input) -> bool:
         """True if the message names an attempt that is over (a lost commit makes numbers come again)."""
-        if isinstance(message, inp.CallReturned | inp.CallRaised | inp.CallSuspended | inp.CallPrinted):
+        said = inp.CallReturned | inp.CallRaised | inp.CallSuspended | inp.CallPrinted | inp.ResultRefused
+        if isinstance(message, said):
             now = self.world.state.calls.get(message.call_id)
             if any((t.task_id, t.attempts) == (message.call_id, message.attempt) for t in self.world.row.tasks):
                 return False

@@ -621,7 +621,7 @@ def answered_by(message: inp.Input) -> Key:
             return ("phase", message.phase.value, str(message.step), message.call_id or "")
         case inp.ModelAnswered() | inp.ModelFailed():
             return ("model", message.message_id)
-        case inp.CallReturned() | inp.CallRaised() | inp.CallSuspended():
+        case inp.CallReturned() | inp.CallRaised() | inp.CallSuspended() | inp.ResultRefused():
             return ("call", message.call_id)
         case inp.TaskStopped():
             return ("stop", message.task_id)

@@ -33,7 +33,7 @@ class Teller:
         self.timeline = Timeline()
         self._sequence = 0
 
-    def __call__(self, kind: str, at: float = 0.0, **payload: Any) -> tuple[Line, ...]:
+    def __call__(self, kind: str, /, at: float = 0.0, **payload: Any) -> tuple[Line, ...]:
         self._sequence += 1
         return self.timeline.tell(
             gr.Event(
@@ -154,6 +154,17 @@ def test_what_gates_and_state_disagree_about_is_noted(tell: Teller) -> None:
     (note,) = tell("run.state.conflict", key="k", writer="step_start", other=None, detail="changed")
     assert (note.who, note.what) == ("step_start", "what it wrote to state was dropped: changed")
     assert tell("run.state.changed", revision=1, keys=["k"], by="c") == ()
+
+
+def test_the_verdict_of_a_guardrail_is_noted(tell: Teller) -> None:
+    tell("run.tool.call", call_id="c", tool="put", arguments={})
+    more = {"guardrail": "clean", "step": 1}
+    (note,) = tell("run.guardrail.tripped", kind="tool_input", verdict="reject", call_id="c", info="not this", **more)
+    assert (note.kind, note.who, note.what) == ("note", "put", "the guardrail clean rejected the arguments: not this")
+    (note,) = tell("run.guardrail.tripped", kind="tool_output", verdict="trip", call_id="c", info={"n": 1}, **more)
+    assert note.what == 'the guardrail clean stopped the run for the result of this call: {"n": 1}'
+    (note,) = tell("run.guardrail.tripped", kind="input", verdict="trip", **more)
+    assert (note.who, note.what) == ("helper", "the guardrail clean stopped the run for its input")
 
 
 def test_what_is_unusual_is_noted(tell: Teller) -> None:

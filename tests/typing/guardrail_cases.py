@@ -1,0 +1,65 @@
+"""What mypy must know of guardrails; checked by test_typing.py, never run."""
+
+from collections.abc import Mapping
+from typing import Any, assert_type
+
+import attrs
+
+import greenroom as gr
+
+
+@attrs.frozen
+class Deps:
+    limit: int
+
+
+@gr.tool_input_guardrail
+async def small(ctx: gr.GateContext[Deps], arguments: Mapping[str, Any]) -> gr.Reject | None:
+    assert_type(ctx.deps, Deps)
+    return gr.Reject("too much") if arguments["cents"] > ctx.deps.limit else None
+
+
+@gr.tool_input_guardrail(name="quick", timeout=1.0)
+def quick(ctx: gr.GateContext, arguments: Mapping[str, Any]) -> gr.Trip | gr.Reject | gr.Allow:
+    assert_type(ctx.deps, Any)
+    return gr.Allow()
+
+
+@gr.tool_output_guardrail
+async def masked(ctx: gr.PhaseContext[Deps], result: Any) -> gr.Trip | None:
+    return None
+
+
+@gr.tool_output_guardrail(timeout=5)
+def plain(ctx: gr.PhaseContext[Deps], result: Any) -> gr.Reject:
+    return gr.Reject("no")
+
+
+async def calls(ctx: gr.GateContext[Deps]) -> None:
+    assert_type(await small(ctx, {}), gr.Reject | None)
+    assert_type(plain(ctx, 1), gr.Reject)
+    assert_type(small.name, str)
+    await small(ctx)  # type: ignore[call-arg]
+
+
+@gr.tool_input_guardrail  # type: ignore[type-var]
+def returns_a_bool(ctx: gr.GateContext[Deps], arguments: Mapping[str, Any]) -> bool:
+    return True
+
+
+@gr.tool_input_guardrail  # type: ignore[arg-type]
+def takes_one(ctx: gr.GateContext[Deps]) -> None: ...
+
+
+@gr.tool(input_guardrails=[small, quick], output_guardrails=[masked, plain])
+async def pay(cents: int) -> str:
+    return "paid"
+
+
+@gr.tool(input_guardrails=[masked])  # type: ignore[list-item]
+async def mixed(cents: int) -> str:
+    return "paid"
+
+
+async def paid() -> None:
+    assert_type(await pay(cents=1), str)
