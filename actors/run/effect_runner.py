@@ -90,17 +90,21 @@ class EffectRunner:
                 self._call_model(effect)
             case StartCall() | ParkCall() | ReleaseCall():
                 self._perform_for_call(effect, state)
-            case StartTask() | CancelTask() | AnswerBody():
-                self._perform_for_task(effect, state)
+            case StartTask():
+                body = partial(self._actor(state).start_task, effect)
+                self._start_actor(effect.task_id, effect.tool, body, effect.attempt)
+            case CancelTask():
+                self._cancel_task(effect)
+            case AnswerBody():
+                self.children.questions.deliver(effect)
             case RunPhase():
                 self._run_phase(effect, state)
             case ReportFailure():
                 what, fields = effect.what, {"error_id": effect.error_id, "call_id": effect.call_id}
                 self.services.journal.bug(RUN, what, effect.raised.error, code=effect.code, **self._who(), **fields)
             case CancelWork():
-                grace = self.children.cancel_all(effect.reason)
-                if self.stop_at is None:
-                    self.stop_at = trio.current_time() + grace + SLACK
+                stop_at = trio.current_time() + self.children.cancel_all(effect.reason) + SLACK
+                self.stop_at = self.stop_at or stop_at  # a second cancel allows no more time
             case FinishRun():
                 self.finished = True
             case _ as never:
@@ -150,13 +154,29 @@ class EffectRunner:
             run_row=state.row,
         )
 
-    def _start_actor(self, call_id: str, tool: str, body: Callable[[Child], Awaitable[None]]) -> Child:
-        """Start the actor of a call or background task, with the grace of its tool."""
-        known = None if self.agent is None else self.agent.tool(tool)
-        grace = 5.0 if known is None else known.grace
-        return self.children.start(
-            call_key(call_id), body, grace=grace, broke=partial(self._call_broke, call_id), tool=tool
-        )
+    def _start_actor(
+        self, call_id: str, tool_name: str, body: Callable[[Child], Awaitable[None]], attempt: int = 0
+    ) -> Child:
+        """Start the actor of a call or background task, with an attempt or parked.
+
+        A crash of the actor becomes a failure of the newest attempt that the actor was given, started or not. If the
+        actor only waited for a decision, the machine ignores that input: the decision starts a new actor.
+        """
+
+        def broke(error: BaseException) -> Input:
+            name = body_error_id(self.info.run_id, call_id, child.attempt)
+            what = f"the actor of call {call_id} of run {self.info.run_id} crashed"
+            self.services.journal.bug(
+                RUN, what, error, error_id=name, code="internal_error", **self._who(), call_id=call_id
+            )
+            text = text_of(f"The call's actor crashed: {shown_text(error)}")
+            return CallRaised(call_id=call_id, attempt=child.attempt, code="internal_error", shown=text)
+
+        tool = None if self.agent is None else self.agent.tool(tool_name)
+        grace = 5.0 if tool is None else tool.grace
+        child = self.children.start(call_key(call_id), body, grace=grace, broke=broke, tool=tool_name)
+        child.attempt = attempt
+        return child
 
     def _perform_for_call(self, effect: StartCall | ParkCall | ReleaseCall, state: RunState) -> None:
         child = self.children.live.get(call_key(effect.call_id))
@@ -166,8 +186,8 @@ class EffectRunner:
                 child.ticket, child.attempt = None, effect.attempt
                 mailbox.tell(effect)
             case StartCall():
-                child = self._start_actor(effect.call_id, effect.tool, partial(self._actor(state).start, effect))
-                child.attempt = effect.attempt
+                body = partial(self._actor(state).start, effect)
+                self._start_actor(effect.call_id, effect.tool, body, effect.attempt)
             case ParkCall():
                 if child is None:
                     child = self._start_actor(effect.call_id, effect.ticket.tool, self._actor(state).parked)
@@ -176,16 +196,6 @@ class EffectRunner:
             case ReleaseCall():
                 if mailbox is not None:
                     mailbox.tell(Release())
-
-    def _perform_for_task(self, effect: StartTask | CancelTask | AnswerBody, state: RunState) -> None:
-        match effect:
-            case StartTask():
-                child = self._start_actor(effect.task_id, effect.tool, partial(self._actor(state).start_task, effect))
-                child.attempt = effect.attempt
-            case CancelTask():
-                self._cancel_task(effect)
-            case AnswerBody():
-                self.children.questions.deliver(effect)
 
     def _cancel_task(self, effect: CancelTask) -> None:
         """Cancel one background task; a task that overruns its grace is reported as unresponsive."""
@@ -206,20 +216,6 @@ class EffectRunner:
             children.submit_input(stopped)
 
         children.start(f"stop:{effect.task_id}", wait, broke=lambda _: stopped, ours=True)
-
-    def _call_broke(self, call_id: str, error: BaseException) -> Input:
-        """Turn a crash of a call's actor into a failure of the attempt that the actor was given, started or not.
-
-        If the actor only waited for a decision, the machine ignores the input: the decision starts a new actor.
-        """
-        attempt = self.children.live[call_key(call_id)].attempt
-        name = body_error_id(self.info.run_id, call_id, attempt)
-        what = f"the actor of call {call_id} of run {self.info.run_id} crashed"
-        self.services.journal.bug(
-            RUN, what, error, error_id=name, code="internal_error", **self._who(), call_id=call_id
-        )
-        text = text_of(f"The call's actor crashed: {shown_text(error)}")
-        return CallRaised(call_id=call_id, attempt=attempt, code="internal_error", shown=text)
 
     # --- phases ------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ is a bug of the model's code, which is not retried. The back-off's jitter is dra
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any
 
 import attrs
 import trio
@@ -115,12 +114,13 @@ class ModelCall:
         retryable, retry_after = False, None
         try:
             kind = exact(error.kind) if error.kind in MODEL_ERROR_KINDS else kind
-            retryable, retry_after = bool(error.retryable), error.retry_after
+            retryable, wait = bool(error.retryable), error.retry_after
+            if isinstance(wait, int | float) and not isinstance(wait, bool) and wait >= 0:  # false for NaN
+                retry_after = wait
         except BaseException as broken:  # noqa: BLE001, ASYNC103 - a subclass may answer with code of its own
             failure_of_call(broken)
-        return self._failure(
-            kind, message_of(error)[:TEXT_LIMIT], retryable=retryable, retry_after=_seconds(retry_after), usage=error
-        )
+        text = message_of(error)[:TEXT_LIMIT]
+        return self._failure(kind, text, retryable=retryable, retry_after=retry_after, usage=error)
 
     def _failure(
         self,
@@ -152,9 +152,3 @@ def _known(source: ModelError | ModelResponse | None) -> Usage:
         failure_of_call(broken)
         return ONE_REQUEST  # noqa: ASYNC104 - the border has raised what passes
     return usage if usage.requests else usage + ONE_REQUEST
-
-
-def _seconds(value: Any) -> float | None:
-    """Return the wait that a provider asks for, in seconds; None if the value is not a valid number."""
-    known = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0  # false for NaN
-    return value if known else None

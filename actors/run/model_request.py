@@ -11,7 +11,6 @@ Hooks receive copies, because their code may change what it gets.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import attrs
@@ -20,7 +19,7 @@ from ..agent import Agent
 from ..contract.calls import CallStatus
 from ..contract.messages import Message, ModelRequest
 from ..contract.phases import Phase
-from ..contract.rows import ContextMessage, RequestChanges
+from ..contract.rows import ContextMessage
 from ..engine.effects import CallModel, RunPhase
 from ..engine.inputs import CallEdit
 from ..engine.state import RunState
@@ -44,7 +43,12 @@ def model_request(
     system = (Message(id="system", role="system", content=text),) if text else ()
     messages, tools, settings = (*system, *history), agent.tool_infos, agent.settings
     if changes is not None:
-        messages = _placed(system, history, changes)
+        at: dict[str, list[Message]] = {"system": [], "session": [], "conversation": [], "suffix": []}
+        for index, added in enumerate(changes.messages):
+            at[added.placement].append(_context(index, added))
+        newest = next((i for i in range(len(history) - 1, -1, -1) if history[i].role == "user"), len(history))
+        before = (*system, *at["system"], *at["session"], *history[:newest])
+        messages = (*before, *at["conversation"], *history[newest:], *at["suffix"])
         tools = tuple(info for info in tools if changes.offers(info.name))
         settings = {**settings, **changes.settings}
     return ModelRequest(
@@ -57,15 +61,6 @@ def model_request(
         model_attempts=effect.model_attempts,
         output_schema=agent.output_schema,
     )
-
-
-def _placed(system: Iterable[Message], history: list[Message], changes: RequestChanges) -> tuple[Message, ...]:
-    at: dict[str, list[Message]] = {"system": [], "session": [], "conversation": [], "suffix": []}
-    for index, added in enumerate(changes.messages):
-        at[added.placement].append(_context(index, added))
-    newest = next((i for i in range(len(history) - 1, -1, -1) if history[i].role == "user"), len(history))
-    before, after = history[:newest], history[newest:]
-    return (*system, *at["system"], *at["session"], *before, *at["conversation"], *after, *at["suffix"])
 
 
 def _context(index: int, message: ContextMessage) -> Message:
