@@ -178,26 +178,18 @@ class Agents:
             ) from error
         except BaseException as error:  # noqa: BLE001 - user code; the failure may be temporary
             failure = failure_of(error)
-            name = self._log_provider(info, failure)
+            name, what = error_id(info.run_id, "deps"), f"the deps provider failed for run {info.run_id}"
+            fields = {"error_id": name, "code": "deps_missing", "run_id": info.run_id, "agent": info.agent}
+            if info.run_id in self._failing:  # logged with its traceback before
+                self._journal.note(DEPS, logging.WARNING, f"{what} again: {failure_text(failure)}", **fields)
+            else:
+                self._failing.add(info.run_id)
+                self._journal.bug(DEPS, what, failure, **fields)
             said = f"the provider failed, and is asked again: {failure_text(failure)} (error_id {name})"
             text = self._redactor.text(said)
             raise RunUnavailable("deps_missing", text, passing=True) from failure  # noqa: ASYNC104 - the border has raised what passes
         self._failing.discard(info.run_id)
         return deps
-
-    def _log_provider(self, info: RunInfo, failure: BaseException) -> str:
-        """Log a provider's failure: the first with its traceback, each later one of the run as a line.
-
-        Returns the error's id.
-        """
-        name, what = error_id(info.run_id, "deps"), f"the deps provider failed for run {info.run_id}"
-        fields = {"error_id": name, "code": "deps_missing", "run_id": info.run_id, "agent": info.agent}
-        if info.run_id in self._failing:
-            self._journal.note(DEPS, logging.WARNING, f"{what} again: {failure_text(failure)}", **fields)
-        else:
-            self._failing.add(info.run_id)
-            self._journal.bug(DEPS, what, failure, **fields)
-        return name
 
     def can_revive(self, info: RunInfo) -> bool:
         """Return True if agent and deps can be had again once the run has left memory."""

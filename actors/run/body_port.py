@@ -18,7 +18,7 @@ from ..contract.plain import JSONObject
 from ..contract.tasks import TaskView
 from ..engine.inputs import CancelAsked, Input, SpawnAsked, TasksAsked
 from ..errors import ToolError
-from .children import Children
+from .children import Children, DeltaBuffers
 
 _MARK: Final = 16
 """Hex digits of the mark that identifies a repeated spawn: enough for the thousand spawns of one body."""
@@ -33,6 +33,10 @@ class BodyPort:
         self._spawned: dict[str, int] = {}
         self._unread: dict[str, list[int]] = {}  # spawns whose answer was cancelled: their numbers are used again
 
+    @property
+    def _streams(self) -> DeltaBuffers:
+        return self._children.call_stream(self._spawner, self._attempt)
+
     # --- reports -----------------------------------------------------------------------------------------------------
 
     async def progress(self, fraction: float, text: str) -> None:
@@ -41,7 +45,7 @@ class BodyPort:
 
     async def output(self, text: str) -> None:
         """Stream output; waits while too much of it waits for the store."""
-        await self._children.call_stream(self._spawner, self._attempt).text.put(text)
+        await self._streams.text.put(text)
 
     def progress_from_thread(self, fraction: float, text: str) -> None:
         """Call `progress` from a worker thread."""
@@ -49,14 +53,11 @@ class BodyPort:
 
     def output_from_thread(self, text: str) -> None:
         """Stream output from a worker thread, which limits its own pace: never waits for the store."""
-        trio.from_thread.run_sync(self._add_output, text)
+        trio.from_thread.run_sync(lambda: self._streams.text.add(text))
 
     def _set_progress(self, fraction: float, text: str) -> None:
-        self._children.call_stream(self._spawner, self._attempt).tell(fraction, text)
+        self._streams.tell(fraction, text)
         self._children.nudge()
-
-    def _add_output(self, text: str) -> None:
-        self._children.call_stream(self._spawner, self._attempt).text.add(text)
 
     # --- background tasks --------------------------------------------------------------------------------------------
 

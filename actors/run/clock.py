@@ -147,7 +147,18 @@ class RunTime:
 
     def __init__(self, clock: Clock, state: RunState) -> None:
         self._clock = clock
-        self._newest = _newest_of(state)
+        row = state.row
+        tickets = [*row.run_tickets, *(call.ticket for call in state.calls.values() if call.ticket is not None)]
+        moments = (
+            state.info.created_at,
+            row.counters.active_since,
+            None if row.inference is None else row.inference.started_at,
+            *[call.started_at for call in state.calls.values()],
+            *[task.started_at for task in row.tasks],
+            *[ticket.requested_at for ticket in tickets],
+            *[ticket.decided_at for ticket in tickets],
+        )
+        self._newest = max(filter(None, moments))
         self.begins = max(clock.now(), self._newest)
         self._apart = self.begins.timestamp() - trio.current_time()
 
@@ -168,19 +179,3 @@ class RunTime:
                 self._apart += skew
                 return now, skew
         return now, 0.0
-
-
-def _newest_of(state: RunState) -> datetime:
-    """Return the newest time in a run's rows."""
-    row = state.row
-    tickets = [*row.run_tickets, *(call.ticket for call in state.calls.values() if call.ticket is not None)]
-    moments = (
-        state.info.created_at,
-        row.counters.active_since,
-        None if row.inference is None else row.inference.started_at,
-        *[call.started_at for call in state.calls.values()],
-        *[task.started_at for task in row.tasks],
-        *[ticket.requested_at for ticket in tickets],
-        *[ticket.decided_at for ticket in tickets],
-    )
-    return max(filter(None, moments))

@@ -126,10 +126,12 @@ class RunCommands:
         try:
             agent = None
             if command.kind == "decide" and command.decision is not None:
-                agent = await self._agent_of(run_id)
-                if command.decision.edited_arguments is not None:
-                    command = await self._unmasked(run_id, command, command.decision)
-            rules = CommandRules(services.clock.now(), partial(_check_arguments, agent), partial(_definition, agent))
+                command, agent = await self._prepared(run_id, command, command.decision)
+            rules = CommandRules(
+                services.clock.now(),
+                partial(_check_arguments, agent),
+                lambda tool: "" if agent is None else agent.spec.definition(tool, ""),  # "": the tool is unknown here
+            )
             # the store shields itself between submit and receipt, and its patience bounds the wait
             result = await services.store.post(run_id, command, rules)
         except (StoreUnavailable, StoreDown) as error:
@@ -170,23 +172,27 @@ class RunCommands:
         command_id = decision.decision_id or self.new_id()
         return judge(facts, Command(command_id=command_id, kind="decide", decision=decision, by=by))
 
-    async def _unmasked(self, run_id: str, command: Command, decision: Decision) -> Command:
-        """Replace masked values in edited arguments by the call's own: people were shown masks and sent them back."""
-        store = self._services.store
-        ticket, outline = await store.ticket(run_id, decision.target), await store.outline(run_id)
-        if ticket is None or outline is None:
-            return command
-        redactor = self._services.redactor.within(outline.info.workspace)
-        edited = redactor.restored(decision.edited_arguments, ticket.arguments)
-        return attrs.evolve(command, decision=attrs.evolve(decision, edited_arguments=edited))
+    async def _prepared(
+        self, run_id: str, command: Command, decision: Decision
+    ) -> tuple[Command, Agent[object] | None]:
+        """Return a decision whose edited arguments have no masks, and the run's agent, which knows the run's tools.
 
-    async def _agent_of(self, run_id: str) -> Agent[object] | None:
-        """Return the agent of a run, which knows the run's tools; None if the agent is not here."""
-        actor = self._roster.get(run_id)
-        if actor is not None and actor.agent is not None:
-            return actor.agent
-        outline = await self._services.store.outline(run_id)
-        return None if outline is None else self._agents.get(outline.info.agent)
+        People were shown masks and sent them back: the call's own values take their place. The agent is None if it is
+        not here.
+        """
+        store, actor = self._services.store, self._roster.get(run_id)
+        agent, edited = None if actor is None else actor.agent, decision.edited_arguments
+        if agent is not None and edited is None:
+            return command, agent
+        outline = await store.outline(run_id)
+        if outline is None:
+            return command, agent
+        ticket = None if edited is None else await store.ticket(run_id, decision.target)
+        if ticket is not None:
+            redactor = self._services.redactor.within(outline.info.workspace)
+            edited = redactor.restored(edited, ticket.arguments)
+            command = attrs.evolve(command, decision=attrs.evolve(decision, edited_arguments=edited))
+        return command, agent or self._agents.get(outline.info.agent)
 
 
 def _check_arguments(agent: Agent[object] | None, tool_name: str, arguments: JSONObject) -> str | None:
@@ -195,8 +201,3 @@ def _check_arguments(agent: Agent[object] | None, tool_name: str, arguments: JSO
     if tool is None:
         return f"the tool {tool_name!r} is not here, so its arguments cannot be checked"
     return tool.check(arguments)
-
-
-def _definition(agent: Agent[object] | None, tool_name: str) -> str:
-    """Return the digest of a tool's present definition; "" if the tool is unknown here."""
-    return "" if agent is None else agent.spec.definition(tool_name, "")

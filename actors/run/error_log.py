@@ -56,7 +56,11 @@ class ErrorLog:
         A ToolError is a deliberate answer: INFO. Invalid arguments are the model's fault: DEBUG.
         """
         cause = error.__cause__
-        if code == "tool_error" and cause is not None and not _all(cause, ToolError):
+        if (
+            code == "tool_error"
+            and cause is not None
+            and not all(isinstance(leaf, ToolError) for leaf in leaves(cause))
+        ):
             self.bug(TOOL, what, cause, code=code, **fields)
         else:
             levels = {"tool_timeout": logging.WARNING, "invalid_arguments": logging.DEBUG}
@@ -77,7 +81,3 @@ class ErrorLog:
     def _line(self, text: str) -> str:
         """Return the text as one redacted line, so that an exception's text cannot imitate another log line."""
         return self._redactor.text(text).replace("\r", "\\r").replace("\n", "\\n")
-
-
-def _all(error: BaseException, kind: type[BaseException]) -> bool:
-    return all(isinstance(leaf, kind) for leaf in leaves(error))

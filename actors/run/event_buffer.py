@@ -87,12 +87,10 @@ class EventBuffer:
         self.head = last
         self._frames.extend(frames)
         self._bytes += sum(map(len, frames))
-        if len(self._frames) > 2 * RING_FRAMES or self._bytes > 2 * RING_BYTES:
-            self._trim()
-
-    def _trim(self) -> None:
-        """Drop the older half. Rarely called, because dropping moves the rest."""
-        drop, size = max(0, len(self._frames) - RING_FRAMES), 0
+        if len(self._frames) <= 2 * RING_FRAMES and self._bytes <= 2 * RING_BYTES:
+            return
+        # the older half is dropped at once, so rarely: dropping moves the rest
+        drop = max(0, len(self._frames) - RING_FRAMES)
         size = sum(map(len, self._frames[:drop]))
         while self._bytes - size > RING_BYTES and drop < len(self._frames) - 1:
             size += len(self._frames[drop])

@@ -44,7 +44,12 @@ async def end_if_given_up(services: Services, run_id: str, why: str, held: Itera
             return True
         items = await _unread(services, outline)
         needed = wanted or items is None or any(item.command.kind == "cancel" for item in items)
-        if not needed and not await _waited_for(services, run_id, held):
+        for name in held:
+            if needed:
+                break
+            other = await retry_until_available(services.store.outline, name)
+            needed = other is not None and other.behind == run_id
+        if not needed:
             return False
         if await _end_by_force(services, outline, items or (), why):
             logger.error("run %s was given up and is ended now: %s", run_id, services.redactor.text(why))
@@ -62,14 +67,6 @@ async def _unread(services: Services, outline: RunOutline) -> Sequence[InboxItem
     except StoreError:
         return None
     return [item for item in items if item.position > outline.consumed]
-
-
-async def _waited_for(services: Services, run_id: str, held: Iterable[str]) -> bool:
-    for name in held:
-        outline = await retry_until_available(services.store.outline, name)
-        if outline is not None and outline.behind == run_id:
-            return True
-    return False
 
 
 async def _end_by_force(services: Services, outline: RunOutline, items: Sequence[InboxItem], why: str) -> bool:

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import attrs
-import msgspec
 
 from ..contract.decisions import Allow, Block, Deny, SetResult, Suspend, Verdict
 from ..contract.guardrails import Tripped
@@ -79,30 +78,24 @@ async def run_gates(
     wanted = NO
     if built_in is not None and not any(isinstance(verdict, Block | Deny) for verdict in verdicts):
         wanted = await built_in()  # with a block or denial no person is asked, so the predicate is not needed
-    if wanted.needed:
-        named.append((BUILT_IN, APPROVAL if wanted.doubt is None else _doubted(wanted.doubt)))
-    done = _strongest(request, named, tuple(ignored))
-    return done if wanted.doubt is None else msgspec.structs.replace(done, doubt=text_of(wanted.doubt))
-
-
-def _doubted(doubt: str) -> Suspend:
-    """Return a Suspend that names the doubt: the deciding person must know that the predicate failed."""
-    return Suspend(reason="tool_permission", message=text_of(f"It is not known whether this is allowed: {doubt}."))
-
-
-def _strongest(request: HookRequest, named: list[tuple[str, Verdict | None]], ignored: tuple[str, ...]) -> PhaseDone:
+    if wanted.doubt is not None:  # the deciding person must know that the predicate failed
+        doubt = text_of(f"It is not known whether this is allowed: {wanted.doubt}.")
+        named.append((BUILT_IN, Suspend(reason="tool_permission", message=doubt)))
+    elif wanted.needed:
+        named.append((BUILT_IN, APPROVAL))
     said = [(name, verdict) for name, verdict in named if verdict is not None and not isinstance(verdict, Allow)]
-    if not said:
-        return request.done(verdict=Allow(), ignored=ignored)
-    winner, verdict = max(
-        said, key=lambda named_verdict: _RANK[_kind(named_verdict[1])]
-    )  # max returns the first of equals
-    overruled = tuple(
-        Overruled(plugin=name, verdict=_WORD[_kind(other)], by=winner)
-        for name, other in said
-        if name not in (winner, BUILT_IN)
+    # max returns the first of equals
+    winner, strongest = max(said, key=lambda pair: _RANK[_kind(pair[1])], default=("", Allow()))
+    return request.done(
+        verdict=strongest,
+        overruled=tuple(
+            Overruled(plugin=name, verdict=_WORD[_kind(verdict)], by=winner)
+            for name, verdict in said
+            if name not in (winner, BUILT_IN)
+        ),
+        ignored=tuple(ignored),
+        doubt=None if wanted.doubt is None else text_of(wanted.doubt),
     )
-    return request.done(verdict=verdict, overruled=overruled, ignored=ignored)
 
 
 def _kind(verdict: object) -> type:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
@@ -126,9 +125,7 @@ async def open_runtime(
             block.
         passivate_after: seconds after which a run that waits for people leaves memory and costs only its rows. A
             command or a timer wakes it. None: never. A run with deps of its own stays if there is no provider, because
-            its deps
-                exist
-            nowhere else.
+            its deps exist nowhere else.
         secrets: values that must not appear in events, ticket views and error messages.
         clock: another clock than the system's; pass the same clock again to reopen a store in virtual time.
         record: store the inputs of each run's machine, so that `Runtime.replay` can fold them again. The record is
@@ -153,7 +150,7 @@ async def open_runtime(
     exits = _Exits(journal)
     try:
         async with open_supervisor(
-            name="runtime", stop_budget=GRACE, on_exit=exits.note_exit, on_restart=partial(_log_restart, journal)
+            name="runtime", stop_budget=GRACE, on_exit=exits.note_exit, on_restart=exits.note_restart
         ) as supervisor:
             parts = assemble(
                 real_store,
@@ -200,7 +197,7 @@ async def _close(parts: Parts, drain: float) -> None:
 
 
 class _Exits:
-    """Routes exits: those of runs go to the registry; a lost shared part fails the runtime.
+    """Routes exits: those of runs go to the registry; a lost shared part fails the runtime; restarts are logged.
 
     Attributes:
         of_run: called with the exit of a run's actor.
@@ -223,12 +220,12 @@ class _Exits:
         elif (isinstance(exit_, GaveUp) or (isinstance(exit_, Crashed) and self.open)) and self.failure is None:
             self.failure = RuntimeError(f"{ref.name} has returned") if exit_.error is None else exit_.error
 
-
-def _log_restart(journal: ErrorLog, ref: Ref[object], exit_: Exit, attempt: int) -> None:
-    if isinstance(exit_, Crashed):
-        what = f"the owner of run {ref.id} crashed; incarnation {attempt} follows"
-        fields: dict[str, Any] = {"run_id": ref.id, "error_id": error_id(ref.id, "owner"), "attempt": attempt}
-        journal.bug(RUN, what, exit_.error, code="internal_error", **fields)
+    def note_restart(self, ref: Ref[object], exit_: Exit, attempt: int) -> None:
+        """Log that a run's owner crashed and begins again."""
+        if isinstance(exit_, Crashed):
+            what = f"the owner of run {ref.id} crashed; incarnation {attempt} follows"
+            fields: dict[str, Any] = {"run_id": ref.id, "error_id": error_id(ref.id, "owner"), "attempt": attempt}
+            self._journal.bug(RUN, what, exit_.error, code="internal_error", **fields)
 
 
 def _check_options(max_running: object, **seconds: object) -> None:

@@ -1,8 +1,8 @@
 """Replay a stored run: read its record and log, and drive the fold. Writes nothing.
 
 Theory of operation. The run may work while it is read, so the record is read before the log and once more after it, and
-commits beyond the log are left out (`_load`). `Replay` folds the entries without I/O; the driver inserts a checkpoint
-every `BREATH` entries, so that a long replay does not block the runtime's other tasks.
+commits beyond the log are left out. `Replay` folds the entries without I/O; the driver inserts a checkpoint every
+`BREATH` entries, so that a long replay does not block the runtime's other tasks.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-import attrs
 import trio
 from msgspec.structs import replace
 
@@ -40,12 +39,25 @@ async def replay_of(store: Store, run_id: str, agent: Agent[object], redactor: R
         UnknownRun: no run has this id.
         StoreError: the stored data is damaged.
     """
-    stored = await _load(store, run_id)
-    info, taken = stored.info, stored.record[0].taken if stored.record else ()
+    # the run may work meanwhile: a commit of `early` has its events in the log that is read after it, and an event of
+    # that log has its commit in `late`
+    early = await _record(store, run_id, 0)
+    frames: list[bytes] = []
+    while page := await store.events(run_id, after=len(frames), limit=PAGE):
+        frames += page
+    late = await _record(store, run_id, len(early))
+    rows = await store.load(run_id, calls="all")
+    if rows is None:
+        raise UnknownRun(run_id)
+    info = rows.info
+    record = (*early, *(delta for delta in late if delta.last <= len(frames)))
+    taken = record[0].taken if record else ()
     born = taken[0].entry if taken else None
     waits = born.row.pending_input if isinstance(born, CreatedEntry) else ()
     if not own and info.forked_from is None and not mode_given(info, waits[0].content if waits else ""):
-        stored = attrs.evolve(stored, info=replace(info, execution=agent.execution))
+        info = replace(info, execution=agent.execution)
+    definitions = {call.call_id: call.definition for call in rows.calls}
+    stored = StoredRun(info=info, definitions=definitions, frames=frames, record=record)
     return Replay(stored, agent.spec, redactor)
 
 
@@ -55,28 +67,6 @@ async def played(replay: Replay) -> ReplayReport:
         if number % BREATH == 0:
             await trio.lowlevel.checkpoint()
     return replay.report()
-
-
-async def _load(store: Store, run_id: str) -> StoredRun:
-    """Read a run that may be worked on meanwhile.
-
-    The record is read before the log and once more after it: an event that is in the log by then has its commit in the
-    record, and a commit that was in the record before has its events in the log.
-    """
-    early = await _record(store, run_id, 0)
-    frames: list[bytes] = []
-    while page := await store.events(run_id, after=len(frames), limit=PAGE):
-        frames += page
-    late = await _record(store, run_id, len(early))
-    rows = await store.load(run_id, calls="all")
-    if rows is None:
-        raise UnknownRun(run_id)
-    return StoredRun(
-        info=rows.info,
-        definitions={call.call_id: call.definition for call in rows.calls},
-        frames=frames,
-        record=(*early, *(delta for delta in late if delta.last <= len(frames))),
-    )
 
 
 async def _record(store: Store, run_id: str, after: int) -> Sequence[RecordDelta]:

@@ -110,7 +110,7 @@ class _Entry(msgspec.Struct):
 class _Ending(msgspec.Struct, frozen=True):
     """A submitted terminal commit: the input that led to it, the state before, and the record that the commit carries.
 
-    The store rejects a terminal commit if unread commands exist; `_undo_ending` needs these then.
+    The store rejects a terminal commit if unread commands exist; the run loop takes the commit back then (`_received`).
     """
 
     before: RunState
@@ -267,7 +267,16 @@ class RunLoop:
     def _received(self, receipt: Receipt) -> None:
         entry = self._outbox.pop(0)
         if receipt.kind == "inbox_ahead":
-            self._undo_ending()
+            # The store rejected the terminal commit, because commands were accepted that are not read. The loop returns
+            # to the state before the terminal input, consumes the commands, and feeds that input again.
+            if self._closing is None:
+                raise ClaimLost("inbox_ahead without an ending")
+            ending, self._closing = self._closing, None
+            self._state = ending.before
+            self._record.undo(ending.carried)
+            self._performer.history = None  # it has the messages of the refused commit
+            self._behind = True
+            self._children.inputs.append(ending.message)
             return
         if receipt.kind == "failed" and receipt.error is not None:
             raise receipt.error
@@ -296,20 +305,6 @@ class RunLoop:
                 self._leave_at = self._services.passivation.rests(self._mailbox)  # nudges the mailbox at that moment
         if again:
             self._services.directory.registry.resting(self._claim.run_id, resting)
-
-    def _undo_ending(self) -> None:
-        """Take a terminal commit back: the store rejected the commit because unread commands were accepted meanwhile.
-
-        The loop returns to the state before the terminal input, consumes the commands, and feeds that input again.
-        """
-        if self._closing is None:
-            raise ClaimLost("inbox_ahead without an ending")
-        ending, self._closing = self._closing, None
-        self._state = ending.before
-        self._record.undo(ending.carried)
-        self._performer.history = None  # it has the messages of the refused commit
-        self._behind = True
-        self._children.inputs.append(ending.message)
 
     # --- everything that waits ---------------------------------------------------------------------------------------
 

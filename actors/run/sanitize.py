@@ -241,30 +241,24 @@ def _finish(response: ModelResponse) -> FinishReason:
 
 
 def _call(call: CallRequest) -> CallRequest:
-    name = _str(call.tool, "the name of a tool")
-    arguments, fault = _arguments(call)
+    """Return a call with plain data as arguments. Invalid arguments are the model's fault, which the model is sent."""
+    name, fault = _str(call.tool, "the name of a tool"), _maybe(call.fault, "a fault")
+    arguments: Any = call.arguments
+    if fault is None and (arguments is None or isinstance(arguments, str | bytes)):
+        arguments, fault = read_arguments(arguments)
+    if fault is None and not isinstance(arguments, Mapping):
+        fault = not_an_object(arguments)
+    if fault is None:
+        arguments, why = normalise(arguments)
+        fault = None if why is None else f"the arguments cannot be used ({why})"
+    which = f"the id of a call of {name!r}"
     return CallRequest(
-        call_id=_str(call.call_id, f"the id of a call of {name!r}"),
+        call_id=_str(call.call_id, which),
         tool=name,
-        arguments=arguments,
-        provider_id=None if call.provider_id is None else _str(call.provider_id, f"the id of a call of {name!r}"),
-        fault=fault,
+        arguments=arguments if fault is None else {},
+        provider_id=_maybe(call.provider_id, which),
+        fault=None if fault is None else text_of(fault)[:MESSAGE_LIMIT],
     )
-
-
-def _arguments(call: CallRequest) -> tuple[JSONObject, str | None]:
-    """Return a call's arguments, or why they are invalid: the model's fault, which the model is sent."""
-    given: Any = call.arguments
-    if call.fault is not None:
-        return {}, _str(call.fault, "a fault")[:MESSAGE_LIMIT]
-    if given is None or isinstance(given, str | bytes):
-        given, fault = read_arguments(given)
-        if fault is not None:
-            return {}, text_of(fault)[:MESSAGE_LIMIT]
-    if not isinstance(given, Mapping):
-        return {}, not_an_object(given)
-    data, why = normalise(given)
-    return (data, None) if why is None else ({}, f"the arguments cannot be used ({why})"[:MESSAGE_LIMIT])
 
 
 # --- people ----------------------------------------------------------------------------------------------------------

@@ -69,28 +69,18 @@ class Starter:
         """
         if may_join is None:
             return await self._create(new, agent, deps)
+        info, store, board = new.info, self._services.store, self._services.board
         while True:
-            runs = await self._looked_at(new, may_join)
+            with board.looking():
+                thread = await store.thread(info.thread_id)
+            if thread is not None and not open_to(thread, info.by, may_join):
+                text = f"thread {info.thread_id!r} is not open to {info.by!r}; leave thread_id out for a new one"
+                raise ThreadForbidden(text)
             try:
-                return await self._create(replace(new, thread_runs=runs), agent, deps)
+                checked = replace(new, thread_runs=0 if thread is None else thread.runs)
+                return await self._create(checked, agent, deps)
             except _ThreadChanged:
                 continue  # another start came between: each retry means that one more run was created
-
-    async def _looked_at(self, new: NewRun, may_join: Callable[[RunInfo], bool]) -> int:
-        """Return how many runs were created in the thread so far, after checking that the caller may see all of them.
-
-        Raises:
-            ThreadForbidden: the caller may not.
-        """
-        info = new.info
-        with self._services.board.looking():
-            thread = await self._services.store.thread(info.thread_id)
-        if thread is None:
-            return 0
-        if not open_to(thread, info.by, may_join):
-            text = f"thread {info.thread_id!r} is not open to {info.by!r}; leave thread_id out for a new one"
-            raise ThreadForbidden(text)
-        return thread.runs
 
     async def _create(self, new: NewRun, agent: Agent[object], deps: object) -> Run[object]:
         """Write a run and give it an owner.

@@ -97,7 +97,12 @@ class StreamRedactor:
             since = name_before(text, name.start("end"), quoted="'" in name["end"] or '"' in name["end"])
             if hides(text[since : name.start("end")]):
                 end = min(end, since)
-        end = min(end, _open_web_token(text), _open_url(text))
+        if "eyJ" in text:  # the first part of a JSON web token has no fixed length
+            token = text.find("eyJ", len(text.rstrip(_WORD)))
+            end = min(end, token) if token >= 0 else end
+        url = text.rfind("://", max(0, size - _URL))
+        if url >= 0 and _URL_ENDS.search(text, url + 3) is None:  # name and password of a URL may follow
+            end = min(end, url)
         for span in reversed(spans):
             if span.since < end < span.end or (span.open and span.end == size):
                 end = min(end, span.since)
@@ -132,20 +137,6 @@ def _still_open(text: str, start: int) -> str:
             inside = "" if inside else mark
     backslashes = len(text) - len(text.rstrip("\\"))  # they may belong to a quote that comes next
     return "[" * min(depth, _KEPT) + inside + _FILLER + "\\" * min(backslashes, _KEPT)
-
-
-def _open_web_token(text: str) -> int:
-    """Return where a JSON web token may have begun; its first part has no fixed length."""
-    if "eyJ" not in text:
-        return len(text)
-    start = text.find("eyJ", len(text.rstrip(_WORD)))
-    return len(text) if start < 0 else start
-
-
-def _open_url(text: str) -> int:
-    """Return where name and password in a URL may have begun."""
-    start = text.rfind("://", max(0, len(text) - _URL))
-    return len(text) if start < 0 or _URL_ENDS.search(text, start + 3) else start
 
 
 def _alternatives(heads: Iterable[str]) -> Iterator[str]:

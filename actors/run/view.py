@@ -8,7 +8,8 @@ calls, with ids that serve this view only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import attrs
@@ -24,7 +25,7 @@ from ..contract.messages import Message, Usage
 from ..contract.outcomes import Cancelled, Completed, Failed, Stopped, Waiting
 from ..contract.plain import JSONObject
 from ..contract.redaction import Redactor
-from ..contract.rows import RunInfo, RunRecord
+from ..contract.rows import RunRecord
 from ..contract.state import SCOPES
 from ..contract.tasks import TaskView, shown_tasks
 from ..contract.titles import title_of
@@ -124,6 +125,10 @@ def make_view(
         ]
     known = {message.id for message in messages} if row.pending_input else ()
     messages += (message for message in row.pending_input if message.id not in known)
+    title = redactor.text(info.title)
+    if not info.title:  # a run from before runs had titles
+        own = next((message.content for message in messages if message.id == f"{info.run_id}.m1"), "")
+        title = title_of(own, redactor) or info.run_id
     return RunView(
         run_id=info.run_id,
         agent=info.agent,
@@ -147,18 +152,9 @@ def make_view(
         pending=len(record.inbox),
         tasks={task.task_id: task for task in shown_tasks(row.tasks)},
         degraded=degraded,
-        title=_title(info, messages, redactor),
+        title=title,
         waiting_for=waiting_for and attrs.evolve(waiting_for, detail=redactor.text(waiting_for.detail)),
     )
-
-
-def _title(info: RunInfo, messages: Sequence[Message], redactor: Redactor) -> str:
-    """Return the run's title; for a run written before titles existed, one made from its input."""
-    if info.title:
-        return redactor.text(info.title)
-    own = f"{info.run_id}.m1"
-    own_text = next((message.content for message in messages if message.id == own), "")
-    return title_of(own_text, redactor) or info.run_id
 
 
 def shown_termination(termination: Termination | None, redactor: Redactor) -> Termination | None:
@@ -196,14 +192,8 @@ def make_outcome(record: RunRecord, agent: Agent[object] | None, redactor: Redac
                 **cut,
             )
         case TerminationKind.NATURAL_END | TerminationKind.BEHAVIOR_REQUESTED | TerminationKind.SUSPENDED:
-            given = copied(row.output)
-            output = given if agent is None else _typed(agent, given)
+            output = copied(row.output)
+            if agent is not None:
+                with suppress(SchemaError):  # a tool's result as output (tool_use) may have another type
+                    output = agent.parse_output(output)
             return Completed(output=output, usage=row.usage, termination=termination, finish=row.finish, **cut)
-
-
-def _typed(agent: Agent[object], value: object) -> Any:
-    """Return the output in the agent's output type; a tool's result as output (tool_use) may have another type."""
-    try:
-        return agent.parse_output(value)
-    except SchemaError:
-        return value

@@ -84,20 +84,17 @@ class WakeupTimer:
         await self._look_ahead()
         ctx.ready()
         while True:
-            await self._sleep()
+            if self._at == math.inf:
+                await self._set.wait()
+            else:
+                with self._watch.waiting(self), trio.move_on_at(self._at):
+                    await self._set.wait()
             self._set = trio.Event()
             if self._jumped:
                 self._jumped = False
                 await self._look_ahead()
             if trio.current_time() >= self._at:
                 await self._strike()
-
-    async def _sleep(self) -> None:
-        if self._at == math.inf:
-            await self._set.wait()
-            return
-        with self._watch.waiting(self), trio.move_on_at(self._at):
-            await self._set.wait()
 
     async def _strike(self) -> None:
         now = self._clock.now()
