@@ -117,15 +117,15 @@ class CallActor:
         ended = None
         if tool.timeout is not None and tool.is_async:
             patience = tool.timeout + tool.grace + SLACK
-            ended = self._limited(child, f"{call_id}:{attempt}", patience, partial(self._late, tool, cue))
+            ended = self._limited(
+                child, f"{call_id}:{attempt}", patience, lambda: self._failed(tool, cue, None, out_of_time(tool))
+            )
         try:
             value = await invoke(
                 tool, self._context(tool, cue, state, of_call), cue.arguments, limiter=self._threads, record=record
             )
         except ToolFailed as error:
-            self._log(tool, cue, of_call, error)
-            text = text_of(str(error))
-            return CallRaised(call_id=call_id, attempt=attempt, code=error.code, shown=text, fatal=error.fatal)
+            return self._failed(tool, cue, of_call, error)
         finally:
             if ended is not None:
                 ended.set()
@@ -133,7 +133,13 @@ class CallActor:
             if record.ended is not None:
                 self._children.give_up(child, record.stack, record.ended)
         if isinstance(value, Suspend):
-            return _suspended(tool, cue, value)
+            try:
+                return CallSuspended(call_id=call_id, attempt=attempt, suspend=suspend_of(value))
+            except BaseException as error:  # noqa: BLE001, ASYNC103 - its values are the tool's objects, and reading them may run any code
+                why = error if isinstance(error, InvalidValue) else failure_text(failure_of_call(error))
+                text = f"The tool {tool.name!r} asked for a decision that cannot be stored: {why}."
+                fatal = tool.on_error == "raise"
+                return CallRaised(call_id=call_id, attempt=attempt, code="tool_error", shown=text, fatal=fatal)  # noqa: ASYNC104 - the border has raised what passes
         if tool.output_guardrails:
             refused = await self._guarded(child, tool, cue, value)
             if refused is not None:
@@ -193,12 +199,6 @@ class CallActor:
             call=facts,
         )
 
-    def _late(self, tool: Tool[..., object], cue: StartCall) -> Input:
-        """Return the input about a body that ignores its time limit, and log that."""
-        late = out_of_time(tool)
-        self._log(tool, cue, None, late)
-        return CallRaised(call_id=cue.call_id, attempt=cue.attempt, code=late.code, shown=str(late), fatal=late.fatal)
-
     def _limited(self, child: Child, name: str, patience: float, late: Callable[[], Input]) -> trio.Event:
         """Give up user code that ignores its time limit. The caller sets the returned event when the code ends."""
         ended = trio.Event()
@@ -213,7 +213,8 @@ class CallActor:
         self._children.start(f"limit:{name}", watch, broke=None, ours=True)
         return ended
 
-    def _log(self, tool: Tool[..., object], cue: StartCall, of_call: str | None, error: ToolFailed) -> None:
+    def _failed(self, tool: Tool[..., object], cue: StartCall, of_call: str | None, error: ToolFailed) -> Input:
+        """Log the failure of a body and return the input about it."""
         run_id, call_id = self._info.run_id, cue.call_id
         self._journal.tool_failed(
             f"tool {tool.name!r} failed in call {call_id} of run {run_id}",
@@ -228,6 +229,8 @@ class CallActor:
             task_id=None if of_call is None else call_id,
             attempt=cue.attempt,
         )
+        text = text_of(str(error))
+        return CallRaised(call_id=call_id, attempt=cue.attempt, code=error.code, shown=text, fatal=error.fatal)
 
     def _context(
         self, tool: Tool[..., object], cue: StartCall, state: WritableState, of_call: str | None
@@ -260,17 +263,6 @@ class CallActor:
             stop_task=port.stop_from_thread,
             see_tasks=port.see_from_thread,
         )
-
-
-def _suspended(tool: Tool[..., object], cue: StartCall, suspend: Suspend) -> Input:
-    """Turn a tool's `Suspend` into an input. A request that cannot be stored is a failure of the tool."""
-    try:
-        return CallSuspended(call_id=cue.call_id, attempt=cue.attempt, suspend=suspend_of(suspend))
-    except BaseException as error:  # noqa: BLE001, ASYNC103 - its values are the tool's objects, and reading them may run any code
-        why = error if isinstance(error, InvalidValue) else failure_text(failure_of_call(error))
-        text = f"The tool {tool.name!r} asked for a decision that cannot be stored: {why}."
-        fatal = tool.on_error == "raise"
-        return CallRaised(call_id=cue.call_id, attempt=cue.attempt, code="tool_error", shown=text, fatal=fatal)  # noqa: ASYNC104 - the border has raised what passes
 
 
 def gate_context(info: RunInfo, deps: object, call: CallRow, snapshot: StateSnapshot, keys: Keys) -> ToolContext:

@@ -47,13 +47,6 @@ async def run_gates(
         built_in: finds out whether the tool itself needs an approval; counts as the gate registered last.
         guardrails: asks the input guardrails of the tool, before all other gates; these are asked only if all allow.
     """
-    if guardrails is not None:
-        try:
-            tripped = await guardrails()
-        except HookFailed as failure:
-            return request.done(failure=text_of(str(failure)))
-        if tripped is not None:
-            return request.done(tripped=tripped)
     plugins = request.plugins
     ignored: list[str] = []
 
@@ -71,6 +64,9 @@ async def run_gates(
 
     known = request.agent.spec.keys
     try:
+        tripped = None if guardrails is None else await guardrails()
+        if tripped is not None:
+            return request.done(tripped=tripped)
         verdicts = await together(plugins, ask)
     except HookFailed as failure:
         return request.done(failure=text_of(str(failure)), ignored=tuple(ignored))

@@ -61,19 +61,16 @@ async def judge(
     if key in watch.given_up:
         raise HookFailed(f"{late}, and did not obey either", level=logging.WARNING)
     with watch.over(key, guardrail.timeout), trio.move_on_after(guardrail.timeout) as time:
-        answer = await _answer(guardrail, ctx, value)
+        try:
+            answer: object = guardrail.function(ctx, value())
+            if inspect.isawaitable(answer):
+                answer = await answer
+        except BaseException as error:  # noqa: BLE001 - a guardrail is user code, which may raise anything
+            real = failure_of(error)
+            raise HookFailed(f"{where(guardrail)}: {shown_text(real)}") from real  # noqa: ASYNC104 - the border has raised what passes
         if not time.cancel_called:
             return _read(guardrail, answer)
     raise HookFailed(late, level=logging.WARNING)
-
-
-async def _answer(guardrail: Guardrail, ctx: PhaseContext, value: Callable[[], Any]) -> Any:
-    try:
-        answer = guardrail.function(ctx, value())
-        return await answer if inspect.isawaitable(answer) else answer
-    except BaseException as error:  # noqa: BLE001 - a guardrail is user code, which may raise anything
-        real = failure_of(error)
-        raise HookFailed(f"{where(guardrail)}: {shown_text(real)}") from real  # noqa: ASYNC104 - the border has raised what passes
 
 
 def _read(guardrail: Guardrail, answer: object) -> Tripped | None:

@@ -293,7 +293,14 @@ def command_of(command: Command, *, local: str, now: datetime) -> Command:
     kind, decision = command.kind, command.decision
     try:
         if decision is not None:
-            decision = _with_texts(decision)
+            decision = attrs.evolve(
+                decision,
+                target=_str(decision.target, "the target"),
+                decision_id=_str(decision.decision_id, "decision_id"),
+                reason=_maybe(decision.reason, "reason"),
+                fingerprint=_maybe(decision.fingerprint, "fingerprint"),
+                decided_by=_maybe(decision.decided_by, "by"),
+            )
         command_id, reason, by = _str(command.command_id, "the id"), command.reason, _maybe(command.by, "by")
         if decision is not None and kind == "decide":
             reason = decision.reason if reason is None else reason
@@ -336,17 +343,6 @@ def _check_form(command: Any) -> None:
     decision = command.decision
     if not isinstance(decision, Decision) and (decision is not None or command.kind in _DECIDING):
         raise UsageError(f"{command.kind}: {decision!r:.200} is no Decision; make one with ticket.approve() or .deny()")
-
-
-def _with_texts(decision: Decision) -> Decision:
-    return attrs.evolve(
-        decision,
-        target=_str(decision.target, "the target"),
-        decision_id=_str(decision.decision_id, "decision_id"),
-        reason=_maybe(decision.reason, "reason"),
-        fingerprint=_maybe(decision.fingerprint, "fingerprint"),
-        decided_by=_maybe(decision.decided_by, "by"),
-    )
 
 
 def _with_values(decision: Decision) -> Decision:
