@@ -40,8 +40,25 @@ class ReasoningDelta:
     text: str
 
 
-ModelDelta = TextDelta | ReasoningDelta
-ModelEvent = TextDelta | ReasoningDelta | ModelResponse
+@attrs.frozen
+class CallDelta:
+    """More of a tool call that the model requests. No event shows it; the response has the whole call.
+
+    A model that reports its calls while they stream lets a run know, after a broken stream, which calls had begun.
+
+    Attributes:
+        index: tells the calls of one answer apart.
+        tool: the tool's name; "" if an earlier piece of this call had it.
+        arguments: more of the arguments' JSON text.
+    """
+
+    index: int
+    tool: str = ""
+    arguments: str = ""
+
+
+ModelDelta = TextDelta | ReasoningDelta | CallDelta
+ModelEvent = TextDelta | ReasoningDelta | CallDelta | ModelResponse
 
 
 class Model(abc.ABC):

@@ -343,6 +343,7 @@ def _spec(agent: Agent[object], policies: Policies) -> AgentSpec:
         keys=_declared(agent),
         max_tasks=agent.max_tasks,
         policies=policies,
+        structured=agent.output_schema is not None,
     )
 
 

@@ -25,6 +25,7 @@ PAGES = {
     "M": "models",
     "LO": "loop",
     "GU": "guardrails",
+    "PO": "policies",
 }
 """The letters before the hyphen of an id, and the page whose rules have them."""
 ID = re.compile(r"\[([A-Z]+-\d+)\]")

@@ -246,7 +246,7 @@ class StepFinished(Payload, frozen=True, kw_only=True):
 
 @_event("run.inference.started")
 class InferenceStarted(Payload, frozen=True, kw_only=True):
-    """A model request begins. The answer will be message `message_id`."""
+    """A model request begins. The answer will be message `message_id`; a later attempt may continue that message."""
 
     step: int
     message_id: str
@@ -271,9 +271,11 @@ class InferenceCompleted(Payload, frozen=True, kw_only=True):
 
 @_event("run.inference.retried")
 class InferenceRetried(Payload, frozen=True, kw_only=True):
-    """An inference failed or was interrupted and is repeated under a new message id, `delay_ms` from now.
+    """An inference failed or was interrupted and is repeated, `delay_ms` from now.
 
-    `usage`: of the failed request, as far as known; absent if no request was made.
+    `mode`: with "restart" the answer begins anew, under a new message id; with "continue" the shown text stays, and the
+    answer continues it under the same message id. `usage`: of the failed request, as far as known; absent if no request
+    was made.
     """
 
     step: int
@@ -283,6 +285,7 @@ class InferenceRetried(Payload, frozen=True, kw_only=True):
     delay_ms: int = 0
     usage: Usage | None = None
     error_id: str | None = None
+    mode: Literal["restart", "continue"] = "restart"
 
 
 # --- message ---------------------------------------------------------------------------------------------------------

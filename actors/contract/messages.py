@@ -170,6 +170,11 @@ class ModelRequest(Value, frozen=True, kw_only=True):
         model_attempts: answers and errors that this run has received from the model so far.
         output_schema: JSON Schema of the final answer; None for plain text. Unless the model's class sets
             `structured = "native"`, the system text already asks for it.
+        prefix: the text that the answer continues, because an earlier stream of the step broke. The messages already
+            end with it and with a request to continue.
+        cut_calls: names of the tools whose calls that stream had begun, and that did not run; also in the messages.
+        attempt: of this step's request, from 1.
+        model: names the asked model, as the agent does.
     """
 
     agent: str
@@ -180,6 +185,10 @@ class ModelRequest(Value, frozen=True, kw_only=True):
     step: int = 0
     model_attempts: int = 0
     output_schema: JSONObject | None = None
+    prefix: str = ""
+    cut_calls: tuple[str, ...] = ()
+    attempt: int = 1
+    model: str = ""
 
 
 class ModelResponse(Value, frozen=True, kw_only=True):

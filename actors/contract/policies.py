@@ -6,6 +6,7 @@ plugins of the same names (`gr.Retry`) carry a policy into an agent.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import attrs
@@ -54,8 +55,32 @@ class RetryPolicy:
         return max(self.longest, self.retry_after_cap)
 
 
-Policy = RetryPolicy
-"""The policies that a policy plugin may carry. A union once there are more."""
+@attrs.frozen(kw_only=True)
+class RecoveryPolicy:
+    """Continuing the text of an answer whose stream broke.
+
+    Attributes:
+        times: how many tries of one step may continue a shown text; all others begin anew.
+    """
+
+    times: int = 2
+
+
+@attrs.frozen(kw_only=True)
+class IdlePolicy:
+    """How long a model may be silent.
+
+    Attributes:
+        idle: seconds between two events of a stream; None: no limit.
+        first: seconds from the request to its first event; None: no limit.
+    """
+
+    idle: float | None = 60.0
+    first: float | None = 120.0
+
+
+Policy = RetryPolicy | RecoveryPolicy | IdlePolicy
+"""The policies that a policy plugin may carry."""
 
 
 @attrs.frozen(kw_only=True)
@@ -63,7 +88,11 @@ class Policies:
     """The policies of an agent, one of each kind; a missing kind has its default."""
 
     retry: RetryPolicy = RetryPolicy()
+    recovery: RecoveryPolicy = RecoveryPolicy()
+    idle: IdlePolicy = IdlePolicy()
 
 
 DEFAULTS: Final = Policies()
 """The policies of an agent without policy plugins."""
+FIELDS: Final[Mapping[type[Policy], str]] = {RetryPolicy: "retry", RecoveryPolicy: "recovery", IdlePolicy: "idle"}
+"""Kind of policy -> its field of `Policies`."""

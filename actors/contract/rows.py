@@ -120,6 +120,9 @@ class Inference(Value, frozen=True, kw_only=True):
         started_at: UTC.
         delay_ms: milliseconds from `started_at` to the request.
         text_index, reasoning_index: the next delta's index.
+        prefix: the text of broken streams that this request continues; "" if the answer begins anew.
+        cut_calls: names of the tools whose calls broken streams of this step had begun.
+        recovered: requests of this step that continued a text.
     """
 
     message_id: str
@@ -129,6 +132,9 @@ class Inference(Value, frozen=True, kw_only=True):
     reasoning_index: int = 0
     failures: int = 0
     delay_ms: int = 0
+    prefix: str = ""
+    cut_calls: tuple[str, ...] = ()
+    recovered: int = 0
 
     @property
     def asked_at(self) -> datetime:

@@ -103,6 +103,7 @@ class AgentSpec:
         max_bodies: cap on executing bodies per run, tasks not counted.
         max_tasks: cap on background tasks per run.
         policies: of model requests.
+        structured: the final answer has a form, so a broken answer is not continued.
         recorded: for a replay: call id -> recorded digest of its tool's definition; None: the tools' own.
     """
 
@@ -123,6 +124,7 @@ class AgentSpec:
     max_bodies: int = 16
     max_tasks: int = 16
     policies: Policies = DEFAULTS
+    structured: bool = False
     recorded: Mapping[str, str] | None = None
 
     def definition(self, tool: str, call_id: str) -> str:

@@ -42,6 +42,8 @@ class CallModel(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         model_attempts: model answers and errors of the run so far.
         changes: what hooks changed about the request.
         delay: seconds to wait first.
+        prefix: the text that the answer continues.
+        cut_calls: names of the tools whose calls did not run, because the answer that began them broke.
     """
 
     message_id: str
@@ -50,6 +52,8 @@ class CallModel(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     model_attempts: int
     changes: RequestChanges | None = None
     delay: float = 0.0
+    prefix: str = ""
+    cut_calls: tuple[str, ...] = ()
     durable: bool = False
 
 

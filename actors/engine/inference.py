@@ -1,55 +1,23 @@
-"""One inference: the model request of a step, its retries, and the model's answer.
+"""The model's answer: its streamed text, its message and its calls.
 
-Theory of operation. `RunRow.inference` is the request in flight. A failure that may pass, or an interruption by a
-restart, repeats the request under a new message id after a back-off; the streamed part of the first answer is discarded
-with an event. Because each attempt has its own message id, a late answer of an older attempt is recognised and ignored.
+Theory of operation. `RunRow.inference` is the request in flight (`asking.py` makes the requests). An answer to another
+request is late and ignored. A text that continues the text of a broken stream is one message with it.
 """
 
 from __future__ import annotations
-
-from datetime import timedelta
 
 from msgspec.structs import replace
 
 from ..contract import events as ev
 from ..contract.calls import CallStatus
 from ..contract.excerpt import LargeText, is_large
-from ..contract.ids import error_id, fingerprint, is_reserved
-from ..contract.lifecycle import Termination, TerminationKind
-from ..contract.messages import CallRequest, Message, ModelResponse, Producer, Usage
+from ..contract.ids import fingerprint, is_reserved
+from ..contract.messages import CallRequest, Message, ModelResponse, Producer
 from ..contract.phases import AFTER_INFERENCE, INFERENCE
 from ..contract.rows import CallRow, Inference
-from ..contract.stop import too_many_errors
-from .effects import CallModel
-from .inputs import BUG, ONE_REQUEST, ModelAnswered, ModelFailed, ModelStreamed
+from .inputs import ONE_REQUEST, ModelAnswered, ModelStreamed
 from .state import StepBuilder, milliseconds
-from .termination import discard_inference, end, fail
-
-
-def ask_model(builder: StepBuilder, *, attempt: int = 1, delay_ms: int = 0, failures: int = 0) -> None:
-    """Make a request under a new message id, after this many milliseconds."""
-    builder.row.cursor, builder.changed = INFERENCE, True
-    builder.row.inference = Inference(
-        message_id=builder.new_message_id(),
-        attempt=attempt,
-        started_at=builder.now,
-        failures=failures,
-        delay_ms=delay_ms,
-    )
-    builder.emit(
-        "run.inference.started",
-        ev.InferenceStarted(step=builder.row.step, message_id=builder.row.inference.message_id, attempt=attempt),
-    )
-    builder.do(
-        CallModel(
-            message_id=builder.row.inference.message_id,
-            step=builder.row.step,
-            attempt=attempt,
-            model_attempts=builder.counters.model_attempts,
-            changes=builder.row.request,
-            delay=delay_ms / 1000,
-        )
-    )
+from .termination import discard_inference, fail
 
 
 def model_streamed(builder: StepBuilder, message: ModelStreamed) -> None:
@@ -68,94 +36,6 @@ def model_streamed(builder: StepBuilder, message: ModelStreamed) -> None:
         builder.emit("run.message.delta", ev.MessageDelta(message_id=flight.message_id, index=text, text=message.text))
         text += 1
     builder.row.inference = replace(flight, text_index=text, reasoning_index=reasoning)
-
-
-def model_failed(builder: StepBuilder, message: ModelFailed) -> None:
-    """Repeat the request if that may help, else fail the run.
-
-    The usage of the failed request counts. Each failure counts as a failed step in a row, so a failure that may pass
-    can meet a ConsecutiveErrors condition: the run is then stopped, also if it would not be retried anyway.
-    """
-    flight = builder.row.inference
-    if builder.row.cursor is not INFERENCE or flight is None or flight.message_id != message.message_id:
-        return
-    builder.counters.model_attempts += 1
-    builder.counters.errors += 1
-    builder.row.usage += message.usage
-    detail, name = f"{message.kind}: {message.text}", error_id(builder.info.run_id, flight.message_id)
-    stopped = message.retryable and too_many_errors(builder.spec.stop, builder.counters.errors)
-    policy, failures = builder.spec.policies.retry, flight.failures + 1
-    too_long = message.retryable and policy.too_long(message.retry_after)
-    if too_long:
-        detail += f" (asked to wait {message.retry_after:,.0f} s, more than retry_after_cap={policy.retry_after_cap:g})"
-    if stopped or too_long or not message.retryable or failures >= policy.attempts:
-        discard_inference(builder, "the model failed")
-        builder.row.cursor = AFTER_INFERENCE  # no request is in flight now, so `end` does not cancel one
-        if stopped:
-            text = f"{builder.counters.errors} failed steps; the last one: {detail}"
-            end(builder, Termination(kind=TerminationKind.STOPPED, code="consecutive_errors", detail=text))
-        else:
-            code = "model_bug" if message.kind == BUG else "model_error"
-            fail(builder, code, detail, error_id=name)
-        return
-    delay = round(policy.wait(failures, message.jitter, message.retry_after) * 1000)
-    _repeat(
-        builder, flight, failures, code=message.kind, detail=detail, delay_ms=delay, usage=message.usage, error_id=name
-    )
-
-
-def ask_anew(builder: StepBuilder) -> None:
-    """Repeat the request of a process that ended; this is not a failure. The rest of a back-off is waited out.
-
-    The interrupted request counts as one request, if it was made.
-    """
-    flight = builder.row.inference
-    if flight is None:
-        ask_model(builder)
-        return
-    left = min(
-        flight.asked_at - builder.now, timedelta(seconds=builder.spec.policies.retry.most)
-    )  # bounded, because the clock may have jumped
-    waits = left > timedelta()
-    usage = Usage() if waits else ONE_REQUEST
-    builder.row.usage += usage
-    _repeat(
-        builder,
-        flight,
-        flight.failures,
-        code="interrupted",
-        detail=f"the process that {'waited to ask' if waits else 'asked'} the model ended",
-        delay_ms=left // timedelta(milliseconds=1) if waits else 0,
-        usage=usage,
-    )
-
-
-def _repeat(
-    builder: StepBuilder,
-    flight: Inference,
-    failures: int,
-    *,
-    code: str,
-    detail: str,
-    delay_ms: int,
-    usage: Usage,
-    error_id: str | None = None,
-) -> None:
-    """Repeat the request; the streamed text of the missing answer is discarded."""
-    discard_inference(builder, "the inference is repeated")
-    builder.emit(
-        "run.inference.retried",
-        ev.InferenceRetried(
-            step=builder.row.step,
-            message_id=flight.message_id,
-            code=code,
-            detail=detail,
-            delay_ms=delay_ms,
-            usage=usage if usage != Usage() else None,
-            error_id=error_id,
-        ),
-    )
-    ask_model(builder, attempt=flight.attempt + 1, delay_ms=delay_ms, failures=failures)
 
 
 def model_answered(builder: StepBuilder, message: ModelAnswered) -> bool:
@@ -223,10 +103,13 @@ def _requests(builder: StepBuilder, response: ModelResponse) -> tuple[CallReques
 def _draft_answer(
     builder: StepBuilder, flight: Inference, response: ModelResponse, requests: tuple[CallRequest, ...]
 ) -> None:
-    """Make the step's assistant message. All texts of the answer are one message; the last one is the final text."""
-    text = "".join(response.text)
+    """Make the step's assistant message. All texts of the answer are one message; the last one is the final text.
+
+    A text that continues the text of a broken stream is one message, and one final text, with it.
+    """
+    text, last = flight.prefix + "".join(response.text), response.text[-1:]
     builder.row.answer = text
-    builder.row.answer_at = len(text) - len(response.text[-1]) if response.text else 0
+    builder.row.answer_at = 0 if flight.prefix and len(response.text) < 2 else len(text) - len("".join(last))
     builder.row.draft = Message(
         id=flight.message_id,
         role="assistant",
@@ -234,8 +117,8 @@ def _draft_answer(
         calls=requests,
         producer=Producer(run_id=builder.info.run_id, step=builder.row.step),
         final_at=builder.row.answer_at,
-        provider=response.provider if response.items else "",
-        items=response.items,
+        provider=response.provider if response.items and not flight.prefix else "",
+        items=() if flight.prefix else response.items,  # they describe the rest of the answer only
     )
     if requests:
         builder.used = builder.used.union(request.call_id for request in requests)

@@ -135,6 +135,8 @@ class ModelFailed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         retry_after: seconds that the provider asks to wait.
         usage: of the request; without requests if none was made.
         jitter: factor of the back-off, drawn by the owner.
+        received: the text of the answer that had arrived.
+        cut_calls: names of the tools whose calls the answer had begun.
     """
 
     message_id: str
@@ -144,6 +146,8 @@ class ModelFailed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     retry_after: float | None = None
     usage: Usage = ONE_REQUEST
     jitter: float = 1.0
+    received: str = ""
+    cut_calls: tuple[str, ...] = ()
 
 
 class CallSuspended(msgspec.Struct, frozen=True, kw_only=True):

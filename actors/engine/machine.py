@@ -20,8 +20,9 @@ from ..contract.calls import CallPosition
 from ..contract.decisions import Ticket
 from ..contract.phases import AFTER_INFERENCE, ENDED
 from ..contract.spec import AgentSpec
+from .asking import model_failed
 from .commands import cancel_unowned, command_arrived
-from .inference import model_answered, model_failed, model_streamed
+from .inference import model_answered, model_streamed
 from .inputs import (
     Activate,
     Admit,

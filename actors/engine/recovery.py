@@ -18,9 +18,9 @@ from ..contract.ids import fingerprint
 from ..contract.lifecycle import STATUS, RunStatus, Stage
 from ..contract.phases import LEAVING, TOOLS, Phase, RunPosition
 from ..contract.rows import CallRow
+from .asking import ask_anew
 from .effects import ParkCall, RunPhase
 from .gates import ask_gates
-from .inference import ask_anew
 from .inputs import Activate
 from .state import StepBuilder, milliseconds
 from .steps import admit, arrive, continue_run

@@ -30,10 +30,10 @@ from ..contract.stop import (
     TokenBudget,
 )
 from ..state.snapshot import StateSnapshot
+from .asking import ask_model
 from .calls import advance_calls
 from .decisions import cancelled
 from .effects import RunPhase
-from .inference import ask_model
 from .inputs import Admit
 from .next_step import FinalOutput, Interruption, NextStep, RunAgain, choose_next
 from .run_tickets import open_pause, rest

@@ -11,10 +11,12 @@ from typing import Any, Final
 
 import attrs
 
-from ..contract.policies import Policies, Policy, RetryPolicy
+from ..contract.policies import FIELDS, IdlePolicy, Policies, Policy, RecoveryPolicy, RetryPolicy
 from ..errors import AgentDefinitionError
 from .plugin import Plugin
 
+_INSTANT: Final = 0.001
+"""Seconds; a shorter limit would end every request."""
 _YEAR: Final = 365 * 86_400.0
 """Seconds; a longer wait is a mistake, and a very distant moment has no date."""
 
@@ -64,17 +66,71 @@ class Retry(PolicyPlugin):
         longest: float = 30.0,
         retry_after_cap: float = 60.0,
     ) -> None:
-        if not isinstance(attempts, int) or isinstance(attempts, bool) or attempts < 1:
-            raise AgentDefinitionError(f"Retry(attempts={attempts!r}): give a whole number, 1 or more (1: no retries)")
         self.__attrs_init__(
             RetryPolicy(
-                attempts=attempts,
+                attempts=_whole("Retry(attempts=", attempts, 1, " (1: no retries)"),
                 first=_number("Retry(first=", first, 0.0, _YEAR),
                 factor=_number("Retry(factor=", factor, 1.0, 1_000.0),
                 longest=_number("Retry(longest=", longest, 0.0, _YEAR),
                 retry_after_cap=_number("Retry(retry_after_cap=", retry_after_cap, 0.0, _YEAR),
             )
         )
+
+
+@attrs.frozen(init=False)
+class Recovery(PolicyPlugin):
+    """How often the text of an answer whose stream broke is continued instead of begun anew.
+
+    The next request has the step's messages, then the text so far as a message of the assistant, then a request to
+    continue; these two join no thread. The text continues under the same message id, and the history has one message. A
+    call that had begun is dropped and named to the model as not run. Each such request is one of the tries of `Retry`.
+    An answer with an output type always begins anew, as does an answer without text.
+
+    An agent without a Recovery has `Recovery()`.
+
+    Args:
+        times: requests of one step that may continue a text, 0 or more; the others begin anew.
+
+    Raises:
+        AgentDefinitionError: `times` is not such a number.
+    """
+
+    policy: RecoveryPolicy
+
+    def __init__(self, times: int = 2) -> None:
+        self.__attrs_init__(RecoveryPolicy(times=_whole("Recovery(times=", times, 0, " (0: off)")))
+
+
+@attrs.frozen(init=False)
+class IdleTimeout(PolicyPlugin):
+    """How long a model may be silent. A longer silence is a failure of the kind timeout.
+
+    Events are the deltas that the model yields, and its response; bytes that carry none do not count. Waiting for the
+    store, or for a reader of it, is not silence of the model. An agent without an IdleTimeout has `IdleTimeout()`.
+
+    Args:
+        idle: seconds between two events; None: no limit.
+        first: seconds from the request to its first event; None: no limit.
+
+    Raises:
+        AgentDefinitionError: a number is out of range.
+    """
+
+    policy: IdlePolicy
+
+    def __init__(self, idle: float | None = 60.0, *, first: float | None = 120.0) -> None:
+        self.__attrs_init__(
+            IdlePolicy(
+                idle=None if idle is None else _number("IdleTimeout(idle=", idle, _INSTANT, _YEAR),
+                first=None if first is None else _number("IdleTimeout(first=", first, _INSTANT, _YEAR),
+            )
+        )
+
+
+def _whole(what: str, value: object, least: int, meaning: str = "") -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise AgentDefinitionError(f"{what}{value!r}): give a whole number, {least} or more{meaning}")
+    return int(value)
 
 
 def _number(what: str, value: object, least: float, most: float) -> float:
@@ -99,7 +155,8 @@ def gathered(where: str, plugins: Iterable[Plugin]) -> Policies:
             name = kind.__name__.removesuffix("Policy")
             raise AgentDefinitionError(f"{where}: two plugins are a {name}; keep one of them")
         policies[kind] = plugin.policy
-    return Policies(retry=policies.get(RetryPolicy, RetryPolicy()))
+    chosen: dict[str, Any] = {FIELDS[kind]: policy for kind, policy in policies.items()}
+    return Policies(**chosen)
 
 
 def essence(policies: Policies) -> dict[str, Any]:

@@ -101,6 +101,8 @@ class Child:
         muted: the child was abandoned; its results are dropped.
         ours: no user code runs in the child, so a cancel ends it and it is never unresponsive.
         pausing: the child waits for a moment that is in the run's rows: the owner may end at any time.
+        at_deadline: called when a cancel has ended the child, such as the deadline of its scope; returns the child's
+            final input, or None if the child has none.
     """
 
     key: str
@@ -114,6 +116,7 @@ class Child:
     muted: bool = False
     ours: bool = False
     pausing: bool = False
+    at_deadline: Callable[[], Input | None] | None = None
     _over: bool = attrs.field(init=False, default=False)
     _ended: trio.Event | None = attrs.field(init=False, default=None)
 
@@ -345,6 +348,10 @@ class Children:
                 # a child cancelled before it began must not act; the cancel may arrive together with the end above
                 await trio.lowlevel.checkpoint_if_cancelled()
                 await body(child)
+            if child.at_deadline is not None and child.scope.cancelled_caught and not child.muted:
+                last = child.at_deadline()
+                if last is not None:
+                    self.submit_input(last)
         except BaseException as error:  # noqa: BLE001, ASYNC103 - `failure_of` raises what must pass
             try:
                 failure = failure_of(error)

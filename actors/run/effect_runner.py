@@ -117,7 +117,8 @@ class EffectRunner:
 
         async def request(chosen: Model) -> ModelRequest:
             native = chosen.structured == "native"
-            return model_request(agent, self.info.run_id, effect, await self._thread(), native=native)
+            history = await self._thread()
+            return model_request(agent, self.info.run_id, effect, history, model=chosen.name, native=native)
 
         def model() -> Model:
             other = None if effect.changes is None else effect.changes.model
@@ -130,9 +131,8 @@ class EffectRunner:
             fields = {"step": effect.step, "attempt": effect.attempt, "message_id": effect.message_id}
             self.services.journal.model_failed(what, error, error_id=name, **self._who(), **fields)
 
-        child = ModelCall(
-            effect, model, self.services.models.opened, request, self.children, self.services.jitter, tell
-        )
+        services, limits = self.services, agent.spec.policies.idle
+        child = ModelCall(effect, model, services.models.opened, request, self.children, services.jitter, tell, limits)
         self.children.start(f"model:{effect.message_id}", child.run, broke=child.broke)
 
     async def _thread(self) -> list[Message]:

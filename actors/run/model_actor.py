@@ -3,28 +3,36 @@
 Theory of operation. The child waits out the back-off, resolves the model, builds the request and streams. Exactly one
 final input results. A ModelError is an expected failure with a kind, which the machine may retry. Every other exception
 is a bug of the model's code, which is not retried. The back-off's jitter is drawn here, because the machine is pure.
+The limit of silence is the deadline of the child's own scope, because a further scope for each request would cost more.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Final
 
 import attrs
 import trio
 
 from greenroom.supervision import failure_of_call
 
-from ..abc import Model, ReasoningDelta, TextDelta
+from ..abc import CallDelta, Model, ModelDelta, ReasoningDelta, TextDelta
 from ..contract.codec import message_of
 from ..contract.messages import ModelRequest, ModelResponse, Usage
 from ..contract.plain import exact
+from ..contract.policies import IdlePolicy
 from ..engine.effects import CallModel
 from ..engine.inputs import BUG, ONE_REQUEST, Input, ModelAnswered, ModelFailed
-from ..errors import MODEL_ERROR_KINDS, AgentDefinitionError, ModelError
+from ..errors import MODEL_ERROR_KINDS, AgentDefinitionError, ModelError, ModelErrorKind
 from ..tools.invoke import TEXT_LIMIT, shown_text
-from .children import Child, Children
+from .children import BUFFER_LIMIT, Child, Children
 from .sanitize import InvalidValue, response_of, text_of, usage_of
 
+_DELTAS: Final = (TextDelta, ReasoningDelta, CallDelta)
+"""A tuple, because isinstance with a union would build the union each time."""
+_STEP: Final = 0.01
+"""Part of the limit of silence that passes before an event moves it again."""
 Tell = Callable[[BaseException], None]
 """Logs an exception of a model."""
 
@@ -41,7 +49,15 @@ class ModelCall:
         children: takes streamed text and the final input.
         jitter: draws the factor of the back-off, in case the request fails.
         tell: logs an exception of the model.
+        limits: how long the model may be silent.
         sent: the request was made.
+        model: names the asked model.
+        scope: the child's; its deadline is the limit of silence.
+        until: when the next event moves that limit, in trio time.
+        answering: the first event has come.
+        answered: the input that a response has become.
+        received: the streamed text.
+        begun: the tools of the calls that have begun, by their index.
     """
 
     effect: CallModel
@@ -51,7 +67,15 @@ class ModelCall:
     children: Children
     jitter: Callable[[], float]
     tell: Tell
+    limits: IdlePolicy
     sent: bool = attrs.field(init=False, default=False)
+    model: str = attrs.field(init=False, default="")
+    scope: trio.CancelScope = attrs.field(init=False)
+    until: float = attrs.field(init=False, default=0.0)
+    answering: bool = attrs.field(init=False, default=False)
+    answered: Input | None = attrs.field(init=False, default=None)
+    received: list[str] = attrs.field(init=False, factory=list)
+    begun: dict[int, str] = attrs.field(init=False, factory=dict)
 
     def __repr__(self) -> str:
         return f"<Asking for {self.effect.message_id}>"
@@ -64,23 +88,22 @@ class ModelCall:
             child.pausing = False
         model = self.find_model()
         request = await self.make_request(model)
+        self.model, self.scope, child.at_deadline = model.name, child.scope, self._silent
+        self.scope.deadline = _after(self.limits.first)
         self.children.submit_input(await self._ask(model, request))
 
     async def _ask(self, model: Model, request: ModelRequest) -> Input:
         """Stream one answer. A ModelError becomes an input; any other exception passes."""
-        message_id = self.effect.message_id
         try:
             await self.opened(model)
             self.sent = True
             async with model.stream(request) as events:
                 try:
                     async for event in events:
-                        if isinstance(event, TextDelta):
-                            await self.children.message_stream(message_id).text.put(event.text)
-                        elif isinstance(event, ReasoningDelta):
-                            await self.children.message_stream(message_id).reasoning.put(event.text)
-                        else:
-                            return self._answered(event)
+                        if not isinstance(event, _DELTAS):
+                            self.answered = self._answered(event)
+                            return self.answered
+                        await self._take(event)
                 finally:
                     # Finalise a generator in the model's own task; the collector would do so in another one.
                     if isinstance(events, AsyncGenerator):
@@ -88,9 +111,49 @@ class ModelCall:
         except ModelError as error:
             self.tell(error)
             return self._failed(error)
-        cut = ModelError(f"{model.name} ended its stream without a response", kind="interrupted")
-        self.tell(cut)
-        return self._failure(cut.kind, str(cut), retryable=cut.retryable)
+        return self._cut(f"{model.name} ended its stream without a response", "interrupted")
+
+    async def _take(self, event: ModelDelta) -> None:
+        """Take a delta; it gives the model its time again."""
+        now = trio.current_time()
+        if now >= self.until:
+            self._extend(now)
+        if isinstance(event, CallDelta):
+            self._note_call(event)
+            return
+        streams = self.children.message_stream(self.effect.message_id)
+        buffer = streams.text if isinstance(event, TextDelta) else streams.reasoning
+        if buffer.waiting > BUFFER_LIMIT:
+            self.until, self.scope.deadline = 0.0, math.inf  # the store is slow, not the model
+            await buffer.put(event.text)
+            self._extend(trio.current_time())
+        else:
+            await buffer.put(event.text)
+        if buffer is streams.text:
+            self.received.append(event.text)
+
+    def _extend(self, now: float) -> None:
+        """Move the limit of silence. Moving costs, so it is moved once per `_STEP` of it, and is that much late."""
+        idle = self.limits.idle
+        self.answering = True
+        self.until = math.inf if idle is None else now + idle * _STEP
+        self.scope.deadline = math.inf if idle is None else now + idle * (1 + _STEP)
+
+    def _silent(self) -> Input | None:
+        """Return the failure of a request that the limit of silence ended, or the answer if it was there already."""
+        if self.answered is not None or trio.current_time() < self.scope.deadline:
+            return self.answered
+        limit = self.limits.idle if self.answering else self.limits.first
+        return self._cut(f"{self.model} was silent for {limit:g} s", "timeout")
+
+    def _cut(self, what: str, kind: ModelErrorKind) -> Input:
+        error = ModelError(what, kind=kind)
+        self.tell(error)
+        return self._failure(error.kind, what, retryable=error.retryable)
+
+    def _note_call(self, event: CallDelta) -> None:
+        if event.tool or event.index not in self.begun:
+            self.begun[event.index] = text_of(event.tool)
 
     def _answered(self, response: ModelResponse) -> Input:
         try:
@@ -139,6 +202,8 @@ class ModelCall:
             retry_after=retry_after,
             usage=_known(usage) if self.sent else Usage(),
             jitter=self.jitter(),
+            received=text_of("".join(self.received)),
+            cut_calls=tuple(filter(None, self.begun.values())),
         )
 
 
@@ -152,3 +217,8 @@ def _known(source: ModelError | ModelResponse | None) -> Usage:
         failure_of_call(broken)
         return ONE_REQUEST  # noqa: ASYNC104 - the border has raised what passes
     return usage if usage.requests else usage + ONE_REQUEST
+
+
+def _after(seconds: float | None) -> float:
+    """Return the moment in trio time after so many seconds; never for None."""
+    return math.inf if seconds is None else trio.current_time() + seconds

@@ -11,6 +11,7 @@ Hooks receive copies, because their code may change what it gets.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import attrs
@@ -32,11 +33,17 @@ from .hooks import HookRequest
 
 
 def model_request(
-    agent: Agent[object], run_id: str, effect: CallModel, history: list[Message], *, native: bool = False
+    agent: Agent[object], run_id: str, effect: CallModel, history: list[Message], *, model: str, native: bool = False
 ) -> ModelRequest:
     """Build the request of a step: instructions, thread and tools, with the changes of hooks.
 
-    `native`: the model itself enforces the form of the final answer; else the system text describes it.
+    Args:
+        agent: asks.
+        run_id: the run.
+        effect: the request, as the machine makes it.
+        history: the messages of the thread.
+        model: names the asked model.
+        native: the model itself enforces the form of the final answer; else the system text describes it.
     """
     changes = effect.changes
     text = "\n\n".join(filter(None, (agent.instructions, "" if native else agent.output_words)))
@@ -51,6 +58,8 @@ def model_request(
         messages = (*before, *at["conversation"], *history[newest:], *at["suffix"])
         tools = tuple(info for info in tools if changes.offers(info.name))
         settings = {**settings, **changes.settings}
+    if effect.prefix or effect.cut_calls:
+        messages = (*messages, *_continuation(effect.prefix, effect.cut_calls))
     return ModelRequest(
         agent=agent.key,
         messages=messages,
@@ -60,7 +69,28 @@ def model_request(
         step=effect.step,
         model_attempts=effect.model_attempts,
         output_schema=agent.output_schema,
+        prefix=effect.prefix,
+        cut_calls=effect.cut_calls,
+        attempt=effect.attempt,
+        model=model,
     )
+
+
+def _continuation(prefix: str, cut_calls: Iterable[str]) -> Iterator[Message]:
+    """Yield the messages of a request that follows a broken stream.
+
+    The text so far is not the last message: newer models refuse an answer that the caller begins.
+    """
+    words = []
+    if prefix:
+        yield Message(id="prefix", role="assistant", content=prefix)
+        words.append("Your answer was cut off. Continue exactly where the text above ends, and repeat nothing of it.")
+    else:
+        words.append("Your last answer was cut off. Answer again.")
+    names = ", ".join(dict.fromkeys(cut_calls))
+    if names:
+        words.append(f"It had begun to call: {names}. None of these calls ran; make them again if they are needed.")
+    yield Message(id="continuation", role="user", content=" ".join(words))
 
 
 def _context(index: int, message: ContextMessage) -> Message:

@@ -35,6 +35,7 @@ from ..contract.phases import LEAVING, PHASE_OF, RunPosition
 from ..contract.recording import RecordEntry
 from ..contract.rows import Claim
 from ..contract.spec import AgentSpec
+from ..engine.asking import is_continued
 from ..engine.effects import (
     AnswerBody,
     CallModel,
@@ -354,6 +355,8 @@ class RunLoop:
     def _feed_child_input(self, message: Input) -> None:
         """Feed a child's input, after the text that the child streamed before."""
         match message:
+            case ModelFailed() if is_continued(self._spec, self._state.row, message):
+                late = self._children.take_streams()  # the rest may begin a secret that the continued text ends
             case ModelAnswered() | ModelFailed():
                 late = self._children.close_message_stream(message, self._state.row.inference)
             case CallReturned() | CallRaised() | CallSuspended() | ResultRefused():

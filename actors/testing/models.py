@@ -28,7 +28,7 @@ from msgspec.structs import replace
 
 from greenroom.supervision.fields import did_you_mean
 
-from ..abc import Model, ModelEvent, ReasoningDelta, TextDelta
+from ..abc import CallDelta, Model, ModelEvent, ReasoningDelta, TextDelta
 from ..contract.ids import canonical_json
 from ..contract.messages import CallRequest, FinishReason, ModelRequest, ModelResponse, Usage
 from ..contract.plain import JSONObject
@@ -234,7 +234,7 @@ class _TestModel(Model):
     async def _play(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         await trio.lowlevel.checkpoint()
         parts = await self._step(request)
-        for part in parts:
+        for index, part in enumerate(parts):
             match part:
                 case Delay():
                     await trio.sleep(part.seconds)
@@ -247,7 +247,9 @@ class _TestModel(Model):
                     for piece in _pieces(part.text, self._chunk):
                         await trio.lowlevel.checkpoint()
                         yield make(piece)
-                case Call() | Refuse() | Finish():
+                case Call():
+                    yield CallDelta(index, part.tool)
+                case Refuse() | Finish():
                     pass  # they come with the response
         await trio.lowlevel.checkpoint()
         self._note(request, request.model_attempts + 1)

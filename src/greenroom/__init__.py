@@ -12,6 +12,7 @@ Every public name is re-exported here, explicitly.
 from greenroom.actors.abc import Model as Model
 from greenroom.actors.abc import ModelDelta as ModelDelta
 from greenroom.actors.abc import ModelEvent as ModelEvent
+from greenroom.actors.abc import CallDelta as CallDelta
 from greenroom.actors.abc import ReasoningDelta as ReasoningDelta
 from greenroom.actors.abc import Pruned as Pruned
 from greenroom.actors.abc import RunCounts as RunCounts
@@ -93,6 +94,8 @@ from greenroom.actors.plugins.guardrails import tool_output_guardrail as tool_ou
 from greenroom.actors.plugins.mutation import Mutation as Mutation
 from greenroom.actors.plugins.mutation import MutationError as MutationError
 from greenroom.actors.plugins.plugin import Plugin as Plugin
+from greenroom.actors.plugins.policies import IdleTimeout as IdleTimeout
+from greenroom.actors.plugins.policies import Recovery as Recovery
 from greenroom.actors.plugins.policies import Retry as Retry
 from greenroom.actors.replay.report import Difference as Difference
 from greenroom.actors.replay.report import ReplayReport as ReplayReport

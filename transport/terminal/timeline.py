@@ -115,9 +115,8 @@ class Timeline:
         self._thinking = event.timestamp
         detail, delay = payload.get("detail") or payload["code"], payload.get("delayMs", 0) / 1000
         when = f" in {text_format.duration(delay)}" if delay else ""
-        yield Line(
-            at=at, kind="note", who=self.agent, what=f"asks the model again{when}: {text_format.one_line(detail, 120)}"
-        )
+        does = "asks the model to continue" if payload.get("mode") == "continue" else "asks the model again"
+        yield Line(at=at, kind="note", who=self.agent, what=f"{does}{when}: {text_format.one_line(detail, 120)}")
 
     def _message(self, _: Event, payload: JSONObject, __: float) -> Iterator[Line]:
         """Keep a text that precedes calls, to become a line with the first call; a final text is the run's output."""

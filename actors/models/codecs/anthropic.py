@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
-from ...abc import ModelDelta, ReasoningDelta, TextDelta
+from ...abc import CallDelta, ModelDelta, ReasoningDelta, TextDelta
 from ...contract.messages import FinishReason, ModelRequest, ModelResponse, Usage
 from ...contract.plain import JSONObject, JSONValue
 from ...errors import ModelError
@@ -192,6 +192,7 @@ class AnthropicDecoder(Decoder):
             given = made.get("input")
             call = self._calls[index] = PartialCall(string(made.get("id")), string(made.get("name")))
             call.ready = given or None
+            yield CallDelta(index, call.tool)
         for kind, delta in (("text", TextDelta), ("thinking", ReasoningDelta)):
             if made.get("type") == kind:
                 made[kind] = string(made.get(kind))
@@ -218,6 +219,7 @@ class AnthropicDecoder(Decoder):
                 if text:
                     self._calls[index].ready = None
                     self._calls[index].arguments.append(text)
+                    yield CallDelta(index, arguments=text)
             case _:  # empty, or a kind of delta that is new
                 pass
 

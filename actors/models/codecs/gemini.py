@@ -11,7 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 from urllib.parse import quote
 
-from ...abc import ModelDelta, ReasoningDelta, TextDelta
+import msgspec
+
+from ...abc import CallDelta, ModelDelta, ReasoningDelta, TextDelta
 from ...contract.messages import FinishReason, ModelRequest, ModelResponse, ToolInfo, Usage
 from ...contract.plain import JSONObject, JSONValue
 from ...errors import ModelError
@@ -214,6 +216,7 @@ class GeminiDecoder(Decoder):
             made = PartialCall(string(call.get("id")), string(call.get("name")))
             made.ready = mapping(call.get("args"))
             self._calls.append(made)
+            yield CallDelta(len(self._calls) - 1, made.tool, msgspec.json.encode(made.ready).decode())
         self._keep(part)
 
     def _keep(self, part: JSONObject) -> None:

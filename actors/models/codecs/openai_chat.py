@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from ...abc import ModelDelta, ReasoningDelta, TextDelta
+from ...abc import CallDelta, ModelDelta, ReasoningDelta, TextDelta
 from ...contract.messages import CallRequest, FinishReason, ModelRequest, ModelResponse, ToolInfo, Usage, read_arguments
 from ...contract.plain import JSONObject, JSONValue
 from ...errors import ModelError
@@ -175,11 +175,11 @@ class OpenAIChatDecoder(Decoder):
             self.grow(refusal)
             self._refusal.append(refusal)
         for piece in map(mapping, items(delta.get("tool_calls"))):
-            self._call(piece)
+            yield self._call(piece)
         if finish := string(choice.get("finish_reason")):
             self._finish, self.complete = finish, True
 
-    def _call(self, piece: JSONObject) -> None:
+    def _call(self, piece: JSONObject) -> CallDelta:
         function, call_id = mapping(piece.get("function")), string(piece.get("id"))
         tool, index = string(function.get("name")), piece.get("index")
         if type(index) is not int:  # some servers number nothing: a piece with an id or a name begins a call
@@ -188,16 +188,18 @@ class OpenAIChatDecoder(Decoder):
         if call is None or (call_id and tool and call.id and call.id != call_id):  # whole calls, all with index 0
             call = self._slots[index] = PartialCall()
             self._calls.append(call)
-        call.id = call.id or call_id
+        call.id, new = call.id or call_id, "" if call.tool else tool
         call.tool = call.tool or tool
         arguments = function.get("arguments")
+        text = string(arguments)
         if isinstance(arguments, Mapping):  # a whole value in place of its text
             call.ready = arguments
-        elif text := string(arguments):
+        elif text:
             self.grow(text)
             call.arguments.append(text)
         if isinstance(piece.get("extra_content"), Mapping):  # signatures, where another format is behind this one
             call.extras["extra_content"] = piece["extra_content"]
+        return CallDelta(self._calls.index(call), new, text)
 
     def response(self) -> ModelResponse:
         """Return the answer. See `Decoder.response`."""

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from ...abc import ModelDelta, ReasoningDelta, TextDelta
+from ...abc import CallDelta, ModelDelta, ReasoningDelta, TextDelta
 from ...contract.messages import FinishReason, ModelRequest, ModelResponse, ToolInfo, Usage, read_arguments
 from ...contract.plain import JSONObject, JSONValue
 from ...errors import ModelError
@@ -157,7 +157,7 @@ class OpenAIResponsesDecoder(Decoder):
             case "response.reasoning_summary_part.added" if count(data.get("summary_index")):
                 yield ReasoningDelta("\n\n")
             case "response.output_item.added":
-                self._begin(index, mapping(data.get("item")))
+                yield from self._begin(index, mapping(data.get("item")))
             case "response.output_item.done":
                 yield from self._end(index, mapping(data.get("item")))
             case "response.created" | "response.in_progress":
@@ -182,6 +182,7 @@ class OpenAIResponsesDecoder(Decoder):
             case "response.function_call_arguments.delta":
                 self.grow(text)
                 self._calls.setdefault(index, PartialCall()).arguments.append(text)
+                yield CallDelta(index, arguments=text)
             case _:  # empty, or a delta of something that is not read
                 pass
 
@@ -191,16 +192,17 @@ class OpenAIResponsesDecoder(Decoder):
             self._texts.setdefault(index, []).append(text)
             yield TextDelta(text)
 
-    def _begin(self, index: int, item: JSONObject) -> None:
+    def _begin(self, index: int, item: JSONObject) -> Iterator[ModelDelta]:
         if item.get("type") == "function_call":
             call = self._calls.setdefault(index, PartialCall())
             call.id, call.tool = string(item.get("call_id")), string(item.get("name"))
+            yield CallDelta(index, call.tool)
 
     def _end(self, index: int, item: JSONObject) -> Iterator[ModelDelta]:
         if not item or index in self._done:
             return
         self._done[index] = item
-        self._begin(index, item)
+        yield from self._begin(index, item)
         if item.get("type") == "function_call":
             call, arguments = self._calls[index], string(item.get("arguments"))
             if arguments:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from msgspec.structs import replace
 
-from ...abc import ModelDelta, ReasoningDelta, TextDelta
+from ...abc import CallDelta, ModelDelta, ReasoningDelta, TextDelta
 from ...contract.messages import ModelResponse
 from ...contract.plain import JSONValue
 from ...errors import ModelError
@@ -42,6 +42,7 @@ class StreamReader:
         self._events = EventParser()
         self._mask = mask
         self._text, self._reasoning = StreamMask(mask), StreamMask(mask)
+        self._calls: dict[int, StreamMask] = {}
 
     @property
     def complete(self) -> bool:
@@ -83,6 +84,7 @@ class StreamReader:
             raise ModelError(text, kind="interrupted", usage=self._decoder.usage)
         answer = self._masked(self._decoder.response())
         text, reasoning = self._text.end(), self._reasoning.end()
+        last.extend(CallDelta(index, arguments=rest) for index, call in self._calls.items() if (rest := call.end()))
         last.extend((*([ReasoningDelta(reasoning)] if reasoning else []), *([TextDelta(text)] if text else [])))
         return last, answer
 
@@ -107,6 +109,10 @@ class StreamReader:
 
     def _shown(self, deltas: Iterable[ModelDelta]) -> Iterator[ModelDelta]:
         for delta in deltas:
+            if isinstance(delta, CallDelta):
+                stream = self._calls.setdefault(delta.index, StreamMask(self._mask))
+                yield CallDelta(delta.index, self._mask.text(delta.tool), stream.feed(delta.arguments))
+                continue
             stream = self._text if isinstance(delta, TextDelta) else self._reasoning
             if shown := stream.feed(delta.text):
                 yield type(delta)(shown)

@@ -77,3 +77,13 @@ def test_a_model_that_is_asked_again_says_when(console: Console, shown):
     expect(note).to_contain_text("The model is asked again in 30.0 s (rate_limited)", use_inner_text=True)
     shown("now", [("run.inference.retried", again)])
     expect(note).to_contain_text("The model is asked again (rate_limited)", use_inner_text=True)
+
+
+def test_an_answer_that_is_continued_keeps_its_text(console: Console, shown):
+    delta = {"messageId": "m1", "index": 0, "text": "Once upon"}
+    broken = {"step": 1, "messageId": "m1", "code": "interrupted", "mode": "continue", "delayMs": 500}
+    shown("kept", [("run.message.delta", delta), ("run.inference.retried", broken)])
+    expect(console.page.locator(".row-note")).to_contain_text("asked to continue its answer in 500 ms (interrupted)")
+    expect(console.page.locator("main")).to_contain_text("Once upon", use_inner_text=True)
+    shown("dropped", [("run.message.delta", delta), ("run.inference.retried", {**broken, "mode": "restart"})])
+    expect(console.page.locator(".row-note")).to_contain_text("The model is asked again in 500 ms (interrupted)")

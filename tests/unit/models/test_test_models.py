@@ -4,7 +4,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from greenroom.actors.abc import ReasoningDelta, TextDelta
+from greenroom.actors.abc import CallDelta, ReasoningDelta, TextDelta
 from greenroom.actors.contract.messages import Message, ModelRequest, ModelResponse, Usage
 from greenroom.actors.errors import ModelError
 from greenroom.actors.testing import (
@@ -56,7 +56,12 @@ async def test_texts_can_be_split_into_deltas():
 async def test_a_step_of_several_parts_keeps_their_order_and_calls_come_with_the_response():
     model = ScriptedModel([[text("checking"), call("add", a=1, b=2, id="c2"), "more", call("add", a=3)]])
     *deltas, response = await stream(model, ask())
-    assert deltas == [TextDelta("checking"), TextDelta("more")]
+    assert deltas == [
+        TextDelta("checking"),
+        CallDelta(1, "add"),
+        TextDelta("more"),
+        CallDelta(3, "add"),
+    ]
     assert response.text == ("checking", "more")
     assert [(one.tool, one.call_id, one.provider_id) for one in response.calls] == [
         ("add", "c2", "c2"),

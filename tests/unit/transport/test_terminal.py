@@ -113,6 +113,8 @@ def test_thinking_is_what_continues_between_calls(tell: Teller) -> None:
     assert "asks the model again in 12.0 s: slow down" in later.what
     (again,) = tell("run.inference.retried", 2.0, code="overloaded", detail="try later")
     assert again.what == "asks the model again: try later"
+    (on,) = tell("run.inference.retried", 2.1, code="interrupted", detail="cut", mode="continue")
+    assert on.what == "asks the model to continue: cut"
     tell("run.inference.completed")
     assert tell.timeline.now(START) == ""
 

@@ -1,0 +1,225 @@
+"""The model requests of a step: the first one, its retries, and what they continue.
+
+Theory of operation. `RunRow.inference` is the request in flight. After a failure that may pass, `next_try` chooses from
+the agent's policies alone whether another request is made, when, and what it continues, so the choice is the same in a
+replay. An answer begins anew under a new message id, and its streamed part is discarded with an event; or it continues
+the text that was shown, under the same message id. A request never repeats the messages of a stream that had begun a
+call: the next one names that call as not run, so that the model decides anew.
+
+A process that ends is no failure: the answer begins anew.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Literal
+
+import attrs
+
+from ..contract import events as ev
+from ..contract.ids import error_id
+from ..contract.lifecycle import Termination, TerminationKind
+from ..contract.messages import Usage
+from ..contract.phases import AFTER_INFERENCE, INFERENCE
+from ..contract.rows import Inference, RunRow
+from ..contract.spec import AgentSpec
+from ..contract.stop import too_many_errors
+from .effects import CallModel
+from .inputs import BUG, ONE_REQUEST, ModelFailed
+from .state import StepBuilder
+from .termination import discard_inference, end, fail
+
+# --- the choice ------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class NextTry:
+    """Another request of the step.
+
+    Attributes:
+        delay_ms: milliseconds to wait first.
+        failures: failed requests so far.
+        prefix: the text that the answer continues; "": the answer begins anew.
+        cut_calls: names of the tools whose calls had begun in streams that broke.
+        recovered: requests so far that continued a text.
+    """
+
+    delay_ms: int
+    failures: int
+    prefix: str = ""
+    cut_calls: tuple[str, ...] = ()
+    recovered: int = 0
+
+    @property
+    def mode(self) -> Literal["restart", "continue"]:
+        """Whether the answer begins anew."""
+        return "continue" if self.prefix else "restart"
+
+
+@attrs.frozen
+class NoTry:
+    """The step makes no other request: the run ends, as stopped by ConsecutiveErrors or as failed."""
+
+    detail: str
+    stopped: bool = False
+
+
+def next_try(spec: AgentSpec, flight: Inference, errors: int, message: ModelFailed) -> NextTry | NoTry:
+    """Choose what follows a failed request.
+
+    Args:
+        spec: of the agent.
+        flight: the request.
+        errors: failed steps and requests in a row, this failure included.
+        message: the failure.
+    """
+    detail = f"{message.kind}: {message.text}"
+    policy, failures = spec.policies.retry, flight.failures + 1
+    if message.retryable and too_many_errors(spec.stop, errors):
+        return NoTry(f"{errors} failed steps; the last one: {detail}", stopped=True)
+    if message.retryable and policy.too_long(message.retry_after):
+        cap = f"more than retry_after_cap={policy.retry_after_cap:g}"
+        return NoTry(f"{detail} (asked to wait {message.retry_after:,.0f} s, {cap})")
+    if not message.retryable or failures >= policy.attempts:
+        return NoTry(detail)
+    delay = round(policy.wait(failures, message.jitter, message.retry_after) * 1000)
+    text, cut = flight.prefix + message.received, (*flight.cut_calls, *message.cut_calls)
+    shown = bool(text.strip())  # providers refuse a message of white space
+    if shown and not spec.structured and flight.recovered < spec.policies.recovery.times:
+        return NextTry(delay, failures, text, cut, flight.recovered + 1)
+    return NextTry(delay, failures, cut_calls=cut, recovered=flight.recovered)
+
+
+def is_continued(spec: AgentSpec, row: RunRow, message: ModelFailed) -> bool:
+    """Return True if the text of a failed request will be continued under its message id."""
+    flight = row.inference
+    if flight is None or flight.message_id != message.message_id:
+        return False
+    chosen = next_try(spec, flight, row.counters.errors + 1, message)
+    return isinstance(chosen, NextTry) and bool(chosen.prefix)
+
+
+# --- requests --------------------------------------------------------------------------------------------------------
+
+
+def ask_model(builder: StepBuilder) -> None:
+    """Make the first request of a step."""
+    _ask(builder, Inference(message_id=builder.new_message_id(), attempt=1, started_at=builder.now))
+
+
+def _ask(builder: StepBuilder, flight: Inference) -> None:
+    """Make a request, after the milliseconds that it names."""
+    builder.row.cursor, builder.changed = INFERENCE, True
+    builder.row.inference = flight
+    builder.emit(
+        "run.inference.started",
+        ev.InferenceStarted(step=builder.row.step, message_id=flight.message_id, attempt=flight.attempt),
+    )
+    builder.do(
+        CallModel(
+            message_id=flight.message_id,
+            step=builder.row.step,
+            attempt=flight.attempt,
+            model_attempts=builder.counters.model_attempts,
+            changes=builder.row.request,
+            delay=flight.delay_ms / 1000,
+            prefix=flight.prefix,
+            cut_calls=flight.cut_calls,
+        )
+    )
+
+
+def model_failed(builder: StepBuilder, message: ModelFailed) -> None:
+    """Make another request if that may help, else end the run.
+
+    The usage of the failed request counts. Each failure counts as a failed step in a row, so a failure that may pass
+    can meet a ConsecutiveErrors condition: the run is then stopped, also if it would not be retried anyway.
+    """
+    flight = builder.row.inference
+    if builder.row.cursor is not INFERENCE or flight is None or flight.message_id != message.message_id:
+        return
+    builder.counters.model_attempts += 1
+    builder.counters.errors += 1
+    builder.row.usage += message.usage
+    chosen = next_try(builder.spec, flight, builder.counters.errors, message)
+    name = error_id(builder.info.run_id, flight.message_id)
+    if isinstance(chosen, NextTry):
+        detail = f"{message.kind}: {message.text}"
+        _repeat(builder, flight, chosen, code=message.kind, detail=detail, usage=message.usage, error_id=name)
+        return
+    discard_inference(builder, "the model failed")
+    builder.row.cursor = AFTER_INFERENCE  # no request is in flight now, so `end` does not cancel one
+    if chosen.stopped:
+        end(builder, Termination(kind=TerminationKind.STOPPED, code="consecutive_errors", detail=chosen.detail))
+    else:
+        code = "model_bug" if message.kind == BUG else "model_error"
+        fail(builder, code, chosen.detail, error_id=name)
+
+
+def ask_anew(builder: StepBuilder) -> None:
+    """Repeat the request of a process that ended; this is not a failure. The rest of a back-off is waited out.
+
+    The interrupted request counts as one request, if it was made. Its answer begins anew.
+    """
+    flight = builder.row.inference
+    if flight is None:
+        ask_model(builder)
+        return
+    left = min(
+        flight.asked_at - builder.now, timedelta(seconds=builder.spec.policies.retry.most)
+    )  # bounded, because the clock may have jumped
+    waits = left > timedelta()
+    usage = Usage() if waits else ONE_REQUEST
+    builder.row.usage += usage
+    delay = left // timedelta(milliseconds=1) if waits else 0
+    _repeat(
+        builder,
+        flight,
+        NextTry(delay, flight.failures, cut_calls=flight.cut_calls, recovered=flight.recovered),
+        code="interrupted",
+        detail=f"the process that {'waited to ask' if waits else 'asked'} the model ended",
+        usage=usage,
+    )
+
+
+def _repeat(
+    builder: StepBuilder,
+    flight: Inference,
+    chosen: NextTry,
+    *,
+    code: str,
+    detail: str,
+    usage: Usage,
+    error_id: str | None = None,
+) -> None:
+    """Make another request; the streamed text of the missing answer is discarded unless the answer continues it."""
+    if not chosen.prefix:
+        discard_inference(builder, "the inference is repeated")
+    builder.emit(
+        "run.inference.retried",
+        ev.InferenceRetried(
+            step=builder.row.step,
+            message_id=flight.message_id,
+            code=code,
+            detail=detail,
+            delay_ms=chosen.delay_ms,
+            usage=usage if usage != Usage() else None,
+            error_id=error_id,
+            mode=chosen.mode,
+        ),
+    )
+    _ask(
+        builder,
+        Inference(
+            message_id=flight.message_id if chosen.prefix else builder.new_message_id(),
+            attempt=flight.attempt + 1,
+            started_at=builder.now,
+            text_index=flight.text_index if chosen.prefix else 0,
+            reasoning_index=flight.reasoning_index if chosen.prefix else 0,
+            failures=chosen.failures,
+            delay_ms=chosen.delay_ms,
+            prefix=chosen.prefix,
+            cut_calls=chosen.cut_calls,
+            recovered=chosen.recovered,
+        ),
+    )
