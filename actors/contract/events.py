@@ -246,11 +246,15 @@ class StepFinished(Payload, frozen=True, kw_only=True):
 
 @_event("run.inference.started")
 class InferenceStarted(Payload, frozen=True, kw_only=True):
-    """A model request begins. The answer will be message `message_id`; a later attempt may continue that message."""
+    """A model request begins. The answer will be message `message_id`; a later attempt may continue that message.
+
+    `model`: the fallback that is asked; absent for the step's own model.
+    """
 
     step: int
     message_id: str
     attempt: int
+    model: Annotated[str | None, FOREIGN_TEXT] = None
 
 
 @_event("run.inference.completed")
@@ -274,8 +278,8 @@ class InferenceRetried(Payload, frozen=True, kw_only=True):
     """An inference failed or was interrupted and is repeated, `delay_ms` from now.
 
     `mode`: with "restart" the answer begins anew, under a new message id; with "continue" the shown text stays, and the
-    answer continues it under the same message id. `usage`: of the failed request, as far as known; absent if no request
-    was made.
+    answer continues it under the same message id. `model`: the fallback that is asked next, if the model changes.
+    `usage`: of the failed request, as far as known; absent if no request was made.
     """
 
     step: int
@@ -286,6 +290,7 @@ class InferenceRetried(Payload, frozen=True, kw_only=True):
     usage: Usage | None = None
     error_id: str | None = None
     mode: Literal["restart", "continue"] = "restart"
+    model: Annotated[str | None, FOREIGN_TEXT] = None
 
 
 # --- message ---------------------------------------------------------------------------------------------------------

@@ -79,20 +79,56 @@ class IdlePolicy:
     first: float | None = 120.0
 
 
-Policy = RetryPolicy | RecoveryPolicy | IdlePolicy
+@attrs.frozen(kw_only=True)
+class FallbackPolicy:
+    """Other models of a step, asked one after the other.
+
+    Attributes:
+        models: their names, in order.
+        on: the kinds of failure after which the next model is asked, sorted.
+    """
+
+    models: tuple[str, ...]
+    on: tuple[str, ...]
+
+
+@attrs.frozen(kw_only=True)
+class BreakerPolicy:
+    """When a model that keeps failing is left alone.
+
+    Attributes:
+        failures: failures that may pass, within `within` seconds, that open the circuit.
+        within: seconds.
+        open_for: seconds during which the model is not asked.
+    """
+
+    failures: int = 5
+    within: float = 60.0
+    open_for: float = 30.0
+
+
+Policy = RetryPolicy | RecoveryPolicy | IdlePolicy | FallbackPolicy | BreakerPolicy
 """The policies that a policy plugin may carry."""
 
 
 @attrs.frozen(kw_only=True)
 class Policies:
-    """The policies of an agent, one of each kind; a missing kind has its default."""
+    """The policies of an agent, one of each kind; a missing kind has its default, or does not exist (None)."""
 
     retry: RetryPolicy = RetryPolicy()
     recovery: RecoveryPolicy = RecoveryPolicy()
     idle: IdlePolicy = IdlePolicy()
+    fallback: FallbackPolicy | None = None
+    breaker: BreakerPolicy | None = None
 
 
 DEFAULTS: Final = Policies()
 """The policies of an agent without policy plugins."""
-FIELDS: Final[Mapping[type[Policy], str]] = {RetryPolicy: "retry", RecoveryPolicy: "recovery", IdlePolicy: "idle"}
+FIELDS: Final[Mapping[type[Policy], str]] = {
+    RetryPolicy: "retry",
+    RecoveryPolicy: "recovery",
+    IdlePolicy: "idle",
+    FallbackPolicy: "fallback",
+    BreakerPolicy: "breaker",
+}
 """Kind of policy -> its field of `Policies`."""

@@ -116,13 +116,14 @@ class Inference(Value, frozen=True, kw_only=True):
     Attributes:
         message_id: of the assistant message.
         attempt: counts from 1 per step.
-        failures: failed requests of this step; an interruption does not count.
+        failures: failed requests of this step to this model; an interruption does not count.
         started_at: UTC.
         delay_ms: milliseconds from `started_at` to the request.
         text_index, reasoning_index: the next delta's index.
         prefix: the text of broken streams that this request continues; "" if the answer begins anew.
         cut_calls: names of the tools whose calls broken streams of this step had begun.
         recovered: requests of this step that continued a text.
+        model: 0: the step's own model; else the number of a fallback, from 1.
     """
 
     message_id: str
@@ -135,6 +136,7 @@ class Inference(Value, frozen=True, kw_only=True):
     prefix: str = ""
     cut_calls: tuple[str, ...] = ()
     recovered: int = 0
+    model: int = 0
 
     @property
     def asked_at(self) -> datetime:

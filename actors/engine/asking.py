@@ -42,6 +42,7 @@ class NextTry:
         prefix: the text that the answer continues; "": the answer begins anew.
         cut_calls: names of the tools whose calls had begun in streams that broke.
         recovered: requests so far that continued a text.
+        model: 0: the step's own model; else the number of a fallback, from 1.
     """
 
     delay_ms: int
@@ -49,6 +50,7 @@ class NextTry:
     prefix: str = ""
     cut_calls: tuple[str, ...] = ()
     recovered: int = 0
+    model: int = 0
 
     @property
     def mode(self) -> Literal["restart", "continue"]:
@@ -77,17 +79,32 @@ def next_try(spec: AgentSpec, flight: Inference, errors: int, message: ModelFail
     policy, failures = spec.policies.retry, flight.failures + 1
     if message.retryable and too_many_errors(spec.stop, errors):
         return NoTry(f"{errors} failed steps; the last one: {detail}", stopped=True)
-    if message.retryable and policy.too_long(message.retry_after):
+    too_long = message.retryable and policy.too_long(message.retry_after)
+    again = message.retryable and not too_long and failures < policy.attempts
+    fallback = spec.policies.fallback
+    if (
+        fallback is not None
+        and message.kind in fallback.on
+        and flight.model < len(fallback.models)
+        and (message.refused or not again)
+    ):
+        return _following(spec, flight, message, NextTry(0, 0, model=flight.model + 1))
+    if again:
+        delay = round(policy.wait(failures, message.jitter, message.retry_after) * 1000)
+        return _following(spec, flight, message, NextTry(delay, failures, model=flight.model))
+    if too_long:
         cap = f"more than retry_after_cap={policy.retry_after_cap:g}"
-        return NoTry(f"{detail} (asked to wait {message.retry_after:,.0f} s, {cap})")
-    if not message.retryable or failures >= policy.attempts:
-        return NoTry(detail)
-    delay = round(policy.wait(failures, message.jitter, message.retry_after) * 1000)
+        detail += f" (asked to wait {message.retry_after:,.0f} s, {cap})"
+    return NoTry(detail)
+
+
+def _following(spec: AgentSpec, flight: Inference, message: ModelFailed, chosen: NextTry) -> NextTry:
+    """Return the try with what it continues."""
     text, cut = flight.prefix + message.received, (*flight.cut_calls, *message.cut_calls)
     shown = bool(text.strip())  # providers refuse a message of white space
     if shown and not spec.structured and flight.recovered < spec.policies.recovery.times:
-        return NextTry(delay, failures, text, cut, flight.recovered + 1)
-    return NextTry(delay, failures, cut_calls=cut, recovered=flight.recovered)
+        return attrs.evolve(chosen, prefix=text, cut_calls=cut, recovered=flight.recovered + 1)
+    return attrs.evolve(chosen, cut_calls=cut, recovered=flight.recovered)
 
 
 def is_continued(spec: AgentSpec, row: RunRow, message: ModelFailed) -> bool:
@@ -95,7 +112,7 @@ def is_continued(spec: AgentSpec, row: RunRow, message: ModelFailed) -> bool:
     flight = row.inference
     if flight is None or flight.message_id != message.message_id:
         return False
-    chosen = next_try(spec, flight, row.counters.errors + 1, message)
+    chosen = next_try(spec, flight, row.counters.errors + (not message.refused), message)
     return isinstance(chosen, NextTry) and bool(chosen.prefix)
 
 
@@ -113,7 +130,12 @@ def _ask(builder: StepBuilder, flight: Inference) -> None:
     builder.row.inference = flight
     builder.emit(
         "run.inference.started",
-        ev.InferenceStarted(step=builder.row.step, message_id=flight.message_id, attempt=flight.attempt),
+        ev.InferenceStarted(
+            step=builder.row.step,
+            message_id=flight.message_id,
+            attempt=flight.attempt,
+            model=_fallback(builder.spec, flight.model),
+        ),
     )
     builder.do(
         CallModel(
@@ -125,21 +147,30 @@ def _ask(builder: StepBuilder, flight: Inference) -> None:
             delay=flight.delay_ms / 1000,
             prefix=flight.prefix,
             cut_calls=flight.cut_calls,
+            model=flight.model,
         )
     )
+
+
+def _fallback(spec: AgentSpec, model: int) -> str | None:
+    """Return the name of a fallback; None for the step's own model."""
+    policy = spec.policies.fallback
+    return policy.models[model - 1] if policy is not None and model else None
 
 
 def model_failed(builder: StepBuilder, message: ModelFailed) -> None:
     """Make another request if that may help, else end the run.
 
     The usage of the failed request counts. Each failure counts as a failed step in a row, so a failure that may pass
-    can meet a ConsecutiveErrors condition: the run is then stopped, also if it would not be retried anyway.
+    can meet a ConsecutiveErrors condition: the run is then stopped, also if it would not be retried anyway. A refusal
+    by a circuit breaker is no request, and counts for neither.
     """
     flight = builder.row.inference
     if builder.row.cursor is not INFERENCE or flight is None or flight.message_id != message.message_id:
         return
-    builder.counters.model_attempts += 1
-    builder.counters.errors += 1
+    if not message.refused:
+        builder.counters.model_attempts += 1
+        builder.counters.errors += 1
     builder.row.usage += message.usage
     chosen = next_try(builder.spec, flight, builder.counters.errors, message)
     name = error_id(builder.info.run_id, flight.message_id)
@@ -170,12 +201,14 @@ def ask_anew(builder: StepBuilder) -> None:
     )  # bounded, because the clock may have jumped
     waits = left > timedelta()
     usage = Usage() if waits else ONE_REQUEST
+    policy = builder.spec.policies.fallback  # a release may have taken models away
+    model = min(flight.model, 0 if policy is None else len(policy.models))
     builder.row.usage += usage
     delay = left // timedelta(milliseconds=1) if waits else 0
     _repeat(
         builder,
         flight,
-        NextTry(delay, flight.failures, cut_calls=flight.cut_calls, recovered=flight.recovered),
+        NextTry(delay, flight.failures, cut_calls=flight.cut_calls, recovered=flight.recovered, model=model),
         code="interrupted",
         detail=f"the process that {'waited to ask' if waits else 'asked'} the model ended",
         usage=usage,
@@ -206,6 +239,7 @@ def _repeat(
             usage=usage if usage != Usage() else None,
             error_id=error_id,
             mode=chosen.mode,
+            model=None if chosen.model == flight.model else _fallback(builder.spec, chosen.model),
         ),
     )
     _ask(
@@ -221,5 +255,6 @@ def _repeat(
             prefix=chosen.prefix,
             cut_calls=chosen.cut_calls,
             recovered=chosen.recovered,
+            model=chosen.model,
         ),
     )

@@ -44,6 +44,7 @@ class CallModel(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         delay: seconds to wait first.
         prefix: the text that the answer continues.
         cut_calls: names of the tools whose calls did not run, because the answer that began them broke.
+        model: 0: the step's own model; else the number of a fallback, from 1.
     """
 
     message_id: str
@@ -54,6 +55,7 @@ class CallModel(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     delay: float = 0.0
     prefix: str = ""
     cut_calls: tuple[str, ...] = ()
+    model: int = 0
     durable: bool = False
 
 

@@ -137,6 +137,7 @@ class ModelFailed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         jitter: factor of the back-off, drawn by the owner.
         received: the text of the answer that had arrived.
         cut_calls: names of the tools whose calls the answer had begun.
+        refused: the model's circuit is open: no request was made.
     """
 
     message_id: str
@@ -148,6 +149,7 @@ class ModelFailed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     jitter: float = 1.0
     received: str = ""
     cut_calls: tuple[str, ...] = ()
+    refused: bool = False
 
 
 class CallSuspended(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,10 +11,26 @@ from typing import Any, Final
 
 import attrs
 
-from ..contract.policies import FIELDS, IdlePolicy, Policies, Policy, RecoveryPolicy, RetryPolicy
-from ..errors import AgentDefinitionError
+from greenroom.supervision.fields import did_you_mean
+
+from ..abc import Model
+from ..contract.policies import (
+    FIELDS,
+    BreakerPolicy,
+    FallbackPolicy,
+    IdlePolicy,
+    Policies,
+    Policy,
+    RecoveryPolicy,
+    RetryPolicy,
+)
+from ..errors import MODEL_ERROR_KINDS, AgentDefinitionError, ModelErrorKind
 from .plugin import Plugin
 
+_ANOTHER_MODEL: Final = tuple(
+    sorted(set(MODEL_ERROR_KINDS) - {"invalid_request", "context_overflow", "content_filtered"})
+)
+"""The kinds of failure after which another model may do better."""
 _INSTANT: Final = 0.001
 """Seconds; a shorter limit would end every request."""
 _YEAR: Final = 365 * 86_400.0
@@ -127,6 +143,72 @@ class IdleTimeout(PolicyPlugin):
         )
 
 
+@attrs.frozen(init=False)
+class Fallback(PolicyPlugin):
+    """Other models, asked in order when a model has failed.
+
+    The next model is asked, without a wait, when the tries of one are used up (`Retry`), at once after a failure that
+    will not pass, and at once while the circuit of a model is open (`CircuitBreaker`). A text that was shown is
+    continued by the next model, as `Recovery` says. Each step begins with the agent's own model.
+
+    Args:
+        *models: Model objects or "provider:name", one or more.
+        on: the kinds of `ModelError` after which the next model is asked; default: all but invalid_request,
+            context_overflow and content_filtered, which mean the request and not the model. An exception that is no
+            ModelError is a bug, and no other model is asked.
+
+    Raises:
+        AgentDefinitionError: a model is neither, or a kind is unknown.
+    """
+
+    policy: FallbackPolicy
+    models: tuple[Model | str, ...]
+
+    def __init__(self, *models: Model | str, on: Iterable[ModelErrorKind] | None = None) -> None:
+        for model in models:
+            if not isinstance(model, Model | str):
+                raise AgentDefinitionError(f'Fallback({model!r}): give Model objects or "provider:name"')
+        if not models:
+            raise AgentDefinitionError("Fallback() needs a model")
+        kinds = _ANOTHER_MODEL if on is None else tuple(sorted({on} if isinstance(on, str) else set(on)))
+        for kind in kinds:
+            if kind not in MODEL_ERROR_KINDS:
+                near = did_you_mean(kind, MODEL_ERROR_KINDS)
+                raise AgentDefinitionError(f"Fallback(on={kind!r}): {near}the kinds are {', '.join(MODEL_ERROR_KINDS)}")
+        names = tuple(model.name if isinstance(model, Model) else str(model) for model in models)
+        self.__attrs_init__(FallbackPolicy(models=names, on=kinds), models)
+
+
+@attrs.frozen(init=False)
+class CircuitBreaker(PolicyPlugin):
+    """When a model that keeps failing is left alone, by all runs of the runtime together.
+
+    Failures that may pass are counted per model name. While the circuit is open no request is made: the try has failed
+    (overloaded) with the rest of the time as its `retry_after`, counts no request, and a `Fallback` asks the next model
+    at once. Then one request is a trial: its answer closes the circuit, its failure opens it again. Circuits are in
+    memory only.
+
+    Args:
+        failures: that open the circuit, 1 or more.
+        within: seconds in which they happen.
+        open_for: seconds during which the model is not asked.
+
+    Raises:
+        AgentDefinitionError: a number is out of range.
+    """
+
+    policy: BreakerPolicy
+
+    def __init__(self, failures: int = 5, *, within: float = 60.0, open_for: float = 30.0) -> None:
+        self.__attrs_init__(
+            BreakerPolicy(
+                failures=_whole("CircuitBreaker(failures=", failures, 1),
+                within=_number("CircuitBreaker(within=", within, _INSTANT, _YEAR),
+                open_for=_number("CircuitBreaker(open_for=", open_for, _INSTANT, _YEAR),
+            )
+        )
+
+
 def _whole(what: str, value: object, least: int, meaning: str = "") -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise AgentDefinitionError(f"{what}{value!r}): give a whole number, {least} or more{meaning}")
@@ -138,6 +220,11 @@ def _number(what: str, value: object, least: float, most: float) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= most:
         raise AgentDefinitionError(f"{what}{value!r}): give a number from {least:g} to {most:,.0f}")
     return float(value)
+
+
+def fallbacks_of(plugins: Iterable[Plugin]) -> tuple[Model | str, ...]:
+    """Return the fallback models of an agent's plugins."""
+    return next((plugin.models for plugin in plugins if isinstance(plugin, Fallback)), ())
 
 
 def gathered(where: str, plugins: Iterable[Plugin]) -> Policies:

@@ -25,6 +25,7 @@ from ..contract.ids import error_id
 from ..contract.redaction import Redactor
 from ..contract.rows import RunInfo
 from ..errors import AgentDefinitionError, UnknownAgent, UsageError
+from ..plugins.policies import fallbacks_of
 from .error_log import DEPS, ErrorLog
 
 DepsProvider = Callable[[RunInfo], Any]
@@ -109,7 +110,10 @@ class Agents:
         return agent
 
     def _check(self, agent: Agent[object]) -> None:
-        model = self.model_for(agent)
+        for number in range(1 + len(fallbacks_of(agent.plugins))):
+            self._check_model(agent, self.model_for(agent, number))
+
+    def _check_model(self, agent: Agent[object], model: Model) -> None:
         try:
             fault = model.check(agent.settings)
         except BaseException as error:  # noqa: BLE001 - the code of the model
@@ -119,13 +123,13 @@ class Agents:
         if fault is not None:
             raise AgentDefinitionError(f"agent {agent.key!r}: {fault}")
 
-    def model_for(self, agent: Agent[object]) -> Model:
-        """Return the agent's model.
+    def model_for(self, agent: Agent[object], fallback: int = 0) -> Model:
+        """Return the agent's model, or the fallback with this number, from 1.
 
         Raises:
             AgentDefinitionError: the agent has none.
         """
-        model = agent.model
+        model = agent.model if not fallback else fallbacks_of(agent.plugins)[fallback - 1]
         if isinstance(model, Model):
             return model
         if model is None:

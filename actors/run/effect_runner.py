@@ -121,9 +121,10 @@ class EffectRunner:
             return model_request(agent, self.info.run_id, effect, history, model=chosen.name, native=native)
 
         def model() -> Model:
-            other = None if effect.changes is None else effect.changes.model
-            named = self.services.models.named
-            return self.services.agents.model_for(agent) if other is None else named(other)
+            other = None if effect.changes is None or effect.model else effect.changes.model
+            if other is not None:
+                return self.services.models.named(other)
+            return self.services.agents.model_for(agent, effect.model)
 
         def tell(error: BaseException) -> None:
             what = f"the model of run {self.info.run_id} failed (step {effect.step}, attempt {effect.attempt})"
@@ -131,8 +132,18 @@ class EffectRunner:
             fields = {"step": effect.step, "attempt": effect.attempt, "message_id": effect.message_id}
             self.services.journal.model_failed(what, error, error_id=name, **self._who(), **fields)
 
-        services, limits = self.services, agent.spec.policies.idle
-        child = ModelCall(effect, model, services.models.opened, request, self.children, services.jitter, tell, limits)
+        models, policies = self.services.models, agent.spec.policies
+        child = ModelCall(
+            effect=effect,
+            find_model=model,
+            opened=models.opened,
+            make_request=request,
+            children=self.children,
+            jitter=self.services.jitter,
+            tell=tell,
+            policies=policies,
+            breakers=models.breakers,
+        )
         self.children.start(f"model:{effect.message_id}", child.run, broke=child.broke)
 
     async def _thread(self) -> list[Message]:

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Final
 
 import attrs
+import msgspec
 import trio
 
 from greenroom.supervision import failure_of_call
@@ -21,11 +22,12 @@ from ..abc import CallDelta, Model, ModelDelta, ReasoningDelta, TextDelta
 from ..contract.codec import message_of
 from ..contract.messages import ModelRequest, ModelResponse, Usage
 from ..contract.plain import exact
-from ..contract.policies import IdlePolicy
+from ..contract.policies import BreakerPolicy, Policies
 from ..engine.effects import CallModel
 from ..engine.inputs import BUG, ONE_REQUEST, Input, ModelAnswered, ModelFailed
 from ..errors import MODEL_ERROR_KINDS, AgentDefinitionError, ModelError, ModelErrorKind
 from ..tools.invoke import TEXT_LIMIT, shown_text
+from .breakers import Breakers, Circuit
 from .children import BUFFER_LIMIT, Child, Children
 from .sanitize import InvalidValue, response_of, text_of, usage_of
 
@@ -49,7 +51,8 @@ class ModelCall:
         children: takes streamed text and the final input.
         jitter: draws the factor of the back-off, in case the request fails.
         tell: logs an exception of the model.
-        limits: how long the model may be silent.
+        policies: of the agent: how long the model may be silent, and when it is left alone.
+        breakers: the circuits of the runtime's models.
         sent: the request was made.
         model: names the asked model.
         scope: the child's; its deadline is the limit of silence.
@@ -67,7 +70,8 @@ class ModelCall:
     children: Children
     jitter: Callable[[], float]
     tell: Tell
-    limits: IdlePolicy
+    policies: Policies
+    breakers: Breakers
     sent: bool = attrs.field(init=False, default=False)
     model: str = attrs.field(init=False, default="")
     scope: trio.CancelScope = attrs.field(init=False)
@@ -87,10 +91,38 @@ class ModelCall:
             await trio.sleep(self.effect.delay)
             child.pausing = False
         model = self.find_model()
+        if self.policies.breaker is not None:
+            await self._ask_through(self.breakers.circuit(model.name), self.policies.breaker, child, model)
+        else:
+            self.children.submit_input(await self._request(child, model))
+
+    async def _ask_through(self, circuit: Circuit, policy: BreakerPolicy, child: Child, model: Model) -> None:
+        """Make the request if the model's circuit is closed, or as its trial, and note how the request ended."""
+        refusal = circuit.refusal(policy, trio.current_time())
+        if refusal is not None:
+            text = f"{model.name} has failed too often and is not asked for {refusal:.0f} s"
+            later = math.ceil(refusal * 1000 + 1) / 1000  # waits are whole milliseconds, and must not end too early
+            failure = self._failure("overloaded", text, retryable=True, retry_after=later)
+            self.children.submit_input(msgspec.structs.replace(failure, refused=True))
+            return
+        outcome: Input | None = None
+        try:
+            outcome = await self._request(child, model)
+        finally:
+            silent = outcome is None and self.answered is None and trio.current_time() >= child.scope.deadline
+            if isinstance(outcome or self.answered, ModelAnswered):
+                circuit.succeeded()
+            elif silent or (isinstance(outcome, ModelFailed) and outcome.retryable):
+                circuit.failed(policy, trio.current_time())
+            else:
+                circuit.left()
+        self.children.submit_input(outcome)
+
+    async def _request(self, child: Child, model: Model) -> Input:
         request = await self.make_request(model)
         self.model, self.scope, child.at_deadline = model.name, child.scope, self._silent
-        self.scope.deadline = _after(self.limits.first)
-        self.children.submit_input(await self._ask(model, request))
+        self.scope.deadline = _after(self.policies.idle.first)
+        return await self._ask(model, request)
 
     async def _ask(self, model: Model, request: ModelRequest) -> Input:
         """Stream one answer. A ModelError becomes an input; any other exception passes."""
@@ -134,7 +166,7 @@ class ModelCall:
 
     def _extend(self, now: float) -> None:
         """Move the limit of silence. Moving costs, so it is moved once per `_STEP` of it, and is that much late."""
-        idle = self.limits.idle
+        idle = self.policies.idle.idle
         self.answering = True
         self.until = math.inf if idle is None else now + idle * _STEP
         self.scope.deadline = math.inf if idle is None else now + idle * (1 + _STEP)
@@ -143,7 +175,7 @@ class ModelCall:
         """Return the failure of a request that the limit of silence ended, or the answer if it was there already."""
         if self.answered is not None or trio.current_time() < self.scope.deadline:
             return self.answered
-        limit = self.limits.idle if self.answering else self.limits.first
+        limit = self.policies.idle.idle if self.answering else self.policies.idle.first
         return self._cut(f"{self.model} was silent for {limit:g} s", "timeout")
 
     def _cut(self, what: str, kind: ModelErrorKind) -> Input:

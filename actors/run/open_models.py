@@ -17,6 +17,7 @@ from greenroom.supervision import ActorContext, failure_of, open_collapsing_nurs
 
 from ..abc import Model
 from ..models import ModelFactory, resolve_model
+from .breakers import Breakers
 from .error_log import MODEL, ErrorLog
 
 MODELS: Final = ":models"
@@ -33,12 +34,17 @@ class _Opening:
 
 
 class OpenModels:
-    """The models of one runtime."""
+    """The models of one runtime.
+
+    Attributes:
+        breakers: the circuits of these models.
+    """
 
     def __init__(self, journal: ErrorLog, providers: Mapping[str, ModelFactory]) -> None:
         self._journal = journal
         self._providers = providers
         self._nursery: trio.Nursery | None = None
+        self.breakers = Breakers()
         self._named: dict[str, Model] = {}
         self._open: dict[int, _Opening] = {}  # by the model's identity: models may compare equal as they like
 

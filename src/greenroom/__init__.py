@@ -94,6 +94,8 @@ from greenroom.actors.plugins.guardrails import tool_output_guardrail as tool_ou
 from greenroom.actors.plugins.mutation import Mutation as Mutation
 from greenroom.actors.plugins.mutation import MutationError as MutationError
 from greenroom.actors.plugins.plugin import Plugin as Plugin
+from greenroom.actors.plugins.policies import CircuitBreaker as CircuitBreaker
+from greenroom.actors.plugins.policies import Fallback as Fallback
 from greenroom.actors.plugins.policies import IdleTimeout as IdleTimeout
 from greenroom.actors.plugins.policies import Recovery as Recovery
 from greenroom.actors.plugins.policies import Retry as Retry
@@ -136,7 +138,9 @@ __all__ = [
     "CallFacts",
     "CallRequest",
     "CallStatus",
+    "CallDelta",
     "Cancelled",
+    "CircuitBreaker",
     "Completed",
     "Decision",
     "Deny",
@@ -145,10 +149,12 @@ __all__ = [
     "ExecutionMode",
     "FAILURES",
     "Failed",
+    "Fallback",
     "FinishReason",
     "Follower",
     "GateContext",
     "GreenroomError",
+    "IdleTimeout",
     "LeaseLost",
     "MemoryStore",
     "Message",
@@ -169,6 +175,7 @@ __all__ = [
     "Pruned",
     "ReasoningDelta",
     "Reject",
+    "Recovery",
     "ReplayReport",
     "Retry",
     "Run",

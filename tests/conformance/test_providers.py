@@ -1,5 +1,6 @@
 """Models of providers in real runs, against a service on loopback that fails as services do."""
 
+import json
 import logging
 import subprocess
 import sys
@@ -118,7 +119,7 @@ MAY_PASS = {
 async def test_a_failure_that_may_pass_is_asked_again_and_leaves_no_trace_in_the_thread(name, fault):
     given, kind = MAY_PASS[fault]
     async with open_fault_server(given, reply("Done.")) as server:
-        agent = helper(model_of(name, server))
+        agent = helper(model_of(name, server), plugins=[QUICK, gr.Recovery(0)])
         async with gr.open_runtime(agents=[agent]) as runtime:
             run = await runtime.start(agent, "What is 40 + 2?")
             async with run.events() as events:
@@ -128,6 +129,21 @@ async def test_a_failure_that_may_pass_is_asked_again_and_leaves_no_trace_in_the
     assert [message.content for message in view.messages] == ["What is 40 + 2?", "Done."]
     assert view.calls == {}
     assert view.usage.requests == 2
+
+
+@pytest.mark.rule("PO-7")
+@each_provider
+async def test_a_text_whose_stream_broke_is_continued_and_is_never_a_prefill(name):
+    given = reply("Once", begun=True, error="come again")
+    async with open_fault_server(given, reply(" upon a time.")) as server:
+        outcome = await gr.run(helper(model_of(name, server)), "A story, please.")
+    assert outcome.output == "Once upon a time."
+    first, second = (asked.body for asked in server.requests)
+    field = {"gemini": "contents", "responses": "input"}.get(name, "messages")
+    *same, assistant, user = second[field]
+    assert same == first[field]
+    assert "Once" in json.dumps(assistant)
+    assert (user["role"], "Continue exactly where" in json.dumps(user)) == ("user", True)
 
 
 @each_provider
@@ -157,13 +173,13 @@ async def test_a_service_may_forbid_the_retry(name):
 
 @each_provider
 async def test_a_stream_that_hangs_is_a_timeout(name):
-    async with open_fault_server(reply("On", begun=True, hang=True), reply("Done.")) as server:
+    async with open_fault_server(reply("On", begun=True, hang=True), reply(" we go.")) as server:
         agent = helper(model_of(name, server, idle_timeout=0.2))
         async with gr.open_runtime(agents=[agent]) as runtime:
             run = await runtime.start(agent, "Go.")
             async with run.events() as events:
                 retried = [event.payload["code"] async for event in events if event.type == "run.inference.retried"]
-            assert (await run.result()).output == "Done."
+            assert (await run.result()).output == "On we go."
     assert retried == ["timeout"]
 
 

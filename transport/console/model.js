@@ -143,13 +143,14 @@ export class RunModel {
     }
   }
 
-  retried({ messageId: id, code, detail, usage, delayMs: delay, mode }, at) {
+  retried({ messageId: id, code, detail, usage, delayMs: delay, mode, model }, at) {
     this.thinking = null;
     for (const name of ["input", "output"]) this.usage[name] += usage?.[name] ?? 0;
     const continued = mode === "continue"; // the shown text stays, and the answer continues it
     if (!continued) for (const kind of ["message", "reasoning"]) this.#discard(`${kind} ${id}`, code);
     const wait = delay ? { wait: delay / 1000 } : {};
-    this.note(continued ? "item.continued" : "item.retried", { code, ...wait }, at, { icon: "again", detail });
+    const text = model ? "item.fallback" : continued ? "item.continued" : "item.retried";
+    this.note(text, { code, model, ...wait }, at, { icon: "again", detail });
   }
 
   delta(kind, { messageId: id, text }, at) {

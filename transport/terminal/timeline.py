@@ -116,6 +116,8 @@ class Timeline:
         detail, delay = payload.get("detail") or payload["code"], payload.get("delayMs", 0) / 1000
         when = f" in {text_format.duration(delay)}" if delay else ""
         does = "asks the model to continue" if payload.get("mode") == "continue" else "asks the model again"
+        if payload.get("model"):
+            does = f"asks the model {text_format.one_line(payload['model'], 60)}"
         yield Line(at=at, kind="note", who=self.agent, what=f"{does}{when}: {text_format.one_line(detail, 120)}")
 
     def _message(self, _: Event, payload: JSONObject, __: float) -> Iterator[Line]:

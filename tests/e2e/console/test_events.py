@@ -85,5 +85,7 @@ def test_an_answer_that_is_continued_keeps_its_text(console: Console, shown):
     shown("kept", [("run.message.delta", delta), ("run.inference.retried", broken)])
     expect(console.page.locator(".row-note")).to_contain_text("asked to continue its answer in 500 ms (interrupted)")
     expect(console.page.locator("main")).to_contain_text("Once upon", use_inner_text=True)
+    shown("other", [("run.inference.retried", {**broken, "model": "second"})])
+    expect(console.page.locator(".row-note")).to_contain_text("Another model is asked: second (interrupted)")
     shown("dropped", [("run.message.delta", delta), ("run.inference.retried", {**broken, "mode": "restart"})])
     expect(console.page.locator(".row-note")).to_contain_text("The model is asked again in 500 ms (interrupted)")

@@ -115,6 +115,8 @@ def test_thinking_is_what_continues_between_calls(tell: Teller) -> None:
     assert again.what == "asks the model again: try later"
     (on,) = tell("run.inference.retried", 2.1, code="interrupted", detail="cut", mode="continue")
     assert on.what == "asks the model to continue: cut"
+    (other,) = tell("run.inference.retried", 2.1, code="overloaded", detail="busy", model="second")
+    assert other.what == "asks the model second: busy"
     tell("run.inference.completed")
     assert tell.timeline.now(START) == ""
 
