@@ -161,6 +161,7 @@ class Agent(Generic[T_co]):
         _check_stop(self)
         check_plugins(f"agent {self.key!r}", self.plugins)
         policies = gathered(f"agent {self.key!r}", self.plugins)
+        _check_prices(self, policies)
         stop = self.stop
         if not any(isinstance(condition, MaxRounds) for condition in stop):
             stop = (*stop, MaxRounds())
@@ -316,6 +317,15 @@ def _check_stop(agent: Agent[object]) -> None:
                 raise _fault(agent, f"stop: {condition!r}: {name} is a number, 0 or more; 0 or None switches it off")
 
 
+def _check_prices(agent: Agent[object], policies: Policies) -> None:
+    budget, fallback = policies.budget, policies.fallback
+    if budget is None or budget.cost is None:
+        return
+    for name in (_model_name(agent), *(() if fallback is None else fallback.models)):
+        if name and budget.price(name) is None:
+            raise _fault(agent, f"Budget(cost={budget.cost:g}) needs prices={{{name!r}: gr.Price(input, output)}}")
+
+
 def _is_limit(value: object, *, whole: bool) -> bool:
     kinds = int if whole else (int, float)
     return isinstance(value, kinds) and not isinstance(value, bool) and value >= 0 and math.isfinite(value)
@@ -343,8 +353,13 @@ def _spec(agent: Agent[object], policies: Policies) -> AgentSpec:
         keys=_declared(agent),
         max_tasks=agent.max_tasks,
         policies=policies,
+        model=_model_name(agent),
         structured=agent.output_schema is not None,
     )
+
+
+def _model_name(agent: Agent[object]) -> str:
+    return agent.model.name if isinstance(agent.model, Model) else agent.model or ""
 
 
 def _declared(agent: Agent[object]) -> Keys:
@@ -368,7 +383,7 @@ def _essence(agent: Agent[object], policies: Policies) -> Any:
         | {
             "key": agent.key,
             "instructions": agent.instructions,
-            "model": agent.model.name if isinstance(agent.model, Model) else agent.model,
+            "model": _model_name(agent) or None,
             "settings": agent.settings,
             "tools": [_tool_essence(tool) for tool in agent.tools],
             "stop": [[type(condition).__name__, attrs.asdict(condition)] for condition in agent.stop],

@@ -11,6 +11,8 @@ from typing import Final
 
 import attrs
 
+from .messages import Usage
+
 
 @attrs.frozen(kw_only=True)
 class RetryPolicy:
@@ -107,7 +109,66 @@ class BreakerPolicy:
     open_for: float = 30.0
 
 
-Policy = RetryPolicy | RecoveryPolicy | IdlePolicy | FallbackPolicy | BreakerPolicy
+@attrs.frozen
+class Price:
+    """What a model costs, per million tokens, in any one currency.
+
+    Attributes:
+        input: of tokens that the model reads.
+        output: of tokens that the model writes, reasoning included.
+        cached: of read tokens that the provider had cached; None: as `input`.
+    """
+
+    input: float
+    output: float
+    cached: float | None = None
+
+    def of(self, usage: Usage) -> float:
+        """Return what these tokens cost."""
+        cached = self.input if self.cached is None else self.cached
+        fresh = usage.input - usage.cached
+        return (fresh * self.input + usage.cached * cached + usage.output * self.output) / 1_000_000
+
+
+@attrs.frozen(kw_only=True)
+class BudgetPolicy:
+    """What a run may use; None: no limit.
+
+    Attributes:
+        requests: model requests.
+        input: tokens that models read.
+        output: tokens that models write.
+        total: both together.
+        tool_calls: bodies of tools that begin.
+        cost: in the currency of `prices`.
+        prices: model name -> its price.
+    """
+
+    requests: int | None = None
+    input: int | None = None
+    output: int | None = None
+    total: int | None = None
+    tool_calls: int | None = None
+    cost: float | None = None
+    prices: tuple[tuple[str, Price], ...] = ()
+
+    def price(self, model: str) -> Price | None:
+        """Return the price of a model, or None."""
+        return next((price for name, price in self.prices if name == model), None)
+
+
+@attrs.frozen(kw_only=True)
+class TruncationPolicy:
+    """Continuing an answer that its token limit has cut.
+
+    Attributes:
+        times: requests of one step that may do so.
+    """
+
+    times: int = 2
+
+
+Policy = RetryPolicy | RecoveryPolicy | IdlePolicy | FallbackPolicy | BreakerPolicy | BudgetPolicy | TruncationPolicy
 """The policies that a policy plugin may carry."""
 
 
@@ -120,6 +181,8 @@ class Policies:
     idle: IdlePolicy = IdlePolicy()
     fallback: FallbackPolicy | None = None
     breaker: BreakerPolicy | None = None
+    budget: BudgetPolicy | None = None
+    truncation: TruncationPolicy | None = None
 
 
 DEFAULTS: Final = Policies()
@@ -130,5 +193,7 @@ FIELDS: Final[Mapping[type[Policy], str]] = {
     IdlePolicy: "idle",
     FallbackPolicy: "fallback",
     BreakerPolicy: "breaker",
+    BudgetPolicy: "budget",
+    TruncationPolicy: "truncation",
 }
 """Kind of policy -> its field of `Policies`."""

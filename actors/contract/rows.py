@@ -76,6 +76,8 @@ class CounterFields(Fields, kw_only=True):
         model_attempts: answers and errors from the model, for scripted models.
         output_retries: how often the final answer was asked for again.
         messages, tickets: numbers used so far.
+        bodies: bodies of tools that have begun, for a budget.
+        cost: of all models, by the prices of a budget.
     """
 
     rounds: int = 0
@@ -88,6 +90,8 @@ class CounterFields(Fields, kw_only=True):
     output_retries: int = 0
     messages: int = 0
     tickets: int = 0
+    bodies: int = 0
+    cost: float = 0.0
 
 
 class Counters(CounterFields, frozen=True):  # type: ignore[misc]  # `sealed` makes one of the other
@@ -124,6 +128,7 @@ class Inference(Value, frozen=True, kw_only=True):
         cut_calls: names of the tools whose calls broken streams of this step had begun.
         recovered: requests of this step that continued a text.
         model: 0: the step's own model; else the number of a fallback, from 1.
+        truncated: requests of this step that continued an answer that its token limit had cut.
     """
 
     message_id: str
@@ -137,6 +142,7 @@ class Inference(Value, frozen=True, kw_only=True):
     cut_calls: tuple[str, ...] = ()
     recovered: int = 0
     model: int = 0
+    truncated: int = 0
 
     @property
     def asked_at(self) -> datetime:

@@ -103,6 +103,7 @@ class AgentSpec:
         max_bodies: cap on executing bodies per run, tasks not counted.
         max_tasks: cap on background tasks per run.
         policies: of model requests.
+        model: names the agent's own model; "" if the agent has none.
         structured: the final answer has a form, so a broken answer is not continued.
         recorded: for a replay: call id -> recorded digest of its tool's definition; None: the tools' own.
     """
@@ -124,6 +125,7 @@ class AgentSpec:
     max_bodies: int = 16
     max_tasks: int = 16
     policies: Policies = DEFAULTS
+    model: str = ""
     structured: bool = False
     recorded: Mapping[str, str] | None = None
 

@@ -15,17 +15,19 @@ from datetime import timedelta
 from typing import Literal
 
 import attrs
+from msgspec.structs import replace
 
 from ..contract import events as ev
 from ..contract.ids import error_id
 from ..contract.lifecycle import Termination, TerminationKind
-from ..contract.messages import Usage
+from ..contract.messages import ModelResponse, Usage
 from ..contract.phases import AFTER_INFERENCE, INFERENCE
 from ..contract.rows import Inference, RunRow
 from ..contract.spec import AgentSpec
 from ..contract.stop import too_many_errors
+from .budgets import BUDGET_EXHAUSTED, asked_model, over_budget, spend
 from .effects import CallModel
-from .inputs import BUG, ONE_REQUEST, ModelFailed
+from .inputs import BUG, ONE_REQUEST, ModelAnswered, ModelFailed
 from .state import StepBuilder
 from .termination import discard_inference, end, fail
 
@@ -107,13 +109,23 @@ def _following(spec: AgentSpec, flight: Inference, message: ModelFailed, chosen:
     return attrs.evolve(chosen, cut_calls=cut, recovered=flight.recovered)
 
 
-def is_continued(spec: AgentSpec, row: RunRow, message: ModelFailed) -> bool:
-    """Return True if the text of a failed request will be continued under its message id."""
+def is_continued(spec: AgentSpec, row: RunRow, message: ModelFailed | ModelAnswered) -> bool:
+    """Return True if the text of a broken or truncated answer will be continued under its message id."""
     flight = row.inference
     if flight is None or flight.message_id != message.message_id:
         return False
+    if isinstance(message, ModelAnswered):
+        return is_truncated(spec, flight, message.response)
     chosen = next_try(spec, flight, row.counters.errors + (not message.refused), message)
     return isinstance(chosen, NextTry) and bool(chosen.prefix)
+
+
+def is_truncated(spec: AgentSpec, flight: Inference, response: ModelResponse) -> bool:
+    """Return True if an answer is a text that its token limit has cut, and that another request may continue."""
+    policy = spec.policies.truncation
+    if policy is None or response.finish != "length" or response.calls or spec.structured:
+        return False
+    return flight.truncated < policy.times and bool("".join((flight.prefix, *response.text)).strip())
 
 
 # --- requests --------------------------------------------------------------------------------------------------------
@@ -124,8 +136,21 @@ def ask_model(builder: StepBuilder) -> None:
     _ask(builder, Inference(message_id=builder.new_message_id(), attempt=1, started_at=builder.now))
 
 
+def continue_truncated(builder: StepBuilder, flight: Inference, response: ModelResponse) -> None:
+    """Ask for the rest of a truncated answer, at once and under the same message id."""
+    prefix = "".join((flight.prefix, *response.text))
+    again = replace(flight, attempt=flight.attempt + 1, started_at=builder.now, delay_ms=0, failures=0, prefix=prefix)
+    _ask(builder, replace(again, truncated=flight.truncated + 1))
+
+
 def _ask(builder: StepBuilder, flight: Inference) -> None:
-    """Make a request, after the milliseconds that it names."""
+    """Make a request, after the milliseconds that it names; a used-up budget ends the run instead."""
+    exhausted = over_budget(builder, asked_model(builder.spec, builder.row, flight.model))
+    if exhausted is not None:
+        discard_inference(builder, "the budget is used up")
+        builder.row.cursor = AFTER_INFERENCE  # no request is in flight now, so `end` does not cancel one
+        fail(builder, BUDGET_EXHAUSTED, exhausted)
+        return
     builder.row.cursor, builder.changed = INFERENCE, True
     builder.row.inference = flight
     builder.emit(
@@ -171,7 +196,7 @@ def model_failed(builder: StepBuilder, message: ModelFailed) -> None:
     if not message.refused:
         builder.counters.model_attempts += 1
         builder.counters.errors += 1
-    builder.row.usage += message.usage
+    spend(builder, message.usage, asked_model(builder.spec, builder.row, flight.model))
     chosen = next_try(builder.spec, flight, builder.counters.errors, message)
     name = error_id(builder.info.run_id, flight.message_id)
     if isinstance(chosen, NextTry):
@@ -203,7 +228,7 @@ def ask_anew(builder: StepBuilder) -> None:
     usage = Usage() if waits else ONE_REQUEST
     policy = builder.spec.policies.fallback  # a release may have taken models away
     model = min(flight.model, 0 if policy is None else len(policy.models))
-    builder.row.usage += usage
+    spend(builder, usage, asked_model(builder.spec, builder.row, model))
     delay = left // timedelta(milliseconds=1) if waits else 0
     _repeat(
         builder,
@@ -256,5 +281,6 @@ def _repeat(
             cut_calls=chosen.cut_calls,
             recovered=chosen.recovered,
             model=chosen.model,
+            truncated=flight.truncated,
         ),
     )

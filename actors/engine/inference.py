@@ -15,6 +15,8 @@ from ..contract.ids import fingerprint, is_reserved
 from ..contract.messages import CallRequest, Message, ModelResponse, Producer
 from ..contract.phases import AFTER_INFERENCE, INFERENCE
 from ..contract.rows import CallRow, Inference
+from .asking import continue_truncated, is_truncated
+from .budgets import asked_model, spend
 from .inputs import ONE_REQUEST, ModelAnswered, ModelStreamed
 from .state import StepBuilder, milliseconds
 from .termination import discard_inference, fail
@@ -44,7 +46,7 @@ def model_answered(builder: StepBuilder, message: ModelAnswered) -> bool:
     if builder.row.cursor is not INFERENCE or flight is None or flight.message_id != message.message_id:
         return False
     usage = response.usage if response.usage.requests else response.usage + ONE_REQUEST
-    builder.row.usage = builder.row.usage + usage
+    spend(builder, usage, asked_model(builder.spec, builder.row, flight.model))
     builder.counters.model_attempts += 1
     builder.row.finish = response.finish
     builder.row.cursor = AFTER_INFERENCE
@@ -68,6 +70,9 @@ def model_answered(builder: StepBuilder, message: ModelAnswered) -> bool:
     if isinstance(requests, str):
         discard_inference(builder, "the answer cannot be used")
         fail(builder, "model_behavior_error", requests)
+        return False
+    if is_truncated(builder.spec, flight, response):
+        continue_truncated(builder, flight, response)
         return False
     _draft_answer(builder, flight, response, requests)
     complete_message(builder)

@@ -18,6 +18,7 @@ from ..contract.ids import body_error_id
 from ..contract.phases import TOOLS, Phase, RunPosition
 from ..contract.rows import CallRow
 from ..contract.spec import ModeRow, ToolSpec
+from .budgets import may_begin_body
 from .denials import doubted
 from .effects import RunPhase, StartCall
 from .gates import ask_gates, asks_gates
@@ -94,7 +95,9 @@ def start(builder: StepBuilder, call: CallRow) -> None:
 
 
 def start_body(builder: StepBuilder, call: CallRow) -> None:
-    """Count an attempt and start the body; a background tool's body starts as a task."""
+    """Count an attempt and start the body; a background tool's body starts as a task. A used-up budget ends the run."""
+    if not may_begin_body(builder):
+        return
     tool = builder.spec.tools.get(call.tool)
     if tool is not None and tool.background:
         call_in_background(builder, call)

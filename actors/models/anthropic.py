@@ -20,7 +20,8 @@ class Anthropic(HTTPModel):
 
     Args:
         name: the provider's name of the model.
-        api_key: default: ANTHROPIC_API_KEY. Another host than Anthropic's needs none.
+        api_key: default: ANTHROPIC_API_KEY; without both, ANTHROPIC_AUTH_TOKEN is sent as a Bearer token. Another host
+            than Anthropic's needs none.
         base_url: without a version; default: ANTHROPIC_BASE_URL, else Anthropic's own.
         headers: sent with each request.
         structured: "native" asks for the form of an answer by `output_config`, "prompt" in the system text.
@@ -43,15 +44,18 @@ class Anthropic(HTTPModel):
         api_version: str = NEWEST,
     ) -> None:
         place = base_url_of(f"anthropic:{name}", base_url or os.environ.get("ANTHROPIC_BASE_URL") or OFFICIAL)
-        host = urlsplit(OFFICIAL).hostname
+        host, key = urlsplit(OFFICIAL).hostname, key_of(f"anthropic:{name}", api_key, "ANTHROPIC_API_KEY")
+        token = None if key or api_key is not None else key_of(f"anthropic:{name}", None, "ANTHROPIC_AUTH_TOKEN")
+        if token:
+            headers = {"authorization": f"Bearer {token}", **(headers or {})}
         missing = f"there is no API key for {host}: set ANTHROPIC_API_KEY, or give api_key="
         super().__init__(
             "anthropic",
             name,
             AnthropicCodec(name, api_version=api_version, native=structured == "native"),
             base_url=place,
-            key=key_of(f"anthropic:{name}", api_key, "ANTHROPIC_API_KEY"),
-            missing=missing if urlsplit(place).hostname == host else None,
+            key=key,
+            missing=missing if urlsplit(place).hostname == host and not token else None,
             headers=headers,
             structured=structured,
             idle_timeout=idle_timeout,

@@ -6,7 +6,7 @@ policy of each kind: its own, or the default.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import attrs
@@ -17,12 +17,15 @@ from ..abc import Model
 from ..contract.policies import (
     FIELDS,
     BreakerPolicy,
+    BudgetPolicy,
     FallbackPolicy,
     IdlePolicy,
     Policies,
     Policy,
+    Price,
     RecoveryPolicy,
     RetryPolicy,
+    TruncationPolicy,
 )
 from ..errors import MODEL_ERROR_KINDS, AgentDefinitionError, ModelErrorKind
 from .plugin import Plugin
@@ -207,6 +210,80 @@ class CircuitBreaker(PolicyPlugin):
                 open_for=_number("CircuitBreaker(open_for=", open_for, _INSTANT, _YEAR),
             )
         )
+
+
+@attrs.frozen(init=False)
+class Budget(PolicyPlugin):
+    """What a run may use. A run that would use more ends as failed (budget_exhausted).
+
+    Requests, tokens and cost are checked before each model request: also retries, fallbacks and answers that are asked
+    for again. `tool_calls` is checked before each body of a tool. So a run may exceed a limit of tokens by one request,
+    and an answer that has come is kept. Waiting and restarts do not reset the counters; a fork begins with its own.
+
+    Args:
+        requests: model requests, failed ones included.
+        input: tokens that models read.
+        output: tokens that models write.
+        total: both together.
+        tool_calls: bodies of tools that begin, repeated ones included.
+        cost: of all requests, in the currency of the prices.
+        prices: the name of a model, such as "openai:gpt-5-mini" -> its `gr.Price`. A model without a price is not asked
+            if the cost is limited.
+
+    Raises:
+        AgentDefinitionError: a number is out of range, nothing is limited, or a price is missing.
+    """
+
+    policy: BudgetPolicy
+
+    def __init__(
+        self,
+        *,
+        requests: int | None = None,
+        input: int | None = None,  # noqa: A002 - the names of Usage
+        output: int | None = None,
+        total: int | None = None,
+        tool_calls: int | None = None,
+        cost: float | None = None,
+        prices: Mapping[str, Price] | None = None,
+    ) -> None:
+        counts = {"requests": requests, "input": input, "output": output, "total": total, "tool_calls": tool_calls}
+        limits = {name: _whole(f"Budget({name}=", value, 0) for name, value in counts.items() if value is not None}
+        known = dict(prices or {})
+        for name, price in known.items():
+            if not isinstance(price, Price):
+                raise AgentDefinitionError(f"Budget(prices={{{name!r}: {price!r}}}): give a gr.Price")
+            for field, value in attrs.asdict(price).items():
+                if value is not None or field != "cached":
+                    _number(f"Budget(prices={{{name!r}: Price({field}=", value, 0.0, 1e12)
+        if not limits and cost is None:
+            raise AgentDefinitionError(
+                "Budget() limits nothing; give one of requests, input, output, total, tool_calls, cost"
+            )
+        if cost is not None and not known:
+            raise AgentDefinitionError("Budget(cost=...) needs prices={'provider:model': gr.Price(input, output)}")
+        most = None if cost is None else _number("Budget(cost=", cost, 0.0, 1e12)
+        self.__attrs_init__(BudgetPolicy(cost=most, prices=tuple(sorted(known.items())), **limits))
+
+
+@attrs.frozen(init=False)
+class ContinueTruncated(PolicyPlugin):
+    """An answer that its token limit has cut is continued, as `Recovery` continues a broken one.
+
+    Without this plugin such a text is the answer, and `finish` says length. Answers with calls, and those with an
+    output type, are not continued.
+
+    Args:
+        times: requests of one step that may do so, 1 or more.
+
+    Raises:
+        AgentDefinitionError: `times` is not such a number.
+    """
+
+    policy: TruncationPolicy
+
+    def __init__(self, times: int = 2) -> None:
+        self.__attrs_init__(TruncationPolicy(times=_whole("ContinueTruncated(times=", times, 1)))
 
 
 def _whole(what: str, value: object, least: int, meaning: str = "") -> int:

@@ -481,6 +481,17 @@ class Children:
             out.append(ModelStreamed(message_id=message.message_id, text=text, reasoning=reasoning))
         return out
 
+    def keep_message_stream(self, message: ModelAnswered | ModelFailed, inference: Inference | None) -> list[Input]:
+        """Return the text of an answer that another request will continue, as inputs.
+
+        What is held back stays, because it may be the beginning of a secret that the continued text ends.
+        """
+        streams = self.message_stream(message.message_id)
+        shown = inference is not None and inference.text_index
+        if isinstance(message, ModelAnswered) and not shown and not streams.text.waiting:
+            streams.text.add("".join(message.response.text))  # of a model that does not stream
+        return self.take_streams()
+
     def close_call_stream(self, call_id: str, attempt: int) -> list[Input]:
         """Close the buffer of an attempt and return its remaining output as inputs."""
         streams = self.calls.pop((call_id, attempt), None)

@@ -355,8 +355,8 @@ class RunLoop:
     def _feed_child_input(self, message: Input) -> None:
         """Feed a child's input, after the text that the child streamed before."""
         match message:
-            case ModelFailed() if is_continued(self._spec, self._state.row, message):
-                late = self._children.take_streams()  # the rest may begin a secret that the continued text ends
+            case ModelAnswered() | ModelFailed() if is_continued(self._spec, self._state.row, message):
+                late = self._children.keep_message_stream(message, self._state.row.inference)
             case ModelAnswered() | ModelFailed():
                 late = self._children.close_message_stream(message, self._state.row.inference)
             case CallReturned() | CallRaised() | CallSuspended() | ResultRefused():

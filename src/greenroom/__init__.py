@@ -94,7 +94,10 @@ from greenroom.actors.plugins.guardrails import tool_output_guardrail as tool_ou
 from greenroom.actors.plugins.mutation import Mutation as Mutation
 from greenroom.actors.plugins.mutation import MutationError as MutationError
 from greenroom.actors.plugins.plugin import Plugin as Plugin
+from greenroom.actors.contract.policies import Price as Price
+from greenroom.actors.plugins.policies import Budget as Budget
 from greenroom.actors.plugins.policies import CircuitBreaker as CircuitBreaker
+from greenroom.actors.plugins.policies import ContinueTruncated as ContinueTruncated
 from greenroom.actors.plugins.policies import Fallback as Fallback
 from greenroom.actors.plugins.policies import IdleTimeout as IdleTimeout
 from greenroom.actors.plugins.policies import Recovery as Recovery
@@ -138,9 +141,11 @@ __all__ = [
     "CallFacts",
     "CallRequest",
     "CallStatus",
+    "Budget",
     "CallDelta",
     "Cancelled",
     "CircuitBreaker",
+    "ContinueTruncated",
     "Completed",
     "Decision",
     "Deny",
@@ -172,6 +177,7 @@ __all__ = [
     "Phase",
     "PhaseContext",
     "Plugin",
+    "Price",
     "Pruned",
     "ReasoningDelta",
     "Reject",

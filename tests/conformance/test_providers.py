@@ -325,10 +325,26 @@ async def test_headers_that_hold_a_secret_are_masked_as_keys_are():
     assert "not [redacted]" in outcome.message
 
 
+@pytest.mark.rule("M-1", "M-3")
+async def test_an_auth_token_is_sent_as_a_bearer_token_if_there_is_no_key(monkeypatch):
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", KEY)
+    async with open_fault_server(Reply(status=401, message=f"not {KEY}"), reply("Hello.")) as server:
+        model = model_of("anthropic", server, api_key=None)
+        outcome = await gr.run(helper(model), "Hi")
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "another-key-of-mine")
+        assert (await gr.run(helper(model_of("anthropic", server, api_key=None)), "Hi")).output == "Hello."
+        first, second = (asked.headers for asked in server.requests)
+    assert (first["authorization"], "x-api-key" in first) == (f"Bearer {KEY}", False)
+    assert (second["x-api-key"], "authorization" in second) == ("another-key-of-mine", False)
+    assert "not [redacted]" in outcome.message
+    assert KEY not in repr((outcome, model, vars(model)))
+
+
 PREFIXES = {"chat": "openai", "responses": "openai-responses", "anthropic": "anthropic", "gemini": "gemini"}
 VARIABLES = (
     *("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
-    *("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GEMINI_BASE_URL"),
+    *("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GEMINI_BASE_URL", "ANTHROPIC_AUTH_TOKEN"),
 )
 
 
@@ -421,6 +437,15 @@ def test_importing_greenroom_loads_no_http_client():
     code = "import sys, greenroom, greenroom.transport; print([m for m in sys.modules if m.startswith('http')])"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert "httpx" not in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.no_cover
+def test_importing_greenroom_takes_half_a_second_of_processor_time_at_most():
+    """Processor time and not a clock, so that other programs of the machine do not count."""
+    code = "import time; before = time.process_time(); import greenroom; print(time.process_time() - before)"
+    runs = (subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True) for _ in range(3))
+    assert min(float(done.stdout) for done in runs) <= 0.5
 
 
 def test_the_module_of_models_has_the_names_of_the_page():
