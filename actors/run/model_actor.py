@@ -121,7 +121,8 @@ class ModelCall:
     async def _request(self, child: Child, model: Model) -> Input:
         request = await self.make_request(model)
         self.model, self.scope, child.at_deadline = model.name, child.scope, self._silent
-        self.scope.deadline = _after(self.policies.idle.first)
+        first = self.policies.idle.first
+        self.scope.deadline = math.inf if first is None else trio.current_time() + first
         return await self._ask(model, request)
 
     async def _ask(self, model: Model, request: ModelRequest) -> Input:
@@ -151,7 +152,8 @@ class ModelCall:
         if now >= self.until:
             self._extend(now)
         if isinstance(event, CallDelta):
-            self._note_call(event)
+            if event.tool or event.index not in self.begun:
+                self.begun[event.index] = text_of(event.tool)
             return
         streams = self.children.message_stream(self.effect.message_id)
         buffer = streams.text if isinstance(event, TextDelta) else streams.reasoning
@@ -182,10 +184,6 @@ class ModelCall:
         error = ModelError(what, kind=kind)
         self.tell(error)
         return self._failure(error.kind, what, retryable=error.retryable)
-
-    def _note_call(self, event: CallDelta) -> None:
-        if event.tool or event.index not in self.begun:
-            self.begun[event.index] = text_of(event.tool)
 
     def _answered(self, response: ModelResponse) -> Input:
         try:
@@ -249,8 +247,3 @@ def _known(source: ModelError | ModelResponse | None) -> Usage:
         failure_of_call(broken)
         return ONE_REQUEST  # noqa: ASYNC104 - the border has raised what passes
     return usage if usage.requests else usage + ONE_REQUEST
-
-
-def _after(seconds: float | None) -> float:
-    """Return the moment in trio time after so many seconds; never for None."""
-    return math.inf if seconds is None else trio.current_time() + seconds
