@@ -1,4 +1,4 @@
-"""The command line in processes of its own: with pipes, or in a terminal that the test plays the person of."""
+"""The command line in processes of its own, forked: with pipes, or in a terminal that the test plays the person of."""
 
 import contextlib
 import fcntl
@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 from tests.support.casing import cased
+from tests.support.warm_start import WarmProcess
 
 from greenroom.transport.cli import main
 
@@ -40,31 +41,26 @@ class Cli:
 
     def __call__(self, *arguments: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run it to its end, with pipes."""
-        command = [*self.command, *map(str, arguments)]
-        done = subprocess.run(
-            command,
-            cwd=self.folder,
-            env=self.env,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
-        return _checked(done)
+        with self._process(
+            *arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            try:
+                out, err = process.communicate(stdin, PATIENCE)
+            finally:
+                process.kill()
+        return _checked(subprocess.CompletedProcess(process.args, process.returncode, out, err))
+
+    def _process(self, *arguments: str | Path, **options: Any) -> "subprocess.Popen[Any]":
+        words = [str(argument) for argument in arguments]
+        if self.command == COMMAND:
+            return WarmProcess(words, cwd=self.folder, env=self.env, **options)
+        return subprocess.Popen([*self.command, *words], cwd=self.folder, env=self.env, **options)
 
     @contextmanager
     def started(self, *arguments: str | Path) -> Iterator[subprocess.Popen[str]]:
         """Start it with pipes; it is killed at the end of the block if it is still there."""
-        command = [*self.command, *map(str, arguments)]
-        process = subprocess.Popen(
-            command,
-            cwd=self.folder,
-            env=self.env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+        process = self._process(
+            *arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         with process:
             try:
@@ -77,9 +73,15 @@ class Cli:
         """Start it in a terminal."""
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 40, columns, 0, 0))
-        command = [sys.executable, "-c", _IN_TERMINAL, *map(str, arguments)]
-        process = subprocess.Popen(
-            command, cwd=self.folder, env=self.env, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+        process = WarmProcess(
+            [str(argument) for argument in arguments],
+            controls=True,
+            cwd=self.folder,
+            env=self.env,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
         )
         os.close(theirs)
         try:
@@ -117,15 +119,6 @@ def _checked(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProc
         if line.startswith("{"):
             cased(json.loads(line))
     return done
-
-
-_IN_TERMINAL = """
-import fcntl, sys, termios
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-from greenroom.transport.cli import main
-sys.exit(main())
-"""
-"""Makes the terminal the process's own, so that Ctrl-C in it is an interrupt."""
 
 
 class Terminal:
