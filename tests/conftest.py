@@ -35,11 +35,13 @@ MEASURED_CASES = 3
 """Cases of a scene whose coverage is measured."""
 UNMEASURED = ("tests/chaos/", "tests/e2e/console/", "tests/typing/")
 """Folders whose coverage is not: sweeps repeat what scenes do once, and the console is JavaScript."""
+MEASURED = "tests/chaos/test_kernel_kit.py"
+"""Its programs are small, and no other tests try the chaos kit itself."""
 JUDGES_REQUIRED = os.environ.get("GREENROOM_JUDGES") == "required"
 
 # Shared machines make every deadline flaky. "ci" tries the same examples each time, so that a red build can be had
 # again; "full" looks for new ones.
-hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
+hypothesis.settings.register_profile("ci", max_examples=40, derandomize=True, deadline=None, print_blob=True)
 hypothesis.settings.register_profile("full", max_examples=2_000, deadline=None, print_blob=True)
 hypothesis.settings.load_profile("full" if FULL else "ci")
 
@@ -109,7 +111,7 @@ def _leave_unmeasured(items: Sequence[pytest.Item]) -> None:
         function = item.nodeid.partition("[")[0]
         cases[function] += 1
         more = function.startswith("tests/conformance/") and cases[function] > MEASURED_CASES
-        if more or function.startswith(UNMEASURED):
+        if more or (function.startswith(UNMEASURED) and not function.startswith(MEASURED)):
             item.add_marker("no_cover")
 
 

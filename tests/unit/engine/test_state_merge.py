@@ -486,7 +486,7 @@ def finish(author: Author, w: World, cancel_at: int | None) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3)
 @given(
     tools=st.lists(st.sampled_from(["keep", "retry", "alone", "order", "once", "sign"]), min_size=1, max_size=5),
     mode=st.sampled_from(list(MODES)),

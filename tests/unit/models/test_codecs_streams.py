@@ -1,4 +1,4 @@
-"""Each codec fed at every split of its bytes, and cut at every byte: the same answer, or interrupted."""
+"""Each codec fed at splits and cuts of its bytes, in `make chaos` at all: the same answer, or interrupted."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -71,10 +71,10 @@ def said(found: Found) -> object:
 
 
 def places(form: str, answer: str, stream: bytes, sampled: Any) -> Sequence[int]:
-    """Every byte, where the stream has everything in it; else a sample, and every byte near its end."""
-    whole = form in ("LF", "noise, CRLF") and answer == "calls"
+    """A sample, larger where the stream has everything in it, and every byte near its end."""
+    everything = form in ("LF", "noise, CRLF") and answer == "calls"
     near = max(0, len(stream) - 40)
-    return range(len(stream)) if whole else [*sampled(range(near), 40), *range(near, len(stream))]
+    return [*sampled(range(near), 160 if everything else 20), *range(near, len(stream))]
 
 
 each_format = pytest.mark.parametrize("name", FORMATS)
@@ -97,6 +97,7 @@ def test_an_answer_comes_through_whole(name, answer):
     assert found.model == "small-1"
 
 
+@pytest.mark.no_cover
 @pytest.mark.slow
 @each_format
 @each_form
@@ -110,6 +111,7 @@ def test_a_stream_that_is_split_anywhere_gives_the_same_answer(name, form, answe
 
 
 @pytest.mark.rule("M-7")
+@pytest.mark.no_cover
 @pytest.mark.slow
 @each_format
 @each_form
@@ -206,11 +208,11 @@ def test_fields_of_unexpected_types_are_as_if_they_were_not_there(name):
 
 @pytest.mark.rule("M-3")
 @each_format
-def test_a_key_that_the_service_echoes_in_its_answer_is_masked_at_every_split(name):
+def test_a_key_that_the_service_echoes_in_its_answer_is_masked_at_every_split(name, sampled):
     key = "sk-canary-0123456789abcdef"
     given = Answer(parts=(think(f"I see {key}."), f"Your key is {key}!", call("note", text=key, id=key)), pieces=5)
     stream = b"".join(FORMATS[name].stream(given))
-    for at in range(0, len(stream), 7):
+    for at in sampled(range(len(stream)), 60):
         text, reasoning, answer = read(name, stream[:at], stream[at:], mask=KeyMask([key]))
         assert text == "".join(answer.text) == "Your key is [redacted]!"
         assert reasoning == "I see [redacted]."

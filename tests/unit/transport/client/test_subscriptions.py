@@ -472,7 +472,7 @@ class Weather:
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=settings.default.max_examples * 3)
 @given(st.integers(0, 2**32), st.integers(1, 4))
 def test_every_reader_gets_every_event_once_and_in_order(lots: int, readers: int) -> None:
     """Whatever the order of writes, reads, losses, repeats, cuts, late comers and pauses."""
