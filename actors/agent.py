@@ -13,8 +13,10 @@ from greenroom.supervision.fields import did_you_mean
 
 from .abc import Model
 from .contract.decisions import Decision, Ticket
+from .contract.facts import CallFacts, FinalOutput
 from .contract.ids import content_digest
 from .contract.messages import ToolInfo
+from .contract.phases import Phase
 from .contract.plain import JSONObject, exact
 from .contract.policies import Policies
 from .contract.spec import MODES, AgentSpec, ExecutionMode
@@ -41,7 +43,9 @@ else:
     T_co = TypeVar("T_co", covariant=True)
 
 V = TypeVar("V")
-ToolUse = Literal["run_model_again", "stop_on_first_tool"] | frozenset[str]
+Chooses = Callable[[tuple[CallFacts, ...]], FinalOutput | None]
+"""(the results of a step, in the model's order) -> the output of the run, or None; pure."""
+ToolUse = Literal["run_model_again", "stop_on_first_tool"] | frozenset[str] | Chooses
 
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "execution": tuple(MODES),
@@ -110,7 +114,14 @@ class Agent(Generic[T_co]):
         output_type: the type of the final answer; for types other than str the model is asked for JSON, which is
             checked.
         output_retries: how often an answer of the wrong form is asked for again.
-        tool_use: "run_model_again" after tools, "stop_on_first_tool", or `stop_at_tools(...)`.
+        tool_choice: "auto" (default) lets the model choose, "required" demands a call, "none" forbids calls, the name
+            of a tool demands a call of that tool.
+        reset_tool_choice: once the agent has used a tool in a run, "auto" applies ("none" stays); False keeps the
+            choice.
+        tool_use: "run_model_again" after tools, "stop_on_first_tool", `stop_at_tools(...)`, or a function of the calls
+            of a step that succeeded or were rejected by a guardrail (a tuple of `CallFacts`, in the model's order)
+            that returns `FinalOutput(value)` or None. The function is called once per step with calls, when all have
+            ended and none waits; it must be pure. If it raises, the run fails (plugin_error).
         on_deny: the effect of a denied approval: "continue" lets the model read the denial, "cancel_run" ends the run.
         denial: (ticket, decision) -> the model's text about a denied call, where the decision has none; a pure
             function. If it fails or returns no str, an event reports that and a default text is used.
@@ -139,6 +150,8 @@ class Agent(Generic[T_co]):
     stop: tuple[StopCondition, ...] = attrs.field(default=(), converter=_conditions, kw_only=True)
     output_type: type[T_co] = attrs.field(default=cast("Any", str), kw_only=True)
     output_retries: int = attrs.field(default=1, kw_only=True)
+    tool_choice: str = attrs.field(default="auto", kw_only=True)
+    reset_tool_choice: bool = attrs.field(default=True, kw_only=True)
     tool_use: ToolUse = attrs.field(default="run_model_again", kw_only=True)
     on_deny: Literal["continue", "cancel_run"] = attrs.field(default="continue", kw_only=True)
     denial: Callable[[Ticket, Decision], str] | None = attrs.field(default=None, kw_only=True)
@@ -158,6 +171,7 @@ class Agent(Generic[T_co]):
     def __attrs_post_init__(self) -> None:
         _check_parts(self)
         _check_tools(self)
+        _check_choice(self)
         _check_stop(self)
         check_plugins(f"agent {self.key!r}", self.plugins)
         policies = gathered(f"agent {self.key!r}", self.plugins)
@@ -166,7 +180,7 @@ class Agent(Generic[T_co]):
         if not any(isinstance(condition, MaxRounds) for condition in stop):
             stop = (*stop, MaxRounds())
         put = object.__setattr__  # attrs' own way to complete a frozen value
-        for name in ("key", "instructions", "description", *_CHOICES):
+        for name in ("key", "instructions", "description", "tool_choice", *_CHOICES):
             put(self, name, exact(getattr(self, name)))
         put(self, "stop", stop)
         put(self, "_output", read_output_type(self.key, self.output_type))
@@ -199,6 +213,11 @@ class Agent(Generic[T_co]):
     def declared_state(self) -> tuple[StateKey[Any], ...]:
         """The state keys that the agent and its plugins declare."""
         return (*self.state, *(key for plugin in self.plugins for key in plugin.state))
+
+    @property
+    def conditional(self) -> tuple[Tool[..., object], ...]:
+        """The tools that may be disabled: their `is_enabled` is asked in each step."""
+        return tuple(tool for tool in self.tools if tool.is_enabled is not True)
 
     @property
     def builtin(self) -> tuple[Tool[..., object], ...]:
@@ -242,13 +261,15 @@ def _check_parts(agent: Agent[object]) -> None:
 
 
 def _check_denial(agent: Agent[object], denial: object) -> None:
-    if denial is not None and (not callable(denial) or inspect.iscoroutinefunction(denial) or not _takes_two(denial)):
+    if denial is not None and (
+        not callable(denial) or inspect.iscoroutinefunction(denial) or not _takes(denial, None, None)
+    ):
         raise _fault(agent, f"denial={denial!r}: give a function, (ticket, decision) -> str, that does not await")
 
 
-def _takes_two(function: Callable[..., Any]) -> bool:
+def _takes(function: Callable[..., Any], *arguments: object) -> bool:
     try:
-        inspect.signature(function).bind(None, None)
+        inspect.signature(function).bind(*arguments)
     except TypeError:
         return False
     except ValueError:  # a builtin without a signature: accepted
@@ -284,13 +305,33 @@ def _check_tools(agent: Agent[object]) -> None:
                 f"a tool is named {tool.name!r}, which agents with background tools have built in; rename yours with "
                 "@gr.tool(name=...)",
             )
-    use = agent.tool_use
+    _check_use(agent, agent.tool_use)
+
+
+def _check_use(agent: Agent[object], use: object) -> None:
     if isinstance(use, frozenset):
         _check_names(agent, sorted(use), "tool_use")
+    elif callable(use):
+        if inspect.iscoroutinefunction(use) or not _takes(use, ()):
+            raise _fault(agent, f"tool_use={use!r}: give a function, (results) -> gr.FinalOutput | None, not async")
     elif use not in ("run_model_again", "stop_on_first_tool"):
         raise _fault(
-            agent, f"tool_use={use!r}: use 'run_model_again', 'stop_on_first_tool', or gr.stop_at_tools('name', ...)"
+            agent,
+            f"tool_use={use!r}: use 'run_model_again', 'stop_on_first_tool', gr.stop_at_tools('name', ...), or a "
+            "function of the results",
         )
+
+
+def _check_choice(agent: Agent[object]) -> None:
+    choice: object = agent.tool_choice
+    if not isinstance(choice, str):
+        raise _fault(agent, f"tool_choice={choice!r}: use 'auto', 'required', 'none', or the name of a tool")
+    if choice not in ("auto", "required", "none"):
+        _check_names(agent, [choice], "tool_choice")
+    if choice == "required" and not agent.tools:
+        raise _fault(agent, "tool_choice='required': the agent has no tool to call")
+    if not isinstance(agent.reset_tool_choice, bool):
+        raise _fault(agent, f"reset_tool_choice={agent.reset_tool_choice!r}: use True or False")
 
 
 def _check_names(agent: Agent[object], names: Sequence[str], where: str) -> None:
@@ -349,7 +390,9 @@ def _spec(agent: Agent[object], policies: Policies) -> AgentSpec:
         output_retries=agent.output_retries,
         check_output=agent._output.check,
         max_bodies=agent.max_bodies,
-        hooked=hooked(agent.plugins),
+        hooked=hooked(agent.plugins) | _asked(agent),
+        tool_choice=agent.tool_choice,
+        reset_tool_choice=agent.reset_tool_choice,
         keys=_declared(agent),
         max_tasks=agent.max_tasks,
         policies=policies,
@@ -360,6 +403,11 @@ def _spec(agent: Agent[object], policies: Policies) -> AgentSpec:
 
 def _model_name(agent: Agent[object]) -> str:
     return agent.model.name if isinstance(agent.model, Model) else agent.model or ""
+
+
+def _asked(agent: Agent[object]) -> frozenset[Phase]:
+    """Return the phase in which tools are asked whether they are enabled, if the agent has such tools."""
+    return frozenset({Phase.BEFORE_INFERENCE} if agent.conditional else ())
 
 
 def _declared(agent: Agent[object]) -> Keys:
@@ -380,6 +428,7 @@ def _essence(agent: Agent[object], policies: Policies) -> Any:
     return (
         ({"plugins": more} if more else {})
         | ({"policies": chosen} if chosen else {})
+        | ({} if agent.tool_choice == "auto" else {"tool_choice": [agent.tool_choice, agent.reset_tool_choice]})
         | {
             "key": agent.key,
             "instructions": agent.instructions,
@@ -388,7 +437,7 @@ def _essence(agent: Agent[object], policies: Policies) -> Any:
             "tools": [_tool_essence(tool) for tool in agent.tools],
             "stop": [[type(condition).__name__, attrs.asdict(condition)] for condition in agent.stop],
             "output": agent.output_schema,
-            "tool_use": sorted(use) if isinstance(use, frozenset) else use,
+            "tool_use": sorted(use) if isinstance(use, frozenset) else "function" if callable(use) else use,
             "options": [agent.execution, agent.on_deny, agent.on_new_input, agent.on_unknown_tool],
             "limits": [
                 agent.output_retries,
@@ -413,4 +462,5 @@ def _tool_essence(tool: Tool[..., object]) -> Any:
     essence = [tool.name, tool.description, tool.schema, options, times]
     # added only if set, so that digests of other tools stay stable
     more = [["guardrail", one.kind, one.name] for one in (*tool.input_guardrails, *tool.output_guardrails)]
-    return [*essence, *(["background"] if tool.background else []), *more]
+    enabled = [] if tool.is_enabled is True else ["is_enabled"]
+    return [*essence, *(["background"] if tool.background else []), *more, *enabled]

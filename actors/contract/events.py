@@ -161,6 +161,7 @@ class RunCancelled(Payload, frozen=True, kw_only=True):
 class RunDegraded(Payload, frozen=True, kw_only=True):
     """The run continues with a restriction (agent_changed: its spec has another digest than at the start).
 
+    is_enabled_failed: the predicate of a tool failed, and the tool is not offered.
     tool_changed: the tool of an open call has another definition than when it was called; decisions about the call are
     asked again.
     """

@@ -175,6 +175,8 @@ class ModelRequest(Value, frozen=True, kw_only=True):
         cut_calls: names of the tools whose calls that stream had begun, and that did not run; also in the messages.
         attempt: of this step's request, from 1.
         model: names the asked model, as the agent does.
+        tool_choice: "auto" lets the model choose, "required" demands a call, "none" forbids calls, the name of one of
+            `tools` demands a call of that tool.
     """
 
     agent: str
@@ -189,6 +191,7 @@ class ModelRequest(Value, frozen=True, kw_only=True):
     cut_calls: tuple[str, ...] = ()
     attempt: int = 1
     model: str = ""
+    tool_choice: str = "auto"
 
 
 class ModelResponse(Value, frozen=True, kw_only=True):

@@ -251,6 +251,7 @@ class RunFields(Fields, kw_only=True):
         revision: of the newest state.
         request: changes of this step's request by before_inference hooks.
         finish: why the model ended its newest answer.
+        tool_users: keys of the agents that have used a tool, of those whose tool_choice is reset by that.
     """
 
     stage: Stage = Stage.CREATED
@@ -281,6 +282,7 @@ class RunFields(Fields, kw_only=True):
     revision: int = 0
     request: RequestChanges | None = None
     finish: FinishReason | None = None
+    tool_users: tuple[str, ...] = ()
 
 
 class RunRow(RunFields, frozen=True):  # type: ignore[misc]  # `sealed` makes one of the other

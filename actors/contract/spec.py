@@ -61,6 +61,7 @@ class ToolSpec:
         background: a call ends at once, and its body runs as a task of the run.
         output: the result may be the output of the run (see `AgentSpec.tool_use`).
         guarded: the tool has input guardrails, which are asked before its other gates.
+        conditional: whether the tool is offered is asked in each step, and again when a call passes its gates.
         definition: digest of the tool's definition; another digest is another action to approve. "" if unknown.
         check: arguments -> None, or the fault with its path (pure).
     """
@@ -76,6 +77,7 @@ class ToolSpec:
     background: bool = False
     output: bool = True
     guarded: bool = False
+    conditional: bool = False
     definition: str = ""
     check: Callable[[JSONObject], str | None] = lambda _: None
 
@@ -92,7 +94,10 @@ class AgentSpec:
         stop: stop conditions in order.
         hooked: phases with hooks; all others are skipped by a table lookup.
         keys: declared state keys; undeclared keys of a recovered run have no reducer.
-        tool_use: run_model_again, stop_on_first_tool, or the names of tools whose result ends the run as its output.
+        tool_use: run_model_again, stop_on_first_tool, the names of tools whose result ends the run as its output, or a
+            pure function: (`CallFacts` of the results, in the model's order) -> `FinalOutput` or None.
+        tool_choice: "auto", "required", "none", or the name of the tool that the model must call.
+        reset_tool_choice: "auto" applies once the agent has used a tool in the run.
         on_deny: the effect of a denied approval on the run.
         denial: (ticket, decision) -> the model's text about a denied call whose decision has none (pure); None: a
             default.
@@ -115,7 +120,9 @@ class AgentSpec:
     stop: tuple[StopCondition, ...] = (MaxRounds(),)
     hooked: frozenset[Phase] = frozenset()
     keys: Keys = attrs.field(factory=dict)
-    tool_use: Literal["run_model_again", "stop_on_first_tool"] | frozenset[str] = "run_model_again"
+    tool_use: Literal["run_model_again", "stop_on_first_tool"] | frozenset[str] | Callable[..., Any] = "run_model_again"
+    tool_choice: str = "auto"
+    reset_tool_choice: bool = True
     on_deny: Literal["continue", "cancel_run"] = "continue"
     denial: Callable[[Ticket, Decision], Any] | None = None
     on_new_input: Literal["queue", "supersede"] = "queue"

@@ -173,6 +173,7 @@ def _ask(builder: StepBuilder, flight: Inference) -> None:
             prefix=flight.prefix,
             cut_calls=flight.cut_calls,
             model=flight.model,
+            tool_choice="auto" if builder.spec.key in builder.row.tool_users else builder.spec.tool_choice,
         )
     )
 

@@ -45,6 +45,7 @@ class CallModel(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         prefix: the text that the answer continues.
         cut_calls: names of the tools whose calls did not run, because the answer that began them broke.
         model: 0: the step's own model; else the number of a fallback, from 1.
+        tool_choice: "auto", "required", "none", or the name of a tool.
     """
 
     message_id: str
@@ -56,6 +57,7 @@ class CallModel(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     prefix: str = ""
     cut_calls: tuple[str, ...] = ()
     model: int = 0
+    tool_choice: str = "auto"
     durable: bool = False
 
 

@@ -25,13 +25,16 @@ from ..contract.rows import CallRow
 from ..contract.spec import ToolSpec
 from .denials import doubted
 from .effects import RunPhase
-from .state import StepBuilder
+from .state import ENGINE, StepBuilder
 from .state_merge import merge_pending
 from .termination import end, fail
-from .tickets import close_call, open_ticket
+from .tickets import close_call, open_ticket, withdraw
 
 APPROVAL: Final = Suspend(reason="tool_permission", message="This call needs an approval.")
 """The request of a tool with needs_approval=True."""
+DISABLED: Final = "The tool {tool!r} is not available any more."
+"""Tells the model that a tool was disabled between the request and the call."""
+TURN_STOPPED: Final = "This call did not run: the tool {tool!r} of the same answer is not available any more."
 NOT_OFFERED: Final = "The tool {tool!r} is not available in this step."
 """Tells the model that hooks removed the tool from this step's request."""
 _NEW: Final = CallPosition.NEW
@@ -82,11 +85,30 @@ def _fault(builder: StepBuilder, call: CallRow, tool: ToolSpec | None) -> tuple[
 
 
 def asks_gates(builder: StepBuilder, call: CallRow) -> bool:
-    """Return True if code must decide whether the call may run: plugins, or guardrails or the predicate of its tool."""
+    """Return True if code must decide whether the call may run: plugins, or guardrails or predicates of its tool."""
     if Phase.TOOL_GATE in builder.spec.hooked:
         return True
     tool = builder.spec.tools.get(call.tool)
-    return tool is not None and (tool.guarded or (tool.gate == "ask" and call.approved != call.fingerprint))
+    if tool is None:
+        return False
+    asks = tool.guarded or (tool.conditional and not call.attempts)
+    return asks or (tool.gate == "ask" and call.approved != call.fingerprint)
+
+
+def tool_disabled(builder: StepBuilder, call: CallRow) -> None:
+    """Fail a call whose tool was disabled meanwhile, and cancel the calls of the step that have not run.
+
+    The model decided about them together. A call whose body, or code around it, has begun continues.
+    """
+    close_call(
+        builder, call, CallStatus.FAILED, result=None, shown=DISABLED.format(tool=call.tool), code="tool_disabled"
+    )
+    for other in tuple(builder.calls.values()):
+        if other.settled or other.attempts or other.position.executing:
+            continue
+        row = withdraw(builder, other, by=ENGINE, reason=f"the tool {call.tool} was disabled")
+        shown = TURN_STOPPED.format(tool=call.tool)
+        close_call(builder, row, CallStatus.CANCELLED, result=None, shown=shown, code="turn_stopped")
 
 
 def gate_answered(builder: StepBuilder, call: CallRow, verdict: Verdict | None, revision: int = 0) -> None:

@@ -86,6 +86,8 @@ class PhaseDone(msgspec.Struct, frozen=True, kw_only=True):
         ignored: failures that their plugins declare as harmless.
         tripped: of tool_gate: an input guardrail of the tool did not allow the call; then no other gate was asked.
         doubt: of tool_gate: the tool's own predicate failed, and how; so a person is asked.
+        disabled: of tool_gate: the tool is not enabled any more.
+        enabled_faults: is_enabled predicates that failed, and how.
     """
 
     phase: Phase
@@ -104,6 +106,8 @@ class PhaseDone(msgspec.Struct, frozen=True, kw_only=True):
     ignored: tuple[str, ...] = ()
     tripped: Tripped | None = None
     doubt: str | None = None
+    disabled: bool = False
+    enabled_faults: tuple[str, ...] = ()
 
 
 class ModelStreamed(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -16,24 +16,25 @@ value: streaming, resuming and restarting have no other way to the end of a step
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from ..contract.calls import CallPosition, CallStatus
+from ..contract.codec import normalise
+from ..contract.facts import CallFacts, FinalOutput
+from ..contract.guardrails import REJECTED
 from ..contract.lifecycle import Stage
 from ..contract.rows import CallRow
 from ..contract.spec import AgentSpec
 
 
+class ToolUseInvalid(ValueError):
+    """The `tool_use` function of an agent returned a value that is no final output."""
+
+
 class RunAgain(msgspec.Struct, frozen=True, gc=False):
     """The model reads the outcomes of its calls in another step."""
-
-
-class FinalOutput(msgspec.Struct, frozen=True):
-    """The run has its answer: a text whose form has not been checked, or the JSON value of a tool's result."""
-
-    value: Any
 
 
 class Interruption(msgspec.Struct, frozen=True, gc=False):
@@ -56,6 +57,10 @@ def choose_next(spec: AgentSpec, calls: Mapping[str, CallRow], stage: Stage, tex
         calls: of the step, in the model's order.
         stage: the stage that the calls imply (`derive_stage`).
         text: the final text of the answer.
+
+    Raises:
+        ToolUseInvalid: the agent's `tool_use` function returned an invalid value.
+        Exception: whatever that function raises. It is called once per step, when all calls are settled.
     """
     if not calls:
         return FinalOutput(text)
@@ -66,10 +71,32 @@ def choose_next(spec: AgentSpec, calls: Mapping[str, CallRow], stage: Stage, tex
         if call.at is not _SETTLED:
             return None
     rule = spec.tool_use
-    if rule != "run_model_again":
-        for call in calls.values():  # the first result, in the model's order, that the rule accepts
-            tool = spec.tools.get(call.tool)
-            counts = call.status is CallStatus.SUCCEEDED and (tool is None or tool.output)
-            if counts and (rule == "stop_on_first_tool" or call.tool in rule):
-                return FinalOutput(call.result)
-    return _AGAIN
+    return _AGAIN if rule == "run_model_again" else output_of_tools(spec, calls) or _AGAIN
+
+
+def output_of_tools(spec: AgentSpec, calls: Mapping[str, CallRow]) -> FinalOutput | None:
+    """Return the answer that `tool_use` finds among the results, in the model's order; None if there is none.
+
+    Raises:
+        ToolUseInvalid: the function returned an invalid value.
+        Exception: whatever the function raises.
+    """
+    rule = spec.tool_use
+    hidden = {name for name, tool in spec.tools.items() if not tool.output}
+    results = [
+        call
+        for call in calls.values()
+        if (call.outcome is CallStatus.SUCCEEDED or call.code == REJECTED) and call.tool not in hidden
+    ]
+    if not callable(rule):
+        found = (call for call in results if rule == "stop_on_first_tool" or call.tool in rule)
+        return next((FinalOutput(call.shown if call.code == REJECTED else call.result) for call in found), None)
+    answer = rule(tuple(map(CallFacts.of, results)))
+    if answer is None:
+        return None
+    if not isinstance(answer, FinalOutput):
+        raise ToolUseInvalid(f"it returned {type(answer).__name__}; return gr.FinalOutput(value) or None")
+    value, why = normalise(answer.value)
+    if why is not None:
+        raise ToolUseInvalid(f"the value of its FinalOutput has no form in JSON ({why})")
+    return FinalOutput(value)

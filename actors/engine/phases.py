@@ -17,7 +17,7 @@ from ..contract.lifecycle import Termination, TerminationKind
 from ..contract.phases import PHASE_OF, TOOLS, Phase, RunPosition
 from ..contract.rows import CallRow
 from .effects import RunPhase
-from .gates import gate_answered
+from .gates import gate_answered, tool_disabled
 from .guardrails import refuse_call
 from .inputs import CallEdit, PhaseDone
 from .run_tickets import open_run_ticket
@@ -88,6 +88,7 @@ def _accepted(builder: StepBuilder, message: PhaseDone, call: CallRow | None) ->
         return False
     doubts = () if message.doubt is None else (message.doubt,)
     reports = [("plugin_error", text) for text in message.ignored] + [("predicate_failed", text) for text in doubts]
+    reports += [("is_enabled_failed", text) for text in message.enabled_faults]
     for reason, detail in reports:
         degraded = ev.RunDegraded(reason=reason, detail=detail, error_id=_error_id(builder, message))
         builder.emit("run.degraded", degraded)
@@ -131,6 +132,8 @@ def _call_phase_done(builder: StepBuilder, call: CallRow, message: PhaseDone) ->
     match call.at:
         case CallPosition.GATING if message.tripped is not None:
             refuse_call(builder, call, message.tripped)
+        case CallPosition.GATING if message.disabled:
+            tool_disabled(builder, call)
         case CallPosition.GATING:
             gate_answered(builder, call, message.verdict, message.revision)
         case CallPosition.BEFORE:

@@ -14,9 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, assert_never
 
+from greenroom.supervision.border import failure_of_call
+
 from ..contract import events as ev
 from ..contract.calls import CallStatus
-from ..contract.ids import content_digest
+from ..contract.codec import failure_text
+from ..contract.facts import FinalOutput
+from ..contract.ids import content_digest, error_id
 from ..contract.lifecycle import Stage, Termination, TerminationKind
 from ..contract.messages import Message, Producer
 from ..contract.phases import BEFORE_INFERENCE, PHASE_OF, STEP_END, STEP_START, TOOLS, RunPosition
@@ -33,9 +37,9 @@ from ..state.snapshot import StateSnapshot
 from .asking import ask_model
 from .calls import advance_calls
 from .decisions import cancelled
-from .effects import RunPhase
+from .effects import Raised, ReportFailure, RunPhase
 from .inputs import Admit
-from .next_step import FinalOutput, Interruption, NextStep, RunAgain, choose_next
+from .next_step import Interruption, NextStep, RunAgain, ToolUseInvalid, choose_next
 from .run_tickets import open_pause, rest
 from .state import StepBuilder
 from .termination import append_input, append_step, end, fail, terminal
@@ -131,8 +135,19 @@ def continue_run(builder: StepBuilder) -> None:
                 next_step(builder)
         return
     stage = advance_calls(builder)
-    if stage is not None:
-        _follow(builder, choose_next(builder.spec, builder.calls, stage, builder.final))
+    if stage is None:
+        return
+    try:
+        found = choose_next(builder.spec, builder.calls, stage, builder.final)
+    except BaseException as error:  # noqa: BLE001, ASYNC103 - user code: the agent's tool_use
+        cause, run_id = failure_of_call(error), builder.info.run_id
+        name, what = error_id(run_id, f"tool_use:{builder.row.step}"), f"Agent(tool_use=...) failed in run {run_id}"
+        builder.do(ReportFailure(what=what, raised=Raised(cause), code="plugin_error", error_id=name))
+        append_step(builder)
+        why = str(cause) if isinstance(cause, ToolUseInvalid) else failure_text(cause)
+        fail(builder, "plugin_error", f"Agent(tool_use=...): {why}", error_id=name)
+    else:  # noqa: ASYNC104 - the border has raised what passes
+        _follow(builder, found)
 
 
 def _follow(builder: StepBuilder, found: NextStep | None) -> None:
@@ -216,12 +231,15 @@ def step_over(builder: StepBuilder) -> None:
 
 
 def count_step(builder: StepBuilder) -> None:
-    """Count a finished step. A step fails if it has calls and all of them failed.
+    """Count a finished step, and note that the agent has used a tool. A step fails if all of its calls failed.
 
     Loop detection compares digests of the newest steps: of the calls with their arguments, or of the text without
     calls.
     """
-    calls, counters = builder.calls.values(), builder.counters
+    calls, counters, spec = builder.calls.values(), builder.counters, builder.spec
+    resets = spec.tool_choice not in ("auto", "none") and spec.reset_tool_choice
+    if resets and any(call.code not in ("unknown_tool", "invalid_arguments") for call in calls):
+        builder.row.tool_users = (*(key for key in builder.row.tool_users if key != spec.key), spec.key)
     counters.rounds += 1
     counters.errors = counters.errors + 1 if calls and all(call.outcome is CallStatus.FAILED for call in calls) else 0
     window = max((c.window or 0 for c in builder.spec.stop if isinstance(c, LoopDetection)), default=0)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, cast
+from typing import TYPE_CHECKING, Any, Generic
 
 import attrs
 
-from ..contract.calls import CallStatus
 from ..contract.decisions import Decision
+from ..contract.facts import CallFacts
 from ..contract.lifecycle import Termination
 from ..contract.messages import Message, Usage
 from ..contract.phases import Phase
 from ..contract.plain import JSONObject
-from ..contract.rows import CallRow
 from ..state.access import State, check_state
-from ..state.values import copied, copied_decision
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -25,58 +23,6 @@ else:
     from typing import TypeVar
 
     Deps = TypeVar("Deps")
-
-
-@attrs.frozen(kw_only=True)
-class CallFacts:
-    """A tool call at one moment. Arguments and result are copies at each read: changing them changes no call.
-
-    Attributes:
-        call_id, tool, arguments, effect: what would run, with edited arguments if it has some.
-        status: of the lifecycle.
-        attempt: bodies started so far.
-        decision: the newest decision about it, or None.
-        result: of a succeeded call (JSON).
-        text: the model's text about an ended call.
-        code: of a failure.
-    """
-
-    call_id: str
-    tool: str
-    _arguments: JSONObject
-    effect: str = "read"
-    status: CallStatus = CallStatus.NEW
-    attempt: int = 0
-    decision: Decision | None = None
-    _result: Any = None
-    text: str | None = None
-    code: str | None = None
-
-    @property
-    def arguments(self) -> JSONObject:
-        """The arguments that would run."""
-        return cast("JSONObject", copied(self._arguments))
-
-    @property
-    def result(self) -> Any:
-        """The result of a succeeded call."""
-        return copied(self._result)
-
-    @classmethod
-    def of(cls, row: CallRow) -> CallFacts:
-        """Return the facts of a row."""
-        return cls(
-            call_id=row.call_id,
-            tool=row.tool,
-            arguments=row.arguments,
-            effect=row.effect,
-            status=row.status,
-            attempt=row.attempts,
-            decision=None if row.decision is None else copied_decision(row.decision),
-            result=row.result,
-            text=row.shown,
-            code=row.code,
-        )
 
 
 def _nothing() -> tuple[Message, ...]:

@@ -23,13 +23,14 @@ from ..contract.calls import CallStatus
 from ..contract.codec import failure_text, normalise
 from ..contract.decisions import Suspend
 from ..contract.excerpt import shown_value
+from ..contract.facts import CallFacts
 from ..contract.ids import body_error_id
 from ..contract.phases import Phase
 from ..contract.rows import CallRow, RunInfo, RunRow
 from ..contract.state import Keys
 from ..engine.effects import StartCall, StartTask
 from ..engine.inputs import CallRaised, CallReturned, CallSuspended, Input, ResultRefused
-from ..plugins.contexts import CallFacts, PhaseContext
+from ..plugins.contexts import PhaseContext
 from ..state.access import State, WritableState
 from ..state.snapshot import StateSnapshot
 from ..state.values import copied, copied_decision

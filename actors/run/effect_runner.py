@@ -16,6 +16,7 @@ from typing import Any, Final, assert_never
 
 import attrs
 import trio
+from msgspec.structs import replace
 
 from ..abc import Model
 from ..agent import Agent
@@ -23,7 +24,7 @@ from ..contract.guardrails import Tripped
 from ..contract.ids import body_error_id, error_id, phase_error_id
 from ..contract.messages import Message, ModelRequest
 from ..contract.phases import Phase
-from ..contract.rows import CallRow, RunInfo
+from ..contract.rows import CallRow, RequestChanges, RunInfo
 from ..engine.effects import (
     AnswerBody,
     CallModel,
@@ -44,9 +45,11 @@ from ..plugins.guardrails import shortest
 from ..plugins.plugin import has_hook
 from ..state.access import State
 from ..state.values import own_message
+from ..tools.definition import Tool
 from ..tools.invoke import NO, PREDICATE_TIMEOUT, YES, ApprovalNeed, shown_text, unanswered, wants_approval
 from .call_actor import CallActor, gate_context, make_mailbox
 from .children import SLACK, Child, Children, Release, call_key
+from .enabled_tools import ask_enabled
 from .error_log import PLUGIN, RUN, TOOL
 from .gate_runner import BUILT_IN, run_gates
 from .guardrails import in_order, log_failure
@@ -244,7 +247,8 @@ class EffectRunner:
 
         async def body(child: Child) -> None:
             guarded = call is not None and self._guarded(agent, call, effect)
-            history = await self._thread() if guarded or effect.phase in agent.spec.hooked else []
+            asked = effect.phase in agent.spec.hooked or (call is not None and _conditional(agent, call) is not None)
+            history = await self._thread() if guarded or asked else []
             request = attrs.evolve(
                 hook_request(effect, state, agent, self.deps, history),
                 find_model=self.services.models.named,
@@ -254,13 +258,12 @@ class EffectRunner:
             if effect.phase is Phase.RUN_END and RUN_END_LIMIT not in children.live:
                 await trio.lowlevel.checkpoint_if_cancelled()  # reading the store may have hidden a cancel
                 children.start(RUN_END_LIMIT, partial(_give_up, children, request), broke=None, ours=True)
-            if effect.phase is not Phase.TOOL_GATE or call is None:
+            if effect.phase is Phase.BEFORE_INFERENCE:
+                done = await self._before_inference(agent, effect, request)
+            elif effect.phase is not Phase.TOOL_GATE or call is None:
                 done = await run_hooks(request)
             else:
-                approved = call.approved == call.fingerprint
-                needed = None if approved else partial(self._approval_need, agent, call, effect, watch)
-                guards = partial(self._ask_guardrails, agent, call, effect, request) if guarded else None
-                done = await run_gates(request, approved=approved, built_in=needed, guardrails=guards)
+                done = await self._gates(agent, call, effect, request)
             if not child.muted:
                 children.submit_input(done)
 
@@ -276,6 +279,40 @@ class EffectRunner:
 
         if effect.phase is not Phase.RUN_END and watch.next_look() < math.inf:
             children.watched[child.key] = watch.next_look(), look
+
+    async def _before_inference(self, agent: Agent[object], effect: RunPhase, request: HookRequest) -> PhaseDone:
+        """Run the hooks, then ask which tools are enabled; a disabled tool is excluded from the step's request."""
+        done = await run_hooks(request)
+        if not agent.conditional or done.failure is not None or done.end is not None:
+            return done
+        ctx = request.context(State(request.snapshot, agent.spec.keys), ())
+        found = await ask_enabled(agent.conditional, ctx, request.watch, partial(self._log_enabled, effect))
+        if not found.names:
+            return done
+        changes = (done.request or RequestChanges()).joined(RequestChanges(exclude=found.names))
+        return replace(done, request=changes, enabled_faults=found.faults)
+
+    async def _gates(self, agent: Agent[object], call: CallRow, effect: RunPhase, request: HookRequest) -> PhaseDone:
+        """Ask again whether the tool of a call is enabled, then run the call's gates."""
+        tool = _conditional(agent, call)
+        if tool is not None:
+            ctx = request.context(State(request.snapshot, agent.spec.keys), ())
+            found = await ask_enabled([tool], ctx, request.watch, partial(self._log_enabled, effect))
+            if found.names:
+                return request.done(disabled=True, enabled_faults=found.faults)
+        approved = call.approved == call.fingerprint
+        needed = None if approved else partial(self._approval_need, agent, call, effect, request.watch)
+        guards = partial(self._ask_guardrails, agent, call, effect, request)
+        guarded = self._guarded(agent, call, effect)
+        return await run_gates(request, approved=approved, built_in=needed, guardrails=guards if guarded else None)
+
+    def _log_enabled(self, effect: RunPhase, tool: Tool[..., object], why: str, error: BaseException | None) -> None:
+        what = f"run {self.info.run_id}: the tool {tool.name!r} is not offered, for its is_enabled failed: {why}"
+        fields = {"code": "is_enabled_failed", "tool": tool.name, **self._where(effect)}
+        if error is None:
+            self.services.journal.note(TOOL, logging.ERROR, what, **fields)
+        else:
+            self.services.journal.bug(TOOL, what, error, **fields)
 
     def _log_hook(self, effect: RunPhase, plugin: str, failure: HookFailed) -> None:
         fields = {"code": "plugin_error", "plugin": plugin, **self._where(effect)}
@@ -347,10 +384,16 @@ class EffectRunner:
 
 def _watch(agent: Agent[object], effect: RunPhase, given_up: frozenset[str]) -> HookDeadlines:
     limits = [limit_of(plugin, effect.phase) for plugin in agent.plugins if has_hook(plugin, effect.phase)]
-    if effect.phase is Phase.TOOL_GATE:
+    if effect.phase is Phase.TOOL_GATE or (effect.phase is Phase.BEFORE_INFERENCE and agent.conditional):
         limits.append(PREDICATE_TIMEOUT)
         limits += [shortest(tool.input_guardrails) for tool in agent.tools]
     return HookDeadlines(min(limits, default=math.inf), given_up)
+
+
+def _conditional(agent: Agent[object], call: CallRow) -> Tool[..., object] | None:
+    """Return the tool of a call whose gates ask again whether it is enabled; None if they do not."""
+    tool = agent.tool(call.tool)
+    return None if tool is None or tool.is_enabled is True or call.attempts else tool
 
 
 async def _give_up(children: Children, request: HookRequest, _: Child) -> None:

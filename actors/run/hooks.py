@@ -39,6 +39,7 @@ from .hook_deadlines import GRACE, UNWATCHED, HookDeadlines
 from .sanitize import InvalidValue, suspend_of, text_of
 
 T = TypeVar("T")
+A = TypeVar("A")
 LAST: Final = 30.0
 """Time limit in seconds of a run_end hook whose plugin has none: no command can end the run behind such a hook."""
 _HOLD: Final = "to hold the run, return gr.Mutation().hold(gr.Suspend(...)) in run_start, step_start or step_end"
@@ -113,8 +114,8 @@ async def run_hooks(request: HookRequest) -> PhaseDone:
         return request.done(failure=text_of(str(failure)), ignored=tuple(board.ignored))
 
 
-async def together(plugins: Sequence[Plugin], ask: Callable[[Plugin], Awaitable[Any]]) -> list[Any]:
-    """Ask plugins concurrently and return their answers in order.
+async def together(plugins: Sequence[A], ask: Callable[[A], Awaitable[Any]]) -> list[Any]:
+    """Ask plugins (or tools) concurrently and return their answers in order.
 
     The first failure that ends the run cancels the others.
 
@@ -124,7 +125,7 @@ async def together(plugins: Sequence[Plugin], ask: Callable[[Plugin], Awaitable[
     answers: list[Any] = [None] * len(plugins)
     failures: list[HookFailed] = []
 
-    async def ask_one(index: int, plugin: Plugin) -> None:
+    async def ask_one(index: int, plugin: A) -> None:
         try:
             answers[index] = await ask(plugin)
         except HookFailed as failure:

@@ -18,13 +18,14 @@ import attrs
 
 from ..agent import Agent
 from ..contract.calls import CallStatus
+from ..contract.facts import CallFacts
 from ..contract.messages import Message, ModelRequest
 from ..contract.phases import Phase
 from ..contract.rows import ContextMessage
 from ..engine.effects import CallModel, RunPhase
 from ..engine.inputs import CallEdit
 from ..engine.state import RunState
-from ..plugins.contexts import CallFacts, GateContext, PhaseContext
+from ..plugins.contexts import GateContext, PhaseContext
 from ..state.access import State
 from ..state.values import copied_message
 from .hooks import HookRequest
@@ -60,6 +61,13 @@ def model_request(
         settings = {**settings, **changes.settings}
     if effect.prefix or effect.cut_calls:
         messages = (*messages, *_continuation(effect.prefix, effect.cut_calls))
+    choice = effect.tool_choice
+    if (
+        choice != "auto"
+        and choice not in (("required", "none") if tools else ("none",))
+        and all(tool.name != choice for tool in tools)
+    ):
+        choice = "auto"  # the step does not offer what the agent demands, and a provider would refuse the request
     return ModelRequest(
         agent=agent.key,
         messages=messages,
@@ -73,6 +81,7 @@ def model_request(
         cut_calls=effect.cut_calls,
         attempt=effect.attempt,
         model=model,
+        tool_choice=choice,
     )
 
 

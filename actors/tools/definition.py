@@ -30,6 +30,8 @@ R_co = TypeVar("R_co", covariant=True)
 
 Predicate = Callable[[ToolContext, JSONObject], bool | Awaitable[bool]]
 """(ctx, arguments as the body gets them, defaults filled in) -> whether a person must approve."""
+Enabled = Callable[[Any], bool | Awaitable[bool]]
+"""(`PhaseContext`) -> whether the tool is offered."""
 
 EFFECTS: Final = ("read", "write", "patch", "shell", "network", "publish", "deploy", "secret")
 """The effect classes that policies know; a tool may use another identifier."""
@@ -67,6 +69,7 @@ class ToolOptions(TypedDict, total=False):
     background: bool
     input_guardrails: Sequence[ToolInputGuardrail[Any, Any]]
     output_guardrails: Sequence[ToolOutputGuardrail[Any, Any]]
+    is_enabled: bool | Enabled
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -92,6 +95,7 @@ class Tool(Generic[P, R_co]):
         background: a call ends at once, and the body runs as a task of the run.
         input_guardrails: judge the arguments of each call, in order, before its other gates.
         output_guardrails: judge the result of each body, in order, before it is stored.
+        is_enabled: True, False, or a predicate that is called in each step.
         is_async: runs in the event loop; otherwise in a worker thread.
     """
 
@@ -110,6 +114,7 @@ class Tool(Generic[P, R_co]):
     background: bool = False
     input_guardrails: tuple[ToolInputGuardrail[Any, Any], ...] = ()
     output_guardrails: tuple[ToolOutputGuardrail[Any, Any], ...] = ()
+    is_enabled: bool | Enabled = True
     is_async: bool
     _arguments: Arguments = attrs.field(repr=False)
 
@@ -167,6 +172,7 @@ class Tool(Generic[P, R_co]):
             background=self.background,
             output=not self.background,
             guarded=bool(self.input_guardrails),
+            conditional=self.is_enabled is not True,
             check=self._arguments.check,
         )
 
@@ -231,6 +237,11 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
                 a call.
             output_guardrails: functions decorated with `tool_output_guardrail`, asked in order about the result of each
                 body.
+            is_enabled: whether the model is offered the tool: True (default), False, or a predicate(ctx), sync or
+                async, with a `PhaseContext`. The predicate is called before each model request, and again when a call
+                passes its gates: if the tool is disabled by then, the call fails (tool_disabled), and every other call
+                of the step whose body has not begun is cancelled (turn_stopped). A predicate that fails, or takes
+                30 s, means: not offered.
 
     Raises:
         ToolDefinitionError: the function cannot be a tool as it is written, or an option is invalid; names the fault
@@ -319,8 +330,8 @@ def _check_values(options: ToolOptions, fault: Callable[[str, str], ToolDefiniti
     if not isinstance(effect, str) or not effect.isidentifier():
         raise fault("effect", f"use one of {', '.join(EFFECTS)}, or an identifier of your own")
     _check_effect(effect, fault)
-    if not isinstance(approval, bool) and not _takes_two(approval):
-        raise fault("needs_approval", "use True, False, or a function (ctx, arguments) -> bool")
+    _check_predicate("needs_approval", approval, fault, ctx=None, arguments={})
+    _check_predicate("is_enabled", options.get("is_enabled", True), fault, ctx=None)
     if not isinstance(options.get("description", ""), str):
         raise fault("description", "give a str")
     if options.get("on_conflict") == "retry" and options.get("replay") != "safe":
@@ -344,6 +355,13 @@ def _listed(value: Any) -> Any:
     return tuple(value) if isinstance(value, list | tuple) else value
 
 
+def _check_predicate(
+    option: str, value: object, fault: Callable[[str, str], ToolDefinitionError], **arguments: object
+) -> None:
+    if not isinstance(value, bool) and not _takes(value, *arguments.values()):
+        raise fault(option, f"use True, False, or a function ({', '.join(arguments)}) -> bool")
+
+
 def _check_effect(effect: str, fault: Callable[[str, str], ToolDefinitionError]) -> None:
     """Refuse an identifier close to a known class: a policy for "write" must not miss a tool with "writes"."""
     near = get_close_matches(effect.lower(), EFFECTS, 1, cutoff=0.75)
@@ -352,9 +370,9 @@ def _check_effect(effect: str, fault: Callable[[str, str], ToolDefinitionError])
         raise fault("effect", f"did you mean {near[0]!r}? A word of your own must not look like one of {known}")
 
 
-def _takes_two(predicate: Any) -> bool:
+def _takes(predicate: Any, *arguments: object) -> bool:
     try:
-        inspect.signature(predicate).bind(None, {})
+        inspect.signature(predicate).bind(*arguments)
     except (TypeError, ValueError):
         return False
     return True

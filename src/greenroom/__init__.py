@@ -38,6 +38,8 @@ from greenroom.actors.contract.decisions import Ticket as Ticket
 from greenroom.actors.contract.decisions import Trip as Trip
 from greenroom.actors.contract.decisions import Verdict as Verdict
 from greenroom.actors.contract.envelope import Event as Event
+from greenroom.actors.contract.facts import CallFacts as CallFacts
+from greenroom.actors.contract.facts import FinalOutput as FinalOutput
 from greenroom.actors.contract.failures import FAILURES as FAILURES
 from greenroom.actors.contract.lifecycle import RunStatus as RunStatus
 from greenroom.actors.contract.lifecycle import Stage as Stage
@@ -86,7 +88,6 @@ from greenroom.actors.errors import ToolError as ToolError
 from greenroom.actors.errors import UnknownAgent as UnknownAgent
 from greenroom.actors.errors import UnknownRun as UnknownRun
 from greenroom.actors.errors import UsageError as UsageError
-from greenroom.actors.plugins.contexts import CallFacts as CallFacts
 from greenroom.actors.plugins.contexts import GateContext as GateContext
 from greenroom.actors.plugins.contexts import PhaseContext as PhaseContext
 from greenroom.actors.plugins.guardrails import tool_input_guardrail as tool_input_guardrail
@@ -156,6 +157,7 @@ __all__ = [
     "Failed",
     "Fallback",
     "FinishReason",
+    "FinalOutput",
     "Follower",
     "GateContext",
     "GreenroomError",

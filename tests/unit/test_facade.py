@@ -51,7 +51,17 @@ NAMES = (
     *("RuntimeClosed", "RuntimeFailed", "StoreError", "StoreOpenError", "StoreUnavailable", "StoreDown", "ModelError"),
     *("ReplayReport", "Difference", "Unreplayable"),
     *("ToolError", "ToolDefinitionError", "AgentDefinitionError"),
-    *("Plugin", "PhaseContext", "GateContext", "CallFacts", "Mutation", "MutationError", "Verdict", "Phase"),
+    *(
+        "Plugin",
+        "PhaseContext",
+        "GateContext",
+        "CallFacts",
+        "FinalOutput",
+        "Mutation",
+        "MutationError",
+        "Verdict",
+        "Phase",
+    ),
     *("StateKey", "commutative", "State", "WritableState", "StateError", "Tool", "ExecutionMode", "TaskView"),
 )
 FROZEN = (

@@ -82,8 +82,9 @@ class AnthropicCodec(Codec):
                 {"name": tool.name, "description": tool.description, "input_schema": tool.schema}
                 for tool in request.tools
             ]
-            if (parallel := settings.get("parallel_tool_calls")) is not None:
-                body["tool_choice"] = {"type": "auto", "disable_parallel_tool_use": not parallel}
+            choice = _choice(request.tool_choice, settings.get("parallel_tool_calls"))
+            if choice != {"type": "auto"}:
+                body["tool_choice"] = choice
         config = _config(body, settings.get("thinking"))
         if form is not None:
             config["format"] = {"type": "json_schema", "schema": form}
@@ -100,6 +101,15 @@ class AnthropicCodec(Codec):
         """Read `{"type": "error", "error": {"type", "message"}}`."""
         error = mapping(mapping(data).get("error"))
         return from_object(status, error, (error.get("type"),))
+
+
+def _choice(choice: str, parallel: bool | None) -> dict[str, JSONValue]:
+    """Return the field tool_choice, which also says whether the answer may have several calls."""
+    if choice == "none":
+        return {"type": "none"}
+    words = {"auto": "auto", "required": "any"}
+    made: dict[str, JSONValue] = {"type": words[choice]} if choice in words else {"type": "tool", "name": choice}
+    return made if parallel is None else {**made, "disable_parallel_tool_use": not parallel}
 
 
 def _config(body: dict[str, JSONValue], thinking: bool | str | None) -> dict[str, JSONValue]:

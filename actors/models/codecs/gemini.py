@@ -84,6 +84,8 @@ class GeminiCodec(Codec):
             body["systemInstruction"] = {"parts": [{"text": system}]}
         if request.tools:
             body["tools"] = [{"functionDeclarations": list(map(_function, request.tools))}]
+            if request.tool_choice != "auto":
+                body["toolConfig"] = {"functionCallingConfig": _choice(request.tool_choice)}
         if config:
             body["generationConfig"] = config
         place = self._model if "/" in self._model else f"models/{self._model}"
@@ -110,6 +112,11 @@ class GeminiCodec(Codec):
             status=report.status,
             retry_after=next((delay for delay in delays if delay is not None), None),
         )
+
+
+def _choice(choice: str) -> dict[str, JSONValue]:
+    modes = {"required": "ANY", "none": "NONE"}
+    return {"mode": modes[choice]} if choice in modes else {"mode": "ANY", "allowedFunctionNames": [choice]}
 
 
 def _is_daily(detail: JSONObject) -> bool:

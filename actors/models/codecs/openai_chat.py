@@ -80,6 +80,9 @@ class OpenAIChatCodec(Codec):
         if request.tools:
             body["tools"] = [{"type": "function", "function": _function(tool)} for tool in request.tools]
             body |= renamed(settings, {"parallel_tool_calls": "parallel_tool_calls"})  # refused beside no tools
+            if (choice := request.tool_choice) != "auto":
+                named = {"type": "function", "function": {"name": choice}}
+                body["tool_choice"] = choice if choice in ("required", "none") else named
         if (thinking := settings.get("thinking")) is not None:
             body["reasoning_effort"] = {True: "medium", False: "none"}.get(thinking, thinking)
         if form is not None:

@@ -74,6 +74,8 @@ class OpenAIResponsesCodec(Codec):
         if request.tools:
             body["tools"] = list(map(_function, request.tools))
             body |= renamed(settings, {"parallel_tool_calls": "parallel_tool_calls"})
+            if (choice := request.tool_choice) != "auto":
+                body["tool_choice"] = choice if choice in ("required", "none") else {"type": "function", "name": choice}
         if (thinking := settings.get("thinking")) is not None:
             effort = {True: "medium", False: "none"}.get(thinking, thinking)
             body["reasoning"] = {"effort": effort} if effort == "none" else {"effort": effort, "summary": "auto"}

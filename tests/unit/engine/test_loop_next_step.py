@@ -7,12 +7,13 @@ import pytest
 
 from greenroom.actors.contract.calls import CallPosition, CallStatus
 from greenroom.actors.contract.decisions import Ticket
+from greenroom.actors.contract.facts import FinalOutput
 from greenroom.actors.contract.messages import CallRequest
 from greenroom.actors.contract.rows import CallRow
 from greenroom.actors.contract.spec import AgentSpec, ToolSpec
 from greenroom.actors.engine.calls import derive_stage
 from greenroom.actors.engine.inputs import CallRaised
-from greenroom.actors.engine.next_step import FinalOutput, Interruption, NextStep, RunAgain, choose_next
+from greenroom.actors.engine.next_step import Interruption, NextStep, RunAgain, choose_next
 
 from .world import START, World, call
 

@@ -313,6 +313,35 @@ LIMITED = {
 }
 
 
+CHOICES = {
+    "chat": [
+        ("required", "required"),
+        ("none", "none"),
+        ("add", {"type": "function", "function": {"name": "add"}}),
+    ],
+    "responses": [("required", "required"), ("none", "none"), ("add", {"type": "function", "name": "add"})],
+    "anthropic": [("required", {"type": "any"}), ("none", {"type": "none"}), ("add", {"type": "tool", "name": "add"})],
+    "gemini": [
+        ("required", {"functionCallingConfig": {"mode": "ANY"}}),
+        ("none", {"functionCallingConfig": {"mode": "NONE"}}),
+        ("add", {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["add"]}}),
+    ],
+}
+
+
+@pytest.mark.rule("LO-18")
+@pytest.mark.parametrize("name", CHOICES)
+def test_the_choice_of_a_tool_is_said_in_each_provider_s_way(name):
+    field = "toolConfig" if name == "gemini" else "tool_choice"
+    for choice, sent in CHOICES[name]:
+        assert body(name, tools=(ADD,), tool_choice=choice)[field] == sent
+        assert field not in body(name, tool_choice=choice), "no provider takes a choice without tools"
+    assert field not in body(name, tools=(ADD,))
+    if name == "anthropic":
+        sent = body(name, tools=(ADD,), tool_choice="add", settings={"parallel_tool_calls": False})
+        assert sent["tool_choice"] == {"type": "tool", "name": "add", "disable_parallel_tool_use": True}
+
+
 def test_the_form_of_an_answer_is_asked_for_in_each_provider_s_way():
     order = {"type": "object", "properties": {"n": {"type": "integer"}, "pattern": {"type": "string"}}}
     closed = {**order, "additionalProperties": False}

@@ -211,6 +211,8 @@ def test_what_cannot_be_a_tool_is_refused_by_name_and_with_a_way_out(function, w
         ({"replay": "always"}, "'unsafe', 'safe'"),
         ({"concurrency": "alone"}, "'exclusive'"),
         ({"background": "yes"}, "True or False"),
+        ({"is_enabled": "yes"}, "function (ctx) -> bool"),
+        ({"is_enabled": lambda: True}, "function (ctx) -> bool"),
         ({"background": True, "concurrency": "ordered"}, "beside everything else"),
         ({"background": True, "replay": "safe", "on_conflict": "retry"}, "not run again for what it wrote"),
         ({"on_error": "ignore"}, "'raise'"),
