@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
 from ..contract.calls import SETTLED
 from ..contract.decisions import Command, CommandResult, Decision, Ticket, supplies_result
+from ..contract.json_schema import schema_fault
 from ..contract.lifecycle import TERMINAL
 from ..contract.pending_input import MAX_INPUT_BYTES, MAX_INPUTS, text_size
 from ..contract.plain import JSONObject
@@ -27,6 +28,8 @@ MAX_PENDING: Final = 256
 
 ArgumentCheck = Callable[[str, JSONObject], str | None]
 """(tool, arguments) -> None, or what is invalid about the arguments."""
+
+_UNUSABLE = "the ticket's response_schema cannot be used ({}); deny, or cancel the run"
 
 
 @attrs.frozen
@@ -154,7 +157,7 @@ class CommandRules:
         refused = self._arguments(facts, command, decision)
         if refused is not None or ticket is None or ticket.response_schema is None or decision.action == "cancel":
             return refused
-        wrong = schema_fault(ticket.response_schema, decision.result)
+        wrong = schema_fault(ticket.response_schema, decision.result, unusable=_UNUSABLE)
         return None if wrong is None else reject(command, "invalid_result", wrong)
 
     def _arguments(self, facts: CommandContext, command: Command, decision: Decision) -> CommandResult | None:
@@ -194,37 +197,6 @@ class CommandRules:
 def _passes(ticket: Ticket | None, decision: Decision) -> bool:
     """Return True if a body runs with the decision's result as its arguments."""
     return ticket is not None and ticket.resume_mode == "pass_decision_to_tool" and decision.action == "resume"
-
-
-def schema_fault(schema: JSONObject, value: Any) -> str | None:
-    """Return None if `value` satisfies the JSON Schema, else the path and the fault.
-
-    For an unusable schema the fault names the schema: no value fits, and a judge does not raise. References are
-    resolved inside the schema only, never fetched.
-    """
-    import jsonschema  # noqa: PLC0415 - 60 ms of import that most programs never need
-    from referencing import Registry  # noqa: PLC0415 - comes with it
-
-    form = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
-    try:
-        fault = jsonschema.exceptions.best_match(form(schema, registry=Registry()).iter_errors(value))
-    except Exception as error:  # noqa: BLE001 - a tool's schema, inside the store's transaction
-        return f"the ticket's response_schema cannot be used ({type(error).__name__}: {error}); deny, or cancel the run"
-    return None if fault is None else f"{fault.json_path}: {fault.message}"
-
-
-def unusable_schema(schema: JSONObject) -> str | None:
-    """Return None if `schema` is a valid JSON Schema, else the path and the fault."""
-    import jsonschema  # noqa: PLC0415 - 60 ms of import that most programs never need
-
-    form = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
-    try:
-        form.check_schema(dict(schema))
-    except jsonschema.SchemaError as error:
-        return f"{error.json_path}: {error.message}"
-    except Exception as error:  # noqa: BLE001 - a tool's schema
-        return f"{type(error).__name__}: {error}"
-    return None
 
 
 def accept(command: Command, *, early: bool = False) -> CommandResult:

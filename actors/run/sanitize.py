@@ -16,6 +16,7 @@ import attrs
 
 from ..contract.codec import MESSAGE_LIMIT, normalise
 from ..contract.decisions import Command, Decision, SetResult, Suspend
+from ..contract.json_schema import unusable_schema
 from ..contract.messages import (
     CallRequest,
     FinishReason,
@@ -25,7 +26,6 @@ from ..contract.messages import (
     read_arguments,
 )
 from ..contract.plain import JSONObject, encodable, exact
-from ..engine.command_rules import unusable_schema
 from ..errors import UsageError
 from ..options import unknown_value
 

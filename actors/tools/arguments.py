@@ -11,7 +11,7 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, get_origin
 
@@ -20,7 +20,8 @@ import msgspec
 
 from greenroom.supervision.border import failure_of_call
 
-from ..contract.codec import message_of
+from ..contract.codec import message_of, normalise
+from ..contract.json_schema import schema_fault, unusable_schema
 from ..contract.plain import JSONObject, JSONValue
 from ..errors import ToolDefinitionError
 from ..state.values import copied
@@ -85,6 +86,52 @@ class Arguments:
         place = "" if "`$" in what else " - at `$`"
         known = ", ".join(self._struct.__struct_fields__) or "none"
         return f"Invalid arguments: {what}{place}. The arguments are: {known}."
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class GivenArguments:
+    """Arguments with a JSON Schema of the program's own: the body gets the whole object, unconverted.
+
+    Attributes:
+        schema: the given schema. Shared; do not change it.
+        context: the class of the body's context.
+    """
+
+    schema: JSONObject
+    context: type[ToolContext | SyncToolContext]
+
+    def convert(self, arguments: JSONObject) -> dict[str, JSONValue]:
+        """Return a copy of the arguments, which belong to the call's row.
+
+        Raises:
+            ArgumentsError: names the path.
+        """
+        fault = schema_fault(self.schema, arguments)
+        if fault is not None:
+            raise ArgumentsError(f"Invalid arguments: {fault}.")
+        return dict(copied(arguments))
+
+    complete = convert
+
+    def check(self, arguments: JSONObject) -> str | None:
+        """Return None, or the fault of the arguments with its path. Pure."""
+        fault = schema_fault(self.schema, arguments)
+        return None if fault is None else f"Invalid arguments: {fault}."
+
+
+def given_arguments(schema: object, name: str, *, is_async: bool) -> GivenArguments:
+    """Return the arguments of a tool with a schema of its own.
+
+    Raises:
+        ToolDefinitionError: the schema is invalid, has no form in JSON, or describes no object.
+    """
+    if not isinstance(schema, Mapping) or schema.get("type") != "object":
+        raise ToolDefinitionError(f"tool {name!r}: give a JSON Schema of an object: schema={{'type': 'object', ...}}")
+    data, why = normalise(schema)
+    why = why or unusable_schema(data)
+    if why is not None:
+        raise ToolDefinitionError(f"tool {name!r}: the schema is invalid: {why}")
+    return GivenArguments(schema=data, context=ToolContext if is_async else SyncToolContext)
 
 
 def read_arguments(function: Callable[..., Any], name: str, namespace: JSONObject) -> Arguments:

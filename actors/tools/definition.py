@@ -20,7 +20,7 @@ from ..contract.plain import JSONObject, JSONValue, exact
 from ..contract.spec import Concurrency, GateKind, ToolSpec
 from ..errors import ToolDefinitionError
 from ..plugins.guardrails import Guardrail, ToolInputGuardrail, ToolOutputGuardrail, check_guardrails
-from .arguments import Arguments, read_arguments
+from .arguments import Arguments, GivenArguments, given_arguments, read_arguments
 from .context import SyncToolContext, ToolContext
 from .docstrings import first_paragraph
 
@@ -116,7 +116,24 @@ class Tool(Generic[P, R_co]):
     output_guardrails: tuple[ToolOutputGuardrail[Any, Any], ...] = ()
     is_enabled: bool | Enabled = True
     is_async: bool
-    _arguments: Arguments = attrs.field(repr=False)
+    _arguments: Arguments | GivenArguments = attrs.field(repr=False)
+
+    @staticmethod
+    def from_schema(
+        function: Callable[[Any, dict[str, Any]], Any], *, schema: JSONObject, **options: Unpack[ToolOptions]
+    ) -> Tool[..., Any]:
+        """Make a tool whose parameters are a JSON Schema, for tools that are known at run time only.
+
+        Args:
+            function: (ctx, arguments), async or sync. `arguments` is a dict of plain data that satisfies the schema, a
+                copy; defaults of the schema are not filled in.
+            schema: JSON Schema of the arguments object; `{"type": "object", ...}`. References are resolved inside it.
+            options: as of `tool`; also `name` and `description` have the same defaults.
+
+        Raises:
+            ToolDefinitionError: the function, the schema or an option is invalid; names the fault.
+        """
+        return _define(function, options, {}, schema=schema)
 
     def __repr__(self) -> str:
         return f"<Tool {self.name!r}>"
@@ -197,8 +214,13 @@ class Tool(Generic[P, R_co]):
         return self._arguments.complete(arguments)
 
     def call(self, ctx: ToolContext | SyncToolContext, keywords: Mapping[str, Any]) -> Any:
-        """Call the function with the result of `convert`; returns the coroutine of an async tool or a sync result."""
+        """Call the function with the result of `convert`; returns the coroutine of an async tool or a sync result.
+
+        The function of a tool with a schema of its own gets the arguments as one dict.
+        """
         function: Callable[..., Any] = self.function
+        if isinstance(self._arguments, GivenArguments):
+            return function(ctx, keywords)
         return function(**keywords) if self._arguments.context is None else function(ctx, **keywords)
 
 
@@ -254,7 +276,13 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
     return _define(function, options, namespace)
 
 
-def _define(function: Any, options: ToolOptions, namespace: Mapping[str, object]) -> Tool[..., object]:
+_FROM_SIGNATURE: Final[Any] = object()
+"""In place of a schema: the parameters of the function are the arguments."""
+
+
+def _define(
+    function: Any, options: ToolOptions, namespace: Mapping[str, object], *, schema: Any = _FROM_SIGNATURE
+) -> Tool[..., object]:
     if isinstance(function, Tool):
         raise ToolDefinitionError(f"{function.name!r} is a tool already; decorate it once")
     if isinstance(function, str):
@@ -262,8 +290,14 @@ def _define(function: Any, options: ToolOptions, namespace: Mapping[str, object]
     name = _name(function, options.get("name"))
     _refuse_non_functions(function, name)
     _check_options(name, options)
-    arguments = read_arguments(function, name, namespace)
     is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(inspect.unwrap(function))
+    arguments: Arguments | GivenArguments
+    if schema is _FROM_SIGNATURE:
+        arguments = read_arguments(function, name, namespace)
+    elif _takes(function, None, {}):
+        arguments = given_arguments(schema, name, is_async=is_async)
+    else:
+        raise ToolDefinitionError(f"tool {name!r}: with a schema, write the function as (ctx, arguments)")
     if is_async and arguments.context is SyncToolContext:
         raise ToolDefinitionError(
             f"tool {name!r}: an async function gets a ToolContext; SyncToolContext is for sync ones"

@@ -359,3 +359,56 @@ async def test_a_time_limit_is_a_failure_unless_the_tool_says_otherwise(play, au
     ends = (on_timeout or on_error) == "raise"
     assert isinstance(life.outcome, gr.Failed if ends else gr.Completed)
     assert not ends or life.outcome.code == "tool_error"
+
+
+# --- tools from a schema ---------------------------------------------------------------------------------------------
+
+FORM = {
+    "type": "object",
+    "properties": {"n": {"$ref": "#/$defs/small"}, "tags": {"type": "array", "default": []}},
+    "required": ["n"],
+    "$defs": {"small": {"type": "integer", "maximum": 9}},
+}
+
+
+@pytest.mark.rule("LO-25")
+async def test_a_tool_from_a_schema_gets_its_arguments_whole(play, autojump_clock):
+    async def body(ctx: Context, arguments: dict[str, Any]) -> str:
+        arguments["n"] += 1
+        return f"{ctx.call_id} {arguments}"
+
+    tool = gr.Tool.from_schema(body, name="count", schema=FORM, needs_approval=True)
+    life = await play(call("count", n=7, id="N"), "done", tools=[tool], do=[restart, approve("N")])
+    assert life.tool_texts["N"] == "N {'n': 8}"
+    assert life.requests[0].tools[0].schema == FORM
+    assert life.record.calls[0].arguments == {"n": 7}
+
+
+@pytest.mark.rule("LO-25", "LO-8")
+@pytest.mark.parametrize(
+    ("arguments", "path"), [({"n": 70}, "$.n"), ({}, "'n' is a required"), ({"n": 1, "tags": 1}, "$.tags")]
+)
+async def test_arguments_that_do_not_satisfy_the_schema_fail_the_call(play, autojump_clock, arguments, path):
+    ran: list[Any] = []
+
+    async def body(ctx: Context, arguments: dict[str, Any]) -> None:
+        ran.append(arguments)
+
+    tool = gr.Tool.from_schema(
+        body, name="count", schema=FORM, needs_approval=lambda ctx, given: bool(ran.append(given))
+    )
+    life = await play(call("count", arguments, id="N"), "done", tools=[tool])
+    assert (life.codes["N"], ran) == ("invalid_arguments", [])
+    assert path in life.tool_texts["N"]
+
+
+@pytest.mark.rule("LO-25")
+async def test_an_edit_of_a_reviewer_must_satisfy_the_schema(play, autojump_clock):
+    async def body(ctx: Context, arguments: dict[str, Any]) -> int:
+        return arguments["n"]
+
+    tool = gr.Tool.from_schema(body, name="count", schema=FORM, needs_approval=True)
+    do = [approve("N", edited_arguments={"n": 70}), approve("N", edited_arguments={"n": 9})]
+    life = await play(call("count", n=7, id="N"), "done", tools=[tool], do=do)
+    assert life.replies == ["rejected invalid_arguments", "accepted"]
+    assert life.tool_texts["N"].endswith("9")

@@ -10,10 +10,11 @@ from msgspec.structs import replace
 from greenroom.actors.contract import codec
 from greenroom.actors.contract.calls import SETTLED, CallPosition, CallStatus
 from greenroom.actors.contract.decisions import REJECTIONS, Command, CommandResult, Decision, Ticket
+from greenroom.actors.contract.json_schema import schema_fault
 from greenroom.actors.contract.lifecycle import TERMINAL, Stage
 from greenroom.actors.contract.messages import CallRequest
 from greenroom.actors.contract.rows import CallRow, CommandContext
-from greenroom.actors.engine.command_rules import MAX_PENDING, CommandRules, accept, schema_fault
+from greenroom.actors.engine.command_rules import MAX_PENDING, CommandRules, accept
 
 NOW = datetime(2025, 1, 2, tzinfo=UTC)
 ARGUMENTS = {"order": "A-17", "amount": 5}

@@ -376,3 +376,44 @@ def test_tools_are_frozen_and_compared_by_identity():
     assert tool(add.function) != add
     assert isinstance(add, Tool)
     assert len({add, add}) == 1
+
+
+@pytest.mark.rule("LO-25")
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"type": "array"}, "of an object"),
+        ("object", "of an object"),
+        ({"type": "object", "properties": 7}, "$.properties"),
+        ({"type": "object", "default": object()}, "the schema is invalid"),
+    ],
+)
+def test_an_invalid_schema_is_named(schema, words):
+    async def body(ctx, arguments):
+        return arguments
+
+    with pytest.raises(ToolDefinitionError) as caught:
+        Tool.from_schema(body, name="count", schema=schema)
+    assert words in str(caught.value)
+
+
+def test_the_function_of_a_schema_takes_context_and_arguments():
+    async def body(n: int) -> int:
+        return n
+
+    with pytest.raises(ToolDefinitionError, match="as \\(ctx, arguments\\)"):
+        Tool.from_schema(body, name="count", schema={"type": "object"})
+
+
+@pytest.mark.rule("LO-25")
+def test_a_function_with_a_schema_may_be_sync_and_gets_a_copy():
+    def body(ctx, arguments):
+        """Count."""
+        arguments["n"] += 1
+        return arguments["n"]
+
+    tool = Tool.from_schema(body, name="count", schema={"type": "object"})
+    given = {"n": 1}
+    assert (tool.is_async, tool.takes_context, tool.description) == (False, True, "Count.")
+    assert tool.call(SyncToolContext(deps=None), tool.convert(given)) == 2
+    assert given == {"n": 1}
