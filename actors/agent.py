@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, cast, get_args
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Unpack, cast, get_args
 
 import attrs
 
@@ -16,6 +16,7 @@ from .contract.decisions import Decision, Ticket
 from .contract.facts import CallFacts, FinalOutput
 from .contract.ids import content_digest
 from .contract.messages import ToolInfo
+from .contract.outcomes import Completed
 from .contract.phases import Phase
 from .contract.plain import JSONObject, exact
 from .contract.policies import Policies
@@ -29,6 +30,7 @@ from .plugins.plugin import Plugin, check_plugins, hooked, name_of
 from .plugins.policies import PolicyPlugin, essence, gathered
 from .state.access import declared
 from .state.keys import StateKey
+from .tools.agent_tool import AgentTool, AgentToolOptions, agent_tool
 from .tools.background import BUILTIN
 from .tools.definition import Tool
 from .tools.marks import definition_mark
@@ -55,6 +57,10 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 _TASKS: Final = 16
 """Default for the background tasks of one run."""
+_GRACE: Final = 5.0
+"""Default grace of a tool, in seconds."""
+_SLACK: Final = 5.0
+"""Seconds by which the grace of an agent's tool exceeds the graces inside of its runs, so that these end first."""
 _KEY_LIMIT: Final = 64
 """Most characters of an agent's key, which is in every event and in names of tools made from it."""
 
@@ -224,9 +230,64 @@ class Agent(Generic[T_co]):
         """Tools offered beside the agent's own: list_tasks and cancel_task, if the agent has background tools."""
         return BUILTIN if any(tool.background for tool in self.tools) else ()
 
+    @property
+    def reached(self) -> tuple[Agent[Any], ...]:
+        """The agents whose runs this agent's tools start, in the order of the tools."""
+        return tuple(cast("Agent[Any]", tool.agent) for tool in self.tools if isinstance(tool, AgentTool))
+
+    def as_tool(
+        self,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        parameters: type | None = None,
+        build_input: Callable[[Any], str | Awaitable[str]] | None = None,
+        extract: Callable[[Completed[T_co]], Any] | None = None,
+        **options: Unpack[AgentToolOptions],
+    ) -> Tool[..., Any]:
+        """Return this agent as a tool for other agents: each call starts a child run of this agent.
+
+        The child run has a thread of its own, and the deps, principal, session, workspace and deadline of its parent
+        run. Its output is the call's result. While the child run waits for decisions, the call is suspended, and the
+        parent run shows each of its tickets as a ticket of its own. See docs/child-runs.md.
+
+        Args:
+            name: of the tool; default: the agent's key, with _ for characters that a tool's name may not have.
+            description: for the model; default: the agent's description.
+            parameters: a class (attrs, dataclasses, msgspec, TypedDict) for the arguments; default: one argument,
+                `input`, a str, which is the input of the child run.
+            build_input: (object of that class, or the str) -> the input of the child run; sync or async. Called once,
+                before the child run is started.
+            extract: (Completed) -> the call's result, sync or async; default: the output.
+            options: of `tool`, except replay, on_conflict, output_guardrails and background. `timeout` counts the
+                seconds in which the child run does not wait for decisions; the child run is cancelled when it is over.
+                `grace` bounds the wait for the end of a cancelled child run; default: the time that the agent's own
+                clean-up may take.
+
+        Raises:
+            ToolDefinitionError: an option is invalid; names the fault and says what to give.
+        """
+        given: dict[str, Any] = {"grace": _unwinding(self), **options}
+        return agent_tool(
+            self,
+            name=name,
+            description=description,
+            parameters=parameters,
+            build_input=build_input,
+            extract=extract,
+            options=given,
+        )
+
     def tool(self, name: str) -> Tool[..., object] | None:
         """Return the tool with this name, or None."""
         return self._tools_by_name.get(name)
+
+
+def _unwinding(agent: Agent[Any]) -> float:
+    """Return the seconds that a cancelled run of the agent may need to end: its longest grace, its run_end hooks."""
+    graces = (tool.grace for tool in agent.tools)
+    hooks = (plugin.timeout or 0.0 for plugin in agent.plugins if Phase.RUN_END in hooked([plugin]))
+    return max(graces, default=_GRACE) + _SLACK + max(hooks, default=0.0)
 
 
 def _fault(agent: Agent[object], what: str) -> AgentDefinitionError:
@@ -460,6 +521,8 @@ def _tool_essence(tool: Tool[..., object]) -> Any:
     if tool.on_conflict != "keep":
         options.append(tool.on_conflict)
     essence = [tool.name, tool.description, tool.schema, options, times]
+    if isinstance(tool, AgentTool):
+        essence += ["agent", tool.agent.spec.digest]
     # added only if set, so that digests of other tools stay stable
     more = [["guardrail", one.kind, one.name] for one in (*tool.input_guardrails, *tool.output_guardrails)]
     enabled = [] if tool.is_enabled is True else ["is_enabled"]

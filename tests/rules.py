@@ -26,6 +26,7 @@ PAGES = {
     "LO": "loop",
     "GU": "guardrails",
     "PO": "policies",
+    "CR": "child-runs",
 }
 """The letters before the hyphen of an id, and the page whose rules have them."""
 ID = re.compile(r"\[([A-Z]+-\d+)\]")

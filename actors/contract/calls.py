@@ -33,6 +33,7 @@ class CallPosition(StrEnum):
     BODY = "body"  # the tool's own code
     MERGING = "merging"  # the body has returned; it runs again if its state writes conflict
     PARKED = "parked"  # suspended, waits for a decision
+    CHILD = "child"  # suspended, its child run waits for decisions
     DECIDED = "decided"  # waits for the other decisions of its batch
     AFTER = "after"  # after_tool_execute hooks
     SETTLED = "settled"
@@ -123,7 +124,7 @@ POSITIONS: Final[Mapping[CallPosition, CallRule]] = {
         writes=True,
     ),
     _AT.BODY: CallRule(
-        to=_to(_AT.ALLOWED, _AT.MERGING, _AT.PARKED, _AT.AFTER, _AT.SETTLED),
+        to=_to(_AT.ALLOWED, _AT.MERGING, _AT.PARKED, _AT.CHILD, _AT.AFTER, _AT.SETTLED),
         outcomes=SETTLED,
         status=CallStatus.RUNNING,
         executing=True,
@@ -140,6 +141,7 @@ POSITIONS: Final[Mapping[CallPosition, CallRule]] = {
     _AT.PARKED: CallRule(
         to=_to(_AT.NEW, _AT.DECIDED, _AT.SETTLED), outcomes=_CUT, status=CallStatus.SUSPENDED, undecided=True
     ),
+    _AT.CHILD: CallRule(to=_to(_AT.ALLOWED, _AT.SETTLED), outcomes=_CUT, status=CallStatus.SUSPENDED, undecided=True),
     _AT.DECIDED: CallRule(to=_to(_AT.NEW, _AT.PARKED, _AT.SETTLED), outcomes=_CUT, status=CallStatus.SUSPENDED),
     _AT.AFTER: CallRule(
         to=_to(_AT.SETTLED),

@@ -29,8 +29,12 @@ ResumeMode = Literal["replay_tool_call", "use_decision_as_tool_result", "pass_de
 Action = Literal["resume", "cancel"]
 ActionWord = Literal["approve", "deny", "resume", "cancel"]
 """The words for an action: each key of `ACTION_WORDS`."""
-TicketReason = Literal["tool_permission", "user_input", "outcome_unknown", "manual_pause", "external_event"]
+TicketReason = Literal[
+    "tool_permission", "user_input", "outcome_unknown", "manual_pause", "external_event", "child_approval"
+]
 TICKET_REASONS: Final[tuple[str, ...]] = get_args(TicketReason)
+_OF_CODE: Final = tuple(reason for reason in TICKET_REASONS if reason != "child_approval")
+"""The reasons that code may give; a mirror is opened by the engine only."""
 TicketStatus = Literal["open", "approved", "denied", "expired", "withdrawn"]
 AnswerStatus = Literal["accepted", "duplicate", "rejected"]
 
@@ -130,8 +134,8 @@ class Reject:
 
 
 def _known_reason(_: object, __: object, value: str) -> None:
-    if value not in TICKET_REASONS:
-        raise unknown_value("reason", value, TICKET_REASONS)
+    if value not in _OF_CODE:
+        raise unknown_value("reason", value, _OF_CODE)
 
 
 def _known_mode(_: object, __: object, value: str) -> None:
@@ -234,7 +238,7 @@ class Ticket(Value, frozen=True, kw_only=True):
         tool, arguments: exactly the action to be decided; empty for a ticket of the run.
         fingerprint: hash of (agent, tool, arguments, definition of the tool): a decision is about exactly this action.
             A ticket of the run has a fingerprint of its own.
-        reason: tool_permission, user_input, outcome_unknown, manual_pause or external_event.
+        reason: tool_permission, user_input, outcome_unknown, manual_pause, external_event or child_approval.
         action, message, parameters: for the deciding person.
         response_schema: JSON Schema for the decision's result.
         resume_mode: the effect of resume.
@@ -247,6 +251,9 @@ class Ticket(Value, frozen=True, kw_only=True):
         replaces: the ticket with the same question before the tool was changed.
         status: open until decided, expired or withdrawn.
         decided_by, decided_at, decision_reason: set with the status.
+        child_run_id, child_ticket_id: of a mirror (child_approval): the ticket of a child run that a decision about
+            this ticket is forwarded to. `tool`, `arguments` and `fingerprint` are that ticket's, `call_id` is the
+            call of this run that works as the child run. None for every other ticket.
     """
 
     ticket_id: str
@@ -272,6 +279,8 @@ class Ticket(Value, frozen=True, kw_only=True):
     decided_by: str | None = None
     decided_at: datetime | None = None
     decision_reason: str | None = None
+    child_run_id: str | None = None
+    child_ticket_id: str | None = None
 
     def approve(
         self,
@@ -313,11 +322,16 @@ class Ticket(Value, frozen=True, kw_only=True):
         )
 
 
+def asks_outcome(reason: str, action: str) -> bool:
+    """Return True if a ticket asks whether an interrupted call took effect: also the mirror of such a ticket."""
+    return reason == "outcome_unknown" or (reason == "child_approval" and action == "outcome_unknown")
+
+
 def supplies_result(ticket: Ticket | None, decision: Decision | None) -> bool:
     """Return True if a decision that resumes a call carries the call's result, so that no body runs."""
     if ticket is None or decision is None:
         return False
-    outcome_given = ticket.reason == "outcome_unknown" and decision.result is not None
+    outcome_given = asks_outcome(ticket.reason, ticket.action) and decision.result is not None
     return outcome_given or ticket.resume_mode == "use_decision_as_tool_result"
 
 

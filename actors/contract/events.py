@@ -537,12 +537,42 @@ class TaskFinished(Payload, frozen=True, kw_only=True):
     error_id: str | None = None
 
 
+# --- child -----------------------------------------------------------------------------------------------------------
+
+
+@_event("run.child.started")
+class ChildStarted(Payload, frozen=True, kw_only=True):
+    """A child run works for the call: `agent` is the key of its agent. The child run has a log of its own."""
+
+    call_id: str
+    child_run_id: str
+    agent: str
+
+
+@_event("run.child.finished")
+class ChildFinished(Payload, frozen=True, kw_only=True):
+    """The child run of the call has ended in this stage. Its usage is part of this run's from here on.
+
+    `code`: why it failed, or was stopped or cancelled by a policy.
+    """
+
+    call_id: str
+    child_run_id: str
+    stage: Stage
+    code: str | None = None
+    usage: Usage
+
+
 # --- approval --------------------------------------------------------------------------------------------------------
 
 
 @_event("run.approval.requested")
 class ApprovalRequested(Payload, frozen=True, kw_only=True):
-    """A ticket is open for exactly this action. `reviewers`: the principals that may decide; empty: any principal."""
+    """A ticket is open for exactly this action. `reviewers`: the principals that may decide; empty: any principal.
+
+    `child_run_id`, `child_ticket_id` (reason child_approval): the ticket mirrors that ticket of a child run. A decision
+    about either acts, and several mirrors of one call may be open.
+    """
 
     ticket_id: str
     call_id: str | None
@@ -559,6 +589,8 @@ class ApprovalRequested(Payload, frozen=True, kw_only=True):
     on_expiry: Literal["deny", "cancel_run", "set_result"] = "deny"
     reviewers: tuple[str, ...] = ()
     replaces: str | None = None
+    child_run_id: str | None = None
+    child_ticket_id: str | None = None
 
 
 @_event("run.approval.resolved")

@@ -39,6 +39,11 @@ def task_id(spawner: str, number: int) -> str:
     return f"{spawner}.task{number}"
 
 
+def child_run_id(parent_run: str, call_id: str) -> str:
+    """Return the id of the child run that works for a call: the same for every attempt, in every process."""
+    return f"child_{content_digest([parent_run, call_id])}"
+
+
 def is_reserved(run_id: str, name: str) -> bool:
     """Return True if a ticket of the run or a background task has or may get this id, so that no call may have it."""
     if not name[-1:].isdigit():

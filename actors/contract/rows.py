@@ -42,6 +42,8 @@ class RunInfo(Value, frozen=True, kw_only=True):
         forked_from, forked_step: where a fork begins.
         has_deps: the run was started with dependencies of its own.
         title: one line for lists, redacted; empty for a run written before titles existed.
+        parent_run, parent_call: of a child run: the run and the call that it works for.
+        depth: how many parent runs there are above the run; 0 for a run that a caller started.
     """
 
     run_id: str
@@ -61,6 +63,7 @@ class RunInfo(Value, frozen=True, kw_only=True):
     forked_step: int | None = None
     has_deps: bool = False
     title: str = ""
+    depth: int = 0
 
 
 class CounterFields(Fields, kw_only=True):
@@ -221,6 +224,19 @@ class SentText(Value, frozen=True, kw_only=True):
     at: int = 0
 
 
+class Mirror(Value, frozen=True, kw_only=True):
+    """A ticket of a child run, as its parent run shows the ticket.
+
+    Attributes:
+        ticket: the parent's ticket, with the ids of the child's.
+        decision: the decision about it, addressed to the child's ticket; None while the ticket is open. The mirror
+            stays in the row until the child run has taken the decision, so that a restart can forward it again.
+    """
+
+    ticket: Ticket
+    decision: Decision | None = None
+
+
 class RunFields(Fields, kw_only=True):
     """The changing facts of a run. Small and constant in size. Mutable form of `RunRow`.
 
@@ -247,6 +263,7 @@ class RunFields(Fields, kw_only=True):
         unknown: calls and tasks that the end of the run cut off, and whose effect may or may not have happened.
         pause: a pause that has not taken effect yet.
         run_tickets: the open tickets of the run itself; no step begins while there is one.
+        mirrors: of the open tickets of child runs, in the order in which they were seen.
         next_due: when the earliest timer of the run fires, UTC.
         revision: of the newest state.
         request: changes of this step's request by before_inference hooks.
@@ -278,6 +295,7 @@ class RunFields(Fields, kw_only=True):
     tasks: tuple[TaskRow, ...] = ()
     pause: PendingPause | None = None
     run_tickets: tuple[Ticket, ...] = ()
+    mirrors: tuple[Mirror, ...] = ()
     next_due: datetime | None = None
     revision: int = 0
     request: RequestChanges | None = None
@@ -295,8 +313,13 @@ class RunRow(RunFields, frozen=True):  # type: ignore[misc]  # `sealed` makes on
 
     @property
     def restless(self) -> bool:
-        """True if a waiting run still needs an owner: it is ending, or has live background tasks."""
-        return self.termination is not None or bool(self.tasks)
+        """True if a waiting run still needs an owner: it is ending, or has live background tasks or child runs."""
+        return self.termination is not None or bool(self.tasks) or bool(self.mirrors)
+
+    @property
+    def open_mirrors(self) -> tuple[Ticket, ...]:
+        """The undecided tickets of child runs, as this run shows them."""
+        return tuple(mirror.ticket for mirror in self.mirrors if mirror.decision is None) if self.mirrors else ()
 
 
 class CallFields(Fields, kw_only=True):
@@ -335,6 +358,8 @@ class CallFields(Fields, kw_only=True):
         definition: digest of the tool's definition that the fingerprint covers; "" in rows of older releases.
         unknown_cause: why the outcome of an attempt is unknown: "process" (its process ended), "grace" (it overran its
             grace) or "" (it is not).
+        child_run: the child run that does the call's work; None for a call of any other tool.
+        child_started: the child run has been seen.
     """
 
     call_id: str
@@ -370,6 +395,8 @@ class CallFields(Fields, kw_only=True):
     unknown_cause: UnknownCause = ""
     definition: str = ""
     task_id: str | None = None
+    child_run: str | None = None
+    child_started: bool = False
 
 
 class CallRow(CallFields, frozen=True):  # type: ignore[misc]  # `sealed` makes one of the other

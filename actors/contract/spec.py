@@ -62,6 +62,7 @@ class ToolSpec:
         output: the result may be the output of the run (see `AgentSpec.tool_use`).
         guarded: the tool has input guardrails, which are asked before its other gates.
         conditional: whether the tool is offered is asked in each step, and again when a call passes its gates.
+        child_agent: key of the agent whose run does the work of a call; None for every other tool.
         definition: digest of the tool's definition; another digest is another action to approve. "" if unknown.
         check: arguments -> None, or the fault with its path (pure).
     """
@@ -78,6 +79,7 @@ class ToolSpec:
     output: bool = True
     guarded: bool = False
     conditional: bool = False
+    child_agent: str | None = None
     definition: str = ""
     check: Callable[[JSONObject], str | None] = lambda _: None
 

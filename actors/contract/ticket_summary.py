@@ -19,7 +19,7 @@ class TicketSummary:
     Attributes:
         ticket_id, call_id: targets of a decision; call_id is None for a ticket of the run itself.
         tool: the tool that would run; empty for a ticket of the run itself.
-        reason: tool_permission, user_input, outcome_unknown, manual_pause or external_event.
+        reason: tool_permission, user_input, outcome_unknown, manual_pause, external_event or child_approval.
         action, message: for the deciding person.
         requested_at, expires_at: UTC.
         on_expiry: "deny", "cancel_run" or "set_result".

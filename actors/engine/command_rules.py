@@ -21,7 +21,7 @@ from ..contract.json_schema import schema_fault
 from ..contract.lifecycle import TERMINAL
 from ..contract.pending_input import MAX_INPUT_BYTES, MAX_INPUTS, text_size
 from ..contract.plain import JSONObject
-from ..contract.rows import CommandContext
+from ..contract.rows import CallRow, CommandContext
 
 MAX_PENDING: Final = 256
 """Most commands that may wait in one run's inbox; further commands are rejected as busy."""
@@ -32,6 +32,19 @@ ArgumentCheck = Callable[[str, JSONObject], str | None]
 _UNUSABLE = "the ticket's response_schema cannot be used ({}); deny, or cancel the run"
 
 
+@attrs.frozen(kw_only=True)
+class MirroredTool:
+    """The tool of a child run's ticket, as it is now.
+
+    Attributes:
+        fingerprint: of the ticket's action with the tool's present definition.
+        check: arguments -> None, or what is invalid about them.
+    """
+
+    fingerprint: str
+    check: Callable[[JSONObject], str | None]
+
+
 @attrs.frozen
 class CommandRules:
     """Judges the commands of one runtime.
@@ -40,11 +53,13 @@ class CommandRules:
         now: the time for expiry, UTC.
         check_arguments: validates edited arguments.
         definition: tool -> digest of its present definition; "" if the tool is unknown here.
+        mirrored: a mirror -> the tool of its child run, which judges decisions about it; None if that is unknown here.
     """
 
     now: datetime
     check_arguments: ArgumentCheck
     definition: Callable[[str], str] = lambda _: ""
+    mirrored: Callable[[Ticket], MirroredTool | None] = lambda _: None
 
     def __call__(self, facts: CommandContext, command: Command) -> CommandResult:
         """Return the result for `command`. "accepted" means that the store journals it."""
@@ -145,10 +160,9 @@ class CommandRules:
             return reject(command, "expired", f"{ticket.ticket_id} expired{until}")
         if command.kind == "expire":
             return None
-        now = "" if call is None or not call.definition else self.definition(call.tool)
-        if call is not None and now not in ("", call.definition) and decision.action != "cancel":
-            text = f"the tool {call.tool} has changed since {call.call_id} was shown; the run asks again, with a new"
-            return reject(command, "fingerprint_mismatch", f"{text} ticket")  # a denial is valid for every action
+        changed = None if decision.action == "cancel" else self._changed(ticket, call)  # a denial is always valid
+        if changed is not None:
+            return reject(command, "fingerprint_mismatch", changed)
         expected = ticket.fingerprint if ticket is not None else call.fingerprint if call is not None else ""
         if decision.fingerprint is not None and decision.fingerprint != expected:
             return reject(
@@ -159,6 +173,18 @@ class CommandRules:
             return refused
         wrong = schema_fault(ticket.response_schema, decision.result, unusable=_UNUSABLE)
         return None if wrong is None else reject(command, "invalid_result", wrong)
+
+    def _changed(self, ticket: Ticket | None, call: CallRow | None) -> str | None:
+        """Return None if the tool is as it was shown, else that it has changed; of a mirror, the child run's tool."""
+        if ticket is not None and ticket.child_run_id is not None:
+            theirs = self.mirrored(ticket)
+            if theirs is None or theirs.fingerprint == ticket.fingerprint:
+                return None
+            return f"the tool {ticket.tool} has changed since {ticket.ticket_id} was shown; the child run asks again"
+        now = "" if call is None or not call.definition else self.definition(call.tool)
+        if call is None or now in ("", call.definition):
+            return None
+        return f"the tool {call.tool} has changed since {call.call_id} was shown; the run asks again, with a new ticket"
 
     def _arguments(self, facts: CommandContext, command: Command, decision: Decision) -> CommandResult | None:
         edited = decision.edited_arguments
@@ -179,7 +205,7 @@ class CommandRules:
             )
             return reject(command, "invalid_arguments", text)
         if edited is not None:
-            wrong = self.check_arguments(tool, edited)
+            wrong = self._check(ticket, tool, edited)
             return None if wrong is None else reject(command, "invalid_arguments", wrong)
         if _passes(ticket, decision):
             if not isinstance(decision.result, Mapping):
@@ -189,9 +215,14 @@ class CommandRules:
                     "invalid_arguments",
                     f"{tool} takes the result as its arguments: give an object, not {kind}",
                 )
-            wrong = self.check_arguments(tool, decision.result)
+            wrong = self._check(ticket, tool, decision.result)
             return None if wrong is None else reject(command, "invalid_arguments", wrong)
         return None
+
+    def _check(self, ticket: Ticket | None, tool: str, arguments: JSONObject) -> str | None:
+        """Check arguments with the tool of the run that will run it: of a mirror, the child run."""
+        theirs = None if ticket is None or ticket.child_run_id is None else self.mirrored(ticket)
+        return self.check_arguments(tool, arguments) if theirs is None else theirs.check(arguments)
 
 
 def _passes(ticket: Ticket | None, decision: Decision) -> bool:

@@ -15,6 +15,7 @@ from ..contract.messages import Message, Producer
 from ..contract.pending_input import text_size
 from ..contract.phases import BETWEEN_STEPS, LEAVING, TOOLS
 from ..contract.rows import CallRow, PendingCancel, SentText
+from .child_runs import decide_mirror, drop_early
 from .decisions import act, cancelled, expire, refuse
 from .pauses import decide_run_ticket, expire_run_ticket, find_run_ticket, pause
 from .state import StepBuilder
@@ -113,6 +114,8 @@ def _decide(builder: StepBuilder, command: Command) -> None:
         else:
             decide_run_ticket(builder, run_ticket, decision)
         return
+    if builder.row.mirrors and builder.row.cursor is TOOLS and decide_mirror(builder, decision):
+        return
     call = _target(builder, decision.target)
     waits = call is not None and call.at is CallPosition.PARKED and builder.row.cursor is TOOLS
     if command.kind == "expire":
@@ -125,6 +128,7 @@ def _decide(builder: StepBuilder, command: Command) -> None:
             **builder.row.early,
             call.call_id: decision,
         }  # judged as soon as the call has a ticket, which may be now
+        drop_early(builder, call)
     elif call is not None and waits and not _replaced(call, decision):
         act(builder, call, decision)
     else:

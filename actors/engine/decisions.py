@@ -26,6 +26,7 @@ from ..contract.lifecycle import Termination, TerminationKind
 from ..contract.phases import TOOLS
 from ..contract.plain import JSONObject
 from ..contract.rows import CallRow, CommandContext, PendingCancel
+from .child_runs import supersede_child
 from .command_rules import CommandRules
 from .denials import denial_text, doubted
 from .gates import ask_gates
@@ -91,6 +92,8 @@ def supersede(builder: StepBuilder) -> None:
             row = withdraw(builder, call, by=builder.row.unread_input_by or None, reason="superseded by new input")
             shown = doubted(SUPERSEDED, call.doubt)
             close_call(builder, row, CallStatus.CANCELLED, result=None, shown=shown, code="superseded")
+        elif call.at is CallPosition.CHILD and builder.row.cursor is TOOLS:
+            supersede_child(builder, call, by=builder.row.unread_input_by or None)
 
 
 def act(builder: StepBuilder, call: CallRow, decision: Decision) -> None:

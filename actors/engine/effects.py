@@ -68,6 +68,10 @@ class StartCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     `ResultRefused`. Durable unless the tool may be replayed: `run.tool.started` must be stored before the world sees an
     effect. Also durable after a suspension, so that it follows the call's `ParkCall`. `state` is the snapshot that the
     body reads.
+
+    With a `child_run` the work is that run's: start it if it does not exist, and report it as it is seen. Answers: any
+    number of `ChildSeen`, the last with an outcome, or `CallRaised`. Always durable. `known`: the child's tickets that
+    this run has mirrors of, which are reported also when they are closed.
     """
 
     call_id: str
@@ -76,7 +80,32 @@ class StartCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     arguments: JSONObject
     decision: Decision | None = None
     state: StateSnapshot = EMPTY
+    child_run: str | None = None
+    known: tuple[str, ...] = ()
     durable: bool = True
+
+
+class ForwardDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """Post a decision about a mirror to the child run, under the same decision id, until the child run has answered.
+
+    Answer: `ChildSeen` with the refusal, if the child run rejects the decision.
+    """
+
+    call_id: str
+    child_run: str
+    decision: Decision
+    durable: bool = True
+
+
+class CancelChild(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Cancel a child run. Answer: `ChildSeen` with its outcome, also when the call's actor does not watch any more."""
+
+    call_id: str
+    child_run: str
+    tool: str
+    reason: str
+    by: str | None = None
+    durable: bool = False
 
 
 class ParkCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -167,6 +196,8 @@ Effect = (
     RunPhase
     | CallModel
     | StartCall
+    | ForwardDecision
+    | CancelChild
     | ParkCall
     | ReleaseCall
     | StartTask

@@ -86,6 +86,7 @@ def forced_commit(outline: RunOutline, commands: Iterable[Command], why: str, no
         tasks=(),
         pause=None,
         run_tickets=(),
+        mirrors=(),
         next_due=None,
     )
     return Commit(

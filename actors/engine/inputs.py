@@ -11,8 +11,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from ..contract.decisions import InboxItem, Suspend, Verdict
+from ..contract.calls import CallStatus
+from ..contract.decisions import InboxItem, Suspend, Ticket, Verdict
 from ..contract.guardrails import Tripped
+from ..contract.lifecycle import RunStatus, Stage
 from ..contract.messages import ModelResponse, Usage
 from ..contract.phases import Phase
 from ..contract.plain import JSONObject, JSONValue
@@ -225,6 +227,61 @@ class CallPrinted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     text: str
 
 
+FromBody = CallSuspended | CallReturned | CallRaised | ResultRefused | CallProgressed | CallPrinted
+"""The inputs of running bodies."""
+
+
+class ChildOutcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """How a child run ended, and what its call comes to.
+
+    Attributes:
+        stage: of the child run; code: of its termination.
+        status: of the call: succeeded, failed or cancelled.
+        result: of the call, as JSON; `shown`, `large`: as in `CallReturned`.
+        call_code: of a failed call.
+        fatal: the tool declares that its failures end the run.
+    """
+
+    stage: Stage
+    status: CallStatus
+    shown: str
+    code: str | None = None
+    result: JSONValue = None
+    large: bool = False
+    call_code: str | None = None
+    fatal: bool = False
+
+
+class RefusedDecision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A forwarded decision that the child run rejected: its id, and the code and the sentence of the rejection."""
+
+    decision_id: str
+    code: str
+    detail: str
+
+
+class ChildSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """A child run as it is now: a state, not a change. Seeing the same twice changes nothing.
+
+    Attributes:
+        call_id: the call that the child run works for.
+        status: of the child run; waiting only if it has acted on all its commands.
+        agent: key of its agent.
+        tickets: its open tickets, and of those that this run mirrors also the closed ones.
+        outcome: None before its end.
+        usage: of the whole child run.
+        refused: a forwarded decision that the child run rejected.
+    """
+
+    call_id: str
+    status: RunStatus
+    agent: str
+    tickets: tuple[Ticket, ...] = ()
+    outcome: ChildOutcome | None = None
+    usage: Usage = Usage()
+    refused: RefusedDecision | None = None
+
+
 class SpawnAsked(msgspec.Struct, frozen=True, kw_only=True):
     """A body spawns a background task. The task's own inputs are `CallReturned` etc. with the task id as call id.
 
@@ -336,6 +393,7 @@ Input = (
     | ResultRefused
     | CallProgressed
     | CallPrinted
+    | ChildSeen
     | SpawnAsked
     | CancelAsked
     | TasksAsked

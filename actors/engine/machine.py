@@ -21,6 +21,7 @@ from ..contract.decisions import Ticket
 from ..contract.phases import AFTER_INFERENCE, ENDED
 from ..contract.spec import AgentSpec
 from .asking import model_failed
+from .child_runs import child_seen
 from .commands import cancel_unowned, command_arrived
 from .inference import model_answered, model_streamed
 from .inputs import (
@@ -34,9 +35,11 @@ from .inputs import (
     CallSuspended,
     CancelAsked,
     CancelUnowned,
+    ChildSeen,
     CommandArrived,
     DeadlinePassed,
     FailUnrecoverable,
+    FromBody,
     Input,
     ModelAnswered,
     ModelFailed,
@@ -55,7 +58,7 @@ from .steps import admit, arrive, continue_run
 from .task_requests import desk_asked, task_said
 from .tasks import task_of
 from .termination import abandon, fail, lose_bodies, overran, work_stopped
-from .tool_bodies import FromBody, body_said
+from .tool_bodies import body_said
 
 
 def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
@@ -92,6 +95,9 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
             phase_done(builder, message)
         case CommandArrived():
             command_arrived(builder, message.item)
+            continue_run(builder)
+        case ChildSeen():
+            child_seen(builder, message)
             continue_run(builder)
         case Admit():
             admit(builder, message)

@@ -15,13 +15,14 @@ value: streaming, resuming and restarting have no other way to the end of a step
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from ..contract.calls import CallPosition, CallStatus
 from ..contract.codec import normalise
+from ..contract.decisions import Ticket
 from ..contract.facts import CallFacts, FinalOutput
 from ..contract.guardrails import REJECTED
 from ..contract.lifecycle import Stage
@@ -38,7 +39,7 @@ class RunAgain(msgspec.Struct, frozen=True, gc=False):
 
 
 class Interruption(msgspec.Struct, frozen=True, gc=False):
-    """Nothing moves, and calls wait for decisions about these tickets, in the model's order of the calls."""
+    """Nothing moves, and calls wait for decisions about these tickets: own ones in the model's order, then mirrors."""
 
     tickets: tuple[str, ...]
 
@@ -49,7 +50,9 @@ _AGAIN: Final = RunAgain()
 _SETTLED: Final = CallPosition.SETTLED
 
 
-def choose_next(spec: AgentSpec, calls: Mapping[str, CallRow], stage: Stage, text: str) -> NextStep | None:
+def choose_next(
+    spec: AgentSpec, calls: Mapping[str, CallRow], stage: Stage, text: str, mirrors: Sequence[Ticket] = ()
+) -> NextStep | None:
     """Return what the step comes to; None while its calls still move.
 
     Args:
@@ -57,6 +60,7 @@ def choose_next(spec: AgentSpec, calls: Mapping[str, CallRow], stage: Stage, tex
         calls: of the step, in the model's order.
         stage: the stage that the calls imply (`derive_stage`).
         text: the final text of the answer.
+        mirrors: the open tickets of child runs.
 
     Raises:
         ToolUseInvalid: the agent's `tool_use` function returned an invalid value.
@@ -66,7 +70,7 @@ def choose_next(spec: AgentSpec, calls: Mapping[str, CallRow], stage: Stage, tex
         return FinalOutput(text)
     if stage is Stage.NEEDS_APPROVAL:
         parked = (call.ticket for call in calls.values() if call.at is CallPosition.PARKED)
-        return Interruption(tuple(ticket.ticket_id for ticket in parked if ticket is not None))
+        return Interruption(tuple(ticket.ticket_id for ticket in (*parked, *mirrors) if ticket is not None))
     for call in calls.values():
         if call.at is not _SETTLED:
             return None

@@ -19,6 +19,7 @@ from ..contract.lifecycle import STATUS, RunStatus, Stage
 from ..contract.phases import LEAVING, TOOLS, Phase, RunPosition
 from ..contract.rows import CallRow
 from .asking import ask_anew
+from .child_runs import watch_child
 from .effects import ParkCall, RunPhase
 from .gates import ask_gates
 from .inputs import Activate
@@ -129,6 +130,8 @@ def _recover_call(builder: StepBuilder, call: CallRow) -> None:
             builder.put(call, at=CallPosition.NEW)
         case CallPosition.BEFORE:
             builder.put(call, at=CallPosition.ALLOWED)
+        case CallPosition.BODY | CallPosition.CHILD if call.child_run is not None:
+            watch_child(builder, call)
         case CallPosition.BODY:
             tool = builder.spec.tools.get(call.tool)
             if tool is not None and tool.replay_safe:

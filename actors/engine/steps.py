@@ -138,7 +138,7 @@ def continue_run(builder: StepBuilder) -> None:
     if stage is None:
         return
     try:
-        found = choose_next(builder.spec, builder.calls, stage, builder.final)
+        found = choose_next(builder.spec, builder.calls, stage, builder.final, builder.open_mirrors)
     except BaseException as error:  # noqa: BLE001, ASYNC103 - user code: the agent's tool_use
         cause, run_id = failure_of_call(error), builder.info.run_id
         name, what = error_id(run_id, f"tool_use:{builder.row.step}"), f"Agent(tool_use=...) failed in run {run_id}"

@@ -24,6 +24,7 @@ from .inputs import (
     CallReturned,
     CallSuspended,
     CancelAsked,
+    FromBody,
     ResultRefused,
     SpawnAsked,
     TasksAsked,
@@ -33,7 +34,7 @@ from .state import StepBuilder
 from .state_merge import task_wrote
 from .tasks import STOPPED, cut_task, finish_task, no_room, put_task, start_task, task_of
 from .termination import fail
-from .tool_bodies import FromBody, of_bug
+from .tool_bodies import of_bug
 
 SUSPENDED_TEXT = (
     "The tool {tool!r} asked for a decision, and a background task cannot wait for one. Let people decide before it "

@@ -22,14 +22,17 @@ from ..contract.phases import ENDED, INFERENCE, LEAVING, Phase, RunPosition
 from ..contract.rows import CallRow, EventDraft
 from ..contract.tasks import UnknownCause
 from .denials import doubted
-from .effects import CancelWork, FinishRun, RunPhase
+from .effects import CancelChild, CancelWork, FinishRun, RunPhase
 from .inputs import Unfinished
+from .mirrors import withdraw_mirrors
 from .run_tickets import close_run_ticket
 from .state import ENGINE, StepBuilder
 from .state_merge import merge_pending
 from .tasks import end_tasks, put_task
 from .tickets import close_call, withdraw
 
+PARENT_ENDED = "its parent run ends"
+"""Why a child run is cancelled; the parent's own reason is in the parent's log."""
 CANCELLED_TEXT = "This call was cancelled before it finished."
 
 
@@ -63,7 +66,19 @@ def end(builder: StepBuilder, termination: Termination) -> None:
 
 def stop_work(builder: StepBuilder, termination: Termination) -> None:
     """Cancel the work in flight; the run ends when it has stopped."""
-    builder.do(CancelWork(reason=termination.detail or termination.kind.value))
+    reason = termination.detail or termination.kind.value
+    builder.do(CancelWork(reason=reason))
+    for call in builder.calls.values():
+        if call.child_run is not None and not call.settled:
+            builder.do(
+                CancelChild(
+                    call_id=call.call_id,
+                    child_run=call.child_run,
+                    tool=call.tool,
+                    reason=PARENT_ENDED,
+                    by=termination.by,
+                )
+            )
 
 
 def overran(builder: StepBuilder, item: Unfinished) -> None:
@@ -90,7 +105,8 @@ def lose_bodies(builder: StepBuilder) -> None:
 def _lose(builder: StepBuilder, how: UnknownCause, name: str) -> None:
     """Mark a call or task whose running body ended in an unknown way."""
     call = builder.calls.get(name)
-    if call is not None and call.at is CallPosition.BODY and not call.unknown_cause:
+    # the outcome of a child run is in its rows, whatever becomes of the process that watches
+    if call is not None and call.at is CallPosition.BODY and not call.unknown_cause and call.child_run is None:
         builder.put(call, unknown_cause=how)
     for task in builder.row.tasks:
         if task.task_id == name and not task.unknown_cause:
@@ -119,6 +135,7 @@ def settle(builder: StepBuilder) -> None:
     termination = builder.row.termination
     if termination is not None and termination.kind is TerminationKind.CANCELLED:
         by, why = termination.by or ENGINE, "the run was cancelled"  # the reason is in another event, redacted
+    withdraw_mirrors(builder, None, by=by, reason=why)
     for call in tuple(builder.calls.values()):
         if call.settled:
             continue

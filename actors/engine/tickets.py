@@ -123,6 +123,8 @@ def announce(builder: StepBuilder, ticket: Ticket) -> None:
             on_expiry="deny" if ticket.on_expiry == "deny" else ticket.on_expiry,
             reviewers=ticket.reviewers,
             replaces=ticket.replaces,
+            child_run_id=ticket.child_run_id,
+            child_ticket_id=ticket.child_ticket_id,
         ),
     )
 

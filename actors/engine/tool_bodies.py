@@ -14,16 +14,17 @@ from msgspec.structs import replace
 
 from ..contract import events as ev
 from ..contract.calls import EXECUTING, SUSPENDED, CallPosition, CallStatus
-from ..contract.ids import body_error_id
+from ..contract.ids import body_error_id, child_run_id
 from ..contract.phases import TOOLS, Phase, RunPosition
 from ..contract.rows import CallRow
 from ..contract.spec import ModeRow, ToolSpec
 from .budgets import may_begin_body
+from .child_runs import in_body
 from .denials import doubted
 from .effects import RunPhase, StartCall
 from .gates import ask_gates, asks_gates
 from .guardrails import refuse_result
-from .inputs import CallPrinted, CallProgressed, CallRaised, CallReturned, CallSuspended, ResultRefused
+from .inputs import CallPrinted, CallProgressed, CallRaised, CallReturned, CallSuspended, FromBody, ResultRefused
 from .state import StepBuilder
 from .state_merge import returned
 from .tasks import call_in_background
@@ -102,6 +103,8 @@ def start_body(builder: StepBuilder, call: CallRow) -> None:
     if tool is not None and tool.background:
         call_in_background(builder, call)
         return
+    if tool is not None and tool.child_agent is not None and call.child_run is None:
+        call = replace(call, child_run=child_run_id(builder.info.run_id, call.call_id))
     call = builder.put(call, at=_BODY, attempts=call.attempts + 1, started_at=builder.now)
     builder.emit(
         "run.tool.started", ev.ToolStarted(call_id=call.call_id, status=CallStatus.RUNNING, attempt=call.attempts)
@@ -114,7 +117,9 @@ def start_body(builder: StepBuilder, call: CallRow) -> None:
             arguments=call.arguments,
             decision=call.body_decision,
             state=builder.snapshot,
-            durable=tool is None or not tool.replay_safe or call.ticket is not None,
+            child_run=call.child_run,
+            # a child run must not exist for a call that is not stored
+            durable=tool is None or not tool.replay_safe or call.ticket is not None or call.child_run is not None,
         )
     )
 
@@ -130,13 +135,11 @@ def of_bug(builder: StepBuilder, message: CallRaised) -> str | None:
 
 # --- what bodies say -------------------------------------------------------------------------------------------------
 
-FromBody = CallSuspended | CallReturned | CallRaised | ResultRefused | CallProgressed | CallPrinted
-
 
 def body_said(builder: StepBuilder, message: FromBody) -> None:
     """Handle an input of a body; an input of an older attempt is ignored."""
-    call = builder.calls.get(message.call_id)
-    if call is None or call.at is not _BODY or call.attempts != message.attempt:
+    call = in_body(builder, message)
+    if call is None:
         return
     match message:
         case CallProgressed():

@@ -71,6 +71,11 @@ class Agents:
     _named: Callable[[str], Model]
     _failing: set[str] = attrs.field(init=False, factory=set)
 
+    def __attrs_post_init__(self) -> None:
+        for agent in tuple(self.by_key.values()):
+            for reached in agent.reached:
+                self.find(reached)
+
     def __repr__(self) -> str:
         return f"<Agents {', '.join(sorted(self.by_key)) or 'none'}>"
 
@@ -89,6 +94,8 @@ class Agents:
             known = self.by_key.setdefault(wanted.key, wanted)
             if known.spec.digest != wanted.spec.digest:
                 raise UsageError(f"another agent has the key {wanted.key!r} in this runtime; keys must be unique")
+            for reached in wanted.reached:
+                self.find(reached)
             return wanted
         agent = self.by_key.get(wanted) if isinstance(wanted, str) else None
         if agent is None:
@@ -107,6 +114,8 @@ class Agents:
         """
         agent = self.find(wanted)
         self._check(agent)
+        for reached in agent.reached:
+            self.startable(reached)
         return agent
 
     def _check(self, agent: Agent[object]) -> None:

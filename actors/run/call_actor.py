@@ -34,15 +34,18 @@ from ..plugins.contexts import PhaseContext
 from ..state.access import State, WritableState
 from ..state.snapshot import StateSnapshot
 from ..state.values import copied, copied_decision
+from ..tools.agent_tool import AgentTool
 from ..tools.context import SyncToolContext, ToolContext
 from ..tools.definition import Tool
 from ..tools.invoke import Invocation, ToolFailed, invoke, out_of_time
 from .body_port import BodyPort
+from .child_call import ChildCall
 from .children import SLACK, Child, Children, Cue, Release
 from .error_log import ErrorLog
 from .guardrails import in_order, log_failure
 from .hooks import HookFailed
 from .sanitize import InvalidValue, suspend_of, text_of
+from .services import ChildWork
 
 _MAILBOX: Final = 8
 """Capacity of a parked call's mailbox. The machine sends one message at a time."""
@@ -59,6 +62,7 @@ class CallActor:
     _threads: trio.CapacityLimiter
     _journal: ErrorLog
     _run_row: RunRow
+    _child_runs: ChildWork
 
     async def start(self, cue: StartCall, child: Child) -> None:
         """The body of an actor that starts with an attempt."""
@@ -98,6 +102,21 @@ class CallActor:
         `of_call`: for a task, the call it came from.
         """
         tool = self._agent.tool(cue.tool)
+        if cue.child_run is not None:
+            call = ChildCall(
+                parent=self._info,
+                call_id=cue.call_id,
+                attempt=cue.attempt,
+                child_run=cue.child_run,
+                tool=tool if isinstance(tool, AgentTool) else None,
+                arguments=cue.arguments,
+                known=cue.known,
+                deps=self._deps,
+                submit=self._children.submit_input,
+                journal=self._journal,
+            )
+            await self._child_runs.watch(call, child)
+            return False
         if tool is None:
             text = f"the tool {cue.tool!r} is not there any more"
             self._children.submit_input(

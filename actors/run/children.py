@@ -41,6 +41,8 @@ BUFFER_LIMIT: Final = 65_536
 
 CALL: Final = "call:"
 """Prefix of the key of a call's actor."""
+CHILD_RUN: Final = "child_run:"
+"""Prefix of the key of a child that cancels the child run of a call."""
 EXPIRE: Final = "expire:"
 """Prefix of the command id of an expiry, and of the key of the child that posts it."""
 FRAMES: Final = 6
@@ -56,7 +58,7 @@ def call_key(call_id: str) -> str:
 
 def call_of(key: str) -> str:
     """Return the call id of an actor's key, or the key itself if no call has it."""
-    return key.removeprefix(CALL)
+    return key.removeprefix(CHILD_RUN if key.startswith(CHILD_RUN) else CALL)
 
 
 class ClaimLost(Exception):

@@ -148,7 +148,11 @@ class RunTime:
     def __init__(self, clock: Clock, state: RunState) -> None:
         self._clock = clock
         row = state.row
-        tickets = [*row.run_tickets, *(call.ticket for call in state.calls.values() if call.ticket is not None)]
+        tickets = [
+            *row.run_tickets,
+            *(mirror.ticket for mirror in row.mirrors),
+            *(call.ticket for call in state.calls.values() if call.ticket is not None),
+        ]
         moments = (
             state.info.created_at,
             row.counters.active_since,

@@ -9,7 +9,6 @@ command raises no error.
 from __future__ import annotations
 
 import secrets as random_ids
-from functools import partial
 from typing import Literal
 
 import attrs
@@ -17,11 +16,11 @@ import trio
 
 from ..agent import Agent
 from ..contract.decisions import Command, CommandResult, Decision
-from ..contract.plain import JSONObject
 from ..contract.rows import CommandContext, RunRecord
-from ..engine.command_rules import CommandRules, reject
+from ..engine.command_rules import reject
 from ..errors import StoreDown, StoreUnavailable
 from .agents import Agents
+from .judging import rules_for
 from .run_registry import RunRegistry
 from .sanitize import InvalidDecision, command_of, run_id_of
 from .services import Services
@@ -127,11 +126,7 @@ class RunCommands:
             agent = None
             if command.kind == "decide" and command.decision is not None:
                 command, agent = await self._prepared(run_id, command, command.decision)
-            rules = CommandRules(
-                services.clock.now(),
-                partial(_check_arguments, agent),
-                lambda tool: "" if agent is None else agent.spec.definition(tool, ""),  # "": the tool is unknown here
-            )
+            rules = rules_for(agent, services.clock.now())
             # the store shields itself between submit and receipt, and its patience bounds the wait
             result = await services.store.post(run_id, command, rules)
         except (StoreUnavailable, StoreDown) as error:
@@ -139,8 +134,18 @@ class RunCommands:
             # a checkpoint: a caller that retries in a loop lets the store recover
             await trio.lowlevel.cancel_shielded_checkpoint()
         if result.code == "fingerprint_mismatch":
-            self._roster.wake(run_id)  # the tool changed: the owner, once woken, asks again with a new ticket
+            await self._wake(run_id, command)
         return result
+
+    async def _wake(self, run_id: str, command: Command) -> None:
+        """Wake the owners of a ticket whose tool has changed: they ask again. A mirror is of a run below."""
+        target, store = "" if command.decision is None else command.decision.target, self._services.store
+        self._roster.wake(run_id)
+        ticket = await store.ticket(run_id, target)
+        while ticket is not None and ticket.child_run_id is not None:
+            run_id = ticket.child_run_id
+            self._roster.wake(run_id)
+            ticket = await store.ticket(run_id, ticket.child_ticket_id or "")
 
     def check(self, record: RunRecord, decision: Decision) -> CommandResult:
         """Return the result that `decide` would give now.
@@ -168,7 +173,7 @@ class RunCommands:
             call=next((candidate for candidate in record.calls if candidate.call_id == name), None),
         )
         agent = self._agents.get(record.info.agent)
-        judge = CommandRules(self._services.clock.now(), partial(_check_arguments, agent))
+        judge = rules_for(agent, self._services.clock.now(), definitions=False)
         command_id = decision.decision_id or self.new_id()
         return judge(facts, Command(command_id=command_id, kind="decide", decision=decision, by=by))
 
@@ -193,11 +198,3 @@ class RunCommands:
             edited = redactor.restored(edited, ticket.arguments)
             command = attrs.evolve(command, decision=attrs.evolve(decision, edited_arguments=edited))
         return command, agent or self._agents.get(outline.info.agent)
-
-
-def _check_arguments(agent: Agent[object] | None, tool_name: str, arguments: JSONObject) -> str | None:
-    """Check edited arguments; returns None, or what is invalid (`ArgumentCheck`)."""
-    tool = None if agent is None else agent.tool(tool_name)
-    if tool is None:
-        return f"the tool {tool_name!r} is not here, so its arguments cannot be checked"
-    return tool.check(arguments)

@@ -28,10 +28,12 @@ from ..contract.rows import CallRow, RequestChanges, RunInfo
 from ..engine.effects import (
     AnswerBody,
     CallModel,
+    CancelChild,
     CancelTask,
     CancelWork,
     Effect,
     FinishRun,
+    ForwardDecision,
     ParkCall,
     ReleaseCall,
     ReportFailure,
@@ -48,6 +50,7 @@ from ..state.values import own_message
 from ..tools.definition import Tool
 from ..tools.invoke import NO, PREDICATE_TIMEOUT, YES, ApprovalNeed, shown_text, unanswered, wants_approval
 from .call_actor import CallActor, gate_context, make_mailbox
+from .child_call import child_call, child_run_key
 from .children import SLACK, Child, Children, Release, call_key
 from .enabled_tools import ask_enabled
 from .error_log import PLUGIN, RUN, TOOL
@@ -60,6 +63,8 @@ from .model_request import hook_request, model_request
 from .sanitize import text_of
 from .services import Services, retry_until_available
 
+CHILD_GRACE: Final = 30.0
+"""Seconds for a cancelled child run to end if its tool, which knows better, is not here."""
 RUN_END_LIMIT: Final = "run_end:limit"
 """Key of the child that bounds the time of the run_end hooks."""
 
@@ -86,7 +91,7 @@ class EffectRunner:
     def __repr__(self) -> str:
         return f"<Performer of {self.info.run_id}>"
 
-    def perform(self, effect: Effect, state: RunState) -> None:
+    def perform(self, effect: Effect, state: RunState) -> None:  # noqa: C901 - one row per effect
         """Perform one effect."""
         match effect:
             case CallModel():
@@ -100,6 +105,8 @@ class EffectRunner:
                 self._cancel_task(effect)
             case AnswerBody():
                 self.children.questions.deliver(effect)
+            case ForwardDecision() | CancelChild():
+                self._perform_for_child_run(effect, state)
             case RunPhase():
                 self._run_phase(effect, state)
             case ReportFailure():
@@ -166,6 +173,7 @@ class EffectRunner:
             threads=self.services.threads,
             journal=self.services.journal,
             run_row=state.row,
+            child_runs=self.services.directory.child_runs,
         )
 
     def _start_actor(
@@ -210,6 +218,23 @@ class EffectRunner:
             case ReleaseCall():
                 if mailbox is not None:
                     mailbox.tell(Release())
+
+    def _perform_for_child_run(self, effect: ForwardDecision | CancelChild, state: RunState) -> None:
+        """Act on the child run of a call, beside the call's actor, which only watches."""
+        row, work = state.calls[effect.call_id], self.services.directory.child_runs
+        tool = None if self.agent is None else self.agent.tool(row.tool)
+        facts: dict[str, Any] = {"parent": self.info, "deps": self.deps, "journal": self.services.journal}
+        call = child_call(row, state.row.mirrors, tool, children=self.children, **facts)
+        if isinstance(effect, ForwardDecision):
+            key = f"{child_run_key(effect.call_id)}:{effect.decision.decision_id}"
+            self.children.start(key, partial(work.forward, call, effect.decision), broke=None, ours=True)
+        elif (key := child_run_key(effect.call_id)) not in self.children.live:  # else it is being cancelled already
+            watcher = self.children.live.get(call_key(effect.call_id))
+            grace = CHILD_GRACE if tool is None else tool.grace
+            body = partial(work.cancel, call, watcher, effect)
+            self.children.start(key, body, broke=None, grace=grace, tool=row.tool)
+            if self.stop_at is not None:
+                self.stop_at = max(self.stop_at, trio.current_time() + grace + SLACK)
 
     def _cancel_task(self, effect: CancelTask) -> None:
         """Cancel one background task; a task that overruns its grace is reported as unresponsive."""

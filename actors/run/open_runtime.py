@@ -96,6 +96,7 @@ async def open_runtime(
     drain: float = 5.0,
     store_patience: float = 30.0,
     max_running: int | None = None,
+    max_depth: int | None = 8,
     passivate_after: float | None = 60.0,
     secrets: Iterable[str] = (),
     clock: Clock | None = None,
@@ -122,7 +123,9 @@ async def open_runtime(
         max_running: runs that may work at once; others wait in stage planned. A run that waits for people holds no
             slot, and takes a slot back without queueing when it continues; so does a run that is taken up in the middle
             of its work. A tool that waits for a run that it started keeps its own run's slot: without free slots both
-            block.
+            block. A child run (`Agent.as_tool`) works in the slot of its parent run.
+        max_depth: how deep child runs may be nested (`Agent.as_tool`): a run that a caller starts has depth 0. A call
+            that would go deeper fails with depth_exceeded. None: no limit.
         passivate_after: seconds after which a run that waits for people leaves memory and costs only its rows. A
             command or a timer wakes it. None: never. A run with deps of its own stays if there is no provider, because
             its deps exist nowhere else.
@@ -142,7 +145,7 @@ async def open_runtime(
     """
     _need_trio()
     patience = {} if passivate_after is None else {"passivate_after": passivate_after}
-    _check_options(max_running, drain=drain, store_patience=store_patience, **patience)
+    _check_options(max_running, max_depth, drain=drain, store_patience=store_patience, **patience)
     table = _by_key(agents)
     real_store = make_store(store, patience=store_patience)
     hidden = _values(secrets)
@@ -160,6 +163,7 @@ async def open_runtime(
                 agents=table,
                 deps=deps,
                 max_running=max_running,
+                max_depth=max_depth,
                 passivate_after=passivate_after,
                 record=record,
                 providers=_providers(providers),
@@ -228,7 +232,9 @@ class _Exits:
             self._journal.bug(RUN, what, exit_.error, code="internal_error", **fields)
 
 
-def _check_options(max_running: object, **seconds: object) -> None:
+def _check_options(max_running: object, max_depth: object, **seconds: object) -> None:
+    if max_depth is not None and (type(max_depth) is not int or max_depth < 0):
+        raise UsageError(f"max_depth={max_depth!r}: give 0 (no child runs) or more, or None for no limit")
     if max_running is not None and (type(max_running) is not int or max_running < 1):
         raise UsageError(f"max_running={max_running!r}: give at least 1, or None for no limit")
     for name, value in seconds.items():

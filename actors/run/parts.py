@@ -1,8 +1,9 @@
 """`Parts`: assemble a runtime. `Runtime` is its public face; `open_runtime.py` runs it.
 
 Theory of operation. All parts are made here, in the order of their needs, before anything runs; no part creates another
-one. One circle remains and is closed by assignment: the directory, which run actors call, gets the registry and the
-commands, which need the services that contain the directory. Assembly has no await and no effect outside memory.
+one. One circle remains and is closed by assignment: the directory, which run actors call, gets the registry, the
+commands and the child runs, which need the services that contain the directory. Assembly has no await and no effect
+outside memory.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ..contract.redaction import Redactor
 from ..models import ModelFactory
 from .agents import Agents
 from .callbacks import StoreReports
+from .child_runs import ChildRuns
 from .clock import Clock, ClockWatch
 from .commands import RunCommands
 from .error_log import ErrorLog
@@ -82,6 +84,7 @@ def assemble(
     agents: dict[str, Agent[object]],
     deps: object,
     max_running: int | None,
+    max_depth: int | None,
     passivate_after: float | None,
     record: bool,
     providers: Mapping[str, ModelFactory],
@@ -122,6 +125,7 @@ def assemble(
     def handle(run_id: str, thread_id: str) -> Run[object]:
         return Run(run_id, thread_id, reader, commands)
 
+    directory.child_runs = ChildRuns(services, roster, table, starter := Starter(services, roster, handle), max_depth)
     return Parts(
         services=services,
         roster=roster,
@@ -129,6 +133,6 @@ def assemble(
         reports=reports,
         reader=reader,
         commands=commands,
-        starter=Starter(services, roster, handle),
+        starter=starter,
         handle=handle,
     )

@@ -102,6 +102,7 @@ class RunActor:
         left: overrun bodies of earlier incarnations: reported to the machine, and awaited by a later attempt of the
             call.
         deadline: the run's deadline, once its rows were read.
+        child_moved: a child run came to rest, continued or ended after the run loop had decided to leave memory.
     """
 
     services: Services
@@ -121,6 +122,7 @@ class RunActor:
     posted: int = 0
     left: Mapping[str, OverrunBody] = attrs.field(factory=dict)
     deadline: datetime | None = None
+    child_moved: bool = False
     _asking: trio.CancelScope | None = attrs.field(init=False, default=None)
     _patient_until: float = attrs.field(init=False, default=math.inf)
 

@@ -39,10 +39,12 @@ from ..engine.asking import is_continued
 from ..engine.effects import (
     AnswerBody,
     CallModel,
+    CancelChild,
     CancelTask,
     CancelWork,
     Effect,
     FinishRun,
+    ForwardDecision,
     ParkCall,
     ReleaseCall,
     ReportFailure,
@@ -182,7 +184,7 @@ class RunLoop:
     def _begin(self) -> None:
         if self._state.row.cursor is not RunPosition.ADMISSION and self._state.row.status is RunStatus.RUNNING:
             # taken up in the middle of a step: the run holds a slot
-            self._services.directory.registry.resting(self._claim.run_id, False)
+            self._services.directory.registry.resting(self._claim.run_id, False, slot=self._takes_slot)
         first, self._first = self._first, ()
         for message in first:
             self.feed(message)
@@ -260,6 +262,8 @@ class RunLoop:
                 return not wanted or self._state.row.cursor in LEAVING
             case ReleaseCall() | CancelTask() | AnswerBody() | ReportFailure() | CancelWork() | FinishRun():
                 return False
+            case ForwardDecision() | CancelChild():
+                return False
 
     def _deliver(self, receipt: Receipt) -> None:
         self._receipts.append(receipt)
@@ -286,8 +290,10 @@ class RunLoop:
         if receipt.next_in_thread is not None:
             self._services.directory.registry.thread_freed(receipt.next_in_thread)
         input_read = entry.state.row.inbox != self.durable.row.inbox
-        self.durable = entry.state
-        status = entry.state.row.status
+        before, self.durable = self.durable.row.status, entry.state
+        status, parent = entry.state.row.status, entry.state.info.parent_run
+        if parent is not None and status is not before:
+            self._services.directory.registry.child_moved(parent)
         self._publish_rest(status, again=input_read)
         if status in (RunStatus.WAITING, RunStatus.DONE):
             self._services.board.rested(self._claim.run_id)
@@ -305,7 +311,12 @@ class RunLoop:
             if resting and self._services.agents.can_revive(self._state.info):
                 self._leave_at = self._services.passivation.rests(self._mailbox)  # nudges the mailbox at that moment
         if again:
-            self._services.directory.registry.resting(self._claim.run_id, resting)
+            self._services.directory.registry.resting(self._claim.run_id, resting, slot=self._takes_slot)
+
+    @property
+    def _takes_slot(self) -> bool:
+        """False for a child run, which works in its parent's slot."""
+        return self._state.info.parent_run is None
 
     # --- everything that waits ---------------------------------------------------------------------------------------
 

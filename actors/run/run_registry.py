@@ -167,15 +167,39 @@ class RunRegistry:
         self._queue.append(run_id)
         self._admit()
 
-    def resting(self, run_id: str, resting: bool) -> None:
+    def resting(self, run_id: str, resting: bool, *, slot: bool = True) -> None:
         """Record that the run came to rest or works again (`Owners`). A resting run frees its slot."""
         if resting:
             self._resting.add(run_id)
-            self._working.discard(run_id)
-            self._admit()
         else:
             self._resting.discard(run_id)
+        if slot and not resting:
             self._working.add(run_id)
+        elif run_id in self._working or resting:
+            self._working.discard(run_id)
+            self._admit()
+
+    def admit_child(self, run_id: str, agent: Agent[object], deps: object) -> None:
+        """Let a child run that was taken up from the store work in its parent's slot, with the parent's deps."""
+        self._working.discard(run_id)
+        if run_id in self._queue:
+            self._queue.remove(run_id)
+        actor = self._actors.get(run_id)
+        if actor is not None and actor.ref is not None:
+            actor.orders.admitted = True
+            actor.attach_deps(agent, deps)
+            actor.ref.nudge()
+        elif run_id in self._degraded:
+            self.spawn(run_id, agent=agent, deps=deps)
+        self._admit()
+
+    def child_moved(self, parent_run: str) -> None:
+        """Wake a parent run that is not in memory, or that is leaving memory (`Owners`)."""
+        actor = self._actors.get(parent_run)
+        if actor is None:
+            self.wake(parent_run)
+        elif actor.life is not None and actor.life.passive:
+            actor.child_moved = True
 
     async def tasks_ended(self, run_id: str, record: RunRecord) -> None:
         """Wait until no task of a finished run is alive; a run with unresponsive bodies is not waited for."""
@@ -220,7 +244,8 @@ class RunRegistry:
             if held:
                 self._hold(run_id, live)
             return
-        room = self.max_running is None or len(self._working) < self.max_running
+        inside = born is not None and born.state.info.parent_run is not None  # in its parent's slot
+        room = inside or self.max_running is None or len(self._working) < self.max_running
         admitted = not held and (room or abandon is not None)  # a run that is given up only ends: it needs no slot
         actor = RunActor(
             self.services,
@@ -236,20 +261,15 @@ class RunRegistry:
         )
         if held:
             self._held.add(run_id)
-        elif admitted:
-            self._working.add(run_id)
-        else:
+        elif not admitted:
             self._queue.append(run_id)
+        elif not inside:
+            self._working.add(run_id)
         self._degraded.pop(run_id, None)
         self.services.alarm.forget(run_id)
         self._actors[run_id] = actor
         spec: ChildSpec[Hint] = ChildSpec(
-            id=run_id,
-            start=actor.body,
-            restart="transient",
-            shutdown=GRACE,
-            max_restarts=CRASHES,
-            within=CRASH_WINDOW,
+            id=run_id, start=actor.body, restart="transient", shutdown=GRACE, max_restarts=CRASHES, within=CRASH_WINDOW
         )
         try:
             # in the runtime's context, not in that of the task that woke the run
@@ -292,8 +312,8 @@ class RunRegistry:
                 self._inter(ref.id, why, needed=actor.needed)
             else:  # the forced end failed, too: the run stays for the next start
                 self._degrade(ref.id, (GAVE_UP, self.services.redactor.text(why)))
-        elif actor is not None and actor.left_unread and not self.closing:
-            self.spawn(ref.id)  # a command arrived while the run was leaving memory
+        elif actor is not None and (actor.left_unread or actor.child_moved) and not self.closing:
+            self.spawn(ref.id)  # a command arrived, or a child run moved, while the run was leaving memory
         self._admit()
         self.services.board.left(ref.id)
 

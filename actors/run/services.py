@@ -17,11 +17,14 @@ import trio
 from greenroom.supervision.reporting import report
 
 from ..abc import Store
-from ..contract.decisions import Command, CommandResult, InboxItem
+from ..contract.decisions import Command, CommandResult, Decision, InboxItem
 from ..contract.redaction import Redactor
+from ..engine.effects import CancelChild
 from ..errors import StoreUnavailable
 from .agents import Agents
 from .change_signals import ChangeSignals
+from .child_call import ChildCall
+from .children import Child
 from .clock import Clock, ClockWatch
 from .error_log import ErrorLog
 from .open_models import OpenModels
@@ -39,6 +42,19 @@ RETRY: Final = 0.5
 logger = logging.getLogger("greenroom.run")
 
 
+class ChildWork(Protocol):
+    """The child runs of a runtime, as the calls that they work for see them."""
+
+    async def watch(self, call: ChildCall, child: Child) -> None:
+        """Start the child run of a call, or find it, and report what is seen of it until its end."""
+
+    async def forward(self, call: ChildCall, decision: Decision, child: Child) -> None:
+        """Post a decision to the child run of a call until it is answered."""
+
+    async def cancel(self, call: ChildCall, watcher: Child | None, effect: CancelChild, child: Child) -> None:
+        """Cancel the child run of a call, and report its end if no other task does."""
+
+
 class Owners(Protocol):
     """The runs that have an owner here, as the store and the run actors see them."""
 
@@ -48,8 +64,11 @@ class Owners(Protocol):
     def thread_freed(self, run_id: str) -> None:
         """Queue a run whose thread became free."""
 
-    def resting(self, run_id: str, resting: bool) -> None:
-        """Record that the run came to rest, or works again."""
+    def resting(self, run_id: str, resting: bool, *, slot: bool = True) -> None:
+        """Record that the run came to rest, or works again. `slot`: its work takes a slot."""
+
+    def child_moved(self, parent_run: str) -> None:
+        """Wake a parent run that is not in memory: a child run has come to rest, continues or is done."""
 
     def wake(self, run_id: str, *, degraded: bool = False) -> bool:
         """Give a run that is not in memory an owner."""
@@ -62,10 +81,12 @@ class Directory:
     Attributes:
         registry: the runs that have an owner here.
         post: judges and journals a command (`RunCommands.post`).
+        child_runs: starts and watches child runs.
     """
 
     registry: Owners = attrs.field(init=False)
     post: Callable[[str, Command], Awaitable[CommandResult]] = attrs.field(init=False)
+    child_runs: ChildWork = attrs.field(init=False)
 
 
 @attrs.frozen(kw_only=True)

@@ -39,7 +39,7 @@ _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
 
 @attrs.frozen(kw_only=True)
 class StartRequest:
-    """The checked arguments of start().
+    """The checked arguments of start(), or of the start of a child run.
 
     Raises:
         UsageError: an argument is invalid; the message names it and says what to give.
@@ -57,6 +57,9 @@ class StartRequest:
     on_busy: str = "queue"
     has_deps: bool = False
     title: str | None = None
+    parent_run: str | None = None
+    parent_call: str | None = None
+    depth: int = 0
 
     def __attrs_post_init__(self) -> None:
         put = object.__setattr__  # attrs' own way to complete a frozen value
@@ -147,6 +150,9 @@ def new_run(birth: StartRequest, now: datetime, redactor: Redactor) -> NewRun:
         deadline=birth.deadline,
         has_deps=birth.has_deps,
         title=title_of(birth.title or birth.text, redactor),
+        parent_run=birth.parent_run,
+        parent_call=birth.parent_call,
+        depth=birth.depth,
     )
     message = Message(
         id=f"{info.run_id}.m1", role="user", content=birth.text, producer=Producer(run_id=info.run_id, step=0)
@@ -205,6 +211,9 @@ def fork_of(
         forked_from=info.run_id,
         forked_step=step,
         deadline=None,
+        parent_run=None,  # a fork of a child run works for no call
+        parent_call=None,
+        depth=0,
     )
     return NewRun(
         info=child,

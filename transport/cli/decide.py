@@ -15,7 +15,7 @@ import attrs
 import trio
 
 import greenroom as gr
-from greenroom.actors.contract.decisions import ACTION_WORDS
+from greenroom.actors.contract.decisions import ACTION_WORDS, asks_outcome
 
 from ..terminal import text_format
 from ..terminal.approval_prompt import answerable_by_yes, barred, details, read_value
@@ -204,7 +204,7 @@ def _meant(target: str, view: gr.RunView) -> gr.Ticket:
 def _show(ticket: gr.Ticket, request: DecisionRequest, screen: Screen) -> None:
     tool = text_format.subject(ticket.tool)
     title = f"{tool} ({ticket.ticket_id})"
-    if ticket.reason == "outcome_unknown":
+    if asks_outcome(ticket.reason, ticket.action):
         title = f"{tool}: it is unknown whether it took effect ({ticket.ticket_id})"
     screen.row(title, "strong")
     for text, style in details(ticket, whole=True):
@@ -230,7 +230,7 @@ async def _confirmed(request: DecisionRequest, tickets: Sequence[gr.Ticket], scr
     if machine or not is_interactive():
         odd = [ticket for ticket in tickets if request.approve and not answerable_by_yes(ticket)]
         if odd and request.result is None:
-            ask = "did it take effect?" if odd[0].reason == "outcome_unknown" else "it asks for an answer"
+            ask = "did it take effect?" if asks_outcome(odd[0].reason, odd[0].action) else "it asks for an answer"
             raise gr.UsageError(
                 f"{odd[0].ticket_id} wants more than a yes ({ask}): give --result JSON, or say --yes to run it"
             )

@@ -86,6 +86,7 @@ _REASONS: Final = {
     "outcome_unknown": "asks whether it took effect",
     "manual_pause": "is paused",
     "external_event": "is held",
+    "child_approval": "asks in a child run",
 }
 
 

@@ -6,6 +6,10 @@ const TERMINAL = new Set(["completed", "failed", "cancelled"]);
 /** A timestamp of an event in milliseconds. */
 const millis = (timestamp) => Date.parse(timestamp);
 
+/** True if a ticket asks whether an interrupted call took effect: also the mirror of a child run's ticket. */
+export const asksOutcome = ({ reason, action }) =>
+  reason === "outcome_unknown" || (reason === "child_approval" && action === "outcome_unknown");
+
 export class RunModel {
   constructor(run) {
     this.run = run;
@@ -263,7 +267,7 @@ export class RunModel {
     this.tickets.set(payload.ticketId, ticket);
     const paused = payload.reason === "manual_pause";
     if (paused) this.pausing = false;
-    const text = payload.reason === "outcome_unknown" ? "item.asked.unknown" : paused ? "item.paused" : "item.asked";
+    const text = asksOutcome(payload) ? "item.asked.unknown" : paused ? "item.paused" : "item.asked";
     this.note(text, { tool: payload.tool }, at, { icon: "hand", tone: "wait" });
   }
 
@@ -385,6 +389,14 @@ const HANDLERS = {
   },
   "run.task.finished"(payload, at) {
     this.result({ ...payload, callId: payload.taskId }, at);
+  },
+  "run.child.started"({ callId: id, childRunId: child, agent }, at) {
+    this.note("item.child", { agent, child, tool: this.calls.get(id)?.tool ?? id }, at, { icon: "dot" });
+  },
+  "run.child.finished"({ callId: id, stage, code }, at) {
+    const tone = stage === "completed" ? "good" : "bad";
+    const tool = this.calls.get(id)?.tool ?? id;
+    this.note(`item.child.${stage}`, { tool }, at, { icon: "dot", tone, detail: code });
   },
   "run.approval.requested": it.requested,
   "run.approval.resolved": it.resolved,

@@ -5,6 +5,7 @@ import { Block, foreign, kindWord } from "./blocks.js";
 import { announce, button, copyText, h, icon } from "./dom.js";
 import { keptNumber, pretty } from "./exact.js";
 import { hides, moment, oneLine } from "./format.js";
+import { asksOutcome } from "./model.js";
 import { t } from "./words.js";
 
 const SHORT = 12; // characters of a fingerprint
@@ -16,7 +17,7 @@ export const saysNothing = (message) => !message || message === PLAIN;
 
 /** How a ticket is answered: "approve" (yes or no), "answer" (with a value), "unknown" (did the call take effect?). */
 export function formOf(ticket) {
-  if (ticket.reason === "outcome_unknown") return "unknown";
+  if (asksOutcome(ticket)) return "unknown";
   return ticket.responseSchema || ticket.resumeMode !== "replay_tool_call" ? "answer" : "approve";
 }
 
@@ -56,7 +57,9 @@ export function* ticketBody(ticket, call, blocks) {
   const says = action && !["outcome_unknown", "run:resume", `tool:${ticket.tool}`].includes(action);
   if (says) yield fact("ask.action", foreign(action));
   if (ticket.callId !== null) {
-    yield fact("ask.call", foreign(ticket.tool, "card-tool"), effect(call));
+    const own = !ticket.childRunId; // the call of a mirror is another tool's
+    yield fact("ask.call", foreign(ticket.tool, "card-tool"), own ? effect(call) : null);
+    if (!own) yield fact("ask.child", foreign(oneLine(ticket.childRunId, 60)));
     yield* values("ask.args", ticket.arguments, blocks, "ask.noargs");
   }
   if (Object.keys(ticket.parameters ?? {}).length) yield* values("ask.parameters", ticket.parameters, blocks);

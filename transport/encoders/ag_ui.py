@@ -309,6 +309,8 @@ CUSTOM: Final = frozenset(
         "run.task.progress",
         "run.task.output.delta",
         "run.task.finished",
+        "run.child.started",
+        "run.child.finished",
         "run.approval.requested",
         "run.approval.resolved",
     }

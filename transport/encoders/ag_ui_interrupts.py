@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import attrs
 
-from greenroom.actors.contract.decisions import Action, ActionWord, action_of
+from greenroom.actors.contract.decisions import Action, ActionWord, action_of, asks_outcome
 from greenroom.actors.contract.plain import JSONObject
 from greenroom.supervision.fields import did_you_mean
 
@@ -29,7 +29,17 @@ Payload = JSONObject
 
 _REASONS: Final[Mapping[str, str]] = {"tool_permission": "tool_call", "user_input": "input_required"}
 """Reason of a ticket -> the protocol's term; other reasons become `greenroom:<reason>`."""
-_SHOWN: Final = ("callId", "tool", "arguments", "fingerprint", "action", "parameters", "resumeMode")
+_SHOWN: Final = (
+    "callId",
+    "tool",
+    "arguments",
+    "fingerprint",
+    "action",
+    "parameters",
+    "resumeMode",
+    "childRunId",
+    "childTicketId",
+)
 """Fields of run.approval.requested that an interrupt's metadata holds."""
 _SHARED: Final = ("$defs", "definitions")
 """Keys of the shared definitions in a JSON Schema: references start at the root, so the definitions move there."""
@@ -98,7 +108,7 @@ def response_schema(ticket: Payload) -> dict[str, Any] | None:
     if own is not None:
         properties["result"] = {name: value for name, value in own.items() if name not in _SHARED}
         shared = {name: own[name] for name in _SHARED if name in own}
-    elif ticket["reason"] == "outcome_unknown":
+    elif asks_outcome(ticket["reason"], ticket.get("action", "")):
         properties["result"] = {"description": "The effect of the call; without it, an approved call runs again."}
     return {
         "type": "object",

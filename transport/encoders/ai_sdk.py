@@ -24,6 +24,7 @@ before it, every tool part in a state that the protocol defines. At most one blo
 | run.tool.result | `tool-output-available`, `tool-output-error`, or `tool-output-denied` |
 | run.task.started, run.task.progress, run.task.finished | `data-task` with `status`, replaced by the next |
 | run.task.output.delta | `data-task-output`, transient |
+| run.child.started, run.child.finished | `data-child` with the call's id, replaced by the next |
 | run.input.received | `data-input` |
 | run.degraded, run.inference.retried, run.cleanup.overrun, run.guardrail.tripped | `data-notice` |
 | run.cancel.requested, run.pause.requested, run.decision.refused | `data-notice` |
@@ -40,6 +41,7 @@ before it, every tool part in a state that the protocol defines. At most one blo
 |---|---|---|
 | of a call that would run again (approvals, outcome_unknown) | approval | approval-requested |
 | whose decision has a value (another resume mode, a response_schema) | output | input-available: the client runs it |
+| of a child run (child_approval) whose decision has a value | command | none: POST /v1/runs/{run}/commands |
 | of no call | command | none: POST /v1/runs/{run}/commands |
 
 `addToolApprovalResponse` gives an approval, `addToolOutput` an output; for outcome_unknown an output is the result.
@@ -59,6 +61,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, Literal
 
+from greenroom.actors.contract.decisions import asks_outcome
 from greenroom.actors.contract.envelope import Event
 
 from .ai_sdk_builder import (
@@ -202,6 +205,10 @@ def _task(d: AiSdkBuilder, payload: Payload) -> None:
     d.data("task", payload["taskId"], {"status": "running", **payload})
 
 
+def _child(d: AiSdkBuilder, payload: Payload) -> None:
+    d.data("child", payload["callId"], {"stage": "running", **payload})
+
+
 def _task_printed(d: AiSdkBuilder, payload: Payload) -> None:
     d.say("data-task-output", data=payload, transient=True)
 
@@ -209,7 +216,8 @@ def _task_printed(d: AiSdkBuilder, payload: Payload) -> None:
 def _opened_ticket(d: AiSdkBuilder, payload: Payload) -> None:
     ticket_id, call_id = payload["ticketId"], payload["callId"]
     known = call_id is not None and call_id in d.calls
-    wants = answer_of(payload["reason"], payload["resumeMode"], payload.get("responseSchema"))
+    wants = _wants(payload)
+    known = known and not (wants == "output" and payload.get("childRunId") is not None)
     answer_kind = wants if known else "command"
     d.tickets = {**d.tickets, ticket_id: payload}
     d.data("ticket", ticket_id, {**payload, "status": "open", "answer": answer_kind})
@@ -234,6 +242,7 @@ def _closed_ticket(d: AiSdkBuilder, payload: Payload) -> None:
     if call is None or call.ticket != ticket_id:
         return
     call = d.put(call_id, wants="nothing")
+    _next_mirror(d, call_id)
     # for other resolutions, the result shows the outcome
     if call.part.approval == ticket_id and how in ("approved", "denied"):
         d.respond(call_id, how == "approved", payload.get("reason"))
@@ -345,6 +354,8 @@ _ON: Final[Mapping[str, Callable[[AiSdkBuilder, Payload], None]]] = {
     "run.task.progress": _task,
     "run.task.output.delta": _task_printed,
     "run.task.finished": _task,
+    "run.child.started": _child,
+    "run.child.finished": _child,
     "run.approval.requested": _opened_ticket,
     "run.approval.resolved": _closed_ticket,
     "run.input.received": _input,
@@ -362,6 +373,20 @@ def answer_of(reason: str, resume_mode: str, response_schema: object) -> Literal
     if reason == "outcome_unknown":
         return "approval"
     return "output" if response_schema is not None or resume_mode != "replay_tool_call" else "approval"
+
+
+def _wants(ticket: Payload) -> Literal["approval", "output"]:
+    unknown = asks_outcome(ticket["reason"], ticket.get("action", ""))
+    reason = "outcome_unknown" if unknown else ticket["reason"]
+    return answer_of(reason, ticket["resumeMode"], ticket.get("responseSchema"))
+
+
+def _next_mirror(d: AiSdkBuilder, call_id: str) -> None:
+    """Let the call's part ask for another open mirror: a part has one request at a time, a call several mirrors."""
+    for ticket_id, ticket in d.tickets.items():
+        if ticket["callId"] == call_id and ticket.get("childRunId") is not None and _wants(ticket) == "approval":
+            d.put(call_id, ticket=ticket_id, wants="approval", message=ticket.get("message", ""))
+            return
 
 
 def _unset(part: ToolPart) -> bool:

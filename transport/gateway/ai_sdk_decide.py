@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from greenroom.actors.contract.decisions import Ticket
+from greenroom.actors.contract.decisions import Ticket, asks_outcome
 from greenroom.actors.contract.ids import content_digest
 from greenroom.actors.contract.rows import RunRecord
 
@@ -93,7 +93,7 @@ def decisions_of(ticket: Ticket, answer: TicketAnswer) -> Sequence[Decide]:
     Raises:
         Refused: unprocessable: the ticket wants another kind of answer.
     """
-    unknown = ticket.reason == "outcome_unknown"
+    unknown = asks_outcome(ticket.reason, ticket.action)
     value = unknown or answer_of(ticket.reason, ticket.resume_mode, ticket.response_schema) == "output"
     match answer.kind:
         case "approved" if value and not unknown:

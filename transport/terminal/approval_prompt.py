@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import attrs
 
-from greenroom.actors.contract.decisions import ACTION_WORDS, Decision, Ticket
+from greenroom.actors.contract.decisions import ACTION_WORDS, Decision, Ticket, asks_outcome
 from greenroom.actors.contract.redaction import WORKSPACE
 from greenroom.actors.contract.spans import HOME, MASK
 from greenroom.supervision.fields import did_you_mean
@@ -47,7 +47,7 @@ class FileChange:
 def answerable_by_yes(ticket: Ticket) -> bool:
     """Return True if a plain "yes" answers the ticket: no value is requested, and no effect can happen twice."""
     asks_value = ticket.response_schema is not None or ticket.resume_mode != "replay_tool_call"
-    return ticket.reason != "outcome_unknown" and not asks_value
+    return not asks_outcome(ticket.reason, ticket.action) and not asks_value
 
 
 NO_WORDS: Final = "This call needs an approval."
@@ -133,7 +133,7 @@ class _Form:
 def _form(ticket: Ticket) -> _Form:
     tool = text_format.subject(ticket.tool)
     after = {"v": "show all", "q": "leave it waiting"}
-    if ticket.reason == "outcome_unknown":
+    if asks_outcome(ticket.reason, ticket.action):
         title = f"Did {tool} take effect?"
         return _Form(title, {"r": "run it again", "u": "use a result", "c": "cancel the call", **after})
     if ticket.call_id is None:

@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 import attrs
 
+from greenroom.actors.contract.decisions import asks_outcome
 from greenroom.actors.contract.envelope import Event
 from greenroom.actors.contract.plain import JSONObject
 
@@ -69,6 +70,7 @@ class Timeline:
     _tools: dict[str, str] = attrs.field(factory=dict)  # by call or task, including ended ones
     _tickets: dict[str, str] = attrs.field(factory=dict)
     _refused: set[str] = attrs.field(factory=set)
+    _mirrors: set[str] = attrs.field(factory=set)
     _thinking: datetime | None = None
     _said: str = ""
 
@@ -196,6 +198,15 @@ class Timeline:
     def _task_finished(self, event: Event, payload: JSONObject, at: float) -> Iterator[Line]:
         yield from self._result(event, {**payload, "callId": payload["taskId"]}, at)
 
+    def _child_started(self, _: Event, payload: JSONObject, at: float) -> Iterator[Line]:
+        agent = text_format.one_line(payload["agent"], 40)
+        what = f"the agent {agent} works in the child run {payload['childRunId']}"
+        yield Line(at=at, kind="note", who=self._call(payload).tool, what=what)
+
+    def _child_finished(self, _: Event, payload: JSONObject, at: float) -> Iterator[Line]:
+        code = "" if payload.get("code") is None else f" ({text_format.one_line(payload['code'], 40)})"
+        yield Line(at=at, kind="note", who=self._call(payload).tool, what=f"the child run is {payload['stage']}{code}")
+
     def _requested(self, _: Event, payload: JSONObject, at: float) -> Iterator[Line]:
         tool = text_format.subject(payload["tool"], 40)
         self._tickets[payload["ticketId"]] = tool
@@ -206,7 +217,9 @@ class Timeline:
         call = self._calls.get(payload.get("callId") or "")
         if call is not None:
             call.since = None
-        unknown = payload["reason"] == "outcome_unknown"
+        if payload.get("childRunId") is not None:
+            self._mirrors.add(payload["ticketId"])
+        unknown = asks_outcome(payload["reason"], payload.get("action", ""))
         why = "it is unknown whether it took effect" if unknown else "waits for a decision"
         yield Line(at=at, kind="wait", who=tool, what=text_format.arguments(payload["arguments"]), outcome=why)
 
@@ -219,7 +232,8 @@ class Timeline:
         )
         text += f": {text_format.one_line(reason, 200)}" if reason else ""
         kind: Kind = "yes" if how == "approved" else "no"
-        if kind == "no" and payload.get("callId") is not None:
+        mirror = payload["ticketId"] in self._mirrors  # its denial ends a call of the child run, not this one
+        if kind == "no" and payload.get("callId") is not None and not mirror:
             self._refused.add(payload["callId"])
         yield Line(at=at, kind=kind, who=self._tickets.pop(payload["ticketId"], "decision"), outcome=text)
 
@@ -297,6 +311,8 @@ _HANDLERS: Final[Mapping[str, Callable[[Timeline, Event, JSONObject, float], Ite
     "run.task.progress": Timeline._task_progress,
     "run.task.output.delta": Timeline._task_output,
     "run.task.finished": Timeline._task_finished,
+    "run.child.started": Timeline._child_started,
+    "run.child.finished": Timeline._child_finished,
     "run.approval.requested": Timeline._requested,
     "run.approval.resolved": Timeline._resolved,
     "run.gate.overruled": Timeline._overruled,

@@ -25,9 +25,10 @@ gating      | new, provisional, allowed, parked, after, settled
 provisional | gating, settled
 allowed     | new, gating, before, body, parked, after, settled
 before      | new, allowed, body, parked, after, settled
-body        | allowed, merging, parked, after, settled
+body        | allowed, merging, parked, child, after, settled
 merging     | allowed, after, settled
 parked      | new, decided, settled
+child       | allowed, settled
 decided     | new, parked, settled
 after       | settled
 settled     |
@@ -42,6 +43,7 @@ before      | *         | before_tool_execute | executing, body, writes       | 
 body        | running   |                     | executing, body, writes       | succeeded, failed, cancelled
 merging     | running   |                     | writes, merges                | succeeded, failed, cancelled
 parked      | suspended |                     | undecided                     | cancelled
+child       | suspended |                     | undecided                     | cancelled
 decided     | suspended |                     |                               | cancelled
 after       | *         | after_tool_execute  | executing, body, writes, ended | succeeded, failed
 settled     | *         |                     | merges, ended                 | succeeded, failed, cancelled
@@ -97,7 +99,7 @@ def test_every_position_has_its_columns():
         assert (row.status or "*", row.phase or "") == (status, phase), name
         assert {flag for flag in FLAGS if getattr(row, flag)} == names(flags), name
         assert {outcome.value for outcome in row.outcomes} == names(ends), name
-        assert row.alive == (row.executing or name in ("parked", "decided")), name
+        assert row.alive == (row.executing or name in ("parked", "child", "decided")), name
 
 
 def test_every_position_is_reached_and_left_for_the_end():

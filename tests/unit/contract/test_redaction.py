@@ -110,6 +110,8 @@ def test_free_text_of_every_event_is_read_by_the_redactor():
         "target",
         "joins",
         "replaces",
+        "child_run_id",
+        "child_ticket_id",
     }
     static = {"response_schema", "expires_at"}  # marked as a schema; a moment
     for cls, foreign in FOREIGN.items():

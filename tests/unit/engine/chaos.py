@@ -27,6 +27,7 @@ from greenroom.actors.contract.spec import ToolSpec
 from greenroom.actors.engine import effects as fx
 from greenroom.actors.engine import inputs as inp
 
+from .fake_child import ENDS
 from .world import Key, World, key_of
 from .writers import Writers
 
@@ -54,6 +55,8 @@ TOOLS = {
         ToolSpec(name="fetch", replay_safe=True, background=True, output=False),
         ToolSpec(name="crawl", background=True, output=False),
         ToolSpec(name="send", gate="always", background=True, output=False),
+        ToolSpec(name="expert", replay_safe=True, child_agent="inner"),
+        ToolSpec(name="lawyer", gate="always", replay_safe=True, child_agent="inner"),
     )
 }
 HOLDING = (Phase.RUN_START, Phase.STEP_START, Phase.STEP_END)
@@ -146,6 +149,8 @@ class Chaos:
                 return self.hooks(effect), True
             case fx.CallModel():
                 return self.model(effect)
+            case fx.StartCall() if effect.child_run is not None:
+                return self.child_run(effect)
             case fx.StartCall():
                 return self.body(effect, effect.call_id)
             case fx.StartTask():
@@ -262,6 +267,16 @@ class Chaos:
         if call_id == "again":
             name = "read"
         return CallRequest(call_id=call_id, tool=name, arguments=arguments)
+
+    def child_run(self, effect: fx.StartCall) -> tuple[inp.Input, bool]:
+        """What the watcher of a child run reports, after the child run may have moved."""
+        if self.rng.random() < 0.05:
+            who: dict[str, Any] = {"call_id": effect.call_id, "attempt": effect.attempt}
+            return inp.CallRaised(**who, code="depth_exceeded", shown="too deep"), True
+        child = self.world.child_run(effect.call_id)
+        child.moves(self.rng, self.world.now)
+        seen = child.seen(effect.call_id)
+        return seen, seen.outcome is not None
 
     def body(self, effect: fx.StartCall | fx.StartTask, name: str) -> tuple[inp.Input, bool]:
         rng = self.rng
@@ -419,6 +434,10 @@ class Chaos:
             case fx.CallModel():
                 response = ModelResponse(text=("done",), usage=Usage(input=1, output=1))
                 self.world.answer(inp.ModelAnswered(message_id=effect.message_id, response=response))
+            case fx.StartCall() if effect.child_run is not None:
+                child = self.world.child_run(effect.call_id)
+                child.ends(*ENDS[0])
+                self.world.answer(child.seen(effect.call_id))
             case fx.StartCall():
                 who: dict[str, Any] = {"call_id": effect.call_id, "attempt": effect.attempt}
                 self.world.answer(inp.CallReturned(**who, result="ok", shown="ok"))

@@ -23,6 +23,8 @@ class Fold:
         self.stage = Stage.CREATED
         self.step = self.steps = self.sequence = self.revision = 0
         self.usage = Usage()
+        self.refused: set[str] = set()
+        self.child_calls: set[str] = set()
         self.status: dict[str, CallStatus] = {}
         self.attempts: Counter[str] = Counter()
         self.results: dict[str, tuple[object, str | None]] = {}
@@ -96,6 +98,8 @@ class Fold:
                 self.revision = payload.revision
             case ev.InferenceCompleted():
                 self.usage = self.usage + payload.usage
+            case ev.ChildFinished():
+                self.usage = self.usage + payload.usage
             case ev.InferenceRetried():
                 self.usage = self.usage + (payload.usage or Usage())
             case ev.MessageDelta() | ev.ReasoningStreamed():
@@ -127,6 +131,7 @@ class Fold:
                 self.consequences[payload.reason] += 1
                 self.approvals[payload.call_id or ""] += payload.resolution == "approved"
             case ev.DecisionRefused():
+                self.refused.add(payload.command_id)
                 self.consequences[payload.command_id] += 1
                 if payload.command_id == self.pausing:
                     self.pausing = None
@@ -145,10 +150,13 @@ class Fold:
                 assert payload.attempt == self.attempts[payload.call_id]
             case ev.ToolSuspended():
                 self._call_move(payload.call_id, payload.status)
-                assert payload.ticket_id not in self.tickets
+                assert payload.call_id in self.child_calls or payload.ticket_id not in self.tickets
+            case ev.ChildStarted():
+                assert payload.call_id not in self.child_calls
+                self.child_calls.add(payload.call_id)
             case ev.ToolResumed():
                 self._call_move(payload.call_id, payload.status)
-                assert self.tickets[payload.ticket_id] in ("approved", "expired")
+                assert payload.call_id in self.child_calls or self.tickets[payload.ticket_id] in ("approved", "expired")
             case ev.ToolResult():
                 self._call_move(payload.call_id, payload.status)
                 assert payload.attempts == self.attempts[payload.call_id]

@@ -436,7 +436,7 @@ def test_a_record_is_read_that_was_written_when_inputs_had_more_fields() -> None
 STORED = frozenset(
     {
         *("Abandon", "Activate", "Admit", "Born", "Buried", "CallPrinted", "CallProgressed", "CallRaised"),
-        *("CallReturned", "CallSuspended", "CancelAsked", "CancelUnowned", "ClockMoved", "CommandArrived"),
+        *("CallReturned", "ChildSeen", "CallSuspended", "CancelAsked", "CancelUnowned", "ClockMoved", "CommandArrived"),
         *("DeadlinePassed", "ModelAnswered", "ModelFailed", "ModelStreamed", "NotRecorded", "Overran", "PhaseDone"),
         *("ResultRefused", "SpawnAsked", "TakenUp", "TaskStopped", "TasksAsked", "WorkStopped"),
     }

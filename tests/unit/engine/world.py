@@ -31,6 +31,7 @@ from greenroom.actors.engine.command_rules import CommandRules
 from greenroom.actors.engine.machine import due, step
 from greenroom.actors.engine.state import RunState, Transition, stored
 
+from .fake_child import CUT, FakeChild
 from .fold import Fold
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -178,6 +179,7 @@ class World:
         self.task_starts: set[str] = set()
         self.replies: dict[int, fx.AnswerBody] = {}
         self.reports: list[fx.ReportFailure] = []
+        self.child_runs: dict[str, FakeChild] = {}
         self.finished = False
         self.inputs = 0
         self.trace: list[str] = []
@@ -272,6 +274,8 @@ class World:
                     pass
                 case fx.ReportFailure():
                     self.reports.append(effect)
+                case fx.ForwardDecision() | fx.CancelChild():
+                    self._perform_on_child(effect)
                 case fx.CancelWork():
                     assert ("cancel",) not in self.outstanding
                     self.dying, self.outstanding = self.outstanding, {("cancel",): effect}
@@ -287,6 +291,22 @@ class World:
                     self.finished = True
                 case _:
                     self._begin(effect)
+
+    def _perform_on_child(self, effect: fx.ForwardDecision | fx.CancelChild) -> None:
+        child = self.child_run(effect.call_id)
+        if isinstance(effect, fx.ForwardDecision):
+            child.takes(effect.decision)
+            return
+        child.ends(*CUT)
+        if self.row.cursor is RunPosition.STOPPING:  # the owner reports the end of the child run, or gives up
+            watch = fx.StartCall(
+                call_id=effect.call_id, attempt=0, tool=effect.tool, arguments={}, child_run=effect.child_run
+            )
+            self.dying["call", effect.call_id] = watch
+
+    def child_run(self, call_id: str) -> FakeChild:
+        """The child run of a call, which outlives every owner of this run."""
+        return self.child_runs.setdefault(call_id, FakeChild(f"child_of_{call_id}"))
 
     def _wanted(self, effect: fx.StartTask) -> bool:
         """False if the machine has continued while the start of a task waited for its receipt."""
@@ -528,7 +548,7 @@ class World:
             self._check_store()
         row, calls = self.row, tuple(self.state.calls.values())
         in_flight = bool(self.outstanding) or self._again or any(waits for _, waits in self.unacked)
-        open_tickets = [*(c.ticket for c in calls if c.at is CallPosition.PARKED), *row.run_tickets]
+        open_tickets = [*(c.ticket for c in calls if c.at is CallPosition.PARKED), *row.run_tickets, *row.open_mirrors]
         if not in_flight and not self.ended and row.cursor is not RunPosition.ADMISSION:
             assert row.stage is Stage.NEEDS_APPROVAL, "nothing moves, nobody is asked"
             assert open_tickets
@@ -540,6 +560,9 @@ class World:
             assert row.stage is derive_stage(calls)
             self._check_projection(calls)
             hanging = [key for key in self.outstanding if key[0] not in ("cancel", "task", "stop")]
+            hanging = [
+                key for key in hanging if key[0] != "call" or self.state.calls[key[1]].at is not CallPosition.CHILD
+            ]
             assert row.stage is not Stage.NEEDS_APPROVAL or not hanging, f"waiting, but {hanging} is in flight"
 
     def _check_store(self) -> None:
@@ -570,6 +593,7 @@ class World:
         assert not (admitted and store.row.pending_input)  # else the question waits for its turn in the thread
         assert (store.row.tasks, store.row.run_tickets, store.row.pause, dict(store.row.early)) == ((), (), None, {})
         assert all(c.settled and c.at is CallPosition.SETTLED and c.batch is None for c in store.calls.values())
+        assert not store.row.mirrors
         assert all(ticket.status != "open" for ticket in store.tickets.values())
         check_history(store.messages, store.calls)
         reported = [m.task_id for m in store.messages if m.kind == "task_finished"]
@@ -579,7 +603,9 @@ class World:
                 assert fold.pauses[command.command_id] + fold.consequences[command.command_id] >= 1, command
             if command.kind == "decide" and command.decision is not None:
                 names = {command.command_id, command.decision.reason}  # resolved tickets carry the reason
-                assert sum(fold.consequences[name] for name in names) == 1, command
+                found = sum(fold.consequences[name] for name in names)
+                # a mirror's decision acts here, and may be refused by the child run afterwards
+                assert found == 1 or (found == 2 and command.command_id in fold.refused), command
 
 
 def check_history(messages: Sequence[Message], calls: dict[str, CallRow]) -> None:
@@ -621,7 +647,7 @@ def answered_by(message: inp.Input) -> Key:
             return ("phase", message.phase.value, str(message.step), message.call_id or "")
         case inp.ModelAnswered() | inp.ModelFailed():
             return ("model", message.message_id)
-        case inp.CallReturned() | inp.CallRaised() | inp.CallSuspended() | inp.ResultRefused():
+        case inp.CallReturned() | inp.CallRaised() | inp.CallSuspended() | inp.ResultRefused() | inp.ChildSeen():
             return ("call", message.call_id)
         case inp.TaskStopped():
             return ("stop", message.task_id)

@@ -1,0 +1,86 @@
+"""A call whose work is a child run, as the tasks that start, watch and cancel the child run see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import attrs
+
+from ..contract.plain import JSONObject
+from ..contract.rows import CallRow, Mirror, RunInfo
+from ..engine.inputs import Input
+from ..tools.agent_tool import AgentTool
+from ..tools.definition import Tool
+from .children import CHILD_RUN, Children
+from .error_log import ErrorLog
+
+
+def child_run_key(call_id: str) -> str:
+    """Return the key of the child that cancels the child run of a call."""
+    return f"{CHILD_RUN}{call_id}"
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class ChildCall:
+    """One call and its child run.
+
+    Attributes:
+        parent: of the run that makes the call.
+        call_id, attempt, arguments: of the call.
+        child_run: id of the child run.
+        tool: the agent's tool; None if the agent has no such tool any more.
+        known: the child's tickets that the parent has mirrors of.
+        deps: of the parent run.
+        submit: hands an input to the parent's run loop.
+        journal: for failures of the tool's functions.
+    """
+
+    parent: RunInfo
+    call_id: str
+    attempt: int
+    child_run: str
+    tool: AgentTool | None
+    arguments: JSONObject
+    known: tuple[str, ...]
+    deps: object
+    submit: Callable[[Input], None]
+    journal: ErrorLog
+
+    def __repr__(self) -> str:
+        return f"<ChildCall {self.call_id} of {self.parent.run_id}: {self.child_run}>"
+
+
+def child_call(
+    row: CallRow,
+    mirrors: Iterable[Mirror],
+    tool: Tool[..., object] | None,
+    *,
+    parent: RunInfo,
+    deps: object,
+    children: Children,
+    journal: ErrorLog,
+) -> ChildCall:
+    """Return the child run's side of a call's row.
+
+    Args:
+        row: of the call.
+        mirrors: of the run that makes the call.
+        tool: with the call's name in the agent, as it is now.
+        parent: of the run that makes the call.
+        deps: of that run.
+        children: of that run; they hand the inputs on.
+        journal: of the runtime.
+    """
+    shown = (mirror.ticket for mirror in mirrors)
+    return ChildCall(
+        parent=parent,
+        call_id=row.call_id,
+        attempt=row.attempts,
+        child_run=row.child_run or "",
+        tool=tool if isinstance(tool, AgentTool) else None,
+        arguments=row.arguments,
+        known=tuple(ticket.child_ticket_id or "" for ticket in shown if ticket.call_id == row.call_id),
+        deps=deps,
+        submit=children.submit_input,
+        journal=journal,
+    )

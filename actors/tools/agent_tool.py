@@ -1,0 +1,194 @@
+"""`AgentTool`: a tool whose work is a run of another agent. Made by `Agent.as_tool`.
+
+Theory of operation. The engine and the runtime treat a call of such a tool like any other call, except that no body
+runs: a child run of the agent does the work, and its output is the call's result. Here is only the definition: how the
+model's arguments become the input of the child run (`build_input`), and its outcome the result (`extract`).
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Literal, Protocol, TypedDict, cast
+
+import attrs
+import msgspec
+
+from greenroom.supervision.border import failure_of_call
+
+from ..contract.codec import message_of
+from ..contract.outcomes import Completed
+from ..contract.plain import JSONObject, JSONValue
+from ..contract.spec import AgentSpec, Concurrency, ToolSpec
+from ..errors import ToolDefinitionError, UsageError
+from ..plugins.guardrails import ToolInputGuardrail
+from ..state.values import copied
+from .arguments import Arguments, ArgumentsError
+from .definition import Predicate, Tool, tool
+
+_FIXED: Final[Mapping[str, str]] = {
+    "replay": "a call finds its child run again after a restart",
+    "on_conflict": "a child run has a state of its own",
+    "output_guardrails": "no body returns a result; the function `extract` can judge it",
+    "background": "a background task cannot wait for decisions; the child run is a run of its own already",
+}
+"""Options of a tool that an agent's tool does not have, and why."""
+_NAME_LIMIT: Final = 64
+
+
+class AgentToolOptions(TypedDict, total=False):
+    """The options of `Agent.as_tool` that are those of `tool`, documented there."""
+
+    needs_approval: bool | Predicate
+    effect: str
+    concurrency: Concurrency
+    timeout: float | None
+    on_error: Literal["return", "raise"]
+    on_timeout: Literal["return", "raise"] | None
+    grace: float
+    input_guardrails: Sequence[ToolInputGuardrail[Any, Any]]
+
+
+class ChildAgent(Protocol):
+    """An agent, as its tool sees it."""
+
+    @property
+    def key(self) -> str:
+        """Names the agent."""
+
+    @property
+    def description(self) -> str:
+        """For people and for other agents."""
+
+    @property
+    def spec(self) -> AgentSpec:
+        """The agent as the engine sees it."""
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class AgentTool(Tool[..., Any]):
+    """An agent as a tool: a call starts a child run of the agent.
+
+    Attributes:
+        agent: does the work.
+        build_input: arguments, converted to the parameters' type -> the input of the child run.
+        extract: outcome of the child run -> the call's result; None: its output.
+    """
+
+    agent: ChildAgent
+    build_input: Callable[[Any], object]
+    extract: Callable[[Completed[Any]], object] | None = None
+
+    def __repr__(self) -> str:
+        return f"<AgentTool {self.name!r} of {self.agent.key!r}>"
+
+    @property
+    def spec(self) -> ToolSpec:
+        """The tool as the engine sees it."""
+        return attrs.evolve(super().spec, child_agent=self.agent.key)
+
+    async def input_for(self, arguments: JSONObject) -> str:
+        """Return the input of the child run; `build_input` may be async.
+
+        Raises:
+            ArgumentsError: the arguments do not fit; the message names the path.
+            BaseException: raised by `build_input`.
+        """
+        text = self.build_input(self.convert(arguments)["input"])
+        return cast("str", await text if inspect.isawaitable(text) else text)  # a start refuses other types
+
+    async def result_of(self, completed: Completed[object]) -> object:
+        """Return the call's result; `extract` may be async.
+
+        Raises:
+            BaseException: raised by `extract`.
+        """
+        if self.extract is None:
+            return completed.output
+        value = self.extract(completed)
+        return await value if inspect.isawaitable(value) else value
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class _ObjectArguments(Arguments):
+    """Arguments that are one object of a class of the author's."""
+
+    _kind: Any
+
+    def convert(self, arguments: JSONObject) -> dict[str, JSONValue]:
+        """Return the object as the argument `input`.
+
+        Raises:
+            ArgumentsError: names the path.
+        """
+        try:
+            return {"input": msgspec.convert(copied(arguments), self._kind)}
+        except BaseException as error:  # validation in user classes may raise anything
+            raise ArgumentsError(f"Invalid arguments: {message_of(failure_of_call(error))}.") from error  # noqa: ASYNC104 - the border has raised what passes
+
+
+def _object_arguments(name: str, kind: Any) -> Arguments:
+    """Return the arguments that a class describes.
+
+    Raises:
+        ToolDefinitionError: the class has no JSON form, or its form is no object.
+    """
+
+    def fault(what: str) -> ToolDefinitionError:
+        way = "give a class of attrs, dataclasses, msgspec or TypedDict"
+        return ToolDefinitionError(f"tool {name!r}, option parameters={kind!r}: {what}; {way}")
+
+    try:
+        (root,), definitions = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
+    except Exception as error:  # msgspec raises what it meets inside the class
+        raise fault(f"it has no JSON form ({str(error).strip().splitlines()[-1]})") from error
+    schema = dict(definitions.pop(root["$ref"].removeprefix("#/$defs/"))) if "$ref" in root else root
+    if schema.get("type") != "object" or "properties" not in schema:
+        raise fault("its JSON form is no object with named properties")
+    schema.pop("title", None)
+    if definitions:
+        schema["$defs"] = definitions
+    return _ObjectArguments(schema=schema, context=None, struct=msgspec.Struct, defaults={}, kind=kind)
+
+
+async def _work(input: str) -> str:  # noqa: A002 - the name of the argument that models see
+    """Stand for the child run where a tool has its body."""
+    raise UsageError(f"an agent's tool works only inside a run; start a run of the agent with the input {input!r:.100}")
+
+
+def _same(text: str) -> str:
+    return text
+
+
+def agent_tool(
+    agent: ChildAgent,
+    *,
+    name: str | None,
+    description: str | None,
+    parameters: Any,
+    build_input: Callable[[Any], object] | None,
+    extract: Callable[[Completed[Any]], object] | None,
+    options: Mapping[str, Any],
+) -> AgentTool:
+    """Return an agent as a tool; see `Agent.as_tool`.
+
+    Raises:
+        ToolDefinitionError: an option is invalid; names the fault and says what to give.
+    """
+    name = re.sub(r"[^a-zA-Z0-9_-]", "_", agent.key)[:_NAME_LIMIT] if name is None else name
+    for option, why in _FIXED.items():
+        if option in options:
+            raise ToolDefinitionError(f"tool {name!r}, option {option}: {why}; omit the option")
+    for option, given in (("build_input", build_input), ("extract", extract)):
+        if given is not None and not callable(given):
+            raise ToolDefinitionError(f"tool {name!r}, option {option}={given!r:.100}: give a function, or None")
+    if parameters is not None and build_input is None:
+        way = "give build_input=, a function (parameters) -> str"
+        raise ToolDefinitionError(f"tool {name!r}: parameters= needs to become the text that the agent reads; {way}")
+    text = agent.description or f"Ask the agent {agent.key!r}."
+    plain = tool(_work, name=name, description=text if description is None else description, replay="safe", **options)
+    fields: dict[str, Any] = {str(field.alias): getattr(plain, field.name) for field in attrs.fields(Tool)}
+    if parameters is not None:
+        fields["arguments"] = _object_arguments(plain.name, parameters)
+    return AgentTool(**fields, agent=agent, build_input=build_input or _same, extract=extract)
