@@ -31,8 +31,8 @@ T = TypeVar("T")
 
 FIXED_SEED = 20_011  # any number does, as long as two people who run the tests get the same one
 FULL = os.environ.get("GREENROOM_CHAOS") == "full"
-MEASURED_CASES = 3
-"""Cases of a scene whose coverage is measured."""
+MEASURED_CASES, MEASURED_UNIT_CASES = 2, 12
+"""Cases of a scene and of another test whose coverage is measured."""
 UNMEASURED = ("tests/chaos/", "tests/e2e/console/", "tests/typing/")
 """Folders whose coverage is not: sweeps repeat what scenes do once, and the console is JavaScript."""
 MEASURED = "tests/chaos/test_kernel_kit.py"
@@ -105,13 +105,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _leave_unmeasured(items: Sequence[pytest.Item]) -> None:
-    """Mark tests whose lines other tests reach as well: measuring coverage doubles the time of a test."""
+    """Mark tests whose lines other tests reach as well: measuring coverage doubles the time of a test.
+
+    Those are the later cases of a scene, sweeps, and tests that Hypothesis repeats with many values.
+    """
     cases: Counter[str] = Counter()
     for item in items:
         function = item.nodeid.partition("[")[0]
         cases[function] += 1
-        more = function.startswith("tests/conformance/") and cases[function] > MEASURED_CASES
-        if more or (function.startswith(UNMEASURED) and not function.startswith(MEASURED)):
+        scene = function.startswith("tests/conformance/")
+        more = cases[function] > (MEASURED_CASES if scene else MEASURED_UNIT_CASES)
+        drawn = hypothesis.is_hypothesis_test(getattr(item, "obj", None))
+        if more or drawn or (function.startswith(UNMEASURED) and not function.startswith(MEASURED)):
             item.add_marker("no_cover")
 
 

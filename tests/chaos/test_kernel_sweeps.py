@@ -150,7 +150,7 @@ def test_no_crash_is_masked_by_a_cancel_at_any_pair_of_steps():
         contained=True,
         match_task=is_run,
         and_cancel=True,
-        sample=None if FULL else (600, 7),
+        sample=None if FULL else (200, 7),
     ).require()
 
 

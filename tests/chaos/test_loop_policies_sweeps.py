@@ -52,7 +52,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Callab
 @pytest.fixture
 def sample(seed: int) -> tuple[int, int] | None:
     """How many points of a sweep are visited."""
-    return None if FULL else (20, seed)
+    return None if FULL else (10, seed)
 
 
 def check(world: World) -> Iterator[str]:

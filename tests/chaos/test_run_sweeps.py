@@ -26,7 +26,7 @@ from greenroom.supervision.exits import leaves
 from .stage import World, broken, decode_event
 
 FULL = os.environ.get("GREENROOM_CHAOS") == "full"
-SEEDS = (1, 2, 3) if FULL else (1, 2)
+SEEDS = (1, 2, 3) if FULL else (1,)
 PLAN = [("memory", "parallel_streaming"), ("memory", "sequential"), ("sqlite", "parallel_streaming")]
 SETTLE = 80.0
 """Virtual seconds from a fault to the end of the scenario."""
@@ -128,7 +128,7 @@ def can_crash(task: trio.lowlevel.Task) -> bool:
 def test_the_runtime_is_cancelled_from_outside_at_every_step_and_the_next_one_finishes_the_run(make, sample, request):
     for unknown in ("cancel", "resume", "result") if FULL else ("resume",):
         report = chaos.sweep_cancel(
-            make(unknown=unknown), until_it_has_ended, broken, seeds=SEEDS, sample=sample(12), settle_within=SETTLE
+            make(unknown=unknown), until_it_has_ended, broken, seeds=SEEDS, sample=sample(8), settle_within=SETTLE
         )
         show(f"{request.node.name} unknown={unknown}", report)
 
@@ -141,7 +141,7 @@ def test_the_run_is_cancelled_at_every_step_and_ends_once(make, sample, request)
             yield from ended_by_cancel(world)
 
     report = chaos.sweep_cancel(
-        make(cancels=True), one_life, check, seeds=SEEDS, sample=sample(15), settle_within=SETTLE
+        make(cancels=True), one_life, check, seeds=SEEDS, sample=sample(8), settle_within=SETTLE
     )
     show(request.node.name, report)
 
@@ -180,7 +180,7 @@ def test_an_actor_crashes_at_every_step_and_the_run_still_ends(make, sample, vic
         contained=True,
         match_task=match,
         seeds=SEEDS,
-        sample=sample(12),
+        sample=sample(8),
         settle_within=SETTLE,
     )
     show(request.node.name, report)
@@ -205,7 +205,7 @@ def test_the_process_dies_at_every_step_and_the_next_one_finishes_the_run(make, 
             broken,
             get_scope=World.die,
             seeds=SEEDS,
-            sample=sample(12),
+            sample=sample(8),
             settle_within=SETTLE,
         )
         show(f"{request.node.name} unknown={unknown}", report)
@@ -324,7 +324,7 @@ def test_a_run_whose_actor_crashes_three_times_is_given_up_and_says_so(make, sam
     steps = chaos.count_steps(one_life, make()(), seed=1)
     points = list(range(steps))
     if not FULL:  # a quarter of the points give the run up
-        points = sorted(random.Random(request.config.getoption("--seed")).sample(points, 24))
+        points = sorted(random.Random(request.config.getoption("--seed")).sample(points, 12))
     report = chaos.Report(kind="crash", steps={1: steps})
     gave_up = 0
     for k in points:

@@ -70,7 +70,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], World]:
 @pytest.fixture
 def sample(seed: int) -> tuple[int, int] | None:
     """How many points of a sweep are visited."""
-    return None if FULL else (25, seed)
+    return None if FULL else (12, seed)
 
 
 def check(world: World) -> Iterator[str]:

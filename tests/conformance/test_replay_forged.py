@@ -140,6 +140,7 @@ def encoded(event: Any) -> bytes:
     return msgspec.json.encode(event)
 
 
+@pytest.mark.no_cover
 def test_each_field_of_each_event_is_compared(tmp_path: Path, monkeypatch: Any) -> None:
     logging.getLogger("greenroom").setLevel(logging.CRITICAL)
     places: dict[tuple[str, str], tuple[Written, int]] = {}

@@ -270,6 +270,7 @@ def test_a_crash_between_any_two_events_changes_nothing(mortals, mode):
     assert asked, "no crash met a body"
 
 
+@pytest.mark.no_cover
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_a_crash_at_any_second_changes_nothing(mortals, mode):
@@ -282,6 +283,7 @@ def test_a_crash_at_any_second_changes_nothing(mortals, mode):
         same(ended, first)
 
 
+@pytest.mark.no_cover
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_two_crashes_change_no_more_than_one(mortals, mode, sampled):

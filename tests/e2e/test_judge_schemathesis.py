@@ -35,7 +35,7 @@ async def judged(address, folder, seed, location, *words):
     """What Schemathesis says of a gateway and a document: its exit code, and its report."""
     command = [sys.executable, "-m", "schemathesis.cli", "run", location, "--url", address.url, "--no-color"]
     command += ["--header", f"Authorization: Bearer {TOKEN}", "--seed", str(seed), "--request-timeout", "60"]
-    command += ["--phases", "examples,coverage,fuzzing", "--max-examples", "10", "--generation-database", "none"]
+    command += ["--phases", "examples,coverage,fuzzing", "--max-examples", "4", "--generation-database", "none"]
     command += ["--exclude-checks", "positive_data_acceptance", *words]
     options = {"env": DIRECT, "cwd": folder, "capture_stdout": True, "capture_stderr": True, "check": False}
     done = await trio.run_process(command, **options)

@@ -207,7 +207,9 @@ def consoles(chromium: "Browser", server: Server) -> Iterator[Callable[..., Cons
     made: list[tuple[Console, bool]] = []
 
     def make(of: Server = server, *, outages: bool = False, **options: Any) -> Console:
-        context = chromium.new_context(**{"viewport": {"width": 1280, "height": 800}, "locale": "en-US", **options})
+        # what moves is drawn sixty times a second, by the processor
+        usual = {"viewport": {"width": 1280, "height": 800}, "locale": "en-US", "reduced_motion": "reduce"}
+        context = chromium.new_context(**{**usual, **options})
         made.append((Console(context.new_page(), of), outages))
         return made[-1][0]
 
