@@ -132,6 +132,28 @@ async def test_a_run_that_was_given_up_stays_until_its_end_is_needed(shelf, need
         assert not await runtime.store.open_runs()
 
 
+@pytest.mark.rule("L-92")
+async def test_two_starts_wait_for_one_end_and_the_second_is_refused_for_the_first(shelf, autojump_clock):
+    """It is not refused for the run that was given up, which cannot be waited for."""
+    await waiting(shelf, decided=True)
+    poison(shelf.path, POISONS["a call"])
+    async with home(shelf, agents=[agent("one", "two")]) as runtime:
+        with pytest.raises(gr.RunDegradedError, match="gave_up"):
+            await (await runtime.get("r1")).result()
+        refused = []
+
+        async def start(name):
+            try:
+                await runtime.start("helper", "y", run_id=name, thread_id="t", on_busy="refuse")
+            except gr.ThreadBusy as error:
+                refused.append((name, error.active))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(start, "r2")
+            nursery.start_soon(start, "r3")
+        assert refused in ([("r2", "r3")], [("r3", "r2")])
+
+
 async def test_a_run_that_was_given_up_frees_its_thread_at_the_next_start_too(shelf, autojump_clock):
     """Another process has given it up, with a run behind it."""
     await waiting(shelf)
