@@ -15,6 +15,7 @@ from pathlib import Path
 import trio
 
 import greenroom as gr
+from greenroom.testing import ScriptedModel, call
 
 from .files import database
 from .harness import Benchmark, Figure, Values, on_trio, resident
@@ -87,7 +88,7 @@ def _case(count: int) -> object:
                 tasks = trio.lowlevel.current_statistics().tasks_living - living
                 actors = len(runtime._parts.roster)
                 started = time.perf_counter()
-                run = await runtime.get(f"copy{runs // 2}")
+                run = await runtime.get(f"copy{max(1, runs // 2)}")
                 assert (await run.decide((await run.view()).tickets[0].approve())).ok
                 assert isinstance(await run.result(), gr.Completed)
                 woken = time.perf_counter() - started
@@ -103,10 +104,51 @@ def _case(count: int) -> object:
     return on_trio(main)
 
 
+def _parent(children: int) -> gr.Agent[str]:
+    calls = [call("asking", input="ask", id=f"k{number}") for number in range(children)]
+    model = ScriptedModel([calls, "done"])
+    return gr.Agent("parent", tools=[_agent().as_tool()], model=model, execution="parallel_streaming")
+
+
+async def _left(runtime: gr.Runtime) -> None:
+    """Wait until no run is in memory."""
+    with trio.fail_after(60):
+        while len(runtime._parts.roster):  # noqa: ASYNC110 - a roster has no event
+            await trio.sleep(0.01)
+
+
+async def _family(quick: bool) -> Values:
+    """One parent run with child runs that wait for an approval each: opened, left alone, decided by either id."""
+    children = 10 if quick else 100
+    values = dict[str, float]()
+    with database() as path:
+        async with gr.open_runtime(path, agents=[_parent(children)], passivate_after=0.1) as runtime:
+            run = await runtime.start("parent", "hi", run_id="parent")
+            while len((await run.view()).tickets) < children:  # noqa: ASYNC110 - a view has no event
+                await trio.sleep(0.01)
+            await _left(runtime)
+        for name in ("mirror", "child"):
+            gc.collect()
+            memory, cpu = resident(), time.process_time()
+            async with gr.open_runtime(path, agents=[_parent(children)], passivate_after=0.1) as runtime:
+                await _left(runtime)
+                values |= {"family_cpu": (time.process_time() - cpu) * 1e3, "family_kib": (resident() - memory) / 1024}
+                values["family_actors"] = len(runtime._parts.roster)
+                run = await runtime.get("parent")
+                ticket = (await run.view()).tickets[0]
+                child = await runtime.get(ticket.child_run_id or "")
+                started = time.perf_counter()
+                target, owner = (ticket.ticket_id, run) if name == "mirror" else (ticket.child_ticket_id or "", child)
+                assert (await owner.decide(target, "approve")).ok
+                assert isinstance(await child.result(), gr.Completed)
+                values[f"family_{name}"] = (time.perf_counter() - started) * 1e3
+    return values
+
+
 BENCHMARK = Benchmark(
     name="waiting_open",
     about="opening a SQLite file in which runs wait for an approval; then one of them is approved and ends",
-    cases={"100": _case(100), "100000": _case(100_000)},
+    cases={"100": _case(100), "100000": _case(100_000), "family": on_trio(_family)},
     figures=(
         Figure(
             key="wall_100000", what="100,000 waiting runs: until the runtime is open", unit="ms", at_most=1000, digits=0
@@ -118,6 +160,11 @@ BENCHMARK = Benchmark(
         Figure(key="tasks_100", what="tasks of the runtime with 100", unit="", digits=0),
         Figure(key="kib_100000", what="growth of resident memory by opening, 100,000", unit="KiB", digits=0),
         Figure(key="kib_100", what="growth of resident memory by opening, 100", unit="KiB", digits=0),
+        Figure(key="family_cpu", what="a parent with 100 waiting child runs: opened, looked at, left, CPU", unit="ms"),
+        Figure(key="family_kib", what="the same, growth of resident memory afterwards", unit="KiB", digits=0),
+        Figure(key="family_actors", what="actors of the 101 runs afterwards", unit="", at_most=0, digits=0),
+        Figure(key="family_mirror", what="one of the 100, decided by its mirror: until the child run ended", unit="ms"),
+        Figure(key="family_child", what="one of the 100, decided by its own ticket: the same", unit="ms"),
         Figure(key="woken_100000", what="one of the 100,000: looked up, approved, woken, ended", unit="ms", digits=1),
     ),
 )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 import attrs
 
+from ..contract.messages import CallRequest
 from ..contract.plain import JSONObject
 from ..contract.rows import CallRow, Mirror, RunInfo
 from ..engine.inputs import Input
@@ -18,6 +19,21 @@ from .error_log import ErrorLog
 def child_run_key(call_id: str) -> str:
     """Return the key of the child that cancels the child run of a call."""
     return f"{CHILD_RUN}{call_id}"
+
+
+def unknown_call(call_id: str, child_run: str) -> CallRow:
+    """Return a row for a settled call of an earlier step, for the end of its child run."""
+    requested = CallRequest(call_id=call_id, tool="", arguments={})
+    return CallRow(
+        call_id=call_id,
+        index=0,
+        step=0,
+        tool="",
+        arguments={},
+        fingerprint="",
+        requested=requested,
+        child_run=child_run,
+    )
 
 
 @attrs.frozen(eq=False, kw_only=True)

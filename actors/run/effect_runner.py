@@ -50,7 +50,7 @@ from ..state.values import own_message
 from ..tools.definition import Tool
 from ..tools.invoke import NO, PREDICATE_TIMEOUT, YES, ApprovalNeed, shown_text, unanswered, wants_approval
 from .call_actor import CallActor, gate_context, make_mailbox
-from .child_call import child_call, child_run_key
+from .child_call import child_call, child_run_key, unknown_call
 from .children import SLACK, Child, Children, Release, call_key
 from .enabled_tools import ask_enabled
 from .error_log import PLUGIN, RUN, TOOL
@@ -221,7 +221,10 @@ class EffectRunner:
 
     def _perform_for_child_run(self, effect: ForwardDecision | CancelChild, state: RunState) -> None:
         """Act on the child run of a call, beside the call's actor, which only watches."""
-        row, work = state.calls[effect.call_id], self.services.directory.child_runs
+        work = self.services.directory.child_runs
+        row = state.calls.get(effect.call_id)
+        if row is None:  # the effect waited for its receipt, and the next step has begun
+            row = unknown_call(effect.call_id, effect.child_run)
         tool = None if self.agent is None else self.agent.tool(row.tool)
         facts: dict[str, Any] = {"parent": self.info, "deps": self.deps, "journal": self.services.journal}
         call = child_call(row, state.row.mirrors, tool, children=self.children, **facts)

@@ -308,3 +308,48 @@ async def test_lists_show_both_runs(shelf, autojump_clock):
         assert set(lines) == {RUN, CHILD}
         assert (lines[CHILD].info.parent_run, lines[CHILD].info.depth) == (RUN, 1)
         assert [(asked.ticket_id, asked.reason) for asked in lines[RUN].asked] == [("r.t1", "child_approval")]
+
+
+MANY = 100
+
+
+@pytest.mark.slow
+@pytest.mark.rule("CR-22", "CR-23")
+@pytest.mark.parametrize("by_mirror", [True, False])
+@pytest.mark.parametrize("chosen", [0, 57, 99])
+async def test_a_hundred_waiting_child_runs_are_rows_and_any_ticket_continues_both_runs(
+    shelf, autojump_clock, by_mirror, chosen
+):
+    def boss():
+        asked = [call("expert", input=f"do {n}", id=f"K{n}") for n in range(MANY)]
+        model = ScriptedModel([asked, "done"])
+        return gr.Agent("boss", tools=with_expert(*PAID), model=model, execution="parallel_streaming")
+
+    outside = Outside()
+    async with home(shelf, agents=[boss()], deps=outside, passivate_after=5.0, drain=0) as runtime:
+        run = await runtime.start(runtime.agents["boss"], "go", run_id=RUN)
+        while len((await run.view()).tickets) < MANY:  # noqa: ASYNC110 - a view has no event
+            await trio.sleep(1)
+        await trio.sleep(20)
+        assert len(runtime._parts.roster) == 0, "the waiting runs are rows"
+    async with home(shelf, agents=[boss()], deps=outside, passivate_after=5.0, drain=0) as runtime:
+        run = await runtime.get(RUN)
+        await trio.sleep(20)
+        assert len(runtime._parts.roster) == 0, "looked at, and left alone again"
+        tickets = {ticket.call_id: ticket for ticket in (await run.view()).tickets}
+        assert len(tickets) == MANY
+        mirror = tickets[f"K{chosen}"]
+        child = await runtime.get(mirror.child_run_id)
+        if by_mirror:
+            assert (await run.decide(mirror.approve(by="ada"))).ok
+        else:
+            assert (await child.decide(mirror.child_ticket_id, "approve", by="eve")).ok
+        assert (await child.result()).output == "paid all"
+        await trio.sleep(20)
+        view = await run.view()
+        assert view.calls[mirror.call_id] == "succeeded"
+        assert {ticket.call_id for ticket in view.tickets} == set(tickets) - {mirror.call_id}
+        for ticket in view.tickets:
+            assert (await run.decide(ticket.approve())).ok
+        assert (await run.result()).output == "done"
+    assert len(outside.effects) == MANY
