@@ -139,11 +139,11 @@ class Agents:
             AgentDefinitionError: the agent has none.
         """
         model = agent.model if not fallback else fallbacks_of(agent.plugins)[fallback - 1]
-        if isinstance(model, Model):
-            return model
+        if isinstance(model, str):
+            return self._named(model)
         if model is None:
             raise AgentDefinitionError(f"agent {agent.key!r} has no model; give it one: Agent(..., model=...)")
-        return self._named(model)
+        return model
 
     def agent_for(self, info: RunInfo) -> Agent[object]:
         """Return the agent of a run that is taken up.

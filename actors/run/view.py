@@ -9,7 +9,6 @@ calls, with ids that serve this view only.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 import attrs
@@ -192,8 +191,9 @@ def make_outcome(record: RunRecord, agent: Agent[object] | None, redactor: Redac
                 **cut,
             )
         case TerminationKind.NATURAL_END | TerminationKind.BEHAVIOR_REQUESTED | TerminationKind.SUSPENDED:
-            output = copied(row.output)
-            if agent is not None:
-                with suppress(SchemaError):  # a tool's result as output (tool_use) may have another type
-                    output = agent.parse_output(output)
+            given = copied(row.output)
+            try:
+                output = given if agent is None else agent.parse_output(given)
+            except SchemaError:  # a tool's result as output (tool_use) may have another type
+                output = given
             return Completed(output=output, usage=row.usage, termination=termination, finish=row.finish, **cut)
