@@ -102,7 +102,7 @@ async def test_a_decision_acts_while_its_sibling_still_runs(make_store, _):
             hand.go.set()
             assert isinstance(await run.result(), gr.Completed)
             assert hand.order == ["p paid", "sibling ended"]
-            types = [(one.type, one.payload.get("callId")) for one in await events_of(run)]
+            types = [(event.type, event.payload.get("callId")) for event in await events_of(run)]
             assert types.index(("run.tool.result", "p")) < types.index(("run.tool.result", "s"))
 
 
@@ -126,7 +126,7 @@ async def test_decide_then_wait_never_shows_the_old_ticket(make_store):
                 old.add(ticket.ticket_id)
                 assert (await run.decide(ticket.approve())).status == "accepted"
                 view = await run.view()
-                assert view.pending or ticket.ticket_id not in {one.ticket_id for one in view.tickets}
+                assert view.pending or ticket.ticket_id not in {shown.ticket_id for shown in view.tickets}
             assert isinstance(await run.wait(), gr.Completed)
             assert sum(hand.ran.values()) == rounds == len(hand.ran)
 

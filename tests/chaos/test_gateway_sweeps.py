@@ -282,7 +282,7 @@ def broken(world: World) -> Iterator[str]:
     """One sentence per broken promise."""
     yield from world.faults
     if world.strikes != "crash":
-        yield from (f"told as a failure: {one}" for one in world.reports)
+        yield from (f"told as a failure: {report}" for report in world.reports)
     if world.client is None:
         return
     yield from broken_frames(world, world.client)
@@ -305,7 +305,7 @@ def broken_frames(world: World, client: Pieces) -> Iterator[str]:
     if world.strikes == "goodbye" and world.kind == "websocket" and world.struck and client.received:
         if closes not in ([1012], [1000]):
             yield f"closed with {closes}"
-        if closes == [1012] and [one["code"] for one in byes] != [1012]:
+        if closes == [1012] and [bye["code"] for bye in byes] != [1012]:
             yield f"no bye before the close frame: {byes}"
 
 
@@ -363,7 +363,7 @@ def test_a_task_of_a_connection_that_crashes_ends_no_other_task(kind, sample, re
     def promises(world: World) -> Iterator[str]:
         yield from broken(world)
         received = [] if world.client is None else [one.code for one in world.client.received if one.opcode == CLOSE]
-        reported = any(str(world.injected) in one for one in world.reports)
+        reported = any(str(world.injected) in report for report in world.reports)
         if (
             world.injected is not None and not reported and received != [1000]
         ):  # trio-websocket's reader, behind the end

@@ -92,11 +92,11 @@ def check(world: World) -> Iterator[str]:
 def broken_tasks(events: list[gr.Event], history: Any, bodies: Counter[str]) -> Iterator[str]:
     """Each task has one end and one message; one that must not be repeated ran at most once, and says so if it did."""
     started = {event.payload["taskId"] for event in events if event.type == "run.task.started"}
-    ended = {one.payload["taskId"]: one.payload for one in events if one.type == "run.task.finished"}
+    ended = {event.payload["taskId"]: event.payload for event in events if event.type == "run.task.finished"}
     finishes = sum(event.type == "run.task.finished" for event in events)
     if started != set(ended) or finishes != len(ended):
         yield f"{sorted(started)} were started, {finishes} of {sorted(ended)} ended"
-    notes = Counter(one.task_id for one in history if one.kind == "task_finished")
+    notes = Counter(message.task_id for message in history if message.kind == "task_finished")
     if notes != Counter(started):
         yield f"the model is told of {notes}"
     for name, end in ended.items():

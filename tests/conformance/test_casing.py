@@ -207,7 +207,7 @@ async def test_user_data_keeps_its_keys_on_every_road_out(rng: Random) -> None:
             run = await runtime.start(helper, "hi", run_id="run_1")
             await run.wait()
             for plain in ((await http(address, "GET", "/v1/runs/run_1")).json(), await snapshot(talk)):
-                by_tool = {one["tool"]: one for one in plain["tickets"]}
+                by_tool = {ticket["tool"]: ticket for ticket in plain["tickets"]}
                 assert by_tool["ask_back"]["parameters"] == details
                 assert by_tool["ask_back"]["responseSchema"] == schema
                 assert by_tool["pay_out"]["arguments"] == {"the_order": asked}
@@ -225,8 +225,8 @@ async def test_user_data_keeps_its_keys_on_every_road_out(rng: Random) -> None:
             for content in (page, stored):
                 for value in (asked, details, schema, reply, edited):
                     assert encode(value) in content
-            results = [one["payload"] for one in json.loads(page)["events"] if one["type"] == "run.tool.result"]
-            assert {one["callId"]: one["result"] for one in results} == {"c_1": reply, "c_2": edited}
+            results = [event["payload"] for event in json.loads(page)["events"] if event["type"] == "run.tool.result"]
+            assert {result["callId"]: result["result"] for result in results} == {"c_1": reply, "c_2": edited}
 
 
 async def snapshot(talk: Any) -> Any:

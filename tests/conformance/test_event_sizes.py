@@ -76,8 +76,8 @@ async def test_a_large_chunk_of_a_thread_does_as_well():
 
 def is_all_of_it(printed: list[Any], size: int) -> None:
     assert len(printed) >= 5
-    assert "".join(one["text"] for one in printed) == "\x01" * size
-    assert [one["index"] for one in printed] == list(range(len(printed)))
+    assert "".join(payload["text"] for payload in printed) == "\x01" * size
+    assert [payload["index"] for payload in printed] == list(range(len(printed)))
 
 
 async def test_a_text_that_is_too_large_for_an_event_is_cut_and_named(shelf, autojump_clock):

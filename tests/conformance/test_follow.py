@@ -153,13 +153,13 @@ async def test_a_follower_goes_through_waits_and_decisions(shelf, autojump_clock
             for _ in range(2):
                 outcome = await run.wait()
                 with runtime.reader.follow("r", after=len(rests), until="rest") as follower:
-                    rests += [frame async for found in follower for frame in found.frames]
+                    rests += [frame async for page in follower for frame in page.frames]
                 assert rests == await stored(runtime, "r"), "all there is, up to where the run waits"
                 await wait_all_tasks_blocked()
                 assert live == rests
                 await run.decide(outcome.tickets[0].approve())
         with runtime.reader.follow("r", after=len(rests), until="rest") as follower:
-            rests += [frame async for found in follower for frame in found.frames]
+            rests += [frame async for page in follower for frame in page.frames]
         assert live == rests == await stored(runtime, "r")
 
 
@@ -394,7 +394,7 @@ async def test_a_run_that_is_pruned_under_a_slow_reader_is_unknown(shelf, autoju
         with runtime.reader.follow("r") as follower:
             assert (await runtime.store.prune(runtime.clock.now() + timedelta(days=1))).runs == 1
             with pytest.raises(gr.UnknownRun):
-                live += [frame async for found in follower for frame in found.frames]
+                live += [frame async for page in follower for frame in page.frames]
     assert live == []
 
 
@@ -480,7 +480,7 @@ async def test_each_event_is_encoded_once_whatever_the_number_of_followers(shelf
 
     async def follow(runtime: gr.Runtime, into: list[bytes]) -> None:
         with runtime.reader.follow("r") as follower:
-            into += [found.encoded(encode) async for found in follower]
+            into += [page.encoded(encode) async for page in follower]
 
     live: list[list[bytes]] = [[] for _ in range(followers)]
     async with home(shelf, agents=[helper]) as runtime:

@@ -487,10 +487,10 @@ async def test_http_starts_lists_reads_and_decides(tmp_path):
         run = await runtime.get(started.json()["run"])
         await run.wait()
         listed = (await http(address, "GET", "/v1/runs?status=waiting")).json()
-        assert [one["run"] for one in listed["runs"]] == [run.id]
+        assert [row["run"] for row in listed["runs"]] == [run.id]
         for prefix, found in ((run.id[:-1], [run.id]), (f"{run.id}x", []), ("%25", []), ("\N{SNOWMAN}", [])):
             listed = (await http(address, "GET", f"/v1/runs?prefix={quote(prefix, safe='%')}")).json()
-            assert [one["run"] for one in listed["runs"]] == found
+            assert [row["run"] for row in listed["runs"]] == found
         snapshot = (await http(address, "GET", f"/v1/runs/{run.id}")).json()
         ticket = snapshot["tickets"][0]
         assert ticket["arguments"] == {"order": "7", "cents": 5}

@@ -116,8 +116,8 @@ class Front:
     @property
     def results(self) -> dict[str, str]:
         """Call id -> what it came to."""
-        tools = [one for one in self.client.messages if one["role"] == "tool"]
-        return {one["toolCallId"].partition(":")[2]: one["content"] for one in tools}
+        tools = [message for message in self.client.messages if message["role"] == "tool"]
+        return {tool["toolCallId"].partition(":")[2]: tool["content"] for tool in tools}
 
 
 class Reader:
@@ -356,7 +356,7 @@ async def test_a_message_behind_one_that_was_answered_with_an_error_begins_a_run
         front = Front(address)
         await front.ask("r1", "first")
         await front.ask("r2", "second")
-        runs = [await runtime.get(one.info.run_id) for one in (await runtime.runs()).runs]
+        runs = [await runtime.get(run.info.run_id) for run in (await runtime.runs()).runs]
         inputs = [(await events_of(run))[0].payload["input"] for run in runs]
     assert inputs == ["second", "first"]
 

@@ -77,10 +77,10 @@ async def test_a_conversation_continues_in_its_thread(version):
         check_message(page.last.message, ended=True)
         await page.ask("u2", "and?")
         runs = (await runtime.runs()).runs
-    assert [one.info.thread_id for one in runs] == ["ch", "ch"]
-    assert {one.info.by for one in runs} == {"operator"}
+    assert [run.info.thread_id for run in runs] == ["ch", "ch"]
+    assert {run.info.by for run in runs} == {"operator"}
     assert [message["role"] for message in page.messages] == ["user", "assistant", "user", "assistant"]
-    said = [one.content for one in helper.model.requests[-1].messages if one.role == "user"]
+    said = [message.content for message in helper.model.requests[-1].messages if message.role == "user"]
     assert said == ["hi\nthere", "and?"]
 
 
@@ -102,7 +102,7 @@ async def test_two_approvals_are_answered_in_one_request_one_approved_one_denied
     assert [part["type"] for part in message][:2] == ["start", "data-run"]
     assert not [part for part in message if part["type"] == "tool-input-available"]
     resolved = [e.payload for e in events if e.type == "run.approval.resolved"]
-    assert [(one["resolution"], one["by"], one["reason"]) for one in resolved] == [
+    assert [(event["resolution"], event["by"], event["reason"]) for event in resolved] == [
         ("approved", "operator", "because"),
         ("denied", "operator", "because"),
     ]
@@ -328,10 +328,10 @@ async def test_who_answers_too_late_is_shown_what_has_happened(version):
         page.approve("c1", deny="c2")
         await page.answer()
         assert page.last.texts() == "Two refunds. done"
-        outputs = {one["toolCallId"]: one.get("output") for one in page.last.tools()}
+        outputs = {tool["toolCallId"]: tool.get("output") for tool in page.last.tools()}
         assert outputs == {"c1": None, "c2": "paid 5 for 2"}
-        tickets = [one["data"] for one in page.last.parts if one["type"] == "data-ticket"]
-        assert [(one["status"], one["by"]) for one in tickets] == [("denied", "ann"), ("approved", "ann")]
+        tickets = [part["data"] for part in page.last.parts if part["type"] == "data-ticket"]
+        assert [(ticket["status"], ticket["by"]) for ticket in tickets] == [("denied", "ann"), ("approved", "ann")]
 
 
 async def test_a_message_without_its_data_parts_gets_what_follows_the_answer():
@@ -340,7 +340,7 @@ async def test_a_message_without_its_data_parts_gets_what_follows_the_answer():
         await page.ask("u1", "refund both")
         page.approve("c1", "c2")
         sent = page.last.sent()
-        sent["parts"] = [one for one in sent["parts"] if not one["type"].startswith("data-")]
+        sent["parts"] = [part for part in sent["parts"] if not part["type"].startswith("data-")]
         page.messages[-1] = sent
         message = page.take(await page.post(), fresh=False)
         assert page.last.texts() == "Two refunds. done"

@@ -86,4 +86,4 @@ async def test_what_cannot_be_forked_is_refused_and_makes_no_run(token, run, bod
         await (await runtime.start("helper", "hi", by="operator", run_id="r1")).wait()
         reply = await http(address, "POST", f"/v1/runs/{run}/fork", token=token, body=body)
         assert (reply.status, reply.json()["error"]["code"]) == (status, code)
-        assert [one.info.run_id for one in (await runtime.runs()).runs] == ["r1"]
+        assert [run.info.run_id for run in (await runtime.runs()).runs] == ["r1"]

@@ -65,7 +65,7 @@ async def test_a_list_says_what_is_asked_of_whom_and_until_when(shelf, autojump_
         page = await runtime.runs(order="waiting_longest", text="AND MORE", counts=True)
         (line,) = page.runs
         assert (page.counts, line.title) == (gr.RunCounts(waiting=1), "[redacted] and more")
-        assert [(one.tool, one.reason) for one in line.asked] == [
+        assert [(request.tool, request.reason) for request in line.asked] == [
             ("refund", "tool_permission"),
             ("ask", "user_input"),
         ]

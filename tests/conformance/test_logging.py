@@ -177,8 +177,8 @@ SCENES: dict[str, tuple[gr.Agent[Any], str, str, str]] = {
 async def test_a_bug_is_logged_once_with_its_traceback_and_found_by_the_id_in_its_event(heard, scene):
     helper, logger, code, error_id = SCENES[scene]
     _, events = await came_to(helper)
-    records = [one for one in heard.records if one.levelno == logging.ERROR]
-    assert [one.name for one in records] == [f"greenroom.{logger}"]
+    records = [record for record in heard.records if record.levelno == logging.ERROR]
+    assert [record.name for record in records] == [f"greenroom.{logger}"]
     (record,) = records
     fields: Any = record
     assert (fields.error_id, fields.code, fields.run_id) == (error_id, code, "r1")
@@ -257,7 +257,7 @@ async def test_a_provider_of_deps_that_keeps_failing_is_logged_once_with_its_tra
             await run.result()
         await trio.sleep(100)
         assert (await run.result()).output == "done"
-    assert [one.levelno for one in heard.named("greenroom.deps")] == [logging.ERROR, *[logging.WARNING] * 2]
+    assert [record.levelno for record in heard.named("greenroom.deps")] == [logging.ERROR, *[logging.WARNING] * 2]
     assert heard.text.count("Traceback (most recent call last)") == 1
     assert SECRET not in heard.text
 
@@ -306,8 +306,8 @@ async def test_the_restart_of_a_runs_owner_is_logged(heard, autojump_clock):
         run = await runtime.start(helper, "hi", run_id="r1")
         assert (await run.result()).output == "done"
     kernel, own = heard.named("greenroom.supervision"), heard.named("greenroom.run")
-    assert [one.getMessage() for one in kernel] == ["runtime/r1 crashed (RuntimeError); restart 1 follows"]
-    assert [one.levelno for one in own] == [logging.ERROR]
+    assert [record.getMessage() for record in kernel] == ["runtime/r1 crashed (RuntimeError); restart 1 follows"]
+    assert [record.levelno for record in own] == [logging.ERROR]
     assert heard.text.count("Traceback (most recent call last)") == 1
     assert SECRET not in heard.text
 

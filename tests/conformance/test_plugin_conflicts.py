@@ -230,7 +230,7 @@ async def test_what_one_hook_drops_no_other_revives(play, autojump_clock, names)
     seen: list[str] = []
 
     def edit(ctx: gr.PhaseContext[Any]) -> gr.Mutation | None:
-        seen.extend(str(one.status) for one in ctx.calls)
+        seen.extend(str(facts.status) for facts in ctx.calls)
         return gr.Mutation().edit_call("C", {"at": "x"}) if ctx.calls else None
 
     hooks = {"drop": lambda ctx: gr.Mutation().drop_call("C") if ctx.calls else None, "edit": edit}

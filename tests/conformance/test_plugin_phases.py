@@ -225,7 +225,7 @@ async def test_calls_are_reported_as_they_are(play, autojump_clock):
     seen: list[Any] = []
 
     def look(ctx: gr.PhaseContext) -> None:
-        seen.append([(one.call_id, str(one.status), one.attempt, one.text) for one in ctx.calls])
+        seen.append([(facts.call_id, str(facts.status), facts.attempt, facts.text) for facts in ctx.calls])
 
     await play([C, call("fails", id="X")], "done", plugins=[diary("step_end", every=look)])
     assert seen[0] == [("C", "succeeded", 1, "saw C"), ("X", "failed", 1, "no luck")]

@@ -156,7 +156,9 @@ class Clerk(gr.Plugin):
 
     async def after_inference(self, ctx: gr.PhaseContext[Any]) -> gr.Mutation:
         made = self.trail(ctx)
-        return made.drop_call("D") if any(one.call_id == "D" for one in ctx.calls) and self.name == "clerk" else made
+        return (
+            made.drop_call("D") if any(facts.call_id == "D" for facts in ctx.calls) and self.name == "clerk" else made
+        )
 
     async def tool_gate(self, ctx: gr.GateContext[Any]) -> Any:
         await trio.sleep(0.1)

@@ -492,7 +492,7 @@ async def test_reasoning_and_signatures_go_back_unchanged_also_after_a_restart(n
 @pytest.mark.rule("M-15")
 @each_provider
 async def test_an_answer_goes_to_another_provider_without_what_only_its_own_reads(name):
-    other = next(one for one in MODELS if one != name)
+    other = next(model for model in MODELS if model != name)
 
     async with open_fault_server(THINKING, reply("42.")) as server:
 

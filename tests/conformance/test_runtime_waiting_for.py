@@ -31,8 +31,8 @@ def shelf(request, tmp_path):
 
 def told(caplog, *words):
     """How often the log was informed, and at which level."""
-    found = [one for one in caplog.records if all(word in one.getMessage() for word in words)]
-    return [(one.name, one.levelname) for one in found]
+    found = [record for record in caplog.records if all(word in record.getMessage() for word in words)]
+    return [(record.name, record.levelname) for record in found]
 
 
 async def waits(run):

@@ -288,7 +288,7 @@ def test_a_crash_at_any_second_changes_nothing(mortals, mode):
 @pytest.mark.parametrize("mode", MODES)
 def test_two_crashes_change_no_more_than_one(mortals, mode, sampled):
     first, _ = undisturbed(mortals, mode)
-    pairs = [(one + 0.5, two + 0.5) for one in range(END) for two in range(one + 1, END)]
+    pairs = [(first + 0.5, second + 0.5) for first in range(END) for second in range(first + 1, END)]
     lives = set()
     for pair in sampled(pairs, 30):
         mortal = mortals()

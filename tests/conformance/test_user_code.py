@@ -300,7 +300,7 @@ async def test_of_a_call(door):
         async with two_runs(bad) as run:
             assert (await run.result()).output == "done"
             events = await events_of(run)
-            ended = [one.payload for one in events if one.type in ("run.tool.result", "run.task.finished")]
+            ended = [event.payload for event in events if event.type in ("run.tool.result", "run.task.finished")]
             (result,) = [one for one in ended if one.get("code")]
             assert (result["tool"], result["code"]) == (tool.name, code)
 

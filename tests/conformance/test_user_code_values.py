@@ -57,8 +57,8 @@ OPTIONS: dict[str, Any] = {"tools": [spoil, signed, answered], "state": KEYS}
 async def test_each_attempt_of_a_body_has_arguments_of_its_own(play, autojump_clock, mode):
     life = await play([call("spoil", id="A", **ASKED), call("spoil", id="B", **ASKED)], "done", **OPTIONS)
     assert life.tool_texts == dict.fromkeys("AB", str(ASKED["items"]) + " " + str(ASKED["more"]))
-    assert [one["retried"] for one in life.payloads("state.conflict")] == [True]
-    assert [one.arguments for one in life.view.messages[1].calls] == [ASKED, ASKED]
+    assert [payload["retried"] for payload in life.payloads("state.conflict")] == [True]
+    assert [request.arguments for request in life.view.messages[1].calls] == [ASKED, ASKED]
 
 
 @pytest.mark.parametrize("phase", ["after_inference", "tool_gate", "before_tool_execute", "after_tool_execute"])
@@ -70,7 +70,7 @@ async def test_a_hook_can_not_change_a_call_but_by_a_mutation(play, autojump_clo
     plugins = [scripted("changes", **{phase: change})]
     life = await play([call("signed", id="A", **ASKED)], "done", do=[approve("A")], plugins=plugins, **OPTIONS)
     assert life.tool_texts == {"A": f"{ASKED['items']} {ASKED['more']}"}
-    assert [one.arguments for one in life.view.messages[1].calls] == [ASKED]
+    assert [request.arguments for request in life.view.messages[1].calls] == [ASKED]
 
 
 async def test_a_hook_can_not_change_a_call_by_the_answer_that_asks_for_it(play, autojump_clock):
@@ -85,13 +85,13 @@ async def test_a_hook_can_not_change_a_call_by_the_answer_that_asks_for_it(play,
 
 async def test_a_hook_can_not_change_the_calls_of_earlier_steps(play, autojump_clock):
     def change(ctx: gr.PhaseContext[Any]) -> None:
-        for one in (one for message in ctx.messages for one in message.calls):
+        for one in (request for message in ctx.messages for request in message.calls):
             one.arguments["items"].append("changed")
 
     plugins = [scripted("changes", step_start=change)]
     steps = [call("spoil", id="A", **ASKED)], [call("spoil", id="B", **ASKED)]
     life = await play(*steps, "done", plugins=plugins, **OPTIONS)
-    assert [one.arguments for message in life.view.messages for one in message.calls] == [ASKED, ASKED]
+    assert [request.arguments for message in life.view.messages for request in message.calls] == [ASKED, ASKED]
 
 
 async def test_a_gate_can_not_change_what_a_person_has_decided(play, autojump_clock):
@@ -132,18 +132,18 @@ async def test_words_for_a_denial_change_nothing_of_what_was_denied(play, autoju
     act = decide("A", "cancel", result={"city": "Paris"})
     life = await play([call("signed", id="A", **ASKED)], "done", do=[act], denial=denial, **OPTIONS)
     assert life.tool_texts == {"A": "not a, but Paris"}
-    assert [one.arguments for one in life.view.messages[1].calls] == [ASKED]
+    assert [request.arguments for request in life.view.messages[1].calls] == [ASKED]
 
 
 async def test_a_view_shows_what_is_whatever_is_done_to_an_earlier_one(play, autojump_clock):
     async def change(scene: Scene) -> None:
         await scene.ticket("B")
-        for one in (one for message in (await scene.run.view()).messages for one in message.calls):
+        for one in (request for message in (await scene.run.view()).messages for request in message.calls):
             one.arguments["items"].append("changed")
 
     steps = [call("spoil", id="A", **ASKED)], [call("signed", id="B", **ASKED)]
     life = await play(*steps, "done", do=[change, approve("B")], **OPTIONS)
-    assert [one.arguments for message in life.view.messages for one in message.calls] == [ASKED, ASKED]
+    assert [request.arguments for message in life.view.messages for request in message.calls] == [ASKED, ASKED]
 
 
 @pytest.mark.parametrize("kind", [dict[str, Any], str])
@@ -192,7 +192,7 @@ async def test_a_model_can_not_change_a_record_by_its_request(shelf, autojump_cl
             run = await runtime.start(agent, "go", run_id=run_id, thread_id="t")
             await run.result()
         view = await run.view()
-        assert [one.arguments for message in view.messages for one in message.calls] == [ASKED] * 4
+        assert [request.arguments for message in view.messages for request in message.calls] == [ASKED] * 4
         record = await runtime.reader.record("first", calls="all")
         assert [row.arguments for row in record.calls] == [ASKED, ASKED]
         for run_id in ("first", "second"):

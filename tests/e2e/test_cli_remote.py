@@ -186,7 +186,7 @@ def test_the_model_is_told_the_text_of_a_denial_and_the_log_keeps_the_reason(
     assert inside("deny", run_id, "t2", "--reason", "ask first", *DB).returncode == 0
     assert inside("follow", run_id, *DB).returncode == 0
     assert results(inside, run_id) == ["Ask the customer.", "The reviewer denied this call: ask first"]
-    assert [one["reason"] for one in resolved(inside, run_id)] == ["spends too much", "ask first"]
+    assert [event["reason"] for event in resolved(inside, run_id)] == ["spends too much", "ask first"]
 
 
 def test_the_text_of_a_denial_is_kept_while_nobody_works_on_the_run(inside: Inside) -> None:
@@ -217,7 +217,7 @@ def test_of_several_one_is_named_or_all_are_decided(inside: Inside, server: Serv
     assert inside("deny", run_id, "t2", *DB).returncode == 0
     assert inside("approve", run_id, "--all", *DB).returncode == 0
     assert inside("follow", run_id, *DB).returncode == 0
-    assert [one["resolution"] for one in resolved(inside, run_id)] == ["denied", "approved"]
+    assert [event["resolution"] for event in resolved(inside, run_id)] == ["denied", "approved"]
 
 
 def test_all_of_them_are_those_that_nobody_has_decided_meanwhile(inside: Inside) -> None:
@@ -232,7 +232,7 @@ def test_all_of_them_are_those_that_nobody_has_decided_meanwhile(inside: Inside)
 def test_all_of_them_at_once(inside: Inside, server: Server, run_id: str) -> None:
     server.starts("both", run_id)
     done = inside("deny", run_id, "--all", "--json", *DB)
-    assert [one["ticketId"] for one in jsons(done.stdout)] == [f"{run_id}.t1", f"{run_id}.t2"]
+    assert [ticket["ticketId"] for ticket in jsons(done.stdout)] == [f"{run_id}.t1", f"{run_id}.t2"]
     assert done.returncode == 0
 
 
@@ -271,7 +271,7 @@ def test_a_question_is_answered_with_a_result(inside: Inside, server: Server, ru
 def test_a_command_with_its_id_acts_once(inside: Inside, server: Server, run_id: str) -> None:
     server.starts("support", run_id)
     first, second = (inside("send", run_id, "It was order 8.", "--id", "s1", *DB, "--json") for _ in range(2))
-    assert [jsons(one.stdout)[0]["status"] for one in (first, second)] == ["accepted", "duplicate"]
+    assert [jsons(process.stdout)[0]["status"] for process in (first, second)] == ["accepted", "duplicate"]
     other = inside("send", run_id, "Something else.", "--id", "s1", *DB)
     assert other.returncode == 1
     assert "send: not accepted (decision_id_conflict)" in one_line(other.stderr)

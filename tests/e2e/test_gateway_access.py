@@ -145,7 +145,7 @@ async def test_runs_of_others_do_not_exist_on_any_route(token):
         assert await here.runtime.store.events(run.id) == before
         assert (await run.view()).tickets
         runs = (await here.runtime.runs(thread_id=f"thread-{SECRET}")).runs
-        assert [one.info.run_id for one in runs] == [run.id], "nobody else has got a run into the thread"
+        assert [line.info.run_id for line in runs] == [run.id], "nobody else has got a run into the thread"
 
 
 async def test_runs_of_others_do_not_exist_in_any_frame():

@@ -127,8 +127,10 @@ def check_byes(byes, number):
         bye = heard[-2].json()
         assert (bye["type"], bye["code"], bye["name"]) == ("gw.bye", 1012, "restart")
         waits.append(bye["retryAfterMs"])
-        events = [one.json() for one in heard if one.opcode == TEXT and not one.json()["type"].startswith("gw.")]
-        assert [one["sequence"] for one in events] in ([], list(range(2, 12))), "the first one was passed over"
+        events = [
+            frame.json() for frame in heard if frame.opcode == TEXT and not frame.json()["type"].startswith("gw.")
+        ]
+        assert [event["sequence"] for event in events] in ([], list(range(2, 12))), "the first one was passed over"
     assert len(byes) == number
     assert len(set(waits)) > number / 2
     assert all(250 <= wait <= 250 + 1000 * (0.25 + number / 500) for wait in waits)

@@ -109,8 +109,8 @@ class Page:
         asked = {"do": "run", "run": name, **more} | ({} if answers is None else {"answers": answers})
         self.now = self.script.ask(asked)
         if self.now.get("body"):
-            report = [json.loads(one.removeprefix("data: ")) for one in self.now["body"].split("\n\n")[:-1]]
-            known = [one for one in before["messages"] if one["role"] != "activity"]
+            report = [json.loads(line.removeprefix("data: ")) for line in self.now["body"].split("\n\n")[:-1]]
+            known = [message for message in before["messages"] if message["role"] != "activity"]
             check(report, thread_id=self.thread, run_id=name, known=known)
             ours = Client(before["messages"], before["state"]).take(report)
             assert (ours.messages, ours.state) == (self.now["messages"], self.now["state"])
@@ -125,8 +125,8 @@ class Page:
 
     @property
     def results(self) -> dict[str, str]:
-        tools = [one for one in self.now["messages"] if one["role"] == "tool"]
-        return {one["toolCallId"].partition(":")[2]: one["content"] for one in tools}
+        tools = [message for message in self.now["messages"] if message["role"] == "tool"]
+        return {tool["toolCallId"].partition(":")[2]: tool["content"] for tool in tools}
 
     @property
     def pending(self) -> list[str]:

@@ -139,7 +139,7 @@ class Page:
     async def settled(self) -> dict[str, Any]:
         """Until all responses are read: ours must have come to the same."""
         await self.do("settled")
-        streams = [one for one in self.known["requests"] if one["status"] == 200]
+        streams = [request for request in self.known["requests"] if request["status"] == 200]
         assert len(streams) == len(self.known["bodies"])
         for request, body in list(zip(streams, self.known["bodies"], strict=True))[self._read :]:
             assert request["headers"]["x-vercel-ai-ui-message-stream"] == "v1"

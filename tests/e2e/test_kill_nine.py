@@ -87,8 +87,8 @@ def judged(folder: Path) -> Counter[str]:
     log = {name: Told(folder, name) for name in trio.run(all_runs, folder)}
     trio.run(read, folder, log)
     wrong = [f"{name}: {text}" for name, told in log.items() for text in told.broken()]
-    kinds = sum((told.kinds for told in log.values()), Counter())
-    frames = sum(len(told.seen) for told in log.values())
+    kinds = sum((steps.kinds for steps in log.values()), Counter())
+    frames = sum(len(steps.seen) for steps in log.values())
     seen = ", ".join(f"{name}: {times}" for name, times in sorted(kinds.items()))
     print(f"\n{len(log)} runs, {frames} events seen, {len(wrong)} violations\n{seen}")  # noqa: T201
     assert not wrong, "\n".join(wrong[:20])
@@ -252,7 +252,7 @@ class Told:
                 self._interrupted(line, started, asked, out)
         last = {payload["callId"]: payload["ticketId"] for payload in unknown}
         for payload in unknown:
-            answer = next((one for one in self.answers if one["ticket"] == payload["ticketId"]), None)
+            answer = next((answer for answer in self.answers if answer["ticket"] == payload["ticketId"]), None)
             if answer is not None:  # else it acted, and the process was killed before it could say so
                 how = "ended" if answer["action"] == "cancel" else "told" if answer["result"] else "run again"
                 self.kinds[f"outcome_unknown: {how}"] += 1

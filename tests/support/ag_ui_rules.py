@@ -394,7 +394,7 @@ class Client:
     """Messages and state as the protocol's own client has them after a stream."""
 
     def __init__(self, messages: Iterable[Event] = (), state: Any = None) -> None:
-        self.messages: list[dict[str, Any]] = [copy.deepcopy(dict(one)) for one in messages]
+        self.messages: list[dict[str, Any]] = [copy.deepcopy(dict(message)) for message in messages]
         self.state = copy.deepcopy(state)
         self.interrupts: list[Event] = []
         self.outcome: str | None = None
@@ -458,14 +458,16 @@ class Client:
         self.messages.insert(at, message)
 
     def _messages_snapshot(self, event: Event) -> None:
-        reported = {one["id"]: copy.deepcopy(dict(one)) for one in event["messages"]}
-        reasons = any(one["role"] == "reasoning" for one in reported.values())
+        reported = {message["id"]: copy.deepcopy(dict(message)) for message in event["messages"]}
+        reasons = any(message["role"] == "reasoning" for message in reported.values())
         kept = [
-            reported.get(one["id"], one)
-            for one in self.messages
-            if one["id"] in reported or one["role"] == "activity" or (one["role"] == "reasoning" and not reasons)
+            reported.get(message["id"], message)
+            for message in self.messages
+            if message["id"] in reported
+            or message["role"] == "activity"
+            or (message["role"] == "reasoning" and not reasons)
         ]
-        there = {one["id"] for one in kept}
+        there = {message["id"] for message in kept}
         self.messages = kept + [one for name, one in reported.items() if name not in there]
 
     def _activity_snapshot(self, event: Event) -> None:

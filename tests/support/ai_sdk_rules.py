@@ -198,7 +198,7 @@ class Chat:
             tool["callProviderMetadata"] = part["providerMetadata"]
 
     def _in_step(self, call_id: str) -> Part | None:
-        return next((one for one in self.step() if one.get("toolCallId") == call_id), None)
+        return next((part for part in self.step() if part.get("toolCallId") == call_id), None)
 
     def tools(self) -> list[Part]:
         return [part for part in self.parts if part["type"].startswith("tool-") or part["type"] == "dynamic-tool"]
@@ -231,13 +231,13 @@ class Chat:
 
     def answered(self) -> bool:
         """lastAssistantMessageIsCompleteWithApprovalResponses."""
-        states = [one["state"] for one in self.step() if "toolCallId" in one]
-        return "approval-responded" in states and all(one in (*FINAL, "approval-responded") for one in states)
+        states = [part["state"] for part in self.step() if "toolCallId" in part]
+        return "approval-responded" in states and all(state in (*FINAL, "approval-responded") for state in states)
 
     def completed(self) -> bool:
         """lastAssistantMessageIsCompleteWithToolCalls."""
-        own = [one for one in self.step() if "toolCallId" in one and not one.get("providerExecuted")]
-        return bool(own) and all(one["state"] in FINAL[:2] and not one.get("preliminary") for one in own)
+        own = [part for part in self.step() if "toolCallId" in part and not part.get("providerExecuted")]
+        return bool(own) and all(part["state"] in FINAL[:2] and not part.get("preliminary") for part in own)
 
     def sent(self) -> Part:
         """The message as it is sent back: JSON, so what is undefined is not there."""
@@ -252,9 +252,11 @@ class Chat:
 
     def texts(self) -> str:
         """All text of the message that is not said to be discarded."""
-        removed = {block for one in self.parts if one["type"] == "data-discarded" for block in one["data"]["blocks"]}
-        shown = [one for one in self.parts if one["type"] == "text"]
-        return "".join(one["text"] for one in shown if one["providerMetadata"]["greenroom"]["blockId"] not in removed)
+        removed = {block for part in self.parts if part["type"] == "data-discarded" for block in part["data"]["blocks"]}
+        shown = [part for part in self.parts if part["type"] == "text"]
+        return "".join(
+            part["text"] for part in shown if part["providerMetadata"]["greenroom"]["blockId"] not in removed
+        )
 
 
 # --- what no client checks -------------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ def _of_file(variants: Iterable[Variant], seed: int) -> Iterator[Variant]:
         homes = [min(case, key=lambda one: _place(one.pair)) for case in cases]
         yield from homes
         runs.update(one.pair for one in homes)
-        first_cases.append([one for one in cases[0] if one not in homes])
+        first_cases.append([case for case in cases[0] if case not in homes])
         for case in cases:
             for one in case:
                 missing.setdefault(one.pair, one)

@@ -159,7 +159,7 @@ class Death:
     async def judge(self, runtime: gr.Runtime, run_id: str) -> None:
         """Replay one run."""
         for delta in await runtime.store.record(run_id, limit=10_000):
-            self.entries.update(type(one.entry) for one in delta.taken)
+            self.entries.update(type(entry.entry) for entry in delta.taken)
         try:
             report = await runtime.replay(run_id)
         except gr.UnknownAgent:

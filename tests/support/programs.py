@@ -422,7 +422,7 @@ def crashing(store: Any, run_id: str, times: int) -> None:
 
     def raising(claim: Any, commit: Any, frames: Any, deliver: Any) -> None:
         nonlocal left
-        forced = any(isinstance(one.entry, ForcedEndEntry) for one in commit.taken)
+        forced = any(isinstance(entry.entry, ForcedEndEntry) for entry in commit.taken)
         if commit.run_id == run_id and left and not forced:
             left -= 1
             raise RuntimeError("the owner crashes here")

@@ -35,10 +35,10 @@ FILES = st.lists(
     st.lists(st.tuples(st.integers(1, 4), st.sampled_from(OFFERS)), min_size=1, max_size=8), min_size=1, max_size=4
 ).map(
     lambda files: [
-        one
+        variant
         for number, functions in enumerate(files)
         for f, (cases, offer) in enumerate(functions)
-        for one in variants(f"{number}.py", f"f{f}", cases, offer)
+        for variant in variants(f"{number}.py", f"f{f}", cases, offer)
     ]
 )
 
@@ -47,10 +47,10 @@ FILES = st.lists(
 def test_every_case_runs_and_every_file_covers_the_pairs_that_it_offers(offered, seed):
     kept = chosen(offered, seed)
     assert kept <= set(offered)
-    assert {(one.file, one.function, one.case) for one in kept} == {
-        (one.file, one.function, one.case) for one in offered
+    assert {(variant.file, variant.function, variant.case) for variant in kept} == {
+        (variant.file, variant.function, variant.case) for variant in offered
     }
-    assert {(one.file, one.pair) for one in kept} == {(one.file, one.pair) for one in offered}
+    assert {(variant.file, variant.pair) for variant in kept} == {(variant.file, variant.pair) for variant in offered}
 
 
 @given(FILES, st.integers())
@@ -64,34 +64,34 @@ def test_a_case_runs_on_the_first_pair_that_it_offers(offered, seed):
 @given(FILES, st.integers())
 def test_at_most_one_case_of_a_function_runs_on_a_further_pair_unless_the_file_lacks_one(offered, seed):
     kept = chosen(offered, seed)
-    cases = {(one.file, one.function, one.case) for one in offered}
+    cases = {(variant.file, variant.function, variant.case) for variant in offered}
     functions = {case[:2] for case in cases}
-    pairs = {(one.file, one.pair) for one in offered}
+    pairs = {(variant.file, variant.pair) for variant in offered}
     assert len(kept) <= len(cases) + len(functions) + len(pairs)
 
 
 @given(FILES, st.integers())
 def test_a_file_runs_the_same_whatever_else_is_collected(offered, seed):
-    alone = [one for one in offered if one.file == "0.py"]
-    assert chosen(alone, seed) == {one for one in chosen(offered, seed) if one.file == "0.py"}
+    alone = [variant for variant in offered if variant.file == "0.py"]
+    assert chosen(alone, seed) == {variant for variant in chosen(offered, seed) if variant.file == "0.py"}
 
 
 def test_another_seed_draws_others_and_home_stays():
-    offered = [one for number in range(6) for one in variants("a.py", f"f{number}", 3, OFFERS[0])]
+    offered = [variant for number in range(6) for variant in variants("a.py", f"f{number}", 3, OFFERS[0])]
     assert chosen(offered, 1) == chosen(offered, 1)
-    drawn = {frozenset(one for one in chosen(offered, seed) if one.pair != HOME) for seed in range(10)}
+    drawn = {frozenset(variant for variant in chosen(offered, seed) if variant.pair != HOME) for seed in range(10)}
     assert len(drawn) == 10
 
 
 def test_of_a_function_with_many_cases_some_are_drawn():
     offered = variants("a.py", "f", MOST + 30, OFFERS[0])
-    drawn = [{one.case for one in chosen(offered, seed)} for seed in range(3)]
+    drawn = [{variant.case for variant in chosen(offered, seed)} for seed in range(3)]
     assert [len(cases) for cases in drawn] == [MOST] * 3
     assert len(set(map(frozenset, drawn))) == 3
 
 
 def test_the_pairs_of_a_file_are_run_equally_often():
-    offered = [one for number in range(20) for one in variants("a.py", f"f{number}", 1, OFFERS[0])]
+    offered = [variant for number in range(20) for variant in variants("a.py", f"f{number}", 1, OFFERS[0])]
     runs = defaultdict(int)
     for one in chosen(offered, 1):
         runs[one.pair] += 1

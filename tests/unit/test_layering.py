@@ -370,7 +370,7 @@ def test_a_planted_violation_is_found(tmp_path: Path, path: str, text: str, word
 def test_a_planted_circle_is_found_whole(tmp_path: Path, files: dict[str, str]) -> None:
     """Each import of the circle is named, also one inside a function or for type checkers only."""
     plant(tmp_path, CLEAN | {path: text + "\n" for path, text in files.items()})
-    found = [one for one in violations(tmp_path) if "circle" in one]
+    found = [violation for violation in violations(tmp_path) if "circle" in violation]
     assert {one.split(":")[0] for one in found} == set(files)
 
 

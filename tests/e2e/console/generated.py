@@ -38,12 +38,12 @@ WHOLE_END: Final = {"usage": {}, "steps": 1, "lastSequence": 9, "from": "running
 
 def types() -> list[str]:
     """Every type of event that there is."""
-    return [one["properties"]["type"]["const"] for one in SCHEMAS["oneOf"]]
+    return [schema["properties"]["type"]["const"] for schema in SCHEMAS["oneOf"]]
 
 
 def fields(kind: str) -> dict[str, Any]:
     """The schema of a type's payload."""
-    found = next(one for one in SCHEMAS["oneOf"] if one["properties"]["type"]["const"] == kind)
+    found = next(schema for schema in SCHEMAS["oneOf"] if schema["properties"]["type"]["const"] == kind)
     return resolved(found["properties"]["payload"])
 
 

@@ -385,7 +385,7 @@ def test_a_run_is_started_with_a_title_in_a_named_thread(console: Console, serve
     dialog.get_by_label("Thread").fill("post")
     page.get_by_role("button", name="Start the run").click()
     console.stage("completed")
-    (run,) = [one for one in server.get("/v1/runs?limit=1000")["runs"] if one["title"] == "The morning post"]
+    (run,) = [run for run in server.get("/v1/runs?limit=1000")["runs"] if run["title"] == "The morning post"]
     assert server.payloads(run["run"], "created")[0]["threadId"] == "post"
     expect(page.locator(f"#runs a[data-run='{run['run']}']")).to_contain_text("The morning post", use_inner_text=True)
 
@@ -469,7 +469,9 @@ def test_a_run_is_cancelled_after_a_question_and_with_a_reason(console: Console,
     console.stage("cancelled")
     expect(console.page.locator(".end")).to_contain_text("Wrong order.", use_inner_text=True)
     asked = server.payloads(run, "cancel.requested")
-    assert [(one["mode"], one["reason"], one["by"]) for one in asked] == [("now", "Wrong order.", "operator")]
+    assert [(payload["mode"], payload["reason"], payload["by"]) for payload in asked] == [
+        ("now", "Wrong order.", "operator")
+    ]
     expect(page.get_by_role("button", name="Cancel run")).to_be_hidden()
 
 
@@ -499,7 +501,7 @@ def test_a_run_is_paused_with_a_reason_and_let_continue(console: Console, server
     console.stage("completed")
     expect(pause).to_be_hidden()
     asked = server.payloads(run, "pause.requested")
-    assert [(one["reason"], one["by"]) for one in asked] == [("lunch", "operator")]
+    assert [(payload["reason"], payload["by"]) for payload in asked] == [("lunch", "operator")]
 
 
 def test_a_waiting_run_is_paused_at_once_without_a_reason_and_the_keyboard_lets_it_continue(

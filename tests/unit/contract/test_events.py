@@ -48,7 +48,7 @@ def validator():
 @cache
 def branch(name):
     """The one of the `oneOf` that says it is for this type."""
-    (found,) = (one for one in schemas()["oneOf"] if one["properties"]["type"]["const"] == name)
+    (found,) = (schema for schema in schemas()["oneOf"] if schema["properties"]["type"]["const"] == name)
     return validator().evolve(schema=found | {"$defs": schemas()["$defs"]})
 
 
@@ -117,7 +117,7 @@ def test_the_schema_refuses_an_envelope_that_is_wrong(key, wrong):
 
 
 def test_no_event_fits_the_schema_of_two_types_so_that_one_of_is_never_ambiguous():
-    names = [one["properties"]["type"]["const"] for one in schemas()["oneOf"]]
+    names = [schema["properties"]["type"]["const"] for schema in schemas()["oneOf"]]
     assert names == sorted(CATALOGUE)
 
 

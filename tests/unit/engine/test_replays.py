@@ -105,7 +105,7 @@ class Remembered(World):
             info=self.store.info,
             definitions={name: row.definition for name, row in self.store.calls.items()},
             frames=self.frames,
-            record=[RecordDelta(one.last, load_taken(dump_taken(one.taken), items)) for one in record],
+            record=[RecordDelta(delta.last, load_taken(dump_taken(delta.taken), items)) for delta in record],
         )
 
     def replay(self, spec: AgentSpec | None = None) -> ReplayReport:

@@ -201,7 +201,7 @@ def test_a_pause_that_meets_the_end_is_refused_in_the_log() -> None:
     w.deliver_all()
     w.stopped()
     refused = [event.payload for event in w.store.events[1:] if event.type == "run.decision.refused"]
-    assert [(one.command_id, one.code) for one in refused] == [("p", "run_done")]
+    assert [(result.command_id, result.code) for result in refused] == [("p", "run_done")]
     w.check_end()
 
 

@@ -199,7 +199,7 @@ def test_a_tool_that_retries_runs_again_alone_on_the_merged_state() -> None:
     wrote(w, "B", put(LAST, "b2"))
     assert values(w)["last"] == "b2"
     assert [one.retried for one in conflicts(w)] == [True]
-    assert [(one.attempts, one.result) for one in results(w, "B")] == [(2, "ok")]
+    assert [(result.attempts, result.result) for result in results(w, "B")] == [(2, "ok")]
     assert w.tool_texts()["B"] == "ok"
 
 

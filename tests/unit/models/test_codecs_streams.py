@@ -58,8 +58,8 @@ def read(name: str, *pieces: bytes, mask: KeyMask | None = None) -> Found:
     last, answer = reader.end()
     shown = [*deltas, *last]
     return (
-        "".join(one.text for one in shown if isinstance(one, gr.TextDelta)),
-        "".join(one.text for one in shown if isinstance(one, gr.ReasoningDelta)),
+        "".join(delta.text for delta in shown if isinstance(delta, gr.TextDelta)),
+        "".join(delta.text for delta in shown if isinstance(delta, gr.ReasoningDelta)),
         answer,
     )
 

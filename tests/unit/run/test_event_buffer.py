@@ -124,7 +124,7 @@ def test_all_who_ask_from_a_position_share_one_slice_and_what_was_made_of_it():
 
     slices = [tail.slice(4) for _ in range(5)]
     assert all(one is slices[0] for one in slices)
-    assert len({one.encoded(encode) for one in slices}) == 1
+    assert len({page.encoded(encode) for page in slices}) == 1
     assert made == [slices[0]]
     assert slices[0].encoded(lambda found: b"%d" % found.first) == b"5", "each form is made by itself"
     assert made == [slices[0]]

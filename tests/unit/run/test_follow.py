@@ -562,7 +562,7 @@ class Followed(RuleBasedStateMachine):
     @rule(data=st.data())
     def several_take_the_same(self, data: Any) -> None:
         first = data.draw(st.sampled_from(self.followers))
-        same = [one.peek() for one in self.followers if one.after == first.after]
+        same = [follower.peek() for follower in self.followers if follower.after == first.after]
         assert all(one is same[0] for one in same)
         if same[0] is not None:
             made: list[EventSlice] = []

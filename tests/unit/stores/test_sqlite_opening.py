@@ -304,7 +304,7 @@ async def test_runs_of_an_older_file_have_titles_and_say_what_they_ask(path: Pat
     await old_file(path, new, MIGRATIONS[:4], frame)
     tickets = [ticket_row("r1", 1, "a"), replace(ticket_row("r1", 2, "b"), message="May it?")]
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as file:
-        rows = [(one.ticket_id, one.call_id, one.status, codec.dump(one)) for one in tickets]
+        rows = [(ticket.ticket_id, ticket.call_id, ticket.status, codec.dump(ticket)) for ticket in tickets]
         rows.append(("damaged", "c", "closed", b"what?"))
         file.executemany("INSERT INTO tickets(run, ticket_id, call_id, status, body) VALUES (1, ?, ?, ?, ?)", rows)
         file.execute("UPDATE tickets SET body = x'00' WHERE ticket_id = 'r1.t1'")
@@ -315,7 +315,7 @@ async def test_runs_of_an_older_file_have_titles_and_say_what_they_ask(path: Pat
         (line,) = page.runs
         assert line.title == "Refund Order 7"
         assert (line.waiting_since, page.counts) == (NOW, RunCounts(waiting=1))
-        assert ([one.message for one in line.asked], line.asked_count) == (["May it?"], 2)
+        assert ([request.message for request in line.asked], line.asked_count) == (["May it?"], 2)
 
 
 @pytest.mark.parametrize("column", ["info", "row"])

@@ -155,8 +155,10 @@ NO_GPS = {"error": "no GPS"}
 )
 def test_an_answer_comes_to_decisions(ticket: Ticket, said: TicketAnswer, wishes: list[Any]) -> None:
     found = decisions_of(ticket, said)
-    assert [(one.action, one.result) for one in found] == wishes
-    assert {(one.run, one.target, one.fingerprint, one.reason) for one in found} == {("r", "r.t1", "f", said.reason)}
+    assert [(decision.action, decision.result) for decision in found] == wishes
+    assert {(decision.run, decision.target, decision.fingerprint, decision.reason) for decision in found} == {
+        ("r", "r.t1", "f", said.reason)
+    }
     assert found == decisions_of(ticket, said), "the same answer has the same id"
     assert len({one.id for one in found}) == len(found)
 
@@ -214,7 +216,7 @@ async def test_what_may_work_later_is_refused_whole_so_that_it_is_sent_again(cod
 async def test_a_value_that_does_not_fit_gives_way_to_the_next_wish() -> None:
     desk = Desk("invalid_result", None)
     assert (await decided(desk, VALUE)).accepted == 1
-    assert [one.action for one in desk.asked] == ["resume", "cancel"]
+    assert [command.action for command in desk.asked] == ["resume", "cancel"]
     desk = Desk("not_allowed")
     found = await decided(desk, VALUE)
     assert (found.accepted, list(found.refused)) == (0, ["r.t1"])

@@ -113,7 +113,7 @@ def test_a_token_is_made_once_and_kept(tmp_path: Path) -> None:
     assert tokens.kept(path) == token
     assert path.read_text() == f"{token}\n"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert [one.name for one in tmp_path.iterdir()] == ["s.db.token"]
+    assert [path.name for path in tmp_path.iterdir()] == ["s.db.token"]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from greenroom.actors.contract.events import CATALOGUE
 FOLDER = Path(str(files("greenroom.transport.console") / "index.html")).parent
 VENDORED = {"markdown-it-15.0.3.min.js": "d5432491790141da046b1197353705db03264f40b5727f3b4b591f5aba193e30"}
 """Files of others, as they were published -> their SHA-256. Beside each lies its licence."""
-SCRIPTS = sorted(one for one in FOLDER.glob("*.js") if one.name not in VENDORED)
+SCRIPTS = sorted(path for path in FOLDER.glob("*.js") if path.name not in VENDORED)
 KEY = re.compile(r"""["'`]([a-z]+(?:\.[a-z_0-9]+)+)["'`]""")
 """A key of the words: lower-case words with dots between them, quoted."""
 MADE = re.compile(r"`([a-z.]+\.)\$\{")
@@ -68,8 +68,10 @@ def test_nothing_is_fetched_from_elsewhere(file: Path):
 def test_every_file_that_is_named_is_there_and_every_file_is_named():
     page = (FOLDER / "index.html").read_text(encoding="utf-8")
     named = set(re.findall(r'(?:src|href)="console/([^"]+)"', page))
-    named |= {name for one in SCRIPTS for name in re.findall(r' from "\./([^"]+)"', one.read_text(encoding="utf-8"))}
-    there = {one.name for one in FOLDER.iterdir() if one.suffix in (".js", ".css", ".svg")}
+    named |= {
+        name for script in SCRIPTS for name in re.findall(r' from "\./([^"]+)"', script.read_text(encoding="utf-8"))
+    }
+    there = {path.name for path in FOLDER.iterdir() if path.suffix in (".js", ".css", ".svg")}
     assert named == there
 
 

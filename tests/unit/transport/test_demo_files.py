@@ -114,7 +114,7 @@ def test_only_a_former_report_is_replaced(tmp_path: Path) -> None:
     with pytest.raises(gr.ToolError, match="left alone"):
         write_report(tmp_path, "R.md", f"{MARK}\nthree\n")
     assert path.read_text() == "mine"
-    assert [one.name for one in tmp_path.iterdir()] == ["R.md"]
+    assert [path.name for path in tmp_path.iterdir()] == ["R.md"]
 
 
 @pytest.mark.parametrize("kind", ["folder", "link to a report", "dangling link"])

@@ -213,7 +213,7 @@ def test_every_route_is_documented_and_nothing_else_is():
 def test_an_operation_says_what_its_route_says():
     for route in ROUTES:
         operation = HTTP["paths"][route.template][route.method.lower()]
-        places = {(one["in"], one["name"]) for one in operation["parameters"]}
+        places = {(parameter["in"], parameter["name"]) for parameter in operation["parameters"]}
         assert {name for place, name in places if place == "path"} == set(re.findall(r"{(\w+)}", route.template))
         assert {name for place, name in places if place == "query"} == set(route.query)
         assert {name for place, name in places if place == "header"} == set(route.headers)
@@ -262,7 +262,10 @@ def test_every_message_belongs_to_an_operation():
     assert all([last(message) for message in one["messages"]] == [name] for name, one in received.items())
     replies = {last(message) for one in received.values() for message in one["reply"]["messages"]}
     sent = {
-        last(message) for one in WS["operations"].values() if one["action"] == "send" for message in one["messages"]
+        last(message)
+        for operation in WS["operations"].values()
+        if operation["action"] == "send"
+        for message in operation["messages"]
     }
     assert sent == set(CATALOGUE) | set(UNASKED)
     assert replies | set(UNASKED) == set(down.DOWN)
@@ -272,7 +275,7 @@ def test_events_are_the_same_in_every_document():
     plain = json.loads(json.dumps(tidied(event_schemas())).replace("#/$defs/", "#/components/schemas/"))
     for document in (HTTP, WS):
         schemas = document["components"]["schemas"]
-        assert [schemas[one["title"]] for one in plain["oneOf"]] == plain["oneOf"]
+        assert [schemas[schema["title"]] for schema in plain["oneOf"]] == plain["oneOf"]
         assert {name: schemas[name] for name in plain["$defs"]} == plain["$defs"]
 
 

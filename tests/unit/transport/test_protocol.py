@@ -284,7 +284,7 @@ def test_a_close_code_is_one_that_an_endpoint_may_send():
     assert all(number == one.code for number, one in CLOSE_CODES.items())
     assert set(CLOSE_CODES) & {1004, 1005, 1006, 1015} == set()
     assert all(1000 <= code <= 1014 or 4000 <= code < 5000 for code in CLOSE_CODES)
-    assert len({one.name for one in CLOSE_CODES.values()}) == len(CLOSE_CODES)
+    assert len({code.name for code in CLOSE_CODES.values()}) == len(CLOSE_CODES)
 
 
 def test_a_refusal_says_its_code_and_what_is_the_case():

@@ -71,7 +71,7 @@ def sdk_telling(gateway: Any) -> AiSdkResponse:
 
 
 def parsed(chunks: list[bytes]) -> list[dict[str, Any]]:
-    return [json.loads(one.removeprefix("data: ")) for one in b"".join(chunks).decode().split("\n\n")[:-1]]
+    return [json.loads(line.removeprefix("data: ")) for line in b"".join(chunks).decode().split("\n\n")[:-1]]
 
 
 @pytest.mark.parametrize(

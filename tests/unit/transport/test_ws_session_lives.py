@@ -84,7 +84,7 @@ class Client:
 
 def events(run, first, last):
     """Events of a run as frames."""
-    made = (json.dumps({"type": "event", "run": run, "sequence": one}).encode() for one in range(first, last + 1))
+    made = (json.dumps({"type": "event", "run": run, "sequence": number}).encode() for number in range(first, last + 1))
     return text_frames(made)
 
 

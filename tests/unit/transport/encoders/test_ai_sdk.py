@@ -154,8 +154,8 @@ def test_text_of_an_inference_that_is_repeated_is_not_left_twice(version: Any) -
     assert len(of(parts, "reset-step")) == (version == "v7")
     assert len(of(chat.parts, "data-discarded")) == (version == "v6")
     assert len(of(chat.parts, "reasoning")) == (version == "v6")
-    assert [one["data"]["text"] for one in of(chat.parts, "data-input")] == ["quick"]  # also after the step was reset
-    notices = [one["data"]["event"] for one in chat.transient]
+    assert [part["data"]["text"] for part in of(chat.parts, "data-input")] == ["quick"]  # also after the step was reset
+    notices = [part["data"]["event"] for part in chat.transient]
     assert notices == ["run.inference.retried"]
 
 
@@ -251,7 +251,7 @@ def test_events_that_end_while_the_run_works_leave_a_whole_stream_that_says_so(v
     chat = Chat(version).stream(parts)
     assert chat.error == INTERRUPTED
     assert of(chat.parts, "data-run")[0]["data"]["status"] == "interrupted"
-    assert [one["state"] for one in of(chat.parts, "text")] == ["done"]
+    assert [part["state"] for part in of(chat.parts, "text")] == ["done"]
 
 
 @both
@@ -286,8 +286,8 @@ def test_what_a_body_reports_comes_in_data_parts(version: Any) -> None:
     world.returns("c1", None)
     parts = parts_of(events_of(world), version)
     chat = Chat(version).stream(parts)
-    assert [one["data"]["fraction"] for one in of(chat.parts, "data-tool-progress")] == [0.5]
-    assert [one["data"]["text"] for one in chat.transient] == ["line"]
+    assert [part["data"]["fraction"] for part in of(chat.parts, "data-tool-progress")] == [0.5]
+    assert [part["data"]["text"] for part in chat.transient] == ["line"]
     assert of(parts, "tool-output-available")[0]["output"] is None
 
 
@@ -301,12 +301,12 @@ def test_a_background_task_is_one_data_part_that_changes(version: Any) -> None:
     world.task_returns("c1.task1", "42")
     world.says("done")
     parts = parts_of(events_of(world), version)
-    reported = [(one["id"], one["data"]["status"]) for one in of(parts, "data-task")]
+    reported = [(part["id"], part["data"]["status"]) for part in of(parts, "data-task")]
     assert reported == [("c1.task1", "running"), ("c1.task1", "running"), ("c1.task1", "succeeded")]
     chat = Chat(version).stream(parts)
     (part,) = of(chat.parts, "data-task")
     assert part["data"]["result"] == "42"
-    assert [one["data"]["text"] for one in chat.transient] == ["line"]
+    assert [part["data"]["text"] for part in chat.transient] == ["line"]
 
 
 @both
@@ -348,10 +348,10 @@ def test_a_waiting_run_ends_the_stream_after_the_requests(version: Any) -> None:
     chat = Chat(version).stream(parts)
     check_message(chat.message, ended=False)
     assert chat.reason == "tool-calls"
-    assert [one["approval"] for one in chat.tools()] == [{"id": "r.t1"}, {"id": "r.t2"}]
-    tickets = [one["data"] for one in of(chat.parts, "data-ticket")]
-    assert [one["ticketId"] for one in tickets] == ["r.t1", "r.t2"]
-    assert {one["answer"] for one in tickets} == {"approval"}
+    assert [tool["approval"] for tool in chat.tools()] == [{"id": "r.t1"}, {"id": "r.t2"}]
+    tickets = [part["data"] for part in of(chat.parts, "data-ticket")]
+    assert [ticket["ticketId"] for ticket in tickets] == ["r.t1", "r.t2"]
+    assert {ticket["answer"] for ticket in tickets} == {"approval"}
     assert tickets[0]["fingerprint"] == world.ticket("c1").fingerprint
     assert tickets[0]["arguments"] == {"n": 1}
     assert of(chat.parts, "data-run")[0]["data"]["status"] == "waiting"
@@ -368,7 +368,7 @@ def test_decisions_continue_the_message_with_what_is_new_only(version: Any, forg
     chat.respond("r.t2", False, "too much")
     assert chat.answered()
     answers = seen(chat).answers
-    assert [(one.ticket_id, one.kind, one.reason) for one in answers] == [
+    assert [(answer.ticket_id, answer.kind, answer.reason) for answer in answers] == [
         ("r.t1", "approved", "fine"),
         ("r.t2", "denied", "too much"),
     ]
@@ -379,12 +379,12 @@ def test_decisions_continue_the_message_with_what_is_new_only(version: Any, forg
     parts = resumed(chat, events_of(world), forget=forget)
     check_message(chat.message, ended=True, told=not forget or version == "v7")
     assert chat.texts() == "may I?done"
-    assert [one["state"] for one in chat.tools()] == ["output-available", "output-denied"]
+    assert [tool["state"] for tool in chat.tools()] == ["output-available", "output-denied"]
     assert chat.tool("c1")["approval"]["approved"] is True
     assert "tool-input-available" not in kinds(parts)
     assert kinds(parts)[:2] == ["start", "data-run"]
     assert kinds(parts).count("start-step") == kinds(parts).count("finish-step") == 1
-    statuses = [one["data"]["status"] for one in of(chat.parts, "data-ticket")]
+    statuses = [part["data"]["status"] for part in of(chat.parts, "data-ticket")]
     assert statuses == ["approved", "denied"]
     assert not chat.answered()
     assert not chat.completed()
@@ -619,12 +619,12 @@ def test_a_pause_ends_the_stream_without_a_question_and_the_next_one_continues(v
     assert (chat.reason, chat.answered(), chat.completed()) == ("other", False, False)
     (notice,) = of(parts, "data-notice")
     assert (notice["data"]["event"], notice["data"]["reason"]) == ("run.pause.requested", "lunch")
-    assert [one["data"]["status"] for one in of(parts, "data-run")][-1] == "waiting"
+    assert [part["data"]["status"] for part in of(parts, "data-run")][-1] == "waiting"
     world.decide("r.t1", result="go")
     world.says("done")
     resumed(chat, events_of(world))
     assert chat.texts() == "done"
-    assert [one["data"]["text"] for one in of(chat.parts, "data-input")] == ["go"]
+    assert [part["data"]["text"] for part in of(chat.parts, "data-input")] == ["go"]
 
 
 @both
