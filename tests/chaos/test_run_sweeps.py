@@ -68,7 +68,7 @@ def sample(seed: int) -> Callable[[int], tuple[int, int] | None]:
 
 
 @pytest.fixture(autouse=True)
-def told() -> Iterator[list[str]]:
+def logged() -> Iterator[list[str]]:
     """What the runtime has reported to its operator about crashes; it does not flood the report."""
     logger, lines = logging.getLogger("greenroom.run"), []
 
@@ -163,10 +163,10 @@ def ended_by_cancel(world: World) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("victim", ["runtime/r", "call:", "model:"])
-def test_an_actor_crashes_at_every_step_and_the_run_still_ends(make, sample, victim, request, told):
+def test_an_actor_crashes_at_every_step_and_the_run_still_ends(make, sample, victim, request, logged):
     def check(world: World) -> Iterator[str]:
         yield from broken(world)
-        yield from masked(world, told)
+        yield from masked(world, logged)
         if world.deaths:
             yield f"the whole runtime died of it: {world.deaths}"
 
@@ -186,12 +186,12 @@ def test_an_actor_crashes_at_every_step_and_the_run_still_ends(make, sample, vic
     show(request.node.name, report)
 
 
-def masked(world: World, told: list[str]) -> Iterator[str]:
+def masked(world: World, logged: list[str]) -> Iterator[str]:
     """An injected crash is to be found: in an event, in the log, or in what open_runtime raised."""
     if world.injected is None or world.ended is None:
         return
     mark = str(world.injected)
-    texts = [*told, *world.deaths, *(frame.decode() for frame in world.ended[0])]
+    texts = [*logged, *world.deaths, *(frame.decode() for frame in world.ended[0])]
     texts += [message.content for message in world.ended[2]]
     if not any(mark in text for text in texts):
         yield "the injected crash was masked"
@@ -228,7 +228,7 @@ class CrashParked(chaos.StepHook):
                 self.fault.before_task_step(task)
 
 
-def test_the_store_s_task_crashes_at_every_step_and_the_next_runtime_finishes_the_run(make, sampled, request, told):
+def test_the_store_s_task_crashes_at_every_step_and_the_next_runtime_finishes_the_run(make, sampled, request, logged):
     report = chaos.Report(kind="crash")
     for schedule in SEEDS:
         report.steps[schedule] = chaos.count_steps(until_it_has_ended, make()(), seed=schedule)
@@ -240,7 +240,7 @@ def test_the_store_s_task_crashes_at_every_step_and_the_next_runtime_finishes_th
         messages = [*escaped(world, until_it_has_ended, seed, crash), *broken(world)]
         report.runs += 1
         report.hits += crash.fault.struck
-        messages += masked(world, told) if crash.fault.struck else ()
+        messages += masked(world, logged) if crash.fault.struck else ()
         report.violations += [chaos.Violation(token=token, site=crash.fault.site, message=text) for text in messages]
     show(request.node.name, report)
 

@@ -153,10 +153,10 @@ async def test_a_body_says_itself_what_its_ticket_shows(play, autojump_clock):
 
 async def test_the_event_of_a_ticket_holds_what_the_ticket_holds(play, autojump_clock):
     life = await play([call("ask", {"mode": RESULT, "schema": {"type": "string"}}, id="D")])
-    (ticket,), (told,) = life.outcome.tickets, life.payloads("approval.requested")
+    (ticket,), (requested,) = life.outcome.tickets, life.payloads("approval.requested")
     for name in ("ticket_id", "call_id", "tool", "arguments", "fingerprint", "reason", "action", "message"):
-        assert told[camel(name)] == getattr(ticket, name), name
-    assert (told["resumeMode"], told["responseSchema"]) == (RESULT, {"type": "string"})
+        assert requested[camel(name)] == getattr(ticket, name), name
+    assert (requested["resumeMode"], requested["responseSchema"]) == (RESULT, {"type": "string"})
 
 
 @pytest.mark.rule("A-9")

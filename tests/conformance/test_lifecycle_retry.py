@@ -249,7 +249,7 @@ async def test_a_hook_may_mend_arguments(play, autojump_clock):
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "output"),
     [
         ("", "saw A"),
         (" \n", "saw A"),
@@ -264,14 +264,14 @@ async def test_a_hook_may_mend_arguments(play, autojump_clock):
         ('{"a":' * 65 + "1" + "}" * 65, "Invalid arguments: the arguments cannot be used"),
     ],
 )
-async def test_a_models_code_may_hand_over_what_the_provider_sent(autojump_clock, given, told):
+async def test_a_models_code_may_hand_over_what_the_provider_sent(autojump_clock, given, output):
     @gr.tool
     async def look(at: str = "A") -> str:
         return f"saw {at}"
 
     raw = gr.ModelResponse(calls=(gr.CallRequest(call_id="A", tool="look", arguments=given),))
     outcome = await gr.run(gr.Agent("raw", model=Raw(raw), tools=[look]), "hi")
-    assert outcome.output.startswith(told)
+    assert outcome.output.startswith(output)
 
 
 def test_what_a_provider_sends_is_read_as_a_call():

@@ -307,11 +307,11 @@ async def test_a_fork_begins_where_a_run_stood_at_the_end_of_a_step_in_a_thread_
     assert parent == ["hi", "", "saw C", "", "noted N", "done"]
 
 
-def forks(step: int, told: list[list[str]]) -> Act:
+def forks(step: int, texts: list[list[str]]) -> Act:
     async def act(scene: Scene) -> None:
         child = await scene.runtime.fork("r", step=step)
         await child.result()
-        told.append([message.content for message in await thread_of(scene, child.thread_id)])
+        texts.append([message.content for message in await thread_of(scene, child.thread_id)])
 
     return act
 

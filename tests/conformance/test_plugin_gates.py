@@ -367,7 +367,7 @@ async def test_a_gate_may_suspend_again_with_a_new_ticket(play, autojump_clock):
 
 
 @pytest.mark.parametrize(
-    ("mode_of_resume", "result", "told", "began"),
+    ("mode_of_resume", "result", "text", "began"),
     [
         ("replay_tool_call", None, "saw C", [("C", 1, {"at": ""})]),
         ("use_decision_as_tool_result", "by hand", "by hand", []),
@@ -375,13 +375,13 @@ async def test_a_gate_may_suspend_again_with_a_new_ticket(play, autojump_clock):
     ],
 )
 async def test_a_gate_s_ticket_resumes_in_each_of_the_three_ways(
-    play, autojump_clock, mode_of_resume, result, told, began
+    play, autojump_clock, mode_of_resume, result, text, began
 ):
     def look(ctx: gr.GateContext) -> Any:
         return gr.Suspend(resume_mode=mode_of_resume) if ctx.decision is None else None
 
     life = await play([C], "done", do=[restart, approve("C", result)], plugins=[gate("x", look)])
-    assert life.tool_texts["C"].endswith(told)
+    assert life.tool_texts["C"].endswith(text)
     assert life.scene.outside.started == began
 
 

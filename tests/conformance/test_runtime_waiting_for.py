@@ -29,7 +29,7 @@ def shelf(request, tmp_path):
     return Shelf(request.param, tmp_path)
 
 
-def told(caplog, *words):
+def log_lines(caplog, *words):
     """How often the log was informed, and at which level."""
     found = [record for record in caplog.records if all(word in record.getMessage() for word in words)]
     return [(record.name, record.levelname) for record in found]
@@ -51,7 +51,7 @@ async def test_a_run_behind_another_one_names_it_until_that_is_done(shelf, autoj
         assert await waits(first) == ("people", None)
         assert await waits(second) == ("thread", "r1")
         assert "r1" not in (await second.view()).waiting_for.detail
-        assert told(caplog, "r2", "waits for its thread", "r1") == [("greenroom.run", "INFO")]
+        assert log_lines(caplog, "r2", "waits for its thread", "r1") == [("greenroom.run", "INFO")]
         await first.decide("c1", "resume")
         await first.result()
         assert await waits(first) is None
@@ -70,11 +70,11 @@ async def test_a_run_behind_one_without_an_owner_says_so(shelf, autojump_clock, 
         assert (found.kind, found.run_id) == ("thread", "r1")
         assert "agent_unknown" in found.detail
         assert await waits(await runtime.get("r1")) == ("agent", None)
-        assert told(caplog, "run r1 has no owner here (agent_unknown)") == [("greenroom.run", "WARNING")]
+        assert log_lines(caplog, "run r1 has no owner here (agent_unknown)") == [("greenroom.run", "WARNING")]
         for _ in range(3):
             await second.send("hello?")
             await trio.sleep(100)
-        assert len(told(caplog, "run r1 has no owner here")) == 1
+        assert len(log_lines(caplog, "run r1 has no owner here")) == 1
 
 
 @pytest.mark.parametrize("answers", ["never", "fails"])
@@ -88,7 +88,7 @@ async def test_a_run_whose_deps_do_not_come_says_so(shelf, answers, autojump_clo
         run = await runtime.start("helper", "x")
         await trio.sleep(1000)
         assert await waits(run) == ("deps", None)
-        assert len(told(caplog, "has no owner here", run.id)) == (answers == "fails")
+        assert len(log_lines(caplog, "has no owner here", run.id)) == (answers == "fails")
         await run.cancel()
         assert isinstance(await run.result(), gr.Cancelled)
         assert await waits(run) is None

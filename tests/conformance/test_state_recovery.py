@@ -202,13 +202,13 @@ class Mortal(WatchedShelf):
         submit = store.submit
 
         def submitted(claim: Any, commit: Commit, frames: Any, deliver: Any) -> None:
-            def told(receipt: Any) -> None:
+            def settled(receipt: Any) -> None:
                 self.left -= receipt.kind == "committed"
                 if self.left == 0 and self.life is not None:
                     self.life.cancel()
                 deliver(receipt)
 
-            submit(claim, commit, frames, told)
+            submit(claim, commit, frames, settled)
 
         if not hasattr(store, "mortal"):
             store.mortal, store.submit = True, submitted

@@ -43,8 +43,8 @@ life = 0
 """The number of this process."""
 
 
-def told(folder: Path) -> list[dict[str, Any]]:
-    """What earlier lives were told."""
+def witnessed(folder: Path) -> list[dict[str, Any]]:
+    """What earlier lives received."""
     path = folder / "witness.log"
     return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
@@ -162,7 +162,7 @@ async def main(order: str) -> None:
     store = WitnessedStore(FOLDER / "runs.db")
     finished: set[str] = set()
     lives = range(life + 1 if order == "work" else life)
-    for line in told(FOLDER):
+    for line in witnessed(FOLDER):
         if line["kind"] == "event":
             store.cursors[line["run"]] = line["sequence"]
         elif line["kind"] == "outcome":

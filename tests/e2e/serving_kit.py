@@ -61,10 +61,10 @@ endless = gr.Agent("endless", tools=[stream], model=ScriptedModel([call("stream"
 class Server:
     """A server that is up."""
 
-    def __init__(self, process: "subprocess.Popen[str]", told: dict[str, Any]) -> None:
-        self.process, self.report = process, told
-        self.url: str = told["url"]
-        token = Path(told["tokenFile"]).read_text(encoding="utf-8").strip()
+    def __init__(self, process: "subprocess.Popen[str]", report: dict[str, Any]) -> None:
+        self.process, self.report = process, report
+        self.url: str = report["url"]
+        token = Path(report["tokenFile"]).read_text(encoding="utf-8").strip()
         self.console = f"{self.url}/#token={token}"
         self.port = int(self.url.rpartition(":")[2])
 

@@ -71,9 +71,9 @@ def story(cli: Cli | Inside, run_id: str) -> dict[str, Any]:
     return report
 
 
-def assert_whole(told: dict[str, Any]) -> Counter[str]:
+def assert_whole(report: dict[str, Any]) -> Counter[str]:
     """No hole, no repeat, begun once, ended once; returns how often each type came."""
-    events = told["events"]
+    events = report["events"]
     assert [event["sequence"] for event in events] == list(range(1, len(events) + 1))
     types = Counter(event["type"] for event in events)
     assert types["run.created"] == types["run.started"] == types["run.completed"] == 1

@@ -84,11 +84,11 @@ def test_a_database_that_is_open_elsewhere_is_refused_and_can_be_looked_at(datab
                 ]
             )
 
-    (code, told), (code_dry, told_dry) = trio.run(inside)
+    (code, output), (code_dry, output_dry) = trio.run(inside)
     assert code == 5
-    assert f"{database} is open in process {os.getpid()}" in told.err
-    assert "runtime.store.prune" in told.err
-    assert (code_dry, told_dry.out[:20]) == (0, "would delete 30 runs")
+    assert f"{database} is open in process {os.getpid()}" in output.err
+    assert "runtime.store.prune" in output.err
+    assert (code_dry, output_dry.out[:20]) == (0, "would delete 30 runs")
 
 
 @pytest.mark.parametrize("age", ["30", "d", "-3d", "3.5d", "30 days", "", "٣d", "1y", "9999999999d"])

@@ -417,7 +417,7 @@ async def ask(port: int, method: str, path: str, body: Any = None, name: str = "
         await trio.sleep(0.02)
 
 
-async def told(port: int, order: Order) -> str:
+async def status_of(port: int, order: Order) -> str:
     """What the answer to a command says: accepted or duplicate."""
     status, data = await ask(port, "POST", order.path, order.body, order.name)
     assert status in (200, 201, 202), data
@@ -442,7 +442,7 @@ async def finish(port: int, run: str) -> None:
             return
         for ticket in view["tickets"]:
             name = ticket["ticketId"]
-            await told(port, command(run, f"d:{name}", type="decide", target=name, action="resume"))
+            await status_of(port, command(run, f"d:{name}", type="decide", target=name, action="resume"))
         await trio.sleep(0.02)
 
 
@@ -450,7 +450,7 @@ async def five_orders(port: int, lot: int) -> list[Order]:
     """One of each kind, to runs that wait for them."""
     approved, denied, sent, cancelled = (f"{name}-{lot}" for name in ("approved", "denied", "sent", "cancelled"))
     for run in (approved, denied, sent, cancelled):
-        await told(port, started(run))
+        await status_of(port, started(run))
     tickets = {run: (await ticket_of(port, run))["ticketId"] for run in (approved, denied, sent, cancelled)}
     yes, no = tickets[approved], tickets[denied]
     return [
@@ -484,8 +484,8 @@ async def test_a_command_that_was_not_acknowledged_before_the_kill_is_sent_again
                     await stream.aclose()
                 await nest.begin()
                 for order in five:
-                    answers[await told(port, order)] += 1
-                    assert await told(port, order) == "duplicate"
+                    answers[await status_of(port, order)] += 1
+                    assert await status_of(port, order) == "duplicate"
                 for order in five:
                     await finish(port, order.run)
                 orders += five

@@ -344,10 +344,10 @@ def test_every_stream_of_random_lives_passes_and_comes_to_the_same_messages_as_o
             on_new_input=draw.choice(("queue", "supersede")),
         )
         ours = Client([QUESTION], {})
-        for number, told in enumerate(converse(life.events())[1]):
-            asked = {"messages": ours.messages, "state": ours.state, "thread": "th", "run": "x", "events": told}
+        for number, events in enumerate(converse(life.events())[1]):
+            asked = {"messages": ours.messages, "state": ours.state, "thread": "th", "run": "x", "events": events}
             answer = pipeline.ask(asked)
-            ours.take(told)
+            ours.take(events)
             assert answer.get("error") is None, (life, number)
             assert answer["warnings"] == [], (life, number)
             assert answer["messages"] == ours.messages, (life, number)

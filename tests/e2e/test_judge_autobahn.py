@@ -85,7 +85,7 @@ async def test_no_autobahn_case_with_large_messages_fails(sampled):
     """Eight families of six or nine sizes: of messages, of their parts, or of what is written at once."""
     cases = sampled([f"9.{family}.{size}" for family, sizes in enumerate(SIZES, 1) for size in range(1, sizes + 1)], 12)
     verdicts = await judged(*cases)
-    assert {case: told for case, told in verdicts.items() if told != ["OK", "OK", True]} == {}
+    assert {case: verdict for case, verdict in verdicts.items() if verdict != ["OK", "OK", True]} == {}
     assert sorted(verdicts) == sorted(cases)
 
 

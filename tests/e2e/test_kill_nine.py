@@ -84,11 +84,11 @@ def test_twenty_kills_lose_nothing_that_was_acknowledged_and_repeat_no_effect_un
 
 def judged(folder: Path) -> Counter[str]:
     """No promise was broken; returns how often what has happened."""
-    log = {name: Told(folder, name) for name in trio.run(all_runs, folder)}
+    log = {name: ReadLog(folder, name) for name in trio.run(all_runs, folder)}
     trio.run(read, folder, log)
-    wrong = [f"{name}: {text}" for name, told in log.items() for text in told.broken()]
-    kinds = sum((steps.kinds for steps in log.values()), Counter())
-    frames = sum(len(steps.seen) for steps in log.values())
+    wrong = [f"{name}: {text}" for name, read_log in log.items() for text in read_log.broken()]
+    kinds = sum((read_log.kinds for read_log in log.values()), Counter())
+    frames = sum(len(read_log.seen) for read_log in log.values())
     seen = ", ".join(f"{name}: {times}" for name, times in sorted(kinds.items()))
     print(f"\n{len(log)} runs, {frames} events seen, {len(wrong)} violations\n{seen}")  # noqa: T201
     assert not wrong, "\n".join(wrong[:20])
@@ -144,13 +144,13 @@ async def all_runs(folder: Path) -> list[str]:
         return [summary.info.run_id for summary in (await runtime.runs(limit=1000)).runs]
 
 
-async def read(folder: Path, log: dict[str, "Told"]) -> None:
+async def read(folder: Path, log: dict[str, "ReadLog"]) -> None:
     """What the file has in the end."""
     async with gr.open_runtime(folder / "runs.db") as runtime:
-        for name, told in log.items():
-            told.frames = list(await runtime.store.events(name))
-            told.record = await runtime.store.load(name, calls="all")
-            told.history = await runtime.store.messages(told.record.info.thread_id)
+        for name, read_log in log.items():
+            read_log.frames = list(await runtime.store.events(name))
+            read_log.record = await runtime.store.load(name, calls="all")
+            read_log.history = await runtime.store.messages(read_log.record.info.thread_id)
 
 
 def lines(path: Path, run: str) -> list[dict[str, Any]]:
@@ -158,7 +158,7 @@ def lines(path: Path, run: str) -> list[dict[str, Any]]:
     return [line for line in map(json.loads, path.read_bytes().splitlines()) if line["run"] == run]
 
 
-class Told:
+class ReadLog:
     """What the world received about one run, against what the file has."""
 
     frames: list[bytes]

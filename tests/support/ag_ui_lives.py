@@ -60,7 +60,7 @@ class Life:
 # --- streams ---------------------------------------------------------------------------------------------------------
 
 
-def told(events: Sequence[Event], **asked: Any) -> tuple[ag_ui.AgUiState, list[dict[str, Any]]]:
+def encoded(events: Sequence[Event], **asked: Any) -> tuple[ag_ui.AgUiState, list[dict[str, Any]]]:
     """What a client receives of these events, without an end that they do not have themselves."""
     state = ag_ui.begin(**{"thread_id": "th", "run_id": "x", **asked})
     out: list[dict[str, Any]] = []
@@ -72,7 +72,7 @@ def told(events: Sequence[Event], **asked: Any) -> tuple[ag_ui.AgUiState, list[d
 
 def stream(events: Sequence[Event], **asked: Any) -> list[dict[str, Any]]:
     """A whole stream, held to all rules."""
-    state, out = told(events, **asked)
+    state, out = encoded(events, **asked)
     state, more = ag_ui.finish(state)
     out += more
     check(out, thread_id="th", run_id="x", known=asked.get("known", ()))

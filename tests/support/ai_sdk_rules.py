@@ -300,7 +300,7 @@ def _check_nesting(parts: list[Part]) -> None:
     demand(not in_step, "the last step is not finished")
 
 
-def check_message(message: Part, *, ended: bool, told: bool = True) -> None:
+def check_message(message: Part, *, ended: bool, reported: bool = True) -> None:
     """The message may be kept: its tool parts are legal, and none is in flight.
 
     Args:
@@ -312,17 +312,17 @@ def check_message(message: Part, *, ended: bool, told: bool = True) -> None:
         if part["type"] in ("text", "reasoning"):
             demand(part["state"] == "done", f"{part['type']} is still streaming")
         if "toolCallId" in part:
-            _check_tool(part, told)
+            _check_tool(part, reported)
             demand(part["state"] in FINAL or not ended, f"{part['toolCallId']} is {part['state']} for ever")
     seen = [part["toolCallId"] for part in message["parts"] if "toolCallId" in part]
     demand(len(seen) == len(set(seen)), f"a call has two parts: {seen}")
 
 
-def _check_tool(part: Part, told: bool) -> None:
+def _check_tool(part: Part, reported: bool) -> None:
     """The approval and the output that a state may have (validateUIMessages)."""
     state, approval = part["state"], part.get("approval")
     approved = None if approval is None else approval.get("approved")
-    if state in FINAL and not told:
+    if state in FINAL and not reported:
         return
     legal = {
         "input-available": approval is None,

@@ -19,16 +19,16 @@ class Watched:
     def submit(self, claim: Claim, commit: Commit, frames: Sequence[bytes], deliver: Deliver) -> None:
         """As the store's own."""
 
-        def told(receipt: Receipt) -> None:
+        def settled(receipt: Receipt) -> None:
             if receipt.kind == "committed":
                 self.shelf.log.append(commit)
             deliver(receipt)
 
         if self.shelf.refusals:
             self.shelf.refusals -= 1
-            told(Receipt(kind="failed", error=gr.StoreError("this commit cannot be written")))
+            settled(Receipt(kind="failed", error=gr.StoreError("this commit cannot be written")))
         else:
-            super().submit(claim, commit, frames, told)  # type: ignore[misc]
+            super().submit(claim, commit, frames, settled)  # type: ignore[misc]
 
 
 class WatchedMemory(Watched, gr.MemoryStore):

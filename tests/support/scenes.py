@@ -3,7 +3,7 @@
     life = await play([call("pay", id="A"), call("look", id="C")], "done", do=[approve("A")])
     assert life.path == "running waiting applying running completed"
     assert life.calls == {"A": "new suspended resuming running succeeded", "C": "new running succeeded"}
-    assert life.told == {"A": "paid 1", "C": "saw C"}
+    assert life.tool_texts == {"A": "paid 1", "C": "saw C"}
 
 An act waits until the run is at rest; `after(seconds, act)` comes so many virtual seconds after the act before it,
 whatever the run does then. What every life has to keep, whatever its scene is about, is in `promises.py`.

@@ -373,8 +373,8 @@ WRITTEN = {
 @pytest.mark.parametrize("inner", [one for one in WRITTEN if one not in ("a URL", "a form")])
 def test_a_named_secret_is_found_in_a_text_inside_a_text(odd, inner, outer):
     secret = f"canary-7f3a{odd}9b2e-kanarienvogel"
-    for told in (WRITTEN[inner](secret), WRITTEN[outer](WRITTEN[inner](secret))):
-        shown = Redactor([secret]).text(told)
+    for text in (WRITTEN[inner](secret), WRITTEN[outer](WRITTEN[inner](secret))):
+        shown = Redactor([secret]).text(text)
         assert MASK in shown
         assert "7f3a" not in shown, shown
         assert "9b2e" not in shown, shown

@@ -47,7 +47,7 @@ def crawling(*, then: str | None = "done", **more: Any) -> World:
     return w
 
 
-def told(w: World) -> list[str]:
+def task_notes(w: World) -> list[str]:
     """What the model read about tasks."""
     return [m.content for m in w.store.messages if m.kind == "task_finished"]
 
@@ -122,9 +122,9 @@ def test_a_call_does_not_take_the_id_of_a_task() -> None:
 def test_a_result_reaches_the_model_at_the_next_step() -> None:
     w = crawling(then=None)
     w.task_returns("A.task1", "42 pages")
-    assert told(w) == []
+    assert task_notes(w) == []
     w.says("done")
-    assert told(w) == ["[Background task A.task1 (crawl) succeeded.]\n42 pages"]
+    assert task_notes(w) == ["[Background task A.task1 (crawl) succeeded.]\n42 pages"]
     assert w.row.cursor is RunPosition.INFERENCE
     assert w.store.fold.finished == {"A.task1": ("succeeded", None)}
     w.says("42 pages it is")
@@ -149,7 +149,7 @@ def test_the_call_of_a_refused_task_is_about_none() -> None:
 def test_a_failure_is_reported_with_its_code() -> None:
     w = crawling()
     w.answer(inp.CallRaised(call_id="A.task1", attempt=1, code="tool_timeout", shown="too slow"))
-    assert told(w) == ["[Background task A.task1 (crawl) failed (tool_timeout).]\ntoo slow"]
+    assert task_notes(w) == ["[Background task A.task1 (crawl) failed (tool_timeout).]\ntoo slow"]
     w.says("well")
     w.check_end()
 
@@ -182,7 +182,7 @@ def test_a_task_cannot_wait_for_a_decision_and_receives_the_way_out() -> None:
     w.answer(inp.CallSuspended(call_id="A.task1", attempt=1, suspend=Suspend(message="sure?")))
     assert not w.store.tickets
     assert w.store.fold.finished == {"A.task1": ("failed", "task_suspended")}
-    assert "needs_approval" in told(w)[0]
+    assert "needs_approval" in task_notes(w)[0]
 
 
 def test_reports_of_a_task_are_events_of_the_task() -> None:
@@ -197,7 +197,7 @@ def test_of_a_large_result_event_and_model_get_what_is_shown() -> None:
     w.answer(inp.CallReturned(call_id="A.task1", attempt=1, result="x" * 9, shown="x..x", large=True))
     finished = next(e.payload for e in w.store.events[1:] if e.type == "run.task.finished")
     assert finished.result == Large("x" * 9)  # cut where it is redacted
-    assert told(w)[0].endswith("\nx..x")
+    assert task_notes(w)[0].endswith("\nx..x")
 
 
 # --- who waits for them ----------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def test_the_run_that_waits_is_woken_by_the_first_of_several_tasks() -> None:
     assert w.row.cursor is RunPosition.TASKS
     w.task_returns("A.task1")
     w.says("done")
-    assert [text.split()[2] for text in told(w)] == ["B.task1", "A.task1"]
+    assert [text.split()[2] for text in task_notes(w)] == ["B.task1", "A.task1"]
     w.check_end()
 
 
@@ -241,7 +241,7 @@ def test_a_cancel_ends_the_run_that_waits_and_its_task(mode: str) -> None:
     w.cancel(mode)
     w.stopped()
     assert (w.row.stage, w.store.fold.finished) == (Stage.CANCELLED, {"A.task1": ("cancelled", "cancelled")})
-    assert told(w) == ["[Background task A.task1 (crawl) cancelled.]\nIt was cancelled: the run ended."]
+    assert task_notes(w) == ["[Background task A.task1 (crawl) cancelled.]\nIt was cancelled: the run ended."]
     w.check_end()
 
 
@@ -348,7 +348,7 @@ def test_a_task_that_is_cancelled_ends_when_its_body_has() -> None:
     assert answer.value is True
     assert w.row.tasks[0].status == "cancelling"
     w.answer(inp.TaskStopped(task_id="A.task1", attempt=1))
-    assert told(w) == ["[Background task A.task1 (crawl) cancelled.]\nIt was cancelled."]
+    assert task_notes(w) == ["[Background task A.task1 (crawl) cancelled.]\nIt was cancelled."]
 
 
 def test_what_a_cancelled_task_returns_all_the_same_counts() -> None:
@@ -501,7 +501,7 @@ def test_after_a_crash_of_any_other_task_the_model_reads_that_the_outcome_is_unk
     w = crawling()
     w.crash()
     assert w.store.fold.finished == {"A.task1": ("failed", "outcome_unknown")}
-    assert "may or may not have taken effect" in told(w)[0]
+    assert "may or may not have taken effect" in task_notes(w)[0]
     assert w.row.cursor is RunPosition.INFERENCE
     w.says("I will look")
     w.check_end()

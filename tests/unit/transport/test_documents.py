@@ -224,14 +224,14 @@ def test_an_operation_says_what_its_route_says():
 
 
 def test_every_form_of_a_body_is_used_and_every_one_that_is_used_is_a_form():
-    named = {content for route in ROUTES for _, told in route.responses.values() for content in names(told)}
+    named = {content for route in ROUTES for _, contents in route.responses.values() for content in names(contents)}
     forms = {name for name in named if "/" not in name}
     assert forms <= set(HTTP["components"]["schemas"])
     assert set(BODIES) - {"ErrorBody"} <= forms
 
 
-def names(told):
-    return () if told is None else (told,) if isinstance(told, str) else told
+def names(contents):
+    return () if contents is None else (contents,) if isinstance(contents, str) else contents
 
 
 def test_two_routes_that_can_not_be_told_apart_are_a_mistake():

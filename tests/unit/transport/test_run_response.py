@@ -143,7 +143,7 @@ async def test_the_last_word_of_a_gateway_that_stops_goes_with_what_was_written_
         first = await anext(aiter(chunks))
         assert teller.last() == lost[0]
         rest = [first, await anext(aiter(chunks))]
-    for told in (parsed(lost), parsed(rest)):
-        check(told, thread_id="th", run_id="x")
+    for events in (parsed(lost), parsed(rest)):
+        check(events, thread_id="th", run_id="x")
     assert [event["type"] for event in parsed(lost)] == ["RUN_STARTED", "RUN_ERROR"]
     assert parsed(lost)[-1]["code"] == "closing"

@@ -441,8 +441,8 @@ def test_a_client_that_replaces_a_list_for_ever_holds_one_place_in_the_line():
 # --- signs of life ----------------------------------------------------------------------------------------------------
 
 
-def beat(session, now, heard=0.0, told=0.0, taken=0.0, writing=False):
-    return session.heartbeat(now, last_byte=heard, last_frame=told, last_room=taken, writing=writing)
+def beat(session, now, heard=0.0, written=0.0, taken=0.0, writing=False):
+    return session.heartbeat(now, last_byte=heard, last_frame=written, last_room=taken, writing=writing)
 
 
 def test_a_silent_peer_is_pinged_behind_a_tick_and_cut_if_it_does_not_answer():
@@ -453,21 +453,21 @@ def test_a_silent_peer_is_pinged_behind_a_tick_and_cut_if_it_does_not_answer():
     action = session.output.next()
     assert (action.pinging, [type(one) for one in WireReader().read(action.data)]) == (True, [dict, str])
     session.frames_written(action, 20.0, 20.0, 0.0)
-    assert beat(session, 39.9, told=20.0) == ()
-    assert beat(session, 40.0, told=39.0, taken=30.0) == (), "the peer still makes room"
-    assert beat(session, 41.0, told=40.0) == (Cut(),)
+    assert beat(session, 39.9, written=20.0) == ()
+    assert beat(session, 40.0, written=39.0, taken=30.0) == (), "the peer still makes room"
+    assert beat(session, 41.0, written=40.0) == (Cut(),)
     assert session.phase is SessionPhase.CLOSED
     assert session.last_words() == b""
 
 
 def test_whatever_comes_after_a_ping_answers_it():
     session = welcomed()
-    beat(session, 20.0, told=20.0)
+    beat(session, 20.0, written=20.0)
     session.frames_written(session.output.next(), 20.0, 20.0, 0.0)
-    assert beat(session, 39.0, heard=20.0, told=39.0) == ()
-    assert beat(session, 60.0, heard=50.0, told=60.0) == ()
+    assert beat(session, 39.0, heard=20.0, written=39.0) == ()
+    assert beat(session, 60.0, heard=50.0, written=60.0) == ()
     assert session.output.next() is None, "the next ping is due 20 s after the last byte"
-    assert beat(session, 70.0, heard=50.0, told=70.0) == ()
+    assert beat(session, 70.0, heard=50.0, written=70.0) == ()
     assert session.output.next().pinging
 
 

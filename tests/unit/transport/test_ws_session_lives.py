@@ -335,10 +335,10 @@ class Lives(RuleBasedStateMachine):
         for source in (*self.output.runs.values(), *self.output.lists.values(), *self.open_sources.values()):
             self.output.touch(source)
 
-    @rule(seconds=st.floats(0.01, 3), told=st.booleans())
-    def beat(self, seconds, told):
+    @rule(seconds=st.floats(0.01, 3), written=st.booleans())
+    def beat(self, seconds, written):
         self.now += seconds
-        at = self.now if told else 0.0
+        at = self.now if written else 0.0
         self.reader(
             self.session.heartbeat(self.now, last_byte=self.received_at, last_frame=at, last_room=0.0, writing=False)
         )

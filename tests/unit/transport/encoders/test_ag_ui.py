@@ -26,6 +26,7 @@ from ....support.ag_ui_lives import (
     SPEC,
     Life,
     converse,
+    encoded,
     events_of,
     every_ticket,
     kinds,
@@ -34,7 +35,6 @@ from ....support.ag_ui_lives import (
     scripted,
     stream,
     streams,
-    told,
     without_activities,
 )
 from ....support.ag_ui_rules import Broken, Client, check
@@ -67,7 +67,7 @@ def test_a_client_that_answers_every_interrupt_is_told_a_whole_life_in_legal_str
     """And what it has put together itself is what a snapshot would say."""
     events = life.events()
     client, streams = converse(events)
-    state, _ = told(events, known=client.input(), start_message="u1", after=0, answered=every_ticket(events))
+    state, _ = encoded(events, known=client.input(), start_message="u1", after=0, answered=every_ticket(events))
     assert without_activities(client.messages) == list(ag_ui.snapshot(state))
     assert client.outcome == "error" or client.state["greenroom"]["stage"] == events[-1].payload["to"]
     started = [event["toolCallId"] for out in streams for event in only(out, "TOOL_CALL_START")]
@@ -85,7 +85,7 @@ def test_a_stream_that_is_taken_up_anywhere_comes_to_the_same_conversation(life,
     cut %= len(events) + 1
     asked = {"start_message": "u1", "answered": every_ticket(events), "after": 0}
     whole = Client([QUESTION]).take(stream(events, known=[QUESTION], **asked))
-    _, first = told(events[:cut], known=[QUESTION], **asked)
+    _, first = encoded(events[:cut], known=[QUESTION], **asked)
     client = Client([QUESTION]).take(first)
     rest = stream(events, known=client.input(), **{**asked, "after": cut})
     assert [event["timestamp"] for event in rest]
@@ -99,7 +99,7 @@ def test_a_stream_that_is_taken_up_anywhere_comes_to_the_same_conversation(life,
 def test_a_stream_that_ends_anywhere_is_closed(life, cut, code):
     events = life.events()
     cut %= len(events) + 1
-    state, out = told(events[:cut], known=[QUESTION], start_message="u1")
+    state, out = encoded(events[:cut], known=[QUESTION], start_message="u1")
     _, more = ag_ui.finish(state, code=code, message="the server stops")
     assert bool(more) is not state.ended
     check([*out, *more], thread_id="th", run_id="x", known=[QUESTION])
@@ -223,18 +223,18 @@ def test_several_interrupts_are_asked_at_once_with_all_that_is_needed_to_decide(
 
 
 @pytest.mark.parametrize(
-    ("reason", "told"),
+    ("reason", "name"),
     [
         ("user_input", "input_required"),
         ("outcome_unknown", "greenroom:outcome_unknown"),
         ("manual_pause", "greenroom:manual_pause"),
     ],
 )
-def test_a_reason_without_a_word_of_the_protocol_has_a_name_of_ours(reason, told):
+def test_a_reason_without_a_word_of_the_protocol_has_a_name_of_ours(reason, name):
     suspend = Suspend(reason=reason, message="?", expires_after=60.0, parameters={"k": 1})
     out = scripted(says(calls=[call("c1", "read")]), lambda world: world.suspends("c1", suspend))
     (asked,) = out[-1]["outcome"]["interrupts"]
-    assert (asked["reason"], asked["toolCallId"]) == (told, "r:c1")
+    assert (asked["reason"], asked["toolCallId"]) == (name, "r:c1")
     assert asked["expiresAt"] == "2026-01-01T00:01:00.000Z"
     assert asked["metadata"]["greenroom"]["parameters"] == {"k": 1}
 

@@ -377,7 +377,7 @@ def test_decisions_continue_the_message_with_what_is_new_only(version: Any, forg
     world.returns("c1", "paid")
     world.says("done")
     parts = resumed(chat, events_of(world), forget=forget)
-    check_message(chat.message, ended=True, told=not forget or version == "v7")
+    check_message(chat.message, ended=True, reported=not forget or version == "v7")
     assert chat.texts() == "may I?done"
     assert [tool["state"] for tool in chat.tools()] == ["output-available", "output-denied"]
     assert chat.tool("c1")["approval"]["approved"] is True
@@ -445,7 +445,7 @@ def test_a_client_that_comes_late_gets_all_that_it_has_missed(version: Any) -> N
     world.says("done")
     chat.respond("r.t1", True)
     resumed(chat, events_of(world))
-    check_message(chat.message, ended=True, told=version == "v7")
+    check_message(chat.message, ended=True, reported=version == "v7")
     assert chat.texts() == "may I?done"
     assert shown(chat) == {"c1": ("failed", None), "c2": ("output", "ok")}
     assert not chat.answered()
@@ -477,7 +477,7 @@ def test_an_approval_that_expires_or_is_withdrawn_is_open_no_more(version: Any) 
     chat_after = Chat(version).stream(parts_of(events_of(world), version))
     resumed(chat, events_of(world))
     for one in (chat, chat_after):
-        check_message(one.message, ended=True, told=one is chat_after or version == "v7")
+        check_message(one.message, ended=True, reported=one is chat_after or version == "v7")
         assert {how for how, _ in shown(one).values()} == {"failed"}
 
 
@@ -668,7 +668,7 @@ def check_rest(chat: Chat, *, of_calls: bool) -> None:
 
     If only the run itself is held, the message asks for nothing.
     """
-    check_message(chat.message, ended=False, told=chat.version == "v7")
+    check_message(chat.message, ended=False, reported=chat.version == "v7")
     assert chat.reason == ("tool-calls" if of_calls else "other")
     copied = Chat(chat.version, copy.deepcopy(chat.message))
     assert not copied.answered()
@@ -697,7 +697,7 @@ def check_split(events: Sequence[Event], at: int, whole: Chat, answer: bool) -> 
         if reported["resolution"] in ("approved", "denied"):
             chat.respond(one["approval"]["id"], reported["resolution"] == "approved")
     resumed(chat, events)
-    check_message(chat.message, ended=True, told=whole.version == "v7")
+    check_message(chat.message, ended=True, reported=whole.version == "v7")
     assert chat.texts() == whole.texts()
     assert shown(chat) == shown(whole)
     assert not chat.answered()
