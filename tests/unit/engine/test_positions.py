@@ -166,6 +166,16 @@ def _held_parked() -> None:
     assert w.ticket("A").status == "open"
 
 
+def test_a_call_whose_question_is_asked_afresh_is_parked_once_and_when_the_question_is_durable() -> None:
+    w = asked(PAY)
+    before = len(w.trace)
+    released(w)
+    w.ack_all()
+    parked = [line for line in w.trace[before:] if "=> ParkCall(" in line]
+    assert len(parked) == 1
+    assert "durable=True" in parked[0]
+
+
 def _without_room(*hooked: Phase) -> World:
     """The run may have one background task, and two are called."""
     return asked(
