@@ -2,7 +2,8 @@
 
 A benchmark is a module with `BENCHMARK`: named cases, each a function that does something and returns numbers, and the
 figures that are shown of them. All cases of a round run one after the other before the next round begins, so that a
-machine that changes its speed changes it for all of them, and `derive` can make ratios within one round.
+machine that changes its speed changes it for all of them, and `derive` can make ratios within one round. A quick round
+measures nothing and stays in one process.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def measure(benchmark: Benchmark, *, quick: bool, say: Callable[[str], None]) ->
         found: Values = {}
         for case in cases:
             say(f"{benchmark.name}: round {number + 1} of {rounds}, {case}")
-            got, said = _sample(benchmark.name, case, quick=quick)
+            got, said = _here(benchmark, case) if quick else _sample(benchmark.name, case)
             found |= got
             notes |= dict.fromkeys(said)
         found |= benchmark.derive(found)
@@ -122,9 +123,16 @@ def measure(benchmark: Benchmark, *, quick: bool, say: Callable[[str], None]) ->
     return Result(benchmark=benchmark, values=values, notes=tuple(notes))
 
 
-def _sample(name: str, case: str, *, quick: bool) -> tuple[Values, Sequence[str]]:
+def _here(benchmark: Benchmark, case: str) -> tuple[Values, Sequence[str]]:
+    """One case in this process, which shows that the case runs and measures nothing: its values, and its notes."""
+    before = len(_notes)
+    values, notes = sample(benchmark, case, quick=True)
+    return values, notes[before:]
+
+
+def _sample(name: str, case: str) -> tuple[Values, Sequence[str]]:
     """One case in a fresh process: its values, and its notes."""
-    command = [sys.executable, "-m", "benchmarks", "--sample", name, case, *(["--quick"] if quick else [])]
+    command = [sys.executable, "-m", "benchmarks", "--sample", name, case]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SAMPLE_LIMIT, check=False)  # noqa: S603 - our own command
     if done.returncode != 0:
         raise RuntimeError(f"{name}, {case}: exit code {done.returncode}\n{done.stderr[-4000:]}")

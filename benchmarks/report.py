@@ -38,7 +38,8 @@ def document(facts: Mapping[str, str], results: Sequence[Result], *, quick: bool
     lines = ["# Measured", ""]
     lines += [f"- {name}: {value}" for name, value in facts.items()]
     rounds = min((len(values) for result in results for values in result.values.values()), default=0)
-    lines += [f"- rounds: {rounds}, each case of a round in a fresh process; medians, and lowest to highest"]
+    process = "one process" if quick else "a fresh process"
+    lines += [f"- rounds: {rounds}, each case of a round in {process}; medians, and lowest to highest"]
     if quick:
         lines += ["- made with --quick: this shows that the benchmarks run, and measures nothing", ""]
     else:

@@ -67,6 +67,17 @@ def test_without_a_compiler_the_table_says_what_was_skipped(root: Path, tmp_path
     assert "| GET /healthz: requests |" not in done.stdout
 
 
+def test_a_sample_in_a_process_of_its_own_prints_its_values_and_notes(root: Path) -> None:
+    """As a measurement asks for it; a quick round stays in one process."""
+    command = [sys.executable, "-m", "benchmarks", "--sample", "kernel", "tell", "--quick"]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    values, notes = json.loads(done.stdout)
+    assert values
+    assert min(values.values()) >= 0
+    assert notes == []
+
+
 def test_an_unknown_benchmark_is_refused_with_the_known_names(root: Path) -> None:
     command = [sys.executable, "-m", "benchmarks", "nonsense"]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60, check=False)
