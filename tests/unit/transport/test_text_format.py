@@ -55,12 +55,12 @@ def test_a_line_is_too_wide_only_for_one_word(text: str, width: int) -> None:
 @pytest.mark.no_cover
 @pytest.mark.parametrize("worst", [" ", "a", "退", "“", "（", "，", "a ", "\u3000", "e\u0301"])  # noqa: RUF001
 def test_breaking_a_line_costs_its_length(worst: str) -> None:
-    """A quadratic reader of this length would take minutes."""
+    """A quadratic reader of this length would take minutes of the processor, whatever else a machine does."""
     text = worst * (200_000 // len(worst))
-    started = time.perf_counter()
+    started = time.thread_time()
     text_format.breaks(text, 48)
     text_format.cut(text, 48)
-    assert time.perf_counter() - started < 10
+    assert time.thread_time() - started < 10
 
 
 @pytest.mark.parametrize(
