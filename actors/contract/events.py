@@ -294,6 +294,23 @@ class InferenceRetried(Payload, frozen=True, kw_only=True):
     model: Annotated[str | None, FOREIGN_TEXT] = None
 
 
+@_event("run.context.trimmed")
+class ContextTrimmed(Payload, frozen=True, kw_only=True):
+    """A plugin left so many messages of the thread out of the step's request; they stay in the thread."""
+
+    step: int
+    messages: int
+    by: str
+
+
+@_event("run.usage.spent")
+class UsageSpent(Payload, frozen=True, kw_only=True):
+    """A plugin asked a model of its own; its usage is part of the run's."""
+
+    by: str
+    usage: Usage
+
+
 # --- message ---------------------------------------------------------------------------------------------------------
 
 

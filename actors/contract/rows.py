@@ -179,6 +179,7 @@ class RequestChanges(Value, frozen=True, kw_only=True):
         exclude: tools that are not offered.
         settings: override the agent's, field by field.
         model: replaces the agent's, as "provider:name".
+        hidden: ids of messages of the thread that are not sent.
     """
 
     messages: tuple[ContextMessage, ...] = ()
@@ -186,6 +187,7 @@ class RequestChanges(Value, frozen=True, kw_only=True):
     exclude: tuple[str, ...] = ()
     settings: JSONObject = msgspec.field(default_factory=dict)
     model: str | None = None
+    hidden: tuple[str, ...] = ()
 
     def offers(self, tool: str) -> bool:
         """Return True if the tool is offered in this step."""
@@ -203,6 +205,7 @@ class RequestChanges(Value, frozen=True, kw_only=True):
             exclude=(*self.exclude, *more.exclude),
             settings={**self.settings, **more.settings},
             model=more.model or self.model,
+            hidden=tuple(dict.fromkeys((*self.hidden, *more.hidden))),
         )
 
 

@@ -70,6 +70,21 @@ class CallEdit(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
 
 
+class Trimmed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A hook left so many messages of the thread out of a request."""
+
+    by: str
+    messages: int
+
+
+class Spent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A hook asked a model of its own."""
+
+    by: str
+    usage: Usage
+    model: str = ""
+
+
 class PhaseDone(msgspec.Struct, frozen=True, kw_only=True):
     """The hooks of a phase have answered.
 
@@ -87,6 +102,8 @@ class PhaseDone(msgspec.Struct, frozen=True, kw_only=True):
         failure: a hook failed: plugin, phase and the failure.
         ignored: failures that their plugins declare as harmless.
         tripped: of tool_gate: an input guardrail of the tool did not allow the call; then no other gate was asked.
+        trimmed: of before_inference: the hooks that left messages out.
+        spent: what models of the hooks have used.
         doubt: of tool_gate: the tool's own predicate failed, and how; so a person is asked.
         disabled: of tool_gate: the tool is not enabled any more.
         enabled_faults: is_enabled predicates that failed, and how.
@@ -110,6 +127,8 @@ class PhaseDone(msgspec.Struct, frozen=True, kw_only=True):
     doubt: str | None = None
     disabled: bool = False
     enabled_faults: tuple[str, ...] = ()
+    trimmed: tuple[Trimmed, ...] = ()
+    spent: tuple[Spent, ...] = ()
 
 
 class ModelStreamed(msgspec.Struct, frozen=True, kw_only=True, gc=False):

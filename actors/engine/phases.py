@@ -16,6 +16,7 @@ from ..contract.ids import fingerprint, phase_error_id
 from ..contract.lifecycle import Termination, TerminationKind
 from ..contract.phases import PHASE_OF, TOOLS, Phase, RunPosition
 from ..contract.rows import CallRow
+from .budgets import spend
 from .effects import RunPhase
 from .gates import gate_answered, tool_disabled
 from .guardrails import refuse_call
@@ -82,6 +83,9 @@ def _accepted(builder: StepBuilder, message: PhaseDone, call: CallRow | None) ->
         asked = builder.row.cursor is TOOLS and call is not None and call.position.phase is message.phase
     if not asked or message.step != builder.row.step:
         return False
+    for used in message.spent:
+        spend(builder, used.usage, used.model)
+        builder.emit("run.usage.spent", ev.UsageSpent(by=used.by, usage=used.usage))
     builder.remember_reducers(message.keys)
     if message.batch is not None and builder.merge(message.batch, message.phase.value) is not None:
         builder.do(RunPhase(phase=message.phase, step=message.step, call_id=message.call_id, state=builder.snapshot))
@@ -105,6 +109,11 @@ def _error_id(builder: StepBuilder, message: PhaseDone) -> str:
 def _run_phase_done(builder: StepBuilder, message: PhaseDone) -> None:
     if message.phase is Phase.BEFORE_INFERENCE:
         builder.row.request = message.request
+        for trimmed in message.trimmed:
+            builder.emit(
+                "run.context.trimmed",
+                ev.ContextTrimmed(step=builder.row.step, messages=trimmed.messages, by=trimmed.by),
+            )
     elif message.phase is Phase.AFTER_INFERENCE:
         for edit in message.edits:
             call = builder.calls.get(edit.call_id)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Generic
 
 import attrs
 
+from ..abc import Model
 from ..contract.decisions import Decision
 from ..contract.facts import CallFacts
 from ..contract.lifecycle import Termination
-from ..contract.messages import Message, Usage
+from ..contract.messages import Message, ModelResponse, Usage
 from ..contract.phases import Phase
 from ..contract.plain import JSONObject
+from ..errors import ModelError
 from ..state.access import State, check_state
 
 if TYPE_CHECKING:
@@ -23,6 +25,10 @@ else:
     from typing import TypeVar
 
     Deps = TypeVar("Deps")
+
+
+async def _no_model(_: Model | str | None, __: tuple[Message, ...]) -> ModelResponse:
+    raise ModelError("this context asks no model; give it answer_request=", kind="model_not_found")
 
 
 def _nothing() -> tuple[Message, ...]:
@@ -44,6 +50,7 @@ class PhaseContext(Generic[Deps]):
         call: in before_tool_execute and after_tool_execute: the call.
         termination: in run_end: why the run ends.
         read_messages: set by the runtime; in a test, a function without arguments that returns the messages.
+        answer_request: set by the runtime; in a test, an async function (model, messages) -> ModelResponse.
     """
 
     phase: Phase
@@ -60,6 +67,25 @@ class PhaseContext(Generic[Deps]):
     call: CallFacts | None = None
     termination: Termination | None = None
     read_messages: Callable[[], tuple[Message, ...]] = attrs.field(default=_nothing, repr=False, eq=False)
+    answer_request: Callable[[Model | str | None, tuple[Message, ...]], Awaitable[ModelResponse]] = attrs.field(
+        default=_no_model, repr=False, eq=False
+    )
+
+    async def ask_model(self, *messages: Message, model: Model | str | None = None) -> ModelResponse:
+        """Ask a model in a hook, outside of the run's own requests.
+
+        Nothing of it is shown, joins the thread or is retried. Count its usage with `Mutation().spend(response.usage)`.
+        The time limit of the plugin bounds it. Cancellation: closes the request.
+
+        Args:
+            *messages: what the model reads.
+            model: a Model or "provider:name"; None: the agent's own.
+
+        Raises:
+            ModelError: the request failed.
+            AgentDefinitionError: no provider makes a model of this name.
+        """
+        return await self.answer_request(model, messages)
 
     @property
     def messages(self) -> tuple[Message, ...]:

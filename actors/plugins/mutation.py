@@ -8,6 +8,7 @@ import attrs
 
 from ..contract.codec import normalise
 from ..contract.decisions import Suspend
+from ..contract.messages import Usage
 from ..contract.phases import Phase
 from ..contract.plain import JSONObject
 from ..contract.rows import ContextMessage, RequestChanges
@@ -33,8 +34,8 @@ class Mutation:
         return gr.Mutation().set(counter, 3).add_message("Be brief.").exclude_tools("shell")
 
     In every phase: `set`, `update`, `end`. Between steps (run_start, step_start, step_end): `hold`. For the request of
-    this step only, in before_inference: `add_message`, `include_tools`, `exclude_tools`, `override`. In
-    after_inference: `edit_call`, `drop_call`.
+    this step only, in before_inference: `add_message`, `hide_messages`, `include_tools`, `exclude_tools`, `override`.
+    In after_inference: `edit_call`, `drop_call`. In every phase that asks a model of its own: `spend`.
 
     Attributes:
         writes: to state keys, in order.
@@ -42,6 +43,7 @@ class Mutation:
         edits: of calls.
         reason: why the run is to end.
         ticket_requests: tickets that are to hold the run.
+        spent: what models of the hook's own have used, with their names.
     """
 
     writes: tuple[tuple[StateKey[Any], Write], ...] = ()
@@ -49,6 +51,7 @@ class Mutation:
     edits: tuple[CallEdit, ...] = ()
     reason: str | None = None
     ticket_requests: tuple[Suspend, ...] = ()
+    spent: tuple[tuple[str, Usage], ...] = ()
 
     def set(self, key: StateKey[T], value: T) -> Mutation:
         """Replace the value of a state key.
@@ -94,6 +97,21 @@ class Mutation:
             raise MutationError(f"hold({suspend!r:.80}): give a gr.Suspend(message=..., ...)")
         return attrs.evolve(self, ticket_requests=(*self.ticket_requests, suspend))
 
+    def spend(self, usage: Usage, *, model: str = "") -> Mutation:
+        """Count what a model that the hook itself asked has used, in `usage` of the run and for its budget.
+
+        Args:
+            usage: its tokens and requests.
+            model: its name, for the prices of a budget.
+
+        Raises:
+            MutationError: `usage` is not a Usage.
+        """
+        given: Any = usage
+        if not isinstance(given, Usage):
+            raise MutationError(f"spend({usage!r:.80}): give a gr.Usage")
+        return attrs.evolve(self, spent=(*self.spent, (_text(model, "spend(model)"), usage)))
+
     # --- before_inference --------------------------------------------------------------------------------------------
 
     def add_message(
@@ -125,6 +143,16 @@ class Mutation:
         content = _text(content, "add_message(content)")
         message = ContextMessage(content=content, role=role, placement=placement, priority=priority)
         return self._changed(RequestChanges(messages=(message,)))
+
+    def hide_messages(self, *ids: str) -> Mutation:
+        """Leave messages of the thread out of the request of this step; they stay in the thread.
+
+        A message with calls goes with the answers to them, and the other way round.
+
+        Raises:
+            MutationError: an id is not a str.
+        """
+        return self._changed(RequestChanges(hidden=tuple(_text(name, "hide_messages") for name in ids)))
 
     def include_tools(self, *names: str) -> Mutation:
         """Offer only these tools in this step; the tools that several hooks include are offered together.

@@ -57,6 +57,7 @@ from .error_log import PLUGIN, RUN, TOOL
 from .gate_runner import BUILT_IN, run_gates
 from .guardrails import in_order, log_failure
 from .hook_deadlines import HookDeadlines
+from .hook_models import HookModels
 from .hooks import HookFailed, HookRequest, limit_of, most_seconds, run_hooks
 from .model_actor import ModelCall
 from .model_request import hook_request, model_request
@@ -273,12 +274,14 @@ class EffectRunner:
             text = text_of(f"{effect.phase.value}: {shown_text(error)}")
             return PhaseDone(phase=effect.phase, step=effect.step, call_id=effect.call_id, failure=text)
 
+        models = HookModels(self.services, agent, self.info.run_id)
+
         async def body(child: Child) -> None:
             guarded = call is not None and self._guarded(agent, call, effect)
             asked = effect.phase in agent.spec.hooked or (call is not None and _conditional(agent, call) is not None)
             history = await self._thread() if guarded or asked else []
             request = attrs.evolve(
-                hook_request(effect, state, agent, self.deps, history),
+                hook_request(effect, state, agent, self.deps, history, models=models),
                 find_model=self.services.models.named,
                 watch=watch,
                 tell=partial(self._log_hook, effect),

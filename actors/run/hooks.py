@@ -25,10 +25,11 @@ from ..agent import Agent
 from ..contract.decisions import Suspend
 from ..contract.phases import Phase
 from ..contract.rows import RequestChanges
-from ..engine.inputs import CallEdit, PhaseDone
+from ..engine.inputs import CallEdit, PhaseDone, Spent, Trimmed
 from ..errors import AgentDefinitionError
 from ..models import resolve_model
 from ..plugins.contexts import GateContext, PhaseContext
+from ..plugins.history import closed
 from ..plugins.mutation import Mutation
 from ..plugins.plugin import Plugin, has_hook, name_of
 from ..state.access import State, WritableState
@@ -36,7 +37,7 @@ from ..state.snapshot import StateSnapshot
 from ..state.values import shown
 from ..tools.invoke import shown_text
 from .hook_deadlines import GRACE, UNWATCHED, HookDeadlines
-from .sanitize import InvalidValue, suspend_of, text_of
+from .sanitize import InvalidValue, suspend_of, text_of, usage_of
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -111,7 +112,7 @@ async def run_hooks(request: HookRequest) -> PhaseDone:
             board.take(plugin, answer, fresh=True)
         return board.done()
     except HookFailed as failure:
-        return request.done(failure=text_of(str(failure)), ignored=tuple(board.ignored))
+        return request.done(failure=text_of(str(failure)), ignored=tuple(board.ignored), spent=tuple(board.spent))
 
 
 async def together(plugins: Sequence[A], ask: Callable[[A], Awaitable[Any]]) -> list[Any]:
@@ -150,6 +151,7 @@ class _HookAnswers:
         self.state = WritableState(request.snapshot, request.agent.spec.keys)
         self.edits: list[CallEdit] = []
         self.ignored: list[str] = []
+        self.spent: list[Spent] = []
         self._touched: dict[Any, str] = {}
         self._taken: dict[str, Mutation] = {}
 
@@ -158,10 +160,13 @@ class _HookAnswers:
         request = self._request
         try:
             answer = await call_hook(request, plugin, request.context(state, edits))
-            return read_answer(plugin, request.phase, lambda: _checked(plugin, request, answer))
+            read = read_answer(plugin, request.phase, lambda: _checked(plugin, request, answer))
         except HookFailed as failure:
             self._note_failure(plugin, failure)
             return None
+        for model, usage in () if read is None else read.spent:
+            self.spent.append(Spent(by=name_of(plugin), usage=usage, model=model))
+        return read
 
     def _note_failure(self, plugin: Plugin, failure: HookFailed) -> None:
         """Note a failure and continue without the hook's answer.
@@ -207,11 +212,14 @@ class _HookAnswers:
         """Return the phase's answer, in the order of registration even if some hooks ran twice."""
         request, end = RequestChanges(), None
         ticket_requests: tuple[Suspend, ...] = ()
+        trimmed = list[Trimmed]()
         for plugin in self._request.plugins:
             answer = self._taken.get(name_of(plugin), Mutation())
             request = request.joined(answer.request)
             end = end if end is not None else answer.reason
             ticket_requests += answer.ticket_requests
+            if answer.request.hidden:
+                trimmed.append(Trimmed(by=name_of(plugin), messages=len(answer.request.hidden)))
         return self._request.done(
             batch=self.state.batch(),
             keys=self.state.used,
@@ -220,6 +228,8 @@ class _HookAnswers:
             end=end,
             ticket_requests=ticket_requests,
             ignored=tuple(self.ignored),
+            trimmed=tuple(trimmed),
+            spent=tuple(self.spent),
         )
 
 
@@ -236,11 +246,15 @@ def _checked(plugin: Plugin, request: HookRequest, answer: object) -> Mutation |
     try:
         if answer.request.model is not None:
             request.find_model(answer.request.model)
-        return attrs.evolve(answer, ticket_requests=tuple(map(suspend_of, answer.ticket_requests)))
+        if answer.request.hidden:
+            hidden = closed(request.context(State(), ()).messages, answer.request.hidden)
+            answer = attrs.evolve(answer, request=replace(answer.request, hidden=hidden))
+        spent = tuple((model, usage_of(usage)) for model, usage in answer.spent)
+        return attrs.evolve(answer, ticket_requests=tuple(map(suspend_of, answer.ticket_requests)), spent=spent)
     except AgentDefinitionError as error:
         raise HookFailed(f"{named}: {error}") from error
     except InvalidValue as error:
-        raise HookFailed(f"{named}: it asked for a decision that cannot be stored: {error}") from error
+        raise HookFailed(f"{named}: its answer cannot be stored: {error}") from error
 
 
 def _unknown(answer: Mutation, request: HookRequest) -> str | None:
@@ -249,6 +263,10 @@ def _unknown(answer: Mutation, request: HookRequest) -> str | None:
     for name in (*(answer.request.include or ()), *answer.request.exclude):
         if name not in tools:
             return f"names the tool {name!r}; the agent's tools are: {', '.join(sorted(tools)) or 'none'}"
+    known = {message.id for message in request.context(State(), ()).messages} if answer.request.hidden else set()
+    for name in answer.request.hidden:
+        if name not in known:
+            return f"hides the message {name!r}, which is not in the thread"
     calls = {call.call_id for call in request.context(State(), ()).calls} if answer.edits else set()
     for edit in answer.edits:
         if edit.call_id not in calls:

@@ -28,6 +28,7 @@ from ..engine.state import RunState
 from ..plugins.contexts import GateContext, PhaseContext
 from ..state.access import State
 from ..state.values import copied_message
+from .hook_models import HookModels
 from .hooks import HookRequest
 
 # --- the model -------------------------------------------------------------------------------------------------------
@@ -51,6 +52,10 @@ def model_request(
     system = (Message(id="system", role="system", content=text),) if text else ()
     messages, tools, settings = (*system, *history), agent.tool_infos, agent.settings
     if changes is not None:
+        if changes.hidden:
+            hidden = frozenset(changes.hidden)
+            history = [message for message in history if message.id not in hidden]
+            messages = (*system, *history)
         at: dict[str, list[Message]] = {"system": [], "session": [], "conversation": [], "suffix": []}
         for index, added in enumerate(changes.messages):
             at[added.placement].append(_context(index, added))
@@ -110,7 +115,7 @@ def _context(index: int, message: ContextMessage) -> Message:
 
 
 def hook_request(
-    effect: RunPhase, state: RunState, agent: Agent[object], deps: object, history: list[Message]
+    effect: RunPhase, state: RunState, agent: Agent[object], deps: object, history: list[Message], *, models: HookModels
 ) -> HookRequest:
     """Build a phase's request to its hooks, about the run as it is now."""
     rows = tuple(state.calls.values())
@@ -132,6 +137,7 @@ def hook_request(
         "text": state.row.answer,
         "termination": state.row.termination if effect.phase is Phase.RUN_END else None,
         "read_messages": messages,
+        "answer_request": models.answer,
     }
 
     def context(view: State, edits: tuple[CallEdit, ...]) -> PhaseContext:

@@ -96,6 +96,7 @@ from greenroom.actors.plugins.mutation import Mutation as Mutation
 from greenroom.actors.plugins.mutation import MutationError as MutationError
 from greenroom.actors.plugins.plugin import Plugin as Plugin
 from greenroom.actors.contract.policies import Price as Price
+from greenroom.actors.plugins.compaction import Compaction as Compaction
 from greenroom.actors.plugins.policies import Budget as Budget
 from greenroom.actors.plugins.policies import CircuitBreaker as CircuitBreaker
 from greenroom.actors.plugins.policies import ContinueTruncated as ContinueTruncated
@@ -103,6 +104,7 @@ from greenroom.actors.plugins.policies import Fallback as Fallback
 from greenroom.actors.plugins.policies import IdleTimeout as IdleTimeout
 from greenroom.actors.plugins.policies import Recovery as Recovery
 from greenroom.actors.plugins.policies import Retry as Retry
+from greenroom.actors.plugins.window import ContextWindow as ContextWindow
 from greenroom.actors.replay.report import Difference as Difference
 from greenroom.actors.replay.report import ReplayReport as ReplayReport
 from greenroom.actors.replay.report import Unreplayable as Unreplayable
@@ -147,7 +149,9 @@ __all__ = [
     "Cancelled",
     "CircuitBreaker",
     "ContinueTruncated",
+    "Compaction",
     "Completed",
+    "ContextWindow",
     "Decision",
     "Deny",
     "Difference",

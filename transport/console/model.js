@@ -362,6 +362,12 @@ const HANDLERS = {
   "run.inference.started": it.asked,
   "run.inference.completed": it.answered,
   "run.inference.retried": it.retried,
+  "run.context.trimmed"({ messages, by }, at) {
+    this.note("item.trimmed", { messages, by }, at, { icon: "again" });
+  },
+  "run.usage.spent"({ usage }) {
+    for (const name of ["input", "output"]) this.usage[name] += usage?.[name] ?? 0;
+  },
   "run.message.delta"(payload, at) {
     this.delta("message", payload, at);
   },

@@ -20,6 +20,7 @@ Timestamps are those of the events.
 | run.message.discarded | open elements are closed; MESSAGES_SNAPSHOT without the message |
 | run.inference.completed | the reasoning is closed; its tokens are counted for `usage` |
 | run.inference.retried | CUSTOM; its tokens are counted, under no model |
+| run.usage.spent | its tokens are counted, under no model |
 | run.tool.call | TOOL_CALL_START, TOOL_CALL_ARGS, TOOL_CALL_END |
 | run.tool.result | TOOL_CALL_RESULT; a failure is in `metadata.greenroom` |
 | run.tool.progress, run.tool.output.delta | ACTIVITY_SNAPSHOT of type greenroom.tool, then ACTIVITY_DELTA |
@@ -196,6 +197,10 @@ def _retried(draft: AgUiBuilder, _: RunHistory, payload: Payload) -> None:
     draft.put("CUSTOM", name="greenroom.inference.retried", value=payload)
 
 
+def _spent(draft: AgUiBuilder, _: RunHistory, payload: Payload) -> None:
+    draft.spend("", Usage(**payload["usage"]))
+
+
 def _completed(draft: AgUiBuilder, before: RunHistory, payload: Payload) -> None:
     name, text = payload["messageId"], payload["text"]
     streamed = before.growing.get(name)
@@ -286,6 +291,7 @@ _ON: Final[Mapping[str, Callable[[AgUiBuilder, RunHistory, Payload], None]]] = {
     "run.reasoning.delta": _reasoning,
     "run.inference.completed": _answered,
     "run.inference.retried": _retried,
+    "run.usage.spent": _spent,
     "run.message.completed": _completed,
     "run.message.discarded": _discarded,
     "run.tool.call": _called,
@@ -300,6 +306,7 @@ CUSTOM: Final = frozenset(
         "run.applying",
         "run.resumed",
         "run.degraded",
+        "run.context.trimmed",
         "run.cancel.requested",
         "run.pause.requested",
         "run.decision.refused",

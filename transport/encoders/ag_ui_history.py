@@ -244,6 +244,7 @@ _FOLDS: Final[Mapping[str, Callable[[RunHistory, Payload], RunHistory]]] = {
     "run.inference.started": _asked_model,
     "run.inference.completed": _answered,
     "run.inference.retried": _retried,
+    "run.usage.spent": _retried,
     "run.message.delta": _text,
     "run.reasoning.delta": _reasoning,
     "run.message.completed": _completed,

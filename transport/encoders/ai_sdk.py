@@ -26,7 +26,8 @@ before it, every tool part in a state that the protocol defines. At most one blo
 | run.task.output.delta | `data-task-output`, transient |
 | run.child.started, run.child.finished | `data-child` with the call's id, replaced by the next |
 | run.input.received | `data-input` |
-| run.degraded, run.inference.retried, run.cleanup.overrun, run.guardrail.tripped | `data-notice` |
+| run.degraded, run.inference.retried, run.context.trimmed | `data-notice` |
+| run.cleanup.overrun, run.guardrail.tripped | `data-notice` |
 | run.cancel.requested, run.pause.requested, run.decision.refused | `data-notice` |
 | run.waiting, at the end of the stream | requests that are still open; `finish-step`, `data-run`, `finish` tool-calls |
 | (the same, if only the run itself waits: a pause) | `finish-step`, `data-run`, `finish` other |
@@ -330,7 +331,7 @@ _STOPPED: Final[Mapping[str, str]] = {"max_rounds": "length", "token_budget": "l
 _NOTICES: Final = frozenset(
     {
         *("run.degraded", "run.cancel.requested", "run.pause.requested", "run.decision.refused"),
-        *("run.inference.retried", "run.cleanup.overrun", "run.guardrail.tripped"),
+        *("run.inference.retried", "run.context.trimmed", "run.cleanup.overrun", "run.guardrail.tripped"),
     }
 )
 

@@ -122,6 +122,10 @@ class Timeline:
             does = f"asks the model {text_format.one_line(payload['model'], 60)}"
         yield Line(at=at, kind="note", who=self.agent, what=f"{does}{when}: {text_format.one_line(detail, 120)}")
 
+    def _trimmed(self, _: Event, payload: JSONObject, at: float) -> Iterator[Line]:
+        what = f"{text_format.plural(payload['messages'], 'older message')} left out of the request ({payload['by']})"
+        yield Line(at=at, kind="note", who=self.agent, what=what)
+
     def _message(self, _: Event, payload: JSONObject, __: float) -> Iterator[Line]:
         """Keep a text that precedes calls, to become a line with the first call; a final text is the run's output."""
         if payload["role"] == "assistant":
@@ -299,6 +303,7 @@ _HANDLERS: Final[Mapping[str, Callable[[Timeline, Event, JSONObject, float], Ite
     "run.inference.started": Timeline._asked,
     "run.inference.completed": Timeline._answered,
     "run.inference.retried": Timeline._again,
+    "run.context.trimmed": Timeline._trimmed,
     "run.message.completed": Timeline._message,
     "run.tool.call": Timeline._called,
     "run.tool.started": Timeline._started,

@@ -79,6 +79,13 @@ def test_a_model_that_is_asked_again_says_when(console: Console, shown):
     expect(note).to_contain_text("The model is asked again (rate_limited)", use_inner_text=True)
 
 
+def test_a_request_that_leaves_messages_out_says_how_many(console: Console, shown):
+    shown("trimmed", [("run.context.trimmed", {"step": 3, "messages": 12, "by": "ContextWindow"})])
+    expect(console.page.locator(".row-note")).to_contain_text(
+        "12 older messages are not sent to the model (ContextWindow)"
+    )
+
+
 def test_an_answer_that_is_continued_keeps_its_text(console: Console, shown):
     delta = {"messageId": "m1", "index": 0, "text": "Once upon"}
     broken = {"step": 1, "messageId": "m1", "code": "interrupted", "mode": "continue", "delayMs": 500}

@@ -99,6 +99,7 @@ class Fold:
             case ev.InferenceCompleted():
                 self.usage = self.usage + payload.usage
             case ev.ChildFinished():
+            case ev.UsageSpent():
                 self.usage = self.usage + payload.usage
             case ev.InferenceRetried():
                 self.usage = self.usage + (payload.usage or Usage())

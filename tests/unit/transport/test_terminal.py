@@ -121,6 +121,12 @@ def test_thinking_is_what_continues_between_calls(tell: Teller) -> None:
     assert tell.timeline.now(START) == ""
 
 
+def test_a_request_that_leaves_messages_out_says_how_many(tell: Teller) -> None:
+    (line,) = tell("run.context.trimmed", 1.0, step=3, messages=12, by="ContextWindow")
+    assert line.what == "12 older messages left out of the request (ContextWindow)"
+    assert list(tell("run.usage.spent", 1.0, by="Compaction", usage={})) == []
+
+
 def test_a_denied_call_is_reported_once(tell: Teller) -> None:
     tell("run.tool.call", call_id="c", tool="pay", arguments={})
     (waits,) = tell("run.approval.requested", ticket_id="t", call_id="c", tool="pay", arguments={}, reason="user_input")

@@ -1,0 +1,47 @@
+"""A model that a hook asks: one request, read to its response, beside the run's own requests."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+import attrs
+from msgspec.structs import replace
+
+from ..abc import Model
+from ..agent import Agent
+from ..contract.messages import Message, ModelRequest, ModelResponse
+from ..engine.inputs import ONE_REQUEST
+from ..errors import ModelError
+from .sanitize import InvalidValue, response_of
+from .services import Services
+
+
+@attrs.frozen
+class HookModels:
+    """Answers the requests of the hooks of one run."""
+
+    services: Services
+    agent: Agent[object]
+    run_id: str
+
+    async def answer(self, model: Model | str | None, messages: tuple[Message, ...]) -> ModelResponse:
+        """Ask a model. See `PhaseContext.ask_model`."""
+        agents, models = self.services.agents, self.services.models
+        if isinstance(model, Model):
+            asked = model
+        else:
+            asked = agents.model_for(self.agent) if model is None else models.named(model)
+        await models.opened(asked)
+        request = ModelRequest(agent=self.agent.key, messages=messages, run_id=self.run_id, model=asked.name)
+        async with asked.stream(request) as events:
+            try:
+                async for event in events:
+                    if isinstance(event, ModelResponse):
+                        answer = response_of(event)
+                        return answer if answer.usage.requests else replace(answer, usage=answer.usage + ONE_REQUEST)
+            except InvalidValue as error:
+                raise ModelError(f"the answer of {asked.name} cannot be used: {error}") from error
+            finally:
+                if isinstance(events, AsyncGenerator):
+                    await events.aclose()
+        raise ModelError(f"{asked.name} ended its stream without a response", kind="interrupted")
