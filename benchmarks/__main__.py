@@ -44,16 +44,23 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         description="Measure against the budgets. All benchmarks together are saved in benchmarks/results/.",
         epilog=f"names: {', '.join(NAMES)}. Example: python -m benchmarks run_overhead import_time",
     )
-    parser.add_argument("names", nargs="*", metavar="name", help="which ones (default: all)")
+    parser.add_argument("names", nargs="*", metavar="name", help="which ones, or how their names begin (default: all)")
     parser.add_argument("--quick", action="store_true", help="small and once: shows that they run, measures nothing")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all values to a file")
     parser.add_argument("--save", action="store_true", help="save a selection, too")
     parser.add_argument("--sample", nargs=2, metavar=("NAME", "CASE"), help=argparse.SUPPRESS)
     wanted = parser.parse_args(argv)
+    wanted.names = [name if name in NAMES else _begun(name) for name in wanted.names]
     unknown = sorted(set(wanted.names) - set(NAMES))
     if unknown:
         parser.error(f"there is no benchmark {', '.join(unknown)}; there are {', '.join(NAMES)}")
     return wanted
+
+
+def _begun(part: str) -> str:
+    """Return the one name that begins so; the part itself if there is none, or several."""
+    names = [name for name in NAMES if name.startswith(part)]
+    return names[0] if len(names) == 1 else part
 
 
 def main(argv: Sequence[str]) -> int:

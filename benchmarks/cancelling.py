@@ -9,6 +9,8 @@ import time
 import trio
 
 import greenroom as gr
+from greenroom.models import OpenAIChat
+from greenroom.testing import open_fault_server, reply
 
 from .harness import Benchmark, Figure, Spent, Values, on_trio
 from .workload import adding
@@ -78,14 +80,34 @@ async def _closing(quick: bool) -> Values:
     return {"close_ms": spent.cpu / count * 1e3}
 
 
+async def _streams(quick: bool) -> Values:
+    """Cancel runs whose answers hang on real connections; none is left open."""
+    count = 40 if quick else 1_000
+    async with open_fault_server(*[reply("On", begun=True, hang=True) for _ in range(count)]) as server:
+        model = OpenAIChat("small", base_url=server.base_url("chat"), api_key="none")
+        agent = gr.Agent("asks", model=model)
+        async with gr.open_runtime(agents=[agent]) as runtime:
+            runs = [await runtime.start(agent, "hi") for _ in range(count)]
+            for _ in runs:
+                await server.begun.acquire()
+            with Spent() as spent:
+                async with trio.open_nursery() as nursery:
+                    for run in runs:
+                        nursery.start_soon(_cancel, run)
+                open_still = sum(not request.closed_by_peer() for request in server.requests)
+    return {"stream_ms": spent.cpu / count * 1e3, "open": open_still}
+
+
 BENCHMARK = Benchmark(
     name="cancelling",
     about="1,000 live runs in memory, each in a model request that never ends",
-    cases={"by command": on_trio(_commands), "by closing": on_trio(_closing)},
+    cases={"by command": on_trio(_commands), "by closing": on_trio(_closing), "streams": on_trio(_streams)},
     figures=(
         Figure(key="one_ms", what="cancel one, until its outcome is there, CPU", unit="ms", digits=3),
         Figure(key="all_ms", what="cancel 1,000 together, CPU per run", unit="ms", digits=3),
         Figure(key="pause_ms", what="longest pause of a bystander meanwhile, wall", unit="ms", at_most=100, digits=1),
+        Figure(key="stream_ms", what="cancel 1,000 that stream over HTTP, CPU per run", unit="ms", digits=3),
+        Figure(key="open", what="connections that are open when their runs have ended", unit="", at_most=0, digits=0),
         Figure(key="close_ms", what="close the runtime over 1,000 live runs, CPU per run", unit="ms", digits=3),
     ),
 )

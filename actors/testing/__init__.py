@@ -1,9 +1,14 @@
-"""Tools for tests: models that play a script or call a function, and clocks."""
+"""Tools for tests: models that play a script or call a function, a service that fails as services do, and clocks."""
 
 from greenroom.supervision.public import publish
 
 from ..run.clock import Clock as Clock
 from .clocks import FakeWall as FakeWall
+from .fault_server import FaultReply as FaultReply
+from .fault_server import FaultServer as FaultServer
+from .fault_server import ReceivedRequest as ReceivedRequest
+from .fault_server import open_fault_server as open_fault_server
+from .fault_server import reply as reply
 from .models import FunctionModel as FunctionModel
 from .models import ScriptedModel as ScriptedModel
 from .models import Step as Step
@@ -19,7 +24,10 @@ from .models import think as think
 __all__ = [
     "Clock",
     "FakeWall",
+    "FaultReply",
+    "FaultServer",
     "FunctionModel",
+    "ReceivedRequest",
     "ScriptedModel",
     "Step",
     "call",
@@ -27,7 +35,9 @@ __all__ = [
     "fail",
     "finish",
     "malformed",
+    "open_fault_server",
     "refuse",
+    "reply",
     "text",
     "think",
 ]

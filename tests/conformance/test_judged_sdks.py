@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 import trio
 
-from greenroom.testing import call, think
-
-from ..support.fault_server import Reply, open_fault_server, reply
-from ..support.wire_formats import FORMATS, USED
+from greenroom.actors.testing.wire_formats import FORMATS, USED
+from greenroom.testing import FaultReply, call, open_fault_server, reply, think
 
 pytestmark = pytest.mark.judge
 openai = pytest.importorskip("openai", reason="the SDK of openai is not installed (the dev extra)")
@@ -91,13 +89,13 @@ SDKS: dict[str, Callable[[str], Read]] = {
 each_sdk = pytest.mark.parametrize("name", SDKS)
 
 
-async def read(name: str, given: Reply) -> Read:
+async def read(name: str, given: FaultReply) -> Read:
     """What the SDK makes of a reply. Its errors pass."""
     async with open_fault_server(given) as server:
         return await trio.to_thread.run_sync(partial(SDKS[name], server.base_url(name)))
 
 
-async def error_of(name: str, given: Reply) -> BaseException:
+async def error_of(name: str, given: FaultReply) -> BaseException:
     """What the SDK raises for a reply."""
     try:
         found = await read(name, given)
@@ -160,7 +158,7 @@ FAULTS["responses"] = FAULTS["chat"]
 
 @pytest.mark.parametrize(("name", "status"), [(name, status) for name in FAULTS for status in FAULTS[name]])
 async def test_the_sdk_raises_its_own_class_for_a_refusal_and_reads_its_sentence(name, status):
-    error = await error_of(name, Reply(status=status, message="that is that", headers={"retry-after": "3"}))
+    error = await error_of(name, FaultReply(status=status, message="that is that", headers={"retry-after": "3"}))
     assert type(error).__name__ == FAULTS[name][status]
     assert "that is that" in str(error)
 

@@ -14,12 +14,11 @@ import trio.testing
 
 import greenroom as gr
 from greenroom.actors.models.http import HTTPModel
+from greenroom.actors.testing.wire_formats import SIGNATURE
 from greenroom.models import OpenAIChat
-from greenroom.testing import ScriptedModel, call, think
+from greenroom.testing import FaultReply, FaultServer, ScriptedModel, call, open_fault_server, reply, think
 
-from ..support.fault_server import FaultServer, Reply, open_fault_server, reply
 from ..support.providers import KEY, MODELS, model_of
-from ..support.wire_formats import SIGNATURE
 
 QUICK = gr.Retry(first=0.01, longest=0.05)
 each_provider = pytest.mark.parametrize("name", MODELS)
@@ -35,7 +34,7 @@ def helper(model: gr.Model | str, **options) -> gr.Agent:
     return gr.Agent("helper", **{"tools": [add], "model": model, "plugins": [QUICK], **options})
 
 
-async def outcome_of(name: str, *replies: Reply, **options):
+async def outcome_of(name: str, *replies: FaultReply, **options):
     """How a run ends, and what the service was asked."""
     async with open_fault_server(*replies) as server:
         outcome = await gr.run(helper(model_of(name, server), **options), "What is 40 + 2?")
@@ -99,11 +98,11 @@ async def test_a_model_can_be_asked_outside_of_a_runtime(name):
 
 REFUSED = {400: "invalid_request", 401: "unauthorized", 403: "unauthorized", 404: "model_not_found"}
 MAY_PASS = {
-    "429": (Reply(status=429), "rate_limited"),
-    "500": (Reply(status=500), "provider"),
-    "503": (Reply(status=503), "overloaded"),
-    "529": (Reply(status=529), "overloaded"),
-    "a page of a proxy": (Reply(status=502, body=b"<html>bad gateway</html>"), "provider"),
+    "429": (FaultReply(status=429), "rate_limited"),
+    "500": (FaultReply(status=500), "provider"),
+    "503": (FaultReply(status=503), "overloaded"),
+    "529": (FaultReply(status=529), "overloaded"),
+    "a page of a proxy": (FaultReply(status=502, body=b"<html>bad gateway</html>"), "provider"),
     "an error in the stream": (reply("On", begun=True, error="come again"), "overloaded"),
     "a cut stream": (reply("Once upon", call("add", a=1, b=1, id="c"), cut=600), "interrupted"),
     "a stream that ends early": (reply("Once upon", call("add", a=1, b=1, id="c"), cut=600, clean=True), "interrupted"),
@@ -149,7 +148,7 @@ async def test_a_text_whose_stream_broke_is_continued_and_is_never_a_prefill(nam
 @each_provider
 @pytest.mark.parametrize("status", REFUSED)
 async def test_a_refusal_that_will_not_pass_fails_the_run_at_once(name, status):
-    outcome, asked = await outcome_of(name, Reply(status=status, message="that is that"))
+    outcome, asked = await outcome_of(name, FaultReply(status=status, message="that is that"))
     assert outcome.code == "model_error"
     assert outcome.message.startswith(f"{REFUSED[status]}: ")
     assert "that is that" in outcome.message
@@ -160,14 +159,14 @@ async def test_a_refusal_that_will_not_pass_fails_the_run_at_once(name, status):
 @each_provider
 async def test_the_wait_that_a_service_asks_for_is_kept(name):
     began = trio.current_time()
-    await outcome_of(name, Reply(status=429, headers={"retry-after": "0.4"}), reply("Done."))
+    await outcome_of(name, FaultReply(status=429, headers={"retry-after": "0.4"}), reply("Done."))
     assert trio.current_time() - began >= 0.4
 
 
 @pytest.mark.rule("M-14")
 @each_provider
 async def test_a_service_may_forbid_the_retry(name):
-    outcome, _ = await outcome_of(name, Reply(status=429, headers={"x-should-retry": "false"}))
+    outcome, _ = await outcome_of(name, FaultReply(status=429, headers={"x-should-retry": "false"}))
     assert outcome.message.startswith("rate_limited: ")
 
 
@@ -194,7 +193,7 @@ async def test_a_service_that_is_not_there_is_named(name):
 
 @each_provider
 async def test_a_service_that_has_moved_says_where_to(name):
-    outcome, _ = await outcome_of(name, Reply(status=308, headers={"location": "https://other.example/v1"}))
+    outcome, _ = await outcome_of(name, FaultReply(status=308, headers={"location": "https://other.example/v1"}))
     assert "moved to https://other.example/v1; change base_url" in outcome.message
 
 
@@ -256,12 +255,12 @@ async def test_a_thousand_cancels_in_the_middle_of_a_stream_leave_no_connection_
 # --- keys ------------------------------------------------------------------------------------------------------------
 
 ECHOES = {
-    "401": [Reply(status=401, message=f"Incorrect API key provided: {KEY}", headers={"x-request-id": KEY})],
-    "429": [Reply(status=429, message=f"slow down, {KEY}"), reply("Done.")],
-    "a page": [Reply(status=502, body=f"<html>{KEY}".encode()), reply("Done.")],
+    "401": [FaultReply(status=401, message=f"Incorrect API key provided: {KEY}", headers={"x-request-id": KEY})],
+    "429": [FaultReply(status=429, message=f"slow down, {KEY}"), reply("Done.")],
+    "a page": [FaultReply(status=502, body=f"<html>{KEY}".encode()), reply("Done.")],
     "an error in the stream": [reply("On", begun=True, error=f"no capacity for {KEY}"), reply("Done.")],
     "a malformed event": [reply(raw=f"data: {KEY}\n\n".encode()), reply("Done.")],
-    "a moved service": [Reply(status=308, headers={"location": f"http://other/{KEY}"})],
+    "a moved service": [FaultReply(status=308, headers={"location": f"http://other/{KEY}"})],
     "an answer": [
         reply(think(f"It is {KEY}."), f"Your key: {KEY}", call("show", text=KEY, id=KEY)),
         reply(f"I say: {KEY}."),
@@ -319,7 +318,7 @@ def test_a_base_url_with_a_password_is_refused_without_showing_it():
 
 @pytest.mark.rule("M-3")
 async def test_headers_that_hold_a_secret_are_masked_as_keys_are():
-    async with open_fault_server(Reply(status=401, message=f"not {KEY}")) as server:
+    async with open_fault_server(FaultReply(status=401, message=f"not {KEY}")) as server:
         outcome = await gr.run(helper(model_of("chat", server, api_key=None, headers={"x-api-key": KEY})), "Hi")
         assert server.requests[0].headers["x-api-key"] == KEY
     assert "not [redacted]" in outcome.message
@@ -329,7 +328,7 @@ async def test_headers_that_hold_a_secret_are_masked_as_keys_are():
 async def test_an_auth_token_is_sent_as_a_bearer_token_if_there_is_no_key(monkeypatch):
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", KEY)
-    async with open_fault_server(Reply(status=401, message=f"not {KEY}"), reply("Hello.")) as server:
+    async with open_fault_server(FaultReply(status=401, message=f"not {KEY}"), reply("Hello.")) as server:
         model = model_of("anthropic", server, api_key=None)
         outcome = await gr.run(helper(model), "Hi")
         monkeypatch.setenv("ANTHROPIC_API_KEY", "another-key-of-mine")

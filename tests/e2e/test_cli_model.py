@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from greenroom.testing import call
+from greenroom.testing import FaultReply, call, open_fault_server, reply
 
-from ..support.fault_server import Reply, open_fault_server, reply
 from ..support.providers import KEY
 from .cli_kit import Cli
 
@@ -51,7 +50,7 @@ async def test_run_asks_the_model_that_is_named(cli):
 async def test_a_refused_key_is_an_error_that_does_not_show_it(cli):
     (cli.folder / "agents.py").write_text(AGENT)
     cli.env["ANTHROPIC_API_KEY"] = KEY
-    async with open_fault_server(Reply(status=401, message=f"no such key: {KEY}")) as server:
+    async with open_fault_server(FaultReply(status=401, message=f"no such key: {KEY}")) as server:
         words = (
             "run",
             "agents.py:agent",

@@ -10,8 +10,7 @@ from greenroom.actors.models.codecs.openai_responses import OpenAIResponsesCodec
 from greenroom.actors.models.codecs.port import Codec
 from greenroom.actors.models.http import HTTPModel
 from greenroom.models import Anthropic, Gemini, OpenAIChat, OpenAIResponses
-
-from .fault_server import FaultServer
+from greenroom.testing import FaultServer
 
 KEY = "sk-canary-0123456789abcdef"
 """A key that must be nowhere but on the wire."""

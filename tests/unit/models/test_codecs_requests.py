@@ -3,7 +3,6 @@
 import msgspec
 import pytest
 from tests.support.providers import CODECS
-from tests.support.wire_formats import FORMATS, SIGNATURE, Answer
 
 import greenroom as gr
 from greenroom.actors.models.codecs.anthropic import AnthropicCodec
@@ -13,6 +12,7 @@ from greenroom.actors.models.codecs.masking import KeyMask
 from greenroom.actors.models.codecs.openai_chat import OpenAIChatCodec
 from greenroom.actors.models.codecs.openai_responses import OpenAIResponsesCodec
 from greenroom.actors.models.codecs.reader import StreamReader
+from greenroom.actors.testing.wire_formats import FORMATS, SIGNATURE, Answer
 from greenroom.testing import call, think
 
 ADD = gr.ToolInfo(name="add", description="Add.", schema={"type": "object", "properties": {"a": {"type": "integer"}}})

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 from tests.support.providers import CODECS
-from tests.support.wire_formats import FORMATS, USED, Answer, event
 
 import greenroom as gr
 from greenroom.actors.models.codecs.masking import KeyMask
 from greenroom.actors.models.codecs.port import PartialCall, calls_of
 from greenroom.actors.models.codecs.reader import StreamReader
 from greenroom.actors.models.codecs.sse import EVENT_LIMIT, EventParser, EventTooLong
+from greenroom.actors.testing.wire_formats import FORMATS, USED, Answer, event
 from greenroom.testing import call, think
 
 ANSWERS = {

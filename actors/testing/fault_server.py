@@ -1,12 +1,15 @@
 """A model service on loopback that fails as services do: real sockets, four formats, one reply after the other.
 
     async with open_fault_server(reply("Hello"), reply(status=429, headers={"retry-after": "2"})) as server:
-        model = OpenAIChat("small", base_url=server.base_url("chat"), api_key=KEY)
+        model = OpenAIChat("small", base_url=server.base_url("chat"), api_key="none")
 
-The format is known by the path. A reply that is missing is a failure of the test, and answered with 400.
+The path of a request tells its format. A request without a reply is answered with status 400.
 """
 
+from __future__ import annotations
+
 import json
+import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -20,18 +23,23 @@ from .wire_formats import FORMATS, Answer, Format, Part
 
 
 @attrs.frozen(kw_only=True)
-class Reply:
-    """What the service does with one request.
+class FaultReply:
+    """The reply of the service to one request.
 
     Attributes:
-        status, headers, body: a refusal, in the format's own form unless there is a body.
-        code, message: of the refusal.
-        error: an error of this message comes in the stream, behind what is sent of it.
+        answer: the parts of a streamed answer.
+        status: other than 200: a refusal, in the format's own form unless there is a body.
+        headers: of the reply, such as {"retry-after": "2"}.
+        body: bytes in place of the refusal's own form, or of the stream.
+        code: of a refusal or of an error in the stream; "": the usual one of the status.
+        message: of the refusal.
+        error: text of an error that comes in the stream, after the sent part of it.
         begun: the stream is sent up to its first text.
-        cut: bytes of the stream's body after which the connection breaks; `clean` ends the body properly there.
-        hang: after what is sent, nothing comes, and nothing ends.
+        cut: bytes of the stream after which the connection breaks.
+        clean: the body ends properly at `cut`.
+        hang: after the sent part nothing comes, and nothing ends.
         pause: seconds between two events.
-        raw: sent in place of the stream.
+        raw: bytes in place of the stream.
         media: the content type of the stream.
     """
 
@@ -51,17 +59,28 @@ class Reply:
     media: str = "text/event-stream; charset=utf-8"
 
 
-def reply(*parts: Part, finish: str = "", **faults: Any) -> Reply:
-    """A reply that says these parts, unless a fault keeps it from that."""
-    return Reply(answer=Answer(parts=parts, finish=finish), **faults)
+def reply(*parts: Part, finish: str = "", **faults: Any) -> FaultReply:
+    """Return a reply with these parts: texts, `think(...)` and `call(...)`.
+
+    Args:
+        *parts: of the answer, in order.
+        finish: the format's own word for why the answer ends; "": the usual one.
+        **faults: fields of `FaultReply`.
+    """
+    return FaultReply(answer=Answer(parts=parts, finish=finish), **faults)
 
 
 @attrs.define(eq=False)
-class Asked:
-    """A request as the service has seen it.
+class ReceivedRequest:
+    """A request as the service received it.
 
     Attributes:
-        began: the beginning of the answer has been sent.
+        format: the wire format; None for an unknown path.
+        path: with its query.
+        headers: by lower-case name.
+        body: JSON data.
+        stream: the connection.
+        began: set once the beginning of the reply has been sent.
     """
 
     format: Format | None
@@ -72,34 +91,46 @@ class Asked:
     began: trio.Event = attrs.field(factory=trio.Event)
 
     def closed_by_peer(self) -> bool:
-        """Whether the other side has closed the connection, as the kernel has it at this moment."""
-        sock = self.stream.socket
-        if sock.fileno() < 0:
+        """Return True if the client has closed the connection, as the kernel has it at this moment."""
+        ours = self.stream.socket
+        if ours.fileno() < 0:
             return True
-        with suppress(BlockingIOError):
-            return sock._sock.recv(1, 0x42) == b""  # MSG_PEEK | MSG_DONTWAIT
+        with socket.fromfd(ours.fileno(), ours.family, ours.type) as peeking, suppress(BlockingIOError):
+            return peeking.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
         return False
 
 
 @attrs.define(eq=False)
 class FaultServer:
-    """The service. `requests` has what it was asked, in order."""
+    """The service; `open_fault_server` makes one.
 
-    replies: list[Reply]
+    Attributes:
+        replies: still to be given, in order.
+        port: on 127.0.0.1.
+        requests: received so far, in order.
+        connections: open now.
+        asked: set at the first request.
+        begun: has one more for each stream that hangs.
+        left: set when the last connection has closed.
+    """
+
+    replies: list[FaultReply]
     port: int = 0
-    requests: list[Asked] = attrs.field(factory=list)
+    requests: list[ReceivedRequest] = attrs.field(factory=list)
     connections: int = 0
     asked: trio.Event = attrs.field(factory=trio.Event)
     begun: trio.Semaphore = attrs.field(factory=lambda: trio.Semaphore(0))
-    """Has one more for each stream that hangs."""
     left: trio.Event = attrs.field(factory=trio.Event)
-    """Set when the last connection has closed."""
 
     def base_url(self, name: str) -> str:
-        """The base URL for a format: OpenAI's ends in /v1, the others bear no version."""
+        """Return the base URL for a format: chat, responses, anthropic or gemini.
+
+        OpenAI's ends in /v1, the others have no version.
+        """
         return f"http://127.0.0.1:{self.port}" + ("/v1" if name in ("chat", "responses") else "")
 
     async def serve(self, stream: trio.SocketStream) -> None:
+        """Serve one connection until its end."""
         self.connections += 1
         self.left = trio.Event()
         try:
@@ -121,22 +152,22 @@ class FaultServer:
             while isinstance(data := await _next(wire, stream), h11.Data):
                 body += data.data
             asked = self._note(request, body, stream)
-            given = self.replies.pop(0) if self.replies else Reply(status=400, message="there is no reply left")
+            given = self.replies.pop(0) if self.replies else FaultReply(status=400, message="there is no reply left")
             await self._answer(wire, asked, given)
             if wire.our_state is not h11.DONE or wire.their_state is not h11.DONE:
                 return
             wire.start_next_cycle()
 
-    def _note(self, request: h11.Request, body: bytes, stream: trio.SocketStream) -> Asked:
+    def _note(self, request: h11.Request, body: bytes, stream: trio.SocketStream) -> ReceivedRequest:
         path = request.target.decode()
         found = next((one for one in FORMATS.values() if one.path in path), None)
         headers = {name.decode(): value.decode() for name, value in request.headers}
-        asked = Asked(found, path, headers, json.loads(body or b"null"), stream)
+        asked = ReceivedRequest(found, path, headers, json.loads(body or b"null"), stream)
         self.requests.append(asked)
         self.asked.set()
         return asked
 
-    async def _answer(self, wire: h11.Connection, asked: Asked, given: Reply) -> None:
+    async def _answer(self, wire: h11.Connection, asked: ReceivedRequest, given: FaultReply) -> None:
         send = partial(_send, wire, asked.stream)
         if given.status != 200 or asked.format is None:
             error = (asked.format or next(iter(FORMATS.values()))).error(given.status, given.code, given.message)
@@ -170,7 +201,7 @@ class FaultServer:
             await asked.stream.aclose()
 
 
-def _events(form: Format, given: Reply) -> Sequence[bytes]:
+def _events(form: Format, given: FaultReply) -> Sequence[bytes]:
     if given.body is not None:
         return [given.body]
     if given.raw is not None:
@@ -195,8 +226,11 @@ async def _send(wire: h11.Connection, stream: trio.SocketStream, *events: h11.Ev
 
 
 @asynccontextmanager
-async def open_fault_server(*replies: Reply) -> AsyncIterator[FaultServer]:
-    """A service that gives these replies, as long as the block lasts."""
+async def open_fault_server(*replies: FaultReply) -> AsyncIterator[FaultServer]:
+    """Open a service that gives these replies in order, until the block ends.
+
+    The service listens on a free port of 127.0.0.1, in real time: sockets and a virtual clock do not fit together.
+    """
     server = FaultServer(list(replies))
     async with trio.open_nursery() as nursery:
         listeners = await nursery.start(partial(trio.serve_tcp, server.serve, 0, host="127.0.0.1"))

@@ -1,8 +1,10 @@
-"""What services send: one answer, written in each of the four formats as its official SDK reads it.
+"""What services send: one answer, written in each of the four formats as its official SDK reads it. Pure.
 
-chat.stream(Answer(parts=("Hello ", think("hm"), call("add", a=1, id="c1"))))      # a list of events, as bytes
-chat.error(429, "slow down")                                                       # the JSON body of a status
+FORMATS["chat"].stream(Answer(parts=("Hello ", think("hm"), call("add", a=1, id="c1"))))   # events, as bytes
+FORMATS["chat"].error(429, "", "slow down")                                                # the body of a status
 """
+
+from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -10,8 +12,8 @@ from typing import Any
 
 import attrs
 
-from greenroom.actors.contract.messages import Usage
-from greenroom.actors.testing.models import Call, Think
+from ..contract.messages import Usage
+from .models import Call, Think
 
 Part = str | Call | Think
 SIGNATURE = "c2lnbmF0dXJl"
@@ -30,13 +32,16 @@ class Answer:
 
     @property
     def calls(self) -> list[Call]:
+        """The calls of the answer."""
         return [part for part in self.parts if isinstance(part, Call)]
 
     @property
     def text(self) -> str:
+        """All texts of the answer, joined."""
         return "".join(part for part in self.parts if isinstance(part, str))
 
     def cut(self, text: str) -> Iterator[str]:
+        """Yield a text in deltas."""
         yield from (text[at : at + self.pieces] for at in range(0, len(text), self.pieces))
 
 
@@ -56,6 +61,7 @@ class Format:
 
 
 def event(data: Any, name: str = "") -> bytes:
+    """Return a server-sent event: a text as it is, other data as JSON."""
     text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
     return (f"event: {name}\n" if name else "").encode() + f"data: {text}\n\n".encode()
 
@@ -63,7 +69,7 @@ def event(data: Any, name: str = "") -> bytes:
 # --- OpenAI chat completions -----------------------------------------------------------------------------------------
 
 
-def chat_stream(answer: Answer) -> list[bytes]:
+def _chat_stream(answer: Answer) -> list[bytes]:
     def chunk(finish: str | None = None, **delta: Any) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
         return event({**head, "choices": [choice], "usage": None})
@@ -107,19 +113,19 @@ OPENAI_CODES = {
 }
 
 
-def openai_error(status: int, code: str, message: str) -> Any:
+def _openai_error(status: int, code: str, message: str) -> Any:
     kind, known = OPENAI_CODES.get(status, ("invalid_request_error", None))
     return {"error": {"message": message, "type": kind, "code": code or known, "param": None}}
 
 
-def chat_stream_error(code: str, message: str) -> bytes:
-    return event(openai_error(500, code or "server_is_overloaded", message))
+def _chat_stream_error(code: str, message: str) -> bytes:
+    return event(_openai_error(500, code or "server_is_overloaded", message))
 
 
 # --- OpenAI responses ------------------------------------------------------------------------------------------------
 
 
-def responses_stream(answer: Answer) -> list[bytes]:
+def _responses_stream(answer: Answer) -> list[bytes]:
     out, done = list[bytes](), list[dict[str, Any]]()
 
     def say(kind: str, **fields: Any) -> None:
@@ -152,11 +158,11 @@ def responses_stream(answer: Answer) -> list[bytes]:
     say("response.created", response=head)
     for number, part in enumerate(answer.parts):
         if isinstance(part, str):
-            responses_text(say, item, answer, f"msg_{number}", part)
+            _responses_text(say, item, answer, f"msg_{number}", part)
         elif isinstance(part, Think):
-            responses_thought(say, item, answer, f"rs_{number}", part.text)
+            _responses_thought(say, item, answer, f"rs_{number}", part.text)
     for number, part in enumerate(answer.calls):
-        responses_call(say, item, answer, f"fc_{number}", part)
+        _responses_call(say, item, answer, f"fc_{number}", part)
     used = answer.usage
     usage = {
         "input_tokens": used.input,
@@ -173,7 +179,7 @@ def responses_stream(answer: Answer) -> list[bytes]:
     return out
 
 
-def responses_text(say: Any, item: Any, answer: Answer, name: str, text: str) -> None:
+def _responses_text(say: Any, item: Any, answer: Answer, name: str, text: str) -> None:
     def deltas(place: dict[str, Any]) -> None:
         place = {**place, "content_index": 0}
         say("response.content_part.added", **place, part={**part, "text": ""})
@@ -187,7 +193,7 @@ def responses_text(say: Any, item: Any, answer: Answer, name: str, text: str) ->
     item(begun, deltas, {**begun, "status": "completed", "content": [part]})
 
 
-def responses_thought(say: Any, item: Any, answer: Answer, name: str, text: str) -> None:
+def _responses_thought(say: Any, item: Any, answer: Answer, name: str, text: str) -> None:
     def deltas(place: dict[str, Any]) -> None:
         place = {**place, "summary_index": 0}
         say("response.reasoning_summary_part.added", **place, part={**part, "text": ""})
@@ -201,7 +207,7 @@ def responses_thought(say: Any, item: Any, answer: Answer, name: str, text: str)
     item(begun, deltas, {**begun, "summary": [part], "encrypted_content": SIGNATURE})
 
 
-def responses_call(say: Any, item: Any, answer: Answer, name: str, part: Call) -> None:
+def _responses_call(say: Any, item: Any, answer: Answer, name: str, part: Call) -> None:
     def deltas(place: dict[str, Any]) -> None:
         for piece in answer.cut(arguments):
             say("response.function_call_arguments.delta", **place, delta=piece)
@@ -212,7 +218,7 @@ def responses_call(say: Any, item: Any, answer: Answer, name: str, part: Call) -
     item(begun, deltas, {**begun, "status": "completed", "arguments": arguments})
 
 
-def responses_stream_error(code: str, message: str) -> bytes:
+def _responses_stream_error(code: str, message: str) -> bytes:
     fault = {"type": "error", "code": code or "server_is_overloaded", "message": message, "param": None}
     return event({**fault, "sequence_number": 9}, "error")
 
@@ -220,7 +226,7 @@ def responses_stream_error(code: str, message: str) -> bytes:
 # --- Anthropic messages ----------------------------------------------------------------------------------------------
 
 
-def anthropic_stream(answer: Answer) -> list[bytes]:
+def _anthropic_stream(answer: Answer) -> list[bytes]:
     out, number = list[bytes](), 0
 
     def say(kind: str, **fields: Any) -> None:
@@ -275,19 +281,19 @@ ANTHROPIC_TYPES = {
 }
 
 
-def anthropic_error(status: int, code: str, message: str) -> Any:
+def _anthropic_error(status: int, code: str, message: str) -> Any:
     kind = code or ANTHROPIC_TYPES.get(status, "api_error")
     return {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_1"}
 
 
-def anthropic_stream_error(code: str, message: str) -> bytes:
-    return event(anthropic_error(529, code, message), "error")
+def _anthropic_stream_error(code: str, message: str) -> bytes:
+    return event(_anthropic_error(529, code, message), "error")
 
 
 # --- Gemini generateContent ------------------------------------------------------------------------------------------
 
 
-def gemini_stream(answer: Answer) -> list[bytes]:
+def _gemini_stream(answer: Answer) -> list[bytes]:
     def chunk(parts: list[Any], **more: Any) -> bytes:
         content = {"role": "model", "parts": parts}
         counts = {"promptTokenCount": used.input, "totalTokenCount": used.input}
@@ -329,17 +335,17 @@ GEMINI_STATUSES = {
 }
 
 
-def gemini_error(status: int, code: str, message: str) -> Any:
+def _gemini_error(status: int, code: str, message: str) -> Any:
     return {"error": {"code": status, "message": message, "status": code or GEMINI_STATUSES.get(status, "UNKNOWN")}}
 
 
-def gemini_stream_error(code: str, message: str) -> bytes:
-    return event(gemini_error(503, code, message))
+def _gemini_stream_error(code: str, message: str) -> bytes:
+    return event(_gemini_error(503, code, message))
 
 
-chat = Format("chat", "/chat/completions", 2, chat_stream, openai_error, chat_stream_error)
-responses = Format("responses", "/responses", 4, responses_stream, openai_error, responses_stream_error)
-anthropic = Format("anthropic", "/v1/messages", 3, anthropic_stream, anthropic_error, anthropic_stream_error)
-gemini = Format("gemini", ":streamGenerateContent", 1, gemini_stream, gemini_error, gemini_stream_error)
+chat = Format("chat", "/chat/completions", 2, _chat_stream, _openai_error, _chat_stream_error)
+responses = Format("responses", "/responses", 4, _responses_stream, _openai_error, _responses_stream_error)
+anthropic = Format("anthropic", "/v1/messages", 3, _anthropic_stream, _anthropic_error, _anthropic_stream_error)
+gemini = Format("gemini", ":streamGenerateContent", 1, _gemini_stream, _gemini_error, _gemini_stream_error)
 
 FORMATS = {one.name: one for one in (chat, responses, anthropic, gemini)}
