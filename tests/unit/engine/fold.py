@@ -98,8 +98,7 @@ class Fold:
                 self.revision = payload.revision
             case ev.InferenceCompleted():
                 self.usage = self.usage + payload.usage
-            case ev.ChildFinished():
-            case ev.UsageSpent():
+            case ev.ChildFinished() | ev.UsageSpent():
                 self.usage = self.usage + payload.usage
             case ev.InferenceRetried():
                 self.usage = self.usage + (payload.usage or Usage())
