@@ -8,14 +8,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Protocol
 
 import attrs
 
 from ..contract.messages import Usage
+from ..contract.plain import JSONObject, JSONValue
 from .models import Call, Think
 
 Part = str | Call | Think
+_Fields = dict[str, JSONValue]
+
+
+class _Say(Protocol):
+    def __call__(self, kind: str, **fields: object) -> None: ...
+
+
+_Item = Callable[[_Fields, Callable[[_Fields], None], _Fields], None]
 SIGNATURE = "c2lnbmF0dXJl"
 USED = Usage(requests=1, input=31, output=9, cached=7, reasoning=4)
 
@@ -54,13 +63,13 @@ class Format:
     first: int
     """Events up to the first text of an answer that begins with one."""
     stream: Callable[[Answer], list[bytes]]
-    error: Callable[[int, str, str], Any]
+    error: Callable[[int, str, str], JSONObject]
     """(status, code, message) -> the JSON body."""
     stream_error: Callable[[str, str], bytes]
     """(code, message) -> the event of a stream; without a code the service is overloaded."""
 
 
-def event(data: Any, name: str = "") -> bytes:
+def event(data: object, name: str = "") -> bytes:
     """Return a server-sent event: a text as it is, other data as JSON."""
     text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
     return (f"event: {name}\n" if name else "").encode() + f"data: {text}\n\n".encode()
@@ -70,7 +79,7 @@ def event(data: Any, name: str = "") -> bytes:
 
 
 def _chat_stream(answer: Answer) -> list[bytes]:
-    def chunk(finish: str | None = None, **delta: Any) -> bytes:
+    def chunk(finish: str | None = None, **delta: object) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
         return event({**head, "choices": [choice], "usage": None})
 
@@ -113,7 +122,7 @@ OPENAI_CODES = {
 }
 
 
-def _openai_error(status: int, code: str, message: str) -> Any:
+def _openai_error(status: int, code: str, message: str) -> JSONObject:
     kind, known = OPENAI_CODES.get(status, ("invalid_request_error", None))
     return {"error": {"message": message, "type": kind, "code": code or known, "param": None}}
 
@@ -126,12 +135,12 @@ def _chat_stream_error(code: str, message: str) -> bytes:
 
 
 def _responses_stream(answer: Answer) -> list[bytes]:
-    out, done = list[bytes](), list[dict[str, Any]]()
+    out, done = list[bytes](), list[_Fields]()
 
-    def say(kind: str, **fields: Any) -> None:
+    def say(kind: str, **fields: object) -> None:
         out.append(event({"type": kind, "sequence_number": len(out), **fields}, kind))
 
-    def item(begun: dict[str, Any], deltas: Callable[[dict[str, Any]], None], whole: dict[str, Any]) -> None:
+    def item(begun: _Fields, deltas: Callable[[_Fields], None], whole: _Fields) -> None:
         place = {"output_index": len(done)}
         say("response.output_item.added", **place, item=begun)
         deltas({**place, "item_id": begun["id"]})
@@ -179,8 +188,8 @@ def _responses_stream(answer: Answer) -> list[bytes]:
     return out
 
 
-def _responses_text(say: Any, item: Any, answer: Answer, name: str, text: str) -> None:
-    def deltas(place: dict[str, Any]) -> None:
+def _responses_text(say: _Say, item: _Item, answer: Answer, name: str, text: str) -> None:
+    def deltas(place: _Fields) -> None:
         place = {**place, "content_index": 0}
         say("response.content_part.added", **place, part={**part, "text": ""})
         for piece in answer.cut(text):
@@ -193,8 +202,8 @@ def _responses_text(say: Any, item: Any, answer: Answer, name: str, text: str) -
     item(begun, deltas, {**begun, "status": "completed", "content": [part]})
 
 
-def _responses_thought(say: Any, item: Any, answer: Answer, name: str, text: str) -> None:
-    def deltas(place: dict[str, Any]) -> None:
+def _responses_thought(say: _Say, item: _Item, answer: Answer, name: str, text: str) -> None:
+    def deltas(place: _Fields) -> None:
         place = {**place, "summary_index": 0}
         say("response.reasoning_summary_part.added", **place, part={**part, "text": ""})
         for piece in answer.cut(text):
@@ -207,8 +216,8 @@ def _responses_thought(say: Any, item: Any, answer: Answer, name: str, text: str
     item(begun, deltas, {**begun, "summary": [part], "encrypted_content": SIGNATURE})
 
 
-def _responses_call(say: Any, item: Any, answer: Answer, name: str, part: Call) -> None:
-    def deltas(place: dict[str, Any]) -> None:
+def _responses_call(say: _Say, item: _Item, answer: Answer, name: str, part: Call) -> None:
+    def deltas(place: _Fields) -> None:
         for piece in answer.cut(arguments):
             say("response.function_call_arguments.delta", **place, delta=piece)
         say("response.function_call_arguments.done", **place, name=part.tool, arguments=arguments)
@@ -229,10 +238,10 @@ def _responses_stream_error(code: str, message: str) -> bytes:
 def _anthropic_stream(answer: Answer) -> list[bytes]:
     out, number = list[bytes](), 0
 
-    def say(kind: str, **fields: Any) -> None:
+    def say(kind: str, **fields: object) -> None:
         out.append(event({"type": kind, **fields}, kind))
 
-    def block(begun: dict[str, Any], *deltas: dict[str, Any]) -> None:
+    def block(begun: _Fields, *deltas: _Fields) -> None:
         nonlocal number
         say("content_block_start", index=number, content_block=begun)
         for delta in deltas:
@@ -281,7 +290,7 @@ ANTHROPIC_TYPES = {
 }
 
 
-def _anthropic_error(status: int, code: str, message: str) -> Any:
+def _anthropic_error(status: int, code: str, message: str) -> JSONObject:
     kind = code or ANTHROPIC_TYPES.get(status, "api_error")
     return {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_1"}
 
@@ -294,7 +303,7 @@ def _anthropic_stream_error(code: str, message: str) -> bytes:
 
 
 def _gemini_stream(answer: Answer) -> list[bytes]:
-    def chunk(parts: list[Any], **more: Any) -> bytes:
+    def chunk(parts: Sequence[JSONObject], **more: object) -> bytes:
         content = {"role": "model", "parts": parts}
         counts = {"promptTokenCount": used.input, "totalTokenCount": used.input}
         rest = {"usageMetadata": more.pop("usage", counts), "modelVersion": "small-1", "responseId": "r1"}
@@ -335,7 +344,7 @@ GEMINI_STATUSES = {
 }
 
 
-def _gemini_error(status: int, code: str, message: str) -> Any:
+def _gemini_error(status: int, code: str, message: str) -> JSONObject:
     return {"error": {"code": status, "message": message, "status": code or GEMINI_STATUSES.get(status, "UNKNOWN")}}
 
 
