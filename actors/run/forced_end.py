@@ -8,20 +8,21 @@ another run that waits for the thread. Then it is ended by a commit that carries
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Final
 
 import msgspec
 import trio
 
 from ..abc import Receipt
-from ..contract.decisions import InboxItem
+from ..contract.decisions import Command, InboxItem
 from ..contract.envelope import EventEncoder
 from ..contract.lifecycle import RunStatus
 from ..contract.recording import RecordEntry
 from ..contract.rows import RunOutline
 from ..engine.forced_end import forced_commit
 from ..engine.recording import Entry, ForcedEndEntry, RecordGap
-from ..errors import StoreDown, StoreError
+from ..errors import StoreDown, StoreError, UnknownRun
 from .services import Services, logger, retry_until_available
 
 GAVE_UP: Final = "gave_up"
@@ -51,7 +52,15 @@ async def end_if_given_up(services: Services, run_id: str, why: str, held: Itera
             needed = other is not None and other.behind == run_id
         if not needed:
             return False
+        children = {ticket.child_run_id for ticket in (() if outline.row is None else outline.row.open_mirrors)}
+        with suppress(StoreError):  # unreadable rows may be the reason for giving up: then the mirrors must do
+            record = await services.store.load(run_id, calls="all")
+            children |= {call.child_run for call in (() if record is None else record.calls) if not call.settled}
         if await _end_by_force(services, outline, items or (), why):
+            for child in sorted(filter(None, children)):
+                command = Command(command_id=f"orphan:{child}", kind="cancel", reason="its parent run was given up")
+                with suppress(UnknownRun):
+                    await services.directory.post(child, command)
             logger.error("run %s was given up and is ended now: %s", run_id, services.redactor.text(why))
             return True
 

@@ -25,7 +25,7 @@ from ..errors import ToolDefinitionError, UsageError
 from ..plugins.guardrails import ToolInputGuardrail
 from ..state.values import copied
 from .arguments import Arguments, ArgumentsError
-from .definition import Predicate, Tool, tool
+from .definition import Enabled, Predicate, Tool, tool
 
 _FIXED: Final[Mapping[str, str]] = {
     "replay": "a call finds its child run again after a restart",
@@ -47,6 +47,7 @@ class AgentToolOptions(TypedDict, total=False):
     on_error: Literal["return", "raise"]
     on_timeout: Literal["return", "raise"] | None
     grace: float
+    is_enabled: bool | Enabled
     input_guardrails: Sequence[ToolInputGuardrail[Any, Any]]
 
 

@@ -167,3 +167,21 @@ async def test_a_run_that_was_given_up_frees_its_thread_at_the_next_start_too(sh
     async with home(shelf, agents=[payer("done")]) as runtime:
         await ended(runtime, "r1")
         await (await runtime.get("r2")).wait()
+
+
+@pytest.mark.rule("CR-29")
+@pytest.mark.parametrize("sql", [POISONS["a call"], "UPDATE tickets SET body = x'00' WHERE run = 1"])
+async def test_the_child_runs_of_a_run_that_was_given_up_are_cancelled(shelf, sql, autojump_clock):
+    def boss():
+        clerk = agent(call("pay", id="c1"), "done", key="clerk", tools=[pay])
+        return agent(call("clerk", input="pay", id="k1"), "done", key="boss", tools=[clerk.as_tool()])
+
+    async with home(shelf, agents=[boss()], drain=0) as runtime:
+        run = await runtime.start("boss", "pay", run_id="r1")
+        (ticket,) = (await run.wait()).tickets
+    poison(shelf.path, sql)
+    async with home(shelf, agents=[boss()]) as runtime:
+        assert (await runtime.commands.post("r1", cancel())).ok
+        await ended(runtime, "r1")
+        child = await runtime.get(ticket.child_run_id)
+        assert isinstance(await child.result(), gr.Cancelled)
