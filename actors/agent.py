@@ -20,7 +20,7 @@ from .contract.outcomes import Completed
 from .contract.phases import Phase
 from .contract.plain import JSONObject, exact
 from .contract.policies import Policies
-from .contract.spec import MODES, AgentSpec, ExecutionMode
+from .contract.spec import MODES, AgentSpec, Execution, ExecutionMode, execution_data
 from .contract.state import Keys
 from .contract.stop import MaxRounds, StopCondition, StopOnTool
 from .errors import AgentDefinitionError, StateError
@@ -114,7 +114,8 @@ class Agent(Generic[T_co]):
         instructions: the system text.
         tools: functions decorated with `tool`.
         model: a Model, or "provider:name"; None if the agent is never started itself.
-        execution: how the calls of one step run: sequential, parallel_batch_approval or parallel_streaming.
+        execution: how the calls of one step run: sequential, parallel_batch_approval, parallel_streaming, or an
+            `ExecutionMode(...)` of your own.
         stop: stop conditions; the first in list order wins. Without a MaxRounds, `MaxRounds(16)` is added at the end;
             `MaxRounds(None)` means no limit.
         output_type: the type of the final answer; for types other than str the model is asked for JSON, which is
@@ -152,7 +153,7 @@ class Agent(Generic[T_co]):
     instructions: str = attrs.field(default="", kw_only=True)
     tools: tuple[Tool[..., object], ...] = attrs.field(default=(), converter=_tools, kw_only=True)
     model: Model | str | None = attrs.field(default=None, kw_only=True)
-    execution: ExecutionMode = attrs.field(default="sequential", kw_only=True)
+    execution: Execution = attrs.field(default="sequential", kw_only=True)
     stop: tuple[StopCondition, ...] = attrs.field(default=(), converter=_conditions, kw_only=True)
     output_type: type[T_co] = attrs.field(default=cast("Any", str), kw_only=True)
     output_retries: int = attrs.field(default=1, kw_only=True)
@@ -187,7 +188,8 @@ class Agent(Generic[T_co]):
             stop = (*stop, MaxRounds())
         put = object.__setattr__  # attrs' own way to complete a frozen value
         for name in ("key", "instructions", "description", "tool_choice", *_CHOICES):
-            put(self, name, exact(getattr(self, name)))
+            value = getattr(self, name)
+            put(self, name, exact(value) if isinstance(value, str) else value)
         put(self, "stop", stop)
         put(self, "_output", read_output_type(self.key, self.output_type))
         put(self, "_tools_by_name", {tool.name: tool for tool in (*self.tools, *self.builtin)})
@@ -310,7 +312,7 @@ def _check_parts(agent: Agent[object]) -> None:
     if not isinstance(agent.model, Model | str | None):
         raise _fault(agent, f'model={agent.model!r}: give a Model object, a "provider:name", or None')
     for name, choices in _CHOICES.items():
-        if getattr(agent, name) not in choices:
+        if getattr(agent, name) not in choices and not isinstance(getattr(agent, name), ExecutionMode):
             near = did_you_mean(getattr(agent, name), choices)
             raise _fault(agent, f"{name}={getattr(agent, name)!r}: {near}use one of {', '.join(map(repr, choices))}")
     for name, least in (("output_retries", 0), ("max_bodies", 1), ("max_tasks", 1)):
@@ -499,7 +501,7 @@ def _essence(agent: Agent[object], policies: Policies) -> Any:
             "stop": [[type(condition).__name__, attrs.asdict(condition)] for condition in agent.stop],
             "output": agent.output_schema,
             "tool_use": sorted(use) if isinstance(use, frozenset) else "function" if callable(use) else use,
-            "options": [agent.execution, agent.on_deny, agent.on_new_input, agent.on_unknown_tool],
+            "options": [execution_data(agent.execution), agent.on_deny, agent.on_new_input, agent.on_unknown_tool],
             "limits": [
                 agent.output_retries,
                 agent.max_bodies,

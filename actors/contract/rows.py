@@ -22,7 +22,7 @@ from .phases import RunPosition
 from .plain import JSONObject, JSONValue
 from .recording import RecordEntry
 from .row_forms import Fields, Value
-from .spec import ExecutionMode
+from .spec import Execution
 from .state import Batch, StateWrite
 from .tasks import TaskRow, UnknownCause
 
@@ -51,7 +51,7 @@ class RunInfo(Value, frozen=True, kw_only=True):
     agent: str
     agent_digest: str
     created_at: datetime
-    execution: ExecutionMode
+    execution: Execution
     content: str = ""
     session_id: str | None = None
     by: str = "local"

@@ -10,39 +10,82 @@ from typing import Any, Final, Literal
 
 import attrs
 
+from ..errors import UsageError
+from .converters import converter
 from .decisions import Decision, Ticket
 from .phases import Phase
-from .plain import JSONObject
+from .plain import JSONObject, JSONValue
 from .policies import DEFAULTS, Policies
 from .state import Keys
 from .stop import MaxRounds, StopCondition
 
-ExecutionMode = Literal["sequential", "parallel_batch_approval", "parallel_streaming"]
+ExecutionName = Literal["sequential", "parallel_batch_approval", "parallel_streaming"]
 GateKind = Literal["never", "always", "ask"]
 Concurrency = Literal["shared", "ordered", "exclusive"]
 
 
 @attrs.frozen(kw_only=True)
-class ModeRow:
-    """One row of the table of execution modes.
+class ExecutionMode:
+    """How the calls of one step run: a row of the table of modes, or a mode of your own for `execution=`.
+
+    A run keeps the values of its mode, so restarts, forks and replays have the same mode. The defaults are those of
+    "parallel_streaming".
 
     Attributes:
-        bodies: bodies of one step that may execute at once (None: up to the run's cap).
+        bodies: bodies of one step that may execute at once (None: up to the run's cap, `Agent(max_bodies=)`).
         suspended_blocks: a call whose body has suspended keeps later calls from starting.
         batch: decisions act when all suspended calls of the step are decided; otherwise at once.
+        merges: when the state writes of a body are merged: "at_once", when the body returns, or "together", when
+            nothing of the step executes any more, so that bodies that run at once read the same state.
+
+    Raises:
+        UsageError: a value is invalid; the message names it.
     """
 
-    bodies: int | None
-    suspended_blocks: bool
-    batch: bool
+    bodies: int | None = None
+    suspended_blocks: bool = False
+    batch: bool = False
+    merges: Literal["at_once", "together"] = "together"
+
+    def __attrs_post_init__(self) -> None:
+        bodies: Any = self.bodies
+        if bodies is not None and (not isinstance(bodies, int) or isinstance(bodies, bool) or bodies < 1):
+            raise UsageError(f"ExecutionMode(bodies={bodies!r:.100}): give a whole number, 1 or more, or None")
+        for name in ("suspended_blocks", "batch"):
+            if not isinstance(getattr(self, name), bool):
+                raise UsageError(f"ExecutionMode({name}={getattr(self, name)!r:.100}): use True or False")
+        if self.merges not in ("at_once", "together"):
+            raise UsageError(f"ExecutionMode(merges={self.merges!r:.100}): use 'at_once' or 'together'")
 
 
-MODES: Final[Mapping[str, ModeRow]] = {
-    "sequential": ModeRow(bodies=1, suspended_blocks=True, batch=False),
-    "parallel_batch_approval": ModeRow(bodies=None, suspended_blocks=False, batch=True),
-    "parallel_streaming": ModeRow(bodies=None, suspended_blocks=False, batch=False),
+Execution = ExecutionName | ExecutionMode
+"""What `execution=` takes: the name of a mode, or a mode of the program's own."""
+
+MODES: Final[Mapping[str, ExecutionMode]] = {
+    "sequential": ExecutionMode(bodies=1, suspended_blocks=True, batch=False, merges="at_once"),
+    "parallel_batch_approval": ExecutionMode(bodies=None, suspended_blocks=False, batch=True, merges="together"),
+    "parallel_streaming": ExecutionMode(bodies=None, suspended_blocks=False, batch=False, merges="together"),
 }
-"""Execution mode -> how the calls of one step run. The engine has no other place that knows a mode."""
+"""Name of an execution mode -> how the calls of one step run. The engine has no other place that knows a mode."""
+
+
+def mode_of(execution: Execution) -> ExecutionMode:
+    """Return the mode that `execution` names or is."""
+    return MODES[execution] if isinstance(execution, str) else execution
+
+
+def execution_data(execution: object) -> JSONValue:
+    """Return `execution` as plain data, for digests."""
+    return attrs.asdict(execution) if isinstance(execution, ExecutionMode) else execution
+
+
+def _read_execution(value: object, _: object) -> Execution:
+    kind: Any = ExecutionName if isinstance(value, str) else ExecutionMode
+    read: Execution = converter.structure(value, kind)
+    return read
+
+
+converter.register_structure_hook(Execution, _read_execution)
 
 
 @attrs.frozen(kw_only=True)
@@ -118,7 +161,7 @@ class AgentSpec:
     key: str
     digest: str = ""
     tools: Mapping[str, ToolSpec] = attrs.field(factory=dict)
-    execution: ExecutionMode = "sequential"
+    execution: Execution = "sequential"
     stop: tuple[StopCondition, ...] = (MaxRounds(),)
     hooked: frozenset[Phase] = frozenset()
     keys: Keys = attrs.field(factory=dict)

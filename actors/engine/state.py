@@ -36,7 +36,7 @@ from ..contract.rows import (
     RunRecord,
     RunRow,
 )
-from ..contract.spec import MODES, AgentSpec, ModeRow
+from ..contract.spec import AgentSpec, ExecutionMode, mode_of
 from ..contract.state import Batch, Keys
 from ..state.snapshot import EMPTY, StateSnapshot, WriteConflict
 from .effects import Effect, Raised, ReportFailure
@@ -112,7 +112,7 @@ class StepBuilder:
     Attributes:
         spec, state, now: the arguments of `step`; `state` is the state before the input.
         info: the run's constant facts.
-        mode: the row of its execution mode.
+        mode: its execution mode.
         row, counters: mutable copies of the run row and its counters; handlers set their fields.
         calls, used, snapshot, keys, phase_open: of the next `RunState`. Calls are changed by `put` only.
         do: appends an effect.
@@ -125,7 +125,7 @@ class StepBuilder:
     state: RunState
     now: datetime
     info: RunInfo
-    mode: ModeRow
+    mode: ExecutionMode
     row: RunFields
     counters: CounterFields
     calls: Mapping[str, CallRow]
@@ -145,7 +145,7 @@ class StepBuilder:
 
     def __init__(self, spec: AgentSpec, state: RunState, now: datetime) -> None:
         self.spec, self.state, self.now, self.info = spec, state, now, state.info
-        self.mode = MODES[state.info.execution]
+        self.mode = mode_of(state.info.execution)
         self.row, self.counters = opened(RunFields, state.row), opened(CounterFields, state.row.counters)
         self.calls, self.used, self.phase_open = state.calls, state.used, state.phase_open
         self.snapshot, self.keys = state.snapshot, state.keys

@@ -1,9 +1,9 @@
 """Merge the state writes of calls, in the model's order, or drop them with an event and a note for the model.
 
-Theory of operation. A body's batch is journaled with its result, so that a crash loses neither. In sequential execution
-the batch is merged when the body returns. In the parallel modes it waits until nothing of the step executes (or until
-a provisional gate behind it is asked again), so that parallel calls read the same state. A call whose tool retries on a
-conflict does not end before its batch is merged (`CallPosition.MERGING`).
+Theory of operation. A body's batch is journaled with its result, so that a crash loses neither. A mode that merges at
+once merges the batch when the body returns. In the other modes the batch waits until nothing of the step executes (or
+until a provisional gate behind it is asked again), so that parallel calls read the same state. A call whose tool
+retries on a conflict does not end before its batch is merged (`CallPosition.MERGING`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def returned(builder: StepBuilder, call: CallRow, message: CallReturned) -> None
         close_call(builder, call, CallStatus.SUCCEEDED, result=message.result, shown=message.shown, large=message.large)
         return
     call = builder.put(call, batch=batch, result=message.result, shown=message.shown, large=message.large)
-    if builder.row.cursor is TOOLS and (builder.mode.bodies == 1 or call.alone):
+    if builder.row.cursor is TOOLS and (builder.mode.merges == "at_once" or call.alone):
         _merge(builder, call, batch, again=_may_retry(builder, call))
     elif _may_retry(builder, call):
         builder.put(call, at=CallPosition.MERGING)

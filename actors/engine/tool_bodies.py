@@ -17,7 +17,7 @@ from ..contract.calls import EXECUTING, SUSPENDED, CallPosition, CallStatus
 from ..contract.ids import body_error_id, child_run_id
 from ..contract.phases import TOOLS, Phase, RunPosition
 from ..contract.rows import CallRow
-from ..contract.spec import ModeRow, ToolSpec
+from ..contract.spec import ExecutionMode, ToolSpec
 from .budgets import may_begin_body
 from .child_runs import in_body
 from .denials import doubted
@@ -36,7 +36,9 @@ _ALLOWED: Final = CallPosition.ALLOWED
 _BODY: Final = CallPosition.BODY
 
 
-def startable(calls: Iterable[CallRow], mode: ModeRow, tools: Mapping[str, ToolSpec], cap: int) -> tuple[CallRow, ...]:
+def startable(
+    calls: Iterable[CallRow], mode: ExecutionMode, tools: Mapping[str, ToolSpec], cap: int
+) -> tuple[CallRow, ...]:
     """Return the calls that may start now, in the model's order."""
     earlier: list[CallRow] = []
     rows = tuple(calls)

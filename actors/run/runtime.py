@@ -20,7 +20,7 @@ from ..abc import RunOrder, RunPage, Store
 from ..agent import Agent
 from ..contract.lifecycle import RunStatus
 from ..contract.rows import RunInfo
-from ..contract.spec import ExecutionMode
+from ..contract.spec import Execution
 from ..entry import checks_options
 from ..errors import UnknownRun, UsageError
 from ..options import unknown_option
@@ -48,7 +48,7 @@ class StartOptions(TypedDict, total=False):
     workspace: str | None
     deps: Any
     deadline: datetime | None
-    execution: ExecutionMode | None
+    execution: Execution | None
     on_busy: Literal["queue", "refuse"]
     title: str | None
     may_join: Callable[[RunInfo], bool] | None

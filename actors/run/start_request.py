@@ -23,7 +23,7 @@ from ..contract.messages import Message, Producer
 from ..contract.plain import exact
 from ..contract.redaction import Redactor
 from ..contract.rows import NewRun, RunInfo, RunRecord, ThreadInfo
-from ..contract.spec import MODES, ExecutionMode
+from ..contract.spec import MODES, Execution, ExecutionMode, execution_data
 from ..contract.state import StateWrite
 from ..contract.titles import title_of
 from ..engine.initial_row import created, initial_row
@@ -53,7 +53,7 @@ class StartRequest:
     by: str | None = None
     workspace: str | None = None
     deadline: datetime | None = None
-    execution: ExecutionMode | None = None
+    execution: Execution | None = None
     on_busy: str = "queue"
     has_deps: bool = False
     title: str | None = None
@@ -74,7 +74,7 @@ class StartRequest:
             if value is not None:
                 put(self, name, _id_of(name, value))
         # compared by equality, because the value may be unhashable
-        if self.execution is not None:
+        if self.execution is not None and not isinstance(self.execution, ExecutionMode):
             if self.execution not in tuple(MODES):
                 raise unknown_value("execution", self.execution, MODES)
             put(self, "execution", exact(self.execution))
@@ -90,7 +90,9 @@ class StartRequest:
 
 
 def _content(agent: str, text: str, places: tuple[str | None, ...], deadline: datetime | None, mode: object) -> str:
-    return content_digest([agent, text, *places, None if deadline is None else timestamp(deadline), mode])
+    return content_digest(
+        [agent, text, *places, None if deadline is None else timestamp(deadline), execution_data(mode)]
+    )
 
 
 def mode_given(info: RunInfo, text: str) -> bool:

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from greenroom.actors.contract.spec import MODES
+from greenroom.actors.contract.spec import MODES, ExecutionMode
 
 from ..support.recording_stores import WatchedShelf
 from ..support.runs import KINDS, Shelf
-from ..support.scenes import Play
+from ..support.scenes import OWN, Play
 
 
-@pytest.fixture(params=list(MODES))
-def mode(request: pytest.FixtureRequest) -> str:
-    """A mode of execution."""
-    return str(request.param)
+@pytest.fixture(params=[*MODES, "own"])
+def mode(request: pytest.FixtureRequest) -> str | ExecutionMode:
+    """A mode of execution: one that has a name, or one of the program's own."""
+    return OWN if request.param == "own" else str(request.param)
 
 
 @pytest.fixture(params=KINDS)

@@ -23,7 +23,7 @@ from greenroom.actors.contract.spec import MODES
 
 from .runs import KINDS
 
-AXES = (tuple(KINDS), tuple(MODES))
+AXES = (tuple(KINDS), (*MODES, "own"))
 Pair = tuple[str | None, str | None]
 """A store and a mode; None for one that a test does not choose."""
 MOST = 12

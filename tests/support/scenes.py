@@ -31,6 +31,8 @@ from .runs import home
 from .scene_tools import TOOLS, Outside
 
 RUN, THREAD = "r", "t"
+OWN = gr.ExecutionMode(bodies=8, suspended_blocks=False, batch=False, merges="together")
+"""A mode of the program's own: of the scenes' few calls as many at once as there are."""
 BIRTHDAY = datetime(2031, 5, 1, 12, tzinfo=UTC)
 """When every scene begins: one clock lasts over all processes of a scene."""
 SETTLING = 60.0

@@ -89,9 +89,9 @@ def test_an_answer_is_ok_when_the_command_is_journaled(status, ok):
 
 def test_the_execution_modes_are_the_three_columns_of_the_design():
     assert {name: attrs.astuple(row) for name, row in MODES.items()} == {
-        "sequential": (1, True, False),
-        "parallel_batch_approval": (None, False, True),
-        "parallel_streaming": (None, False, False),
+        "sequential": (1, True, False, "at_once"),
+        "parallel_batch_approval": (None, False, True, "together"),
+        "parallel_streaming": (None, False, False, "together"),
     }
 
 

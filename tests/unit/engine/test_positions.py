@@ -21,7 +21,7 @@ from greenroom.actors.engine import calls, decisions, gates, state, termination,
 from greenroom.actors.engine.state import StepBuilder
 
 from .chaos import TOOLS, Chaos
-from .world import World, call
+from .world import OWN, World, call
 from .writers import KEYS
 
 REQUEST = CallRequest(call_id="c", tool="read", arguments={})
@@ -258,7 +258,7 @@ def test_the_table_allows_no_move_that_is_never_made(moves: set[tuple[CallPositi
         drawn = random.Random(seed)
         hooked = frozenset(phase for phase in Phase if drawn.random() < 0.5)
         spec = AgentSpec(key="a", tools=TOOLS, hooked=hooked, keys=KEYS)
-        Chaos(World(spec, execution=tuple(MODES)[seed % len(MODES)]), seed).play(100)
+        Chaos(World(spec, execution=(*MODES, OWN)[seed % (len(MODES) + 1)]), seed).play(100)
         if every <= moves:
             return
     assert every - moves == set()

@@ -16,7 +16,7 @@ from greenroom.actors.contract.phases import Phase
 from greenroom.actors.contract.spec import MODES, AgentSpec
 
 from .chaos import TOOLS, Chaos
-from .world import World
+from .world import OWN, World
 from .writers import KEYS
 
 pytestmark = pytest.mark.no_cover
@@ -57,7 +57,7 @@ specs = st.builds(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [*MODES, OWN], ids=[*MODES, "own"])
 @settings(max_examples=settings.default.max_examples * 3)
 @given(
     spec=specs,

@@ -34,7 +34,7 @@ from greenroom.actors.stores._record_codec import dump_taken, load_taken
 
 from .chaos import TOOLS, Chaos
 from .test_properties import specs
-from .world import START, World, call
+from .world import OWN, START, World, call
 from .writers import KEYS, Writers
 
 
@@ -132,7 +132,7 @@ def begun(spec: AgentSpec, seed: int, moves: int, **options: Any) -> tuple[Remem
 
 @pytest.mark.no_cover
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [*MODES, OWN], ids=[*MODES, "own"])
 @settings(max_examples=settings.default.max_examples * 2)
 @given(
     spec=specs,

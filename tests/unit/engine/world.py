@@ -22,7 +22,7 @@ from greenroom.actors.contract.lifecycle import TERMINAL, RunStatus, Stage
 from greenroom.actors.contract.messages import CallRequest, Message, ModelResponse, Usage
 from greenroom.actors.contract.phases import LEAVING, Phase, RunPosition
 from greenroom.actors.contract.rows import CallRow, CommandContext, Commit, RunInfo, RunRecord, RunRow
-from greenroom.actors.contract.spec import AgentSpec, ExecutionMode
+from greenroom.actors.contract.spec import AgentSpec, Execution, ExecutionMode
 from greenroom.actors.contract.state import Batch, KeyId, Keys, StateWrite
 from greenroom.actors.engine import effects as fx
 from greenroom.actors.engine import inputs as inp
@@ -37,6 +37,8 @@ from .fold import Fold
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HELD_OPEN = (RunPosition.TOOLS, RunPosition.STEP_END, RunPosition.STOPPING)
 """Where a run may work, or clean up, while a ticket of its own is open: the rest of its step."""
+OWN = ExecutionMode(bodies=2, suspended_blocks=True, batch=True, merges="at_once")
+"""A mode of the program's own, with columns that no named mode has together."""
 Key = tuple[str, ...]
 NO_KEYS: Keys = {}
 
@@ -151,7 +153,7 @@ class World:
         self,
         spec: AgentSpec,
         *,
-        execution: ExecutionMode | None = None,
+        execution: Execution | None = None,
         deadline: float | None = None,
         lazy: bool = False,
         admitted: bool = True,
