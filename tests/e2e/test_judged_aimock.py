@@ -39,7 +39,9 @@ async def add(a: int, b: int) -> int:
 
 def agent_for(name: str, service: str) -> gr.Agent:
     base = f"{service}/v1" if name in ("chat", "responses") else service
-    return gr.Agent("a", tools=[add], model=MODELS[name]("gpt-5", base_url=base), plugins=[gr.Retry(first=0.01)])
+    return gr.Agent(
+        "a", tools=[add], model=MODELS[name]("gpt-5", base_url=base), plugins=[gr.Retry(first=0.01), gr.Recovery(0)]
+    )
 
 
 async def play(agent: gr.Agent, text: str) -> tuple[Any, list[gr.Event]]:

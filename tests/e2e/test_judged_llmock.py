@@ -1,7 +1,8 @@
 """Our providers judged by a service that is not ours: PyPI's llmock fails at random, and judges how a client takes it.
 
-It knows a retry by its equal body; a client that gives up after a cut stream looks to it as if it had accepted that
-stream, so no run of this test gives up. It finds a retry before Retry-After, one of what will not pass, a storm of
+It knows a retry by its equal body. So an answer that is continued looks to it as a cut stream that was accepted, and
+the agent continues none (`Recovery(0)`); a client that gives up after a cut stream looks the same, so no run of this
+test gives up. It finds a retry before Retry-After, one of what will not pass, a storm of
 retries, and an answer that was accepted though its stream was cut.
 """
 
@@ -50,7 +51,7 @@ async def test_llmock_finds_no_fault_in_how_our_providers_take_its_faults(servic
     retried, finished = 0, 0
     for name, make in MODELS.items():
         model = make("gpt-5", base_url=service + BASES[name], api_key=f"key-of-{name}-0123456789")
-        agent = gr.Agent("a", model=model, plugins=[gr.Retry(attempts=12, first=0.05)])
+        agent = gr.Agent("a", model=model, plugins=[gr.Retry(attempts=12, first=0.05), gr.Recovery(0)])
         async with gr.open_runtime(agents=[agent]) as runtime:
             runs = [await runtime.start(agent, f"Question {number} for {name}") for number in range(10)]
             outcomes = [await run.result() for run in runs]
