@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from tests.support.casing import cased
-from tests.support.warm_start import WarmProcess
+from tests.support.warm_start import begun
 
 from greenroom.transport.cli import main
 
@@ -53,7 +53,7 @@ class Cli:
     def _process(self, *arguments: str | Path, **options: Any) -> "subprocess.Popen[Any]":
         words = [str(argument) for argument in arguments]
         if self.command == COMMAND:
-            return WarmProcess(words, cwd=self.folder, env=self.env, **options)
+            return begun(words, cwd=self.folder, env=self.env, **options)
         return subprocess.Popen([*self.command, *words], cwd=self.folder, env=self.env, **options)
 
     @contextmanager
@@ -73,7 +73,7 @@ class Cli:
         """Start it in a terminal."""
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 40, columns, 0, 0))
-        process = WarmProcess(
+        process = begun(
             [str(argument) for argument in arguments],
             controls=True,
             cwd=self.folder,

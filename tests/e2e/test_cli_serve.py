@@ -219,3 +219,12 @@ def test_a_token_that_cannot_be_read_is_said_so(inside: Inside, folder: Path) ->
     done = inside("serve", "slow.py", "--token-file", "mine")
     assert done.returncode == 2
     assert "cannot be read: Permission denied" in one_line(done.stderr)
+
+
+def test_the_command_line_starts_where_no_fork_can_be_waited_for(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests' own way to start processes, on systems without pidfd."""
+    monkeypatch.delattr(os, "pidfd_open")
+    assert cli("--version").stdout.startswith("greenroom ")
+    with cli.terminal("--version") as terminal:
+        terminal.sees("greenroom ")
+        assert terminal.ends() == 0

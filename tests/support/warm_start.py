@@ -1,11 +1,11 @@
 """Processes of the command line without the time that Python takes to start: forks of one that has imported everything.
 
-    with WarmProcess([*arguments], stdout=subprocess.PIPE, text=True, env=env, cwd=folder) as process: ...
+    with begun([*arguments], stdout=subprocess.PIPE, text=True, env=env, cwd=folder) as process: ...
 
 A `WarmProcess` is a `subprocess.Popen` whose process begins at `main` of the command line. Everything else is its own:
 its id, its folder, environment, streams, limit of open files, session, signals, and its measured coverage. A session of
 tests starts hundreds of them; each saves half a second of CPU. `python warm_start.py` is the process that forks. Tests
-about the start itself start a Python of their own, and so does everything where there is no pidfd (macOS).
+about the start itself start a Python of their own, and so does `begun` where there is no pidfd (macOS).
 """
 
 import atexit
@@ -29,6 +29,8 @@ from typing import Any
 MOST = 1 << 16
 """Bytes of a request: the arguments and the environment."""
 STREAMS = (0, 1, 2)
+COLD_PIPED = "import sys; from greenroom.transport.cli import main; sys.argv[0] = 'greenroom'; sys.exit(main())"
+COLD = f"import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); {COLD_PIPED}"
 
 
 # --- in the tests ----------------------------------------------------------------------------------------------------
@@ -53,6 +55,16 @@ def forking() -> socket.socket:
 
     atexit.register(end)
     return ours
+
+
+def begun(arguments: list[str], *, controls: bool = False, **options: Any) -> "subprocess.Popen[Any]":
+    """Start `greenroom ARGUMENTS` as a fork, or as a Python of its own where the system cannot wait for forks.
+
+    `controls` makes the terminal at its standard input its own, so that Ctrl-C in it is an interrupt.
+    """
+    if hasattr(os, "pidfd_open"):
+        return WarmProcess(arguments, controls=controls, **options)
+    return subprocess.Popen([sys.executable, "-c", COLD if controls else COLD_PIPED, *arguments], **options)
 
 
 class WarmProcess(subprocess.Popen[Any]):
