@@ -26,6 +26,7 @@ from .contract.stop import MaxRounds, StopCondition, StopOnTool
 from .errors import AgentDefinitionError, StateError
 from .models.answers import Output, read_output_type
 from .options import checks_fields
+from .plugins.guardrails import InputGuardrail, OutputGuardrail, check_guardrails
 from .plugins.plugin import Plugin, check_plugins, hooked, name_of
 from .plugins.policies import PolicyPlugin, essence, gathered
 from .state.access import declared
@@ -94,6 +95,16 @@ def _keys(value: Iterable[StateKey[Any]]) -> tuple[StateKey[Any], ...]:
     return _listed(value)
 
 
+def _input_guardrails(value: Iterable[InputGuardrail[Any, Any]]) -> tuple[InputGuardrail[Any, Any], ...]:
+    return _listed(value)
+
+
+def _output_guardrails(
+    value: Iterable[OutputGuardrail[Any, Any, Any]],
+) -> tuple[OutputGuardrail[Any, Any, Any], ...]:
+    return _listed(value)
+
+
 def _listed(value: Iterable[V]) -> tuple[V, ...]:
     """Return a tuple of an iterable; any other value unchanged, so that the check can name it."""
     given: Any = value
@@ -142,6 +153,8 @@ class Agent(Generic[T_co]):
         plugins: code that runs in the phases of a run; the order decides between equals.
         state: the state keys that tools use, in addition to those of plugins. Commutative keys must be declared, so
             that they can be merged after a crash.
+        input_guardrails: judge the input of a run and each text sent to it, beside the model request or before it.
+        output_guardrails: judge each final answer, in the output type, before the run completes.
         spec: the agent as the engine sees it, with a digest of everything that can change a run.
         tool_infos: the tools as the model sees them.
 
@@ -170,6 +183,12 @@ class Agent(Generic[T_co]):
     description: str = attrs.field(default="", kw_only=True)
     plugins: tuple[Plugin, ...] = attrs.field(default=(), converter=_plugins, kw_only=True)
     state: tuple[StateKey[Any], ...] = attrs.field(default=(), converter=_keys, kw_only=True)
+    input_guardrails: tuple[InputGuardrail[Any, Any], ...] = attrs.field(
+        default=(), converter=_input_guardrails, kw_only=True
+    )
+    output_guardrails: tuple[OutputGuardrail[Any, Any, Any], ...] = attrs.field(
+        default=(), converter=_output_guardrails, kw_only=True
+    )
     spec: AgentSpec = attrs.field(init=False, repr=False)
     tool_infos: tuple[ToolInfo, ...] = attrs.field(init=False, repr=False)
     _tools_by_name: Mapping[str, Tool[..., object]] = attrs.field(init=False, repr=False)
@@ -180,6 +199,7 @@ class Agent(Generic[T_co]):
         _check_tools(self)
         _check_choice(self)
         _check_stop(self)
+        _check_guardrails(self)
         check_plugins(f"agent {self.key!r}", self.plugins)
         policies = gathered(f"agent {self.key!r}", self.plugins)
         _check_prices(self, policies)
@@ -430,6 +450,14 @@ def _check_prices(agent: Agent[object], policies: Policies) -> None:
             raise _fault(agent, f"Budget(cost={budget.cost:g}) needs prices={{{name!r}: gr.Price(input, output)}}")
 
 
+def _check_guardrails(agent: Agent[object]) -> None:
+    for option, kind in (("input_guardrails", InputGuardrail), ("output_guardrails", OutputGuardrail)):
+        given = getattr(agent, option)
+        wrong = check_guardrails(given, kind)
+        if wrong is not None:
+            raise _fault(agent, f"{option}={given!r}: {wrong}")
+
+
 def _is_limit(value: object, *, whole: bool) -> bool:
     kinds = int if whole else (int, float)
     return isinstance(value, kinds) and not isinstance(value, bool) and value >= 0 and math.isfinite(value)
@@ -461,6 +489,9 @@ def _spec(agent: Agent[object], policies: Policies) -> AgentSpec:
         policies=policies,
         model=_model_name(agent),
         structured=agent.output_schema is not None,
+        input_guardrails=tuple(one.name for one in agent.input_guardrails if not one.blocking),
+        blocking_guardrails=tuple(one.name for one in agent.input_guardrails if one.blocking),
+        output_guardrails=tuple(one.name for one in agent.output_guardrails),
     )
 
 
@@ -488,10 +519,12 @@ def _essence(agent: Agent[object], policies: Policies) -> Any:
     use = agent.tool_use
     more = [[name_of(plugin), sorted(hooked([plugin]))] for plugin in agent.plugins if not _is_data(plugin)]
     chosen = essence(policies)
+    guards = [[one.name, one.blocking] for one in agent.input_guardrails], [one.name for one in agent.output_guardrails]
     return (
         ({"plugins": more} if more else {})
         | ({"policies": chosen} if chosen else {})
         | ({} if agent.tool_choice == "auto" else {"tool_choice": [agent.tool_choice, agent.reset_tool_choice]})
+        | ({"guardrails": guards} if any(guards) else {})
         | {
             "key": agent.key,
             "instructions": agent.instructions,

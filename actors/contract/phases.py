@@ -31,18 +31,22 @@ class Phase(StrEnum):
 class RunPosition(StrEnum):
     """The position of the machine: the run-level phases, the stretches between them, and the end.
 
-    `tools` covers the three per-call phases; each call has its own `CallPosition`. Two positions are between steps:
-    `tasks`, when the model has finished and background tasks are alive, and `paused` (also before the first step),
-    while a ticket of the run itself is open.
+    `tools` covers the three per-call phases; each call has its own `CallPosition`. Three positions wait for guardrails:
+    `guards_first` before the model request, `guards_answer` with an answer, `guards_output` with an output. Two
+    positions are between steps: `tasks`, when the model has finished and background tasks are alive, and `paused` (also
+    before the first step), while a ticket of the run itself is open.
     """
 
     ADMISSION = "admission"
     RUN_START = "run_start"
     STEP_START = "step_start"
     BEFORE_INFERENCE = "before_inference"
+    GUARDS_FIRST = "guards_first"
     INFERENCE = "inference"
     AFTER_INFERENCE = "after_inference"
+    GUARDS_ANSWER = "guards_answer"
     TOOLS = "tools"
+    GUARDS_OUTPUT = "guards_output"
     TASKS = "tasks"
     STEP_END = "step_end"
     PAUSED = "paused"

@@ -126,6 +126,7 @@ class Inference(Value, frozen=True, kw_only=True):
         failures: failed requests of this step to this model; an interruption does not count.
         started_at: UTC.
         delay_ms: milliseconds from `started_at` to the request.
+        unsure: guardrails decide whether the answered message stays; until then it is not complete.
         text_index, reasoning_index: the next delta's index.
         prefix: the text of broken streams that this request continues; "" if the answer begins anew.
         cut_calls: names of the tools whose calls broken streams of this step had begun.
@@ -146,6 +147,7 @@ class Inference(Value, frozen=True, kw_only=True):
     recovered: int = 0
     model: int = 0
     truncated: int = 0
+    unsure: bool = False
 
     @property
     def asked_at(self) -> datetime:
@@ -240,6 +242,23 @@ class Mirror(Value, frozen=True, kw_only=True):
     decision: Decision | None = None
 
 
+class OpenGuardrails(Value, frozen=True, kw_only=True):
+    """The guardrails of an agent that have not passed yet: they are asked, or will be in this step.
+
+    Attributes:
+        kind: input or output.
+        names: of the guardrails. Input guardrails that block the model request are asked and removed first.
+        messages: ids of the messages that input guardrails judge.
+        ends: how the run ends once they have passed, because of the answer or by a request of a hook; None: it may
+            continue. For output guardrails: the run ends with the judged output after its work has stopped.
+    """
+
+    kind: Literal["input", "output"]
+    names: tuple[str, ...]
+    messages: tuple[str, ...] = ()
+    ends: Termination | None = None
+
+
 class RunFields(Fields, kw_only=True):
     """The changing facts of a run. Small and constant in size. Mutable form of `RunRow`.
 
@@ -272,6 +291,8 @@ class RunFields(Fields, kw_only=True):
         request: changes of this step's request by before_inference hooks.
         finish: why the model ended its newest answer.
         tool_users: keys of the agents that have used a tool, of those whose tool_choice is reset by that.
+        open_guardrails: guardrails of the agent that have not passed; None: there are none.
+        passed_output: the newest step with an output that the output guardrails have passed.
     """
 
     stage: Stage = Stage.CREATED
@@ -304,6 +325,8 @@ class RunFields(Fields, kw_only=True):
     request: RequestChanges | None = None
     finish: FinishReason | None = None
     tool_users: tuple[str, ...] = ()
+    open_guardrails: OpenGuardrails | None = None
+    passed_output: int = 0
 
 
 class RunRow(RunFields, frozen=True):  # type: ignore[misc]  # `sealed` makes one of the other

@@ -155,6 +155,9 @@ class AgentSpec:
         policies: of model requests.
         model: names the agent's own model; "" if the agent has none.
         structured: the final answer has a form, so a broken answer is not continued.
+        input_guardrails: names of those asked beside the model request.
+        blocking_guardrails: names of the input guardrails asked before it.
+        output_guardrails: names.
         recorded: for a replay: call id -> recorded digest of its tool's definition; None: the tools' own.
     """
 
@@ -179,6 +182,9 @@ class AgentSpec:
     policies: Policies = DEFAULTS
     model: str = ""
     structured: bool = False
+    input_guardrails: tuple[str, ...] = ()
+    blocking_guardrails: tuple[str, ...] = ()
+    output_guardrails: tuple[str, ...] = ()
     recorded: Mapping[str, str] | None = None
 
     def definition(self, tool: str, call_id: str) -> str:

@@ -28,6 +28,7 @@ from ..contract.stop import too_many_errors
 from .budgets import BUDGET_EXHAUSTED, asked_model, over_budget, spend
 from .effects import CallModel
 from .inputs import BUG, ONE_REQUEST, ModelAnswered, ModelFailed
+from .judging import ask_guardrails
 from .state import StepBuilder
 from .termination import discard_inference, end, fail
 
@@ -132,8 +133,9 @@ def is_truncated(spec: AgentSpec, flight: Inference, response: ModelResponse) ->
 
 
 def ask_model(builder: StepBuilder) -> None:
-    """Make the first request of a step."""
+    """Make the first request of a step; input guardrails that do not block it are asked with it."""
     _ask(builder, Inference(message_id=builder.new_message_id(), attempt=1, started_at=builder.now))
+    ask_guardrails(builder)
 
 
 def continue_truncated(builder: StepBuilder, flight: Inference, response: ModelResponse) -> None:

@@ -9,7 +9,7 @@ collector (`gc=False`): data is in no reference cycle. An exception may be in on
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import msgspec
@@ -17,7 +17,7 @@ import msgspec
 from ..contract.codec import failure_text
 from ..contract.decisions import Decision, Ticket
 from ..contract.phases import Phase
-from ..contract.plain import JSONObject
+from ..contract.plain import JSONObject, JSONValue
 from ..contract.rows import RequestChanges
 from ..state.snapshot import EMPTY, StateSnapshot
 
@@ -58,6 +58,27 @@ class CallModel(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cut_calls: tuple[str, ...] = ()
     model: int = 0
     tool_choice: str = "auto"
+    durable: bool = False
+
+
+class AskGuards(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Ask guardrails of the agent, all at once. Answer: `GuardsDone`.
+
+    Attributes:
+        kind: input or output.
+        step: the step.
+        names: of the guardrails.
+        messages: ids of the messages whose texts input guardrails judge.
+        output: the output (JSON) that output guardrails judge.
+        state: the snapshot that they read.
+    """
+
+    kind: Literal["input", "output"]
+    step: int
+    names: tuple[str, ...]
+    messages: tuple[str, ...] = ()
+    output: JSONValue = None
+    state: StateSnapshot = EMPTY
     durable: bool = False
 
 
@@ -194,6 +215,7 @@ class FinishRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 Effect = (
     RunPhase
+    | AskGuards
     | CallModel
     | StartCall
     | ForwardDecision

@@ -83,6 +83,7 @@ def forced_commit(outline: RunOutline, commands: Iterable[Command], why: str, no
         unread_input_by=None,
         early={},
         inference=None,
+        open_guardrails=None,
         tasks=(),
         pause=None,
         run_tickets=(),

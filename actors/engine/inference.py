@@ -12,14 +12,16 @@ from ..contract import events as ev
 from ..contract.calls import CallStatus
 from ..contract.excerpt import LargeText, is_large
 from ..contract.ids import fingerprint, is_reserved
+from ..contract.lifecycle import Termination, TerminationKind
 from ..contract.messages import CallRequest, Message, ModelResponse, Producer
 from ..contract.phases import AFTER_INFERENCE, INFERENCE
 from ..contract.rows import CallRow, Inference
 from .asking import continue_truncated, is_truncated
 from .budgets import asked_model, spend
 from .inputs import ONE_REQUEST, ModelAnswered, ModelStreamed
+from .judging import wait_with
 from .state import StepBuilder, milliseconds
-from .termination import discard_inference, fail
+from .termination import discard_inference, end
 
 
 def model_streamed(builder: StepBuilder, message: ModelStreamed) -> None:
@@ -64,21 +66,35 @@ def model_answered(builder: StepBuilder, message: ModelAnswered) -> bool:
         ),
     )
     if response.refusal is not None and not response.text and not response.calls:
-        discard_inference(builder, "the model refused")
-        fail(builder, "model_refusal", response.refusal)
+        _unusable(builder, "model_refusal", response.refusal)
         return False
     if isinstance(requests, str):
-        discard_inference(builder, "the answer cannot be used")
-        fail(builder, "model_behavior_error", requests)
+        _unusable(builder, "model_behavior_error", requests)
         return False
     if is_truncated(builder.spec, flight, response):
         continue_truncated(builder, flight, response)
         return False
     _draft_answer(builder, flight, response, requests)
-    complete_message(builder)
+    if builder.row.open_guardrails is not None or (builder.spec.output_guardrails and not requests):
+        builder.row.inference = replace(flight, unsure=True)
+    else:
+        complete_message(builder)
     for index, request in enumerate(requests):
         _note_call(builder, index, request)
     return True
+
+
+def _unusable(builder: StepBuilder, code: str, detail: str) -> None:
+    """End the run for an answer that cannot be used, as soon as the input guardrails have passed."""
+    ends = Termination(kind=TerminationKind.ERROR, code=code, detail=detail)
+    if not wait_with(builder, ends):
+        discard_unusable(builder, ends)
+        end(builder, ends)
+
+
+def discard_unusable(builder: StepBuilder, ends: Termination) -> None:
+    """Discard the streamed part of an answer that ends the run."""
+    discard_inference(builder, "the model refused" if ends.code == "model_refusal" else "the answer cannot be used")
 
 
 def _requests(builder: StepBuilder, response: ModelResponse) -> tuple[CallRequest, ...] | str:
@@ -148,6 +164,14 @@ def complete_message(builder: StepBuilder) -> None:
         )
     elif flight is not None and flight.text_index:
         builder.emit("run.message.discarded", ev.MessageDiscarded(message_id=draft.id, reason="the answer has no text"))
+
+
+def confirm_message(builder: StepBuilder) -> None:
+    """Report that the message is complete, if that waited for guardrails."""
+    flight = builder.row.inference
+    if flight is not None and flight.unsure:
+        complete_message(builder)
+        builder.row.inference = replace(flight, unsure=False)
 
 
 def _note_call(builder: StepBuilder, index: int, request: CallRequest) -> None:

@@ -228,6 +228,22 @@ class ResultRefused(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     failure: str | None = None
 
 
+class GuardsDone(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The guardrails of an `AskGuards` have given their verdicts.
+
+    Attributes:
+        kind, step, names: identify the `AskGuards` that is answered.
+        tripped: the first guardrail that did not allow; the others were cancelled.
+        failure: instead of it: a guardrail gave no verdict, and why.
+    """
+
+    kind: Literal["input", "output"]
+    step: int
+    names: tuple[str, ...]
+    tripped: Tripped | None = None
+    failure: str | None = None
+
+
 class CallProgressed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A body reports its progress."""
 
@@ -410,6 +426,7 @@ Input = (
     | CallReturned
     | CallRaised
     | ResultRefused
+    | GuardsDone
     | CallProgressed
     | CallPrinted
     | ChildSeen

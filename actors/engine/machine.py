@@ -40,6 +40,7 @@ from .inputs import (
     DeadlinePassed,
     FailUnrecoverable,
     FromBody,
+    GuardsDone,
     Input,
     ModelAnswered,
     ModelFailed,
@@ -51,6 +52,7 @@ from .inputs import (
     TaskStopped,
     WorkStopped,
 )
+from .judged import guards_done
 from .phases import phase_done
 from .recovery import activate
 from .state import RunState, StepBuilder, Transition
@@ -101,6 +103,8 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
             continue_run(builder)
         case Admit():
             admit(builder, message)
+        case GuardsDone():
+            guards_done(builder, message)
         case SpawnAsked() | CancelAsked() | TasksAsked() | TaskStopped():
             desk_asked(builder, message)
             continue_run(builder)

@@ -15,9 +15,10 @@ from ..contract.messages import Message, Producer
 from ..contract.phases import LEAVING, RunPosition
 from ..contract.rows import PendingCancel, PendingPause
 from .decisions import cancelled
+from .judging import open_input
 from .run_tickets import close_run_ticket, open_pause, rest
 from .state import StepBuilder
-from .steps import arrive, continue_run, next_step
+from .steps import continue_run, next_step, step_started
 from .termination import append_input, end, refuse_command
 
 
@@ -90,8 +91,9 @@ def _go_on(builder: StepBuilder, by: str | None) -> None:
         next_step(builder)
     elif builder.row.cursor is RunPosition.STEP_START:
         builder.move(Stage.RUNNING, by=by or "local")
+        open_input(builder)
         append_input(builder)
-        arrive(builder, RunPosition.BEFORE_INFERENCE)
+        step_started(builder)
     elif builder.row.cursor is RunPosition.TASKS:
         builder.move(Stage.RUNNING, by=by or "local")
         continue_run(builder)

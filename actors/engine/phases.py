@@ -21,6 +21,7 @@ from .effects import RunPhase
 from .gates import gate_answered, tool_disabled
 from .guardrails import refuse_call
 from .inputs import CallEdit, PhaseDone
+from .judging import wait_with
 from .run_tickets import open_run_ticket
 from .state import StepBuilder
 from .steps import continue_run, leave
@@ -65,6 +66,8 @@ def _end_asked(builder: StepBuilder, reason: str) -> None:
         value, fault = builder.spec.check_output(builder.final)
         builder.row.output = value if builder.row.answer is not None and fault is None else None
     done = Termination(kind=TerminationKind.BEHAVIOR_REQUESTED, detail=reason)
+    if builder.row.cursor is RunPosition.AFTER_INFERENCE and wait_with(builder, done):
+        return
     if builder.row.cursor is RunPosition.STEP_END:
         builder.row.termination = done
         leave(builder)

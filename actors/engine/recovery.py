@@ -23,6 +23,7 @@ from .child_runs import watch_child
 from .effects import ParkCall, RunPhase
 from .gates import ask_gates
 from .inputs import Activate
+from .judging import ask_guardrails
 from .state import StepBuilder, milliseconds
 from .steps import admit, arrive, continue_run
 from .tasks import recover_tasks
@@ -35,6 +36,15 @@ UNKNOWN = Suspend(
     message="The run lost its owner while this call ran; it may or may not have taken effect. "
     "Resume runs it again, resume with a result uses that result, cancel ends the call.",
 )
+
+
+_WAITING: Final = frozenset(
+    {
+        *(RunPosition.ENDED, RunPosition.ADMISSION, RunPosition.PAUSED),
+        *(RunPosition.GUARDS_FIRST, RunPosition.GUARDS_ANSWER, RunPosition.GUARDS_OUTPUT),
+    }
+)
+"""The positions at which nothing was in flight, or guardrails only, which are asked again at every position."""
 
 
 def _redefined(builder: StepBuilder, call: CallRow) -> bool:
@@ -93,6 +103,7 @@ def recover(builder: StepBuilder) -> None:
     lose_bodies(builder)
     if builder.row.cursor not in LEAVING:
         recover_tasks(builder)
+    ask_guardrails(builder)
     match builder.row.cursor:
         case RunPosition.TASKS:
             continue_run(builder)
@@ -102,7 +113,7 @@ def recover(builder: StepBuilder) -> None:
             _recover_calls(builder)
         case RunPosition.STOPPING if builder.row.termination is not None:
             stop_work(builder, builder.row.termination)  # no work is alive, but unread commands may wait
-        case RunPosition.ENDED | RunPosition.ADMISSION | RunPosition.PAUSED:
+        case at if at in _WAITING:
             pass
         case RunPosition.STEP_START if builder.row.run_tickets:
             pass  # the phase's hooks have answered: their tickets hold the run

@@ -12,6 +12,7 @@ digests of the newest steps only: with `LoopDetection(window=3)` three equal ent
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Final, assert_never
 
 from greenroom.supervision.border import failure_of_call
@@ -38,7 +39,9 @@ from .asking import ask_model
 from .calls import advance_calls
 from .decisions import cancelled
 from .effects import Raised, ReportFailure, RunPhase
+from .inference import confirm_message
 from .inputs import Admit
+from .judging import blocks, judge_output, open_input
 from .next_step import Interruption, NextStep, RunAgain, ToolUseInvalid, choose_next
 from .run_tickets import open_pause, rest
 from .state import StepBuilder
@@ -88,6 +91,7 @@ def next_step(builder: StepBuilder) -> None:
     if builder.row.run_tickets:
         _hold(builder, RunPosition.PAUSED)
         return
+    open_input(builder)
     builder.next_step()
     builder.row.inference = builder.row.request = None
     if builder.row.pending_input:
@@ -100,7 +104,7 @@ def step_started(builder: StepBuilder) -> None:
     """Continue with the inference, unless a hook holds the run."""
     if builder.row.run_tickets:
         _hold(builder, STEP_START)
-    else:
+    elif not blocks(builder):
         arrive(builder, BEFORE_INFERENCE)
 
 
@@ -115,7 +119,9 @@ def _hold(builder: StepBuilder, cursor: RunPosition) -> None:
 
 def use_answer(builder: StepBuilder) -> None:
     """Run the answer's calls; an answer without calls is the final output."""
-    if builder.calls:
+    if builder.row.open_guardrails is not None:
+        builder.row.cursor = RunPosition.GUARDS_ANSWER
+    elif builder.calls:
         builder.row.cursor = TOOLS
         continue_run(builder)
     else:
@@ -155,6 +161,8 @@ def _follow(builder: StepBuilder, found: NextStep | None) -> None:
     match found:
         case None:
             pass
+        case RunAgain() if builder.spec.output_guardrails and builder.final and _stop_judged(builder):
+            pass  # the guardrails decide what the thread gets
         case RunAgain():
             append_step(builder)
             arrive(builder, STEP_END)
@@ -171,9 +179,7 @@ def _follow(builder: StepBuilder, found: NextStep | None) -> None:
             _answer(builder, text)
         case FinalOutput(value):
             builder.row.output = value
-            builder.row.termination = Termination(kind=TerminationKind.NATURAL_END)
-            append_step(builder)
-            arrive(builder, STEP_END)
+            _end_naturally(builder)
         case _ as never:
             assert_never(never)
 
@@ -183,24 +189,54 @@ def _answer(builder: StepBuilder, text: str) -> None:
     value, fault = builder.spec.check_output(text)
     if fault is None:
         builder.row.output = value
-        builder.row.termination = Termination(kind=TerminationKind.NATURAL_END)
-    elif builder.counters.output_retries >= builder.spec.output_retries:
+        _end_naturally(builder)
+        return
+    confirm_message(builder)
+    if builder.counters.output_retries >= builder.spec.output_retries:
         append_step(builder)
         fail(builder, "model_behavior_error", f"the final answer does not have the demanded form: {fault}")
         return
-    else:
-        builder.counters.output_retries += 1
-        where = "" if "`$" in fault else " - at `$`"
-        note = f"Your answer does not have the demanded form: {fault}{where}. Answer again with the JSON value alone."
-        message = Message(
-            id=builder.new_message_id(),
-            role="user",
-            content=note,
-            producer=Producer(run_id=builder.info.run_id, step=builder.row.step),
-        )
-        builder.row.pending_input = (message, *builder.row.pending_input)
+    builder.counters.output_retries += 1
+    where = "" if "`$" in fault else " - at `$`"
+    note = f"Your answer does not have the demanded form: {fault}{where}. Answer again with the JSON value alone."
+    message = Message(
+        id=builder.new_message_id(),
+        role="user",
+        content=note,
+        producer=Producer(run_id=builder.info.run_id, step=builder.row.step),
+    )
+    builder.row.pending_input = (message, *builder.row.pending_input)
     append_step(builder)
     arrive(builder, STEP_END)
+
+
+def _end_naturally(builder: StepBuilder) -> None:
+    """End the step with the final output; output guardrails judge it first."""
+    builder.row.termination = Termination(kind=TerminationKind.NATURAL_END)
+    if builder.spec.output_guardrails:
+        judge_output(builder)
+    else:
+        append_step(builder)
+        arrive(builder, STEP_END)
+
+
+def _stop_judged(builder: StepBuilder) -> bool:
+    """Let output guardrails judge the output of a stop condition that will end the run after this step.
+
+    The step's messages can still be withheld now. A hook of step_end may change what follows. Returns False if nothing
+    is to be judged.
+    """
+    counters, builder.counters = builder.counters, copy(builder.counters)
+    count_step(builder)
+    builder.account_active_time(True)
+    met = first_stop(builder)
+    builder.counters = counters
+    value, fault = builder.spec.check_output(builder.final)
+    if met is None or fault is not None:
+        return False
+    builder.row.output = value
+    judge_output(builder)
+    return True
 
 
 def step_over(builder: StepBuilder) -> None:

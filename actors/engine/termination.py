@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from ..contract import events as ev
 from ..contract.calls import CallPosition, CallStatus
 from ..contract.failures import FAILURES
@@ -24,6 +26,7 @@ from ..contract.tasks import UnknownCause
 from .denials import doubted
 from .effects import CancelChild, CancelWork, FinishRun, RunPhase
 from .inputs import Unfinished
+from .judging import judge_output, must_judge
 from .mirrors import withdraw_mirrors
 from .run_tickets import close_run_ticket
 from .state import ENGINE, StepBuilder
@@ -54,10 +57,11 @@ def end(builder: StepBuilder, termination: Termination) -> None:
         builder.row.stubborn
     )  # only the owner knows whether an overrun body is still alive
     in_flight = has_listeners or builder.phase_open or builder.row.cursor is INFERENCE or bool(builder.row.tasks)
+    in_flight = in_flight or builder.row.open_guardrails is not None
     in_flight = in_flight or any(call.position.alive for call in builder.calls.values())
     builder.row.termination, builder.changed = termination, True
     builder.row.cursor = RunPosition.STOPPING
-    builder.phase_open = False
+    builder.phase_open, builder.row.open_guardrails = False, None
     if in_flight:
         stop_work(builder, termination)
     else:
@@ -147,6 +151,14 @@ def settle(builder: StepBuilder) -> None:
     end_tasks(builder, "It was cancelled: the run ended.")
     for ticket in builder.row.run_tickets:
         close_run_ticket(builder, ticket, "withdrawn", by=by, reason=why)
+    if must_judge(builder):
+        judge_output(builder, termination)
+    else:
+        conclude(builder)
+
+
+def conclude(builder: StepBuilder) -> None:
+    """Let the step's messages join the thread, and run the run_end hooks."""
     append_step(builder)
     builder.row.cursor = RunPosition.RUN_END
     run_end(builder)
@@ -172,18 +184,29 @@ def discard_inference(builder: StepBuilder, reason: str) -> None:
     builder.row.inference = None
 
 
-def append_step(builder: StepBuilder) -> None:
-    """Append the step's messages to the thread: the assistant's, then one tool message per call in model order."""
-    if builder.row.draft is None:
+def append_step(builder: StepBuilder, *, withheld: str | None = None) -> None:
+    """Append the step's messages to the thread: the assistant's, then one tool message per call in model order.
+
+    A message that guardrails have not let pass when the run ends is discarded, with its calls. `withheld` replaces the
+    texts of all messages.
+    """
+    draft, flight = builder.row.draft, builder.row.inference
+    if draft is None:
         return
-    builder.messages.append(builder.row.draft)
+    if flight is not None and flight.unsure:
+        builder.row.draft, builder.changed = None, True
+        discard_inference(builder, "the run ended")
+        return
+    if withheld is not None:
+        draft = replace(draft, content=withheld if draft.content else "", final_at=0, provider="", items=())
+    builder.messages.append(draft)
     producer = Producer(run_id=builder.info.run_id, step=builder.row.step)
     for call in builder.calls.values():
         builder.messages.append(
             Message(
                 id=builder.new_message_id(),
                 role="tool",
-                content=tool_text(call),
+                content=tool_text(call) if withheld is None else withheld,
                 call_id=call.call_id,
                 producer=producer,
                 kind="text" if call.task_id is None else "task_started",

@@ -27,6 +27,7 @@ from ..contract.phases import Phase
 from ..contract.rows import CallRow, RequestChanges, RunInfo
 from ..engine.effects import (
     AnswerBody,
+    AskGuards,
     CallModel,
     CancelChild,
     CancelTask,
@@ -41,12 +42,12 @@ from ..engine.effects import (
     StartCall,
     StartTask,
 )
-from ..engine.inputs import CallRaised, Input, PhaseDone, TaskStopped
+from ..engine.inputs import CallRaised, GuardsDone, Input, PhaseDone, TaskStopped
 from ..engine.state import RunState
-from ..plugins.guardrails import shortest
+from ..plugins.guardrails import Guardrail, shortest
 from ..plugins.plugin import has_hook
 from ..state.access import State
-from ..state.values import own_message
+from ..state.values import copied, own_message
 from ..tools.definition import Tool
 from ..tools.invoke import NO, PREDICATE_TIMEOUT, YES, ApprovalNeed, shown_text, unanswered, wants_approval
 from .call_actor import CallActor, gate_context, make_mailbox
@@ -55,7 +56,7 @@ from .children import SLACK, Child, Children, Release, call_key
 from .enabled_tools import ask_enabled
 from .error_log import PLUGIN, RUN, TOOL
 from .gate_runner import BUILT_IN, run_gates
-from .guardrails import in_order, log_failure
+from .guardrails import in_order, log_failure, together
 from .hook_deadlines import HookDeadlines
 from .hook_models import HookModels
 from .hooks import HookFailed, HookRequest, limit_of, most_seconds, run_hooks
@@ -63,6 +64,7 @@ from .model_actor import ModelCall
 from .model_request import hook_request, model_request
 from .sanitize import text_of
 from .services import Services, retry_until_available
+from .view import typed_output
 
 CHILD_GRACE: Final = 30.0
 """Seconds for a cancelled child run to end if its tool, which knows better, is not here."""
@@ -110,6 +112,8 @@ class EffectRunner:
                 self._perform_for_child_run(effect, state)
             case RunPhase():
                 self._run_phase(effect, state)
+            case AskGuards():
+                self._ask_guards(effect, state)
             case ReportFailure():
                 what, fields = effect.what, {"error_id": effect.error_id, "call_id": effect.call_id}
                 self.services.journal.bug(RUN, what, effect.raised.error, code=effect.code, **self._who(), **fields)
@@ -376,6 +380,54 @@ class EffectRunner:
             else:
                 self.services.journal.bug(TOOL, what, need.error, **fields)
         return need
+
+    def _ask_guards(self, effect: AskGuards, state: RunState, given_up: frozenset[str] = frozenset()) -> None:
+        """Ask guardrails of the agent in a child; a guardrail that ignores the end of its time is abandoned."""
+        agent, children = self._need_agent(), self.children
+        known: tuple[Guardrail, ...] = agent.input_guardrails if effect.kind == "input" else agent.output_guardrails
+        chosen = [guardrail for guardrail in known if guardrail.name in effect.names]
+        watch = HookDeadlines(shortest(chosen), given_up)
+        answer = partial(GuardsDone, kind=effect.kind, step=effect.step, names=effect.names)
+        phase = Phase.BEFORE_INFERENCE if effect.kind == "input" else Phase.STEP_END
+        name = error_id(self.info.run_id, f"{effect.kind}_guardrails", effect.step)
+        fields = {**self._who(), "error_id": name, "step": effect.step}
+
+        def broke(error: BaseException) -> Input:
+            what = f"the guardrails ({effect.kind}) of run {self.info.run_id} crashed"
+            self.services.journal.bug(PLUGIN, what, error, code="plugin_error", **fields)
+            return answer(failure=text_of(f"{effect.kind} guardrails: {shown_text(error)}"))
+
+        async def body(child: Child) -> None:
+            history = await self._thread()
+            asked = RunPhase(phase=phase, step=effect.step, state=effect.state)
+            models = HookModels(self.services, agent, self.info.run_id)
+            request = hook_request(asked, state, agent, self.deps, history, models=models)
+            ctx = request.context(State(effect.state, agent.spec.keys), ())
+            texts = [message.content for message in history if message.id in effect.messages]
+            value = (
+                partial("\n\n".join, texts)
+                if effect.kind == "input"
+                else partial(typed_output, agent, copied(effect.output))
+            )
+            try:
+                done = answer(tripped=await together(chosen, ctx, value, watch))
+            except HookFailed as failure:
+                log_failure(self.services.journal, failure=failure, **fields)
+                done = answer(failure=text_of(str(failure)))
+            if not child.muted:
+                children.submit_input(done)
+
+        child = children.start(f"guardrails:{effect.kind}:{effect.step}:{effect.names[0]}", body, broke=broke)
+
+        def look() -> float | None:
+            late = watch.overdue()
+            if not late:
+                return watch.next_look()
+            children.abandon(child, " ".join(sorted(late)))
+            self._ask_guards(effect, state, given_up | late)
+            return None
+
+        children.watched[child.key] = watch.next_look(), look
 
     @staticmethod
     def _guarded(agent: Agent[object], call: CallRow, effect: RunPhase) -> bool:

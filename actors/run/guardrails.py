@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import trio
 
 from greenroom.supervision.border import failure_of, failure_of_call
+from greenroom.supervision.nursery import open_collapsing_nursery
 
 from ..contract.decisions import Allow, Reject, Trip
 from ..contract.guardrails import Tripped
@@ -91,6 +92,35 @@ def _read(guardrail: Guardrail, answer: object) -> Tripped | None:
         raise HookFailed(f"{named}: its verdict cannot be read: {shown_text(failure)}") from failure  # noqa: ASYNC104 - the border has raised what passes
     way = "gr.Trip, gr.Reject, gr.Allow or None" if rejects else "gr.Trip, gr.Allow or None"
     raise HookFailed(f"{named}: it returned {shown(answer)}; return {way}")
+
+
+async def together(
+    guardrails: Sequence[Guardrail], ctx: PhaseContext, value: Callable[[], Any], watch: HookDeadlines
+) -> Tripped | None:
+    """Ask guardrails at once; the first that does not allow, in time, cancels the others and is returned.
+
+    Arguments and errors are those of `in_order`. No guardrail is alive when this returns or raises.
+    """
+    if len(guardrails) < 2:  # the usual case needs no task
+        return await in_order(guardrails, ctx, value, watch)
+    found: list[Tripped | HookFailed] = []
+
+    async def ask_one(guardrail: Guardrail) -> None:
+        try:
+            tripped: Tripped | HookFailed | None = await judge(guardrail, ctx, value, watch)
+        except HookFailed as failure:
+            tripped = failure
+        if tripped is not None:
+            found.append(tripped)
+            nursery.cancel_scope.cancel("a guardrail did not allow")
+
+    async with open_collapsing_nursery() as nursery:
+        for guardrail in guardrails:
+            nursery.start_soon(ask_one, guardrail)
+    first = found[0] if found else None
+    if isinstance(first, HookFailed):
+        raise first
+    return first
 
 
 def log_failure(journal: ErrorLog, run_id: str, failure: HookFailed, **fields: Any) -> None:

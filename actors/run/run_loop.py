@@ -38,6 +38,7 @@ from ..contract.spec import AgentSpec
 from ..engine.asking import is_continued
 from ..engine.effects import (
     AnswerBody,
+    AskGuards,
     CallModel,
     CancelChild,
     CancelTask,
@@ -99,7 +100,7 @@ _NONE: Final[frozenset[str]] = frozenset()
 """Shared, because an empty set for each run would cost 0.2 KB."""
 
 
-_READS: Final = (CallModel, RunPhase)
+_READS: Final = (CallModel, RunPhase, AskGuards)
 """The effects that read the thread. A tuple, because isinstance with a union would build the union each time."""
 
 
@@ -246,6 +247,9 @@ class RunLoop:
                 )
             case ParkCall():
                 return self._state.row.cursor is not RunPosition.TOOLS
+            case AskGuards():
+                row = self._state.row
+                return row.open_guardrails is None or row.step != effect.step or self._orders.draining
             case CallModel():
                 return self._state.row.cursor is not RunPosition.INFERENCE or self._orders.draining
             case RunPhase():

@@ -22,7 +22,7 @@ from ..contract.ids import content_digest
 from ..contract.messages import Message, Producer
 from ..contract.plain import exact
 from ..contract.redaction import Redactor
-from ..contract.rows import NewRun, RunInfo, RunRecord, ThreadInfo
+from ..contract.rows import NewRun, OpenGuardrails, RunInfo, RunRecord, RunRow, ThreadInfo
 from ..contract.spec import MODES, Execution, ExecutionMode, execution_data
 from ..contract.state import StateWrite
 from ..contract.titles import title_of
@@ -219,12 +219,20 @@ def fork_of(
     )
     return NewRun(
         info=child,
-        row=initial_row(note_left_behind(history, run_id)),
+        row=_begins_again(initial_row(note_left_behind(history, run_id)), history, step),
         created=created(child, newest_input(history)),
         messages=history,
         thread_parent=(info.thread_id, min(stored, len(history))),
         thread_runs=0,
     )
+
+
+def _begins_again(row: RunRow, history: Sequence[Message], step: int) -> RunRow:
+    """Return the row of a fork; of step 0, input guardrails judge the input, which is in its history already."""
+    inputs = [m.id for m in history if m.producer is not None and m.producer.step == 0 and m.kind == "text"]
+    if step or not inputs:
+        return row
+    return replace(row, open_guardrails=OpenGuardrails(kind="input", names=(), messages=(inputs[-1],)))
 
 
 def inheriting(new: NewRun, state: Sequence[StateWrite]) -> NewRun:

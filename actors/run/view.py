@@ -108,7 +108,8 @@ def make_view(
     info, row = record.info, record.row
     redactor = redactor.within(info.workspace)
     messages = list(thread)
-    if row.draft is not None:
+    sure = row.inference is None or not row.inference.unsure
+    if row.draft is not None and sure:
         messages.append(row.draft)
         messages += [
             Message(
@@ -192,8 +193,13 @@ def make_outcome(record: RunRecord, agent: Agent[object] | None, redactor: Redac
             )
         case TerminationKind.NATURAL_END | TerminationKind.BEHAVIOR_REQUESTED | TerminationKind.SUSPENDED:
             given = copied(row.output)
-            try:
-                output = given if agent is None else agent.parse_output(given)
-            except SchemaError:  # a tool's result as output (tool_use) may have another type
-                output = given
+            output = given if agent is None else typed_output(agent, given)
             return Completed(output=output, usage=row.usage, termination=termination, finish=row.finish, **cut)
+
+
+def typed_output(agent: Agent[object], value: object) -> Any:
+    """Return the output in the agent's output type; a tool's result as output (tool_use) may have another type."""
+    try:
+        return agent.parse_output(value)
+    except SchemaError:
+        return value

@@ -90,6 +90,8 @@ from greenroom.actors.errors import UnknownRun as UnknownRun
 from greenroom.actors.errors import UsageError as UsageError
 from greenroom.actors.plugins.contexts import GateContext as GateContext
 from greenroom.actors.plugins.contexts import PhaseContext as PhaseContext
+from greenroom.actors.plugins.guardrails import input_guardrail as input_guardrail
+from greenroom.actors.plugins.guardrails import output_guardrail as output_guardrail
 from greenroom.actors.plugins.guardrails import tool_input_guardrail as tool_input_guardrail
 from greenroom.actors.plugins.guardrails import tool_output_guardrail as tool_output_guardrail
 from greenroom.actors.plugins.mutation import Mutation as Mutation
@@ -248,7 +250,9 @@ __all__ = [
     "WaitingFor",
     "WritableState",
     "commutative",
+    "input_guardrail",
     "open_runtime",
+    "output_guardrail",
     "run",
     "stop",
     "stop_at_tools",

@@ -37,6 +37,7 @@ class Book:
     replies: dict[str, gr.CommandResult] = attrs.field(factory=dict)
     outcomes: list[Any] = attrs.field(factory=list)
     faults: list[str] = attrs.field(factory=list)
+    judged: set[str] = attrs.field(factory=set)
 
     def copied(self) -> "Book":
         """As it is now; of the bodies, none is running any more."""
@@ -48,6 +49,7 @@ class Book:
             replies=dict(self.replies),
             outcomes=list(self.outcomes),
             faults=list(self.faults),
+            judged=set(self.judged),
         )
 
     def show(self, sequence: int, frame: bytes) -> None:
@@ -172,6 +174,7 @@ class World:
         unknown: what the decider says when it is unknown whether a call took effect: cancel, resume or result.
         cancels: `scope` is not around the process: when it is struck, the run is ordered to cancel.
         make_agent: execution mode -> the agent.
+        guarded: the agent has guardrails.
         ended: what the store has of the run in the end: frames, record, history.
     """
 
@@ -183,6 +186,7 @@ class World:
     patience: float = 30.0
     make_agent: Callable[[Any], gr.Agent] = support
     plugins: Sequence[gr.Plugin] = ()
+    guarded: bool = False
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     injected: BaseException | None = None
     book: Book = attrs.field(factory=Book)
@@ -307,7 +311,7 @@ def broken(world: World) -> Iterator[str]:
     frames, record, history = world.ended
     events = [decode_event(frame) for frame in frames]
     yield from broken_log(events, frames, world.book.seen)
-    yield from broken_calls(events, record, history)
+    yield from broken_calls(events, record, history, guarded=world.guarded)
     yield from broken_decisions(events, world.book.replies)
     yield from broken_effects(events, world.book.bodies)
 
@@ -326,8 +330,11 @@ def broken_log(events: list[gr.Event], frames: Any, seen: dict[int, bytes]) -> I
             yield f"event {sequence} was seen and is lost or changed"
 
 
-def broken_calls(events: list[gr.Event], record: Any, history: Any) -> Iterator[str]:
-    """Each call settles once and has one tool message; each started attempt is followed by an end or a question."""
+def broken_calls(events: list[gr.Event], record: Any, history: Any, *, guarded: bool = False) -> Iterator[str]:
+    """Each call settles once and has one tool message; each started attempt is followed by an end or a question.
+
+    `guarded`: an answer that guardrails have not let pass is in no history, and none of its calls has begun.
+    """
     results = Counter(event.payload["callId"] for event in events if event.type == "run.tool.result")
     reported = Counter(message.call_id for message in history if message.role == "tool")
     asked = [call.call_id for message in history for call in message.calls]
@@ -336,7 +343,8 @@ def broken_calls(events: list[gr.Event], record: Any, history: Any) -> Iterator[
             yield f"call {row.call_id} ended as {row.status}"
         if results[row.call_id] != 1:
             yield f"call {row.call_id} has {results[row.call_id]} results"
-        if reported[row.call_id] != 1:
+        left = guarded and row.call_id not in asked and row.status == "cancelled" and not row.attempts
+        if reported[row.call_id] != (0 if left else 1):
             yield f"call {row.call_id} has {reported[row.call_id]} tool messages"
     if sorted(asked) != sorted(reported.elements()):
         yield f"the history asks for {asked} and answers {sorted(reported)}"

@@ -382,6 +382,26 @@ async def test_of_a_guardrail(autojump_clock, door, kind, is_async):
     await each_error(scene)
 
 
+@pytest.mark.rule("GU-1")
+@pytest.mark.parametrize("door", [door for door in GUARDRAILS if door != "the text of a reject"])
+@pytest.mark.parametrize("kind", ["input", "blocking", "output"])
+async def test_of_a_guardrail_of_an_agent(autojump_clock, door, kind):
+    async def judges(ctx: Any, value: Any) -> Any:
+        return GUARDRAILS[door]()
+
+    before = gr.input_guardrail(name="g", blocking=kind == "blocking")(judges)
+    guards: dict[str, Any] = {"output_guardrails": [gr.output_guardrail(name="g")(judges)]}
+    guards = guards if kind == "output" else {"input_guardrails": [before]}
+
+    async def scene() -> None:
+        async with two_runs(agent("done", **guards)) as run:
+            outcome = await run.wait()
+            assert isinstance(outcome, gr.Failed)
+            assert (outcome.code, outcome.message[:13]) == ("plugin_error", "guardrail g (")
+
+    await each_error(scene)
+
+
 @pytest.mark.rule("P-44")
 async def test_of_the_hook_of_run_end(autojump_clock):
     async def scene() -> None:

@@ -63,3 +63,49 @@ async def mixed(cents: int) -> str:
 
 async def paid() -> None:
     assert_type(await pay(cents=1), str)
+
+
+# --- of agents -------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Report:
+    title: str
+
+
+@gr.input_guardrail
+async def on_topic(ctx: gr.PhaseContext[Deps], text: str) -> gr.Trip | None:
+    assert_type(ctx.deps, Deps)
+    return gr.Trip({"at": 1}) if "x" in text else None
+
+
+@gr.input_guardrail(blocking=True, timeout=5)
+def short(ctx: gr.PhaseContext, text: str) -> gr.Allow | gr.Trip:
+    return gr.Allow()
+
+
+@gr.output_guardrail
+async def titled(ctx: gr.PhaseContext[Deps], output: Report) -> gr.Trip | None:
+    return None if output.title else gr.Trip("no title")
+
+
+async def judged(ctx: gr.PhaseContext[Deps]) -> None:
+    assert_type(await on_topic(ctx, "x"), gr.Trip | None)
+    assert_type(await titled(ctx, Report("x")), gr.Trip | None)
+    assert_type(on_topic.blocking, bool)
+    await on_topic(ctx, 5)  # type: ignore[arg-type]
+    await titled(ctx, "x")  # type: ignore[arg-type]
+
+
+@gr.input_guardrail  # type: ignore[type-var]
+def rejects(ctx: gr.PhaseContext[Deps], text: str) -> gr.Reject:
+    return gr.Reject("for tools only")
+
+
+assert_type(
+    gr.Agent("a", input_guardrails=[on_topic, short], output_guardrails=[titled], output_type=Report), gr.Agent[Report]
+)
+gr.Agent("a", input_guardrails=[titled])  # type: ignore[list-item]
+gr.Agent("a", output_guardrails=[on_topic])  # type: ignore[list-item]
+gr.Agent("a", input_guardrails=[small])  # type: ignore[list-item]
+gr.input_guardrail(blocking="yes")  # type: ignore[call-overload]

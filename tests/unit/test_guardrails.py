@@ -7,7 +7,7 @@ import pytest
 
 import greenroom as gr
 
-DECORATORS = {kind: getattr(gr, f"{kind}_guardrail") for kind in ("tool_input", "tool_output")}
+DECORATORS = {kind: getattr(gr, f"{kind}_guardrail") for kind in ("input", "output", "tool_input", "tool_output")}
 MADE = pytest.mark.parametrize("kind", DECORATORS)
 
 
@@ -95,6 +95,47 @@ def test_a_tool_takes_guardrails_of_its_kind(option: str, given: Any, fault: str
         gr.tool(body, **{option: given})
     assert f"tool 'body', option {option}=" in str(raised.value)
     assert fault in str(raised.value)
+
+
+@pytest.mark.parametrize("value", [1, None, "yes"])
+def test_an_input_guardrail_blocks_or_does_not(value: Any) -> None:
+    assert gr.input_guardrail(judge).blocking is False
+    assert gr.input_guardrail(blocking=True)(judge).blocking is True
+    with pytest.raises(gr.AgentDefinitionError, match=r"blocking=.*: use True or False"):
+        gr.input_guardrail(blocking=value)(judge)
+
+
+INPUT, OUTPUT = gr.input_guardrail(judge), gr.output_guardrail(judge)
+
+
+@pytest.mark.parametrize(
+    ("option", "given", "fault"),
+    [
+        (
+            "input_guardrails",
+            [OUTPUT],
+            "<guardrail 'judge' (output)> is none; decorate a function with @gr.input_guard",
+        ),
+        ("output_guardrails", [OUT], "is none; decorate a function with @gr.output_guardrail"),
+        ("input_guardrails", [judge], "is none; decorate a function with @gr.input_guardrail"),
+        ("output_guardrails", OUTPUT, "give a list of functions decorated with @gr.output_guardrail"),
+        ("input_guardrails", "judge", "give a list of functions"),
+        ("input_guardrails", [INPUT, INPUT], "two guardrails are named 'judge'; give one another name="),
+    ],
+)
+def test_an_agent_takes_guardrails_of_its_kinds(option: str, given: Any, fault: str) -> None:
+    with pytest.raises(gr.AgentDefinitionError) as raised:
+        gr.Agent("a", **{option: given})
+    assert f"agent 'a': {option}=" in str(raised.value)
+    assert fault in str(raised.value)
+
+
+def test_the_guardrails_of_an_agent_are_part_of_its_digest() -> None:
+    one = gr.Agent("a", input_guardrails=[INPUT], output_guardrails=[OUTPUT]).spec
+    blocking = gr.Agent("a", input_guardrails=[gr.input_guardrail(blocking=True)(judge)], output_guardrails=[OUTPUT])
+    assert len({gr.Agent("a").spec.digest, one.digest, blocking.spec.digest}) == 3
+    assert (one.input_guardrails, one.blocking_guardrails, one.output_guardrails) == (("judge",), (), ("judge",))
+    assert (blocking.spec.input_guardrails, blocking.spec.blocking_guardrails) == ((), ("judge",))
 
 
 def test_guardrails_are_part_of_the_agent_s_digest_and_of_no_approved_action() -> None:

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import attrs
+import msgspec
 
 from greenroom.actors.contract.calls import CallStatus
 from greenroom.actors.contract.decisions import (
@@ -147,6 +148,8 @@ class Chaos:
         match effect:
             case fx.RunPhase():
                 return self.hooks(effect), True
+            case fx.AskGuards():
+                return self.guards(effect), True
             case fx.CallModel():
                 return self.model(effect)
             case fx.StartCall() if effect.child_run is not None:
@@ -190,6 +193,17 @@ class Chaos:
         if phase is Phase.AFTER_INFERENCE:
             more["edits"] = self.edits()
         return inp.PhaseDone(**more)
+
+    def guards(self, effect: fx.AskGuards) -> inp.GuardsDone:
+        """Guardrails of the agent: mostly they pass."""
+        done = inp.GuardsDone(kind=effect.kind, step=effect.step, names=effect.names)
+        match self.rng.choices(("pass", "trip", "fail"), (30, 3, 1))[0]:
+            case "trip":
+                tripped = Tripped(guardrail=effect.names[-1], verdict="trip", info={"n": 1})
+                return msgspec.structs.replace(done, tripped=tripped)
+            case "fail":
+                return msgspec.structs.replace(done, failure="guardrail g: torn")
+        return done
 
     def tripped(self) -> Tripped:
         """A guardrail does not allow; mostly it rejects."""
@@ -427,6 +441,8 @@ class Chaos:
     def calmly(self, key: Key) -> None:
         effect = self.world.outstanding[key]
         match effect:
+            case fx.AskGuards():
+                self.world.answer(inp.GuardsDone(kind=effect.kind, step=effect.step, names=effect.names))
             case fx.RunPhase():
                 at = effect.state.revision
                 done = inp.PhaseDone(phase=effect.phase, step=effect.step, call_id=effect.call_id, revision=at)

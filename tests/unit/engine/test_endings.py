@@ -258,7 +258,34 @@ def held_by_a_hook() -> World:
     return w
 
 
+def refused(w: World) -> None:
+    response = ModelResponse(refusal="I will not", usage=Usage(input=3))
+    w.answer(inp.ModelAnswered(message_id=w.in_flight(), response=response))
+
+
+def guarded(*acts: Callable[[World], Any], **guardrails: tuple[str, ...]) -> Callable[[], World]:
+    """A run with a text for its first step, whose guardrails have not answered."""
+
+    def make() -> World:
+        w = World(agent(**guardrails), admitted=False)
+        w.send("hi")
+        w.feed(inp.Admit())
+        for act in acts:
+            act(w)
+        assert any(key[0] == "guards" for key in w.outstanding)
+        return w
+
+    return make
+
+
+LOOK = [call("A", "look")]
 PLACES: dict[str, Callable[[], World]] = {
+    "guardrails before the model": guarded(blocking_guardrails=("b",), input_guardrails=("i",)),
+    "guardrails beside the model": guarded(input_guardrails=("i", "j")),
+    "guardrails and calls": guarded(lambda w: w.says("so", calls=LOOK), input_guardrails=("i",)),
+    "guardrails and an answer": guarded(lambda w: w.says("so"), input_guardrails=("i",)),
+    "guardrails and a refusal": guarded(refused, input_guardrails=("i",)),
+    "guardrails of the output": guarded(lambda w: w.says("so"), output_guardrails=("o",)),
     "planned": at(admitted=False),
     "inference": at(),
     "body": at(lambda w: w.says(calls=[call("A", "write")])),
@@ -489,11 +516,6 @@ def test_text_of_an_answer_that_broke_is_discarded() -> None:
     assert [m.content for m in w.store.messages] == ["again"]
 
 
-def refused(w: World) -> None:
-    response = ModelResponse(refusal="I will not", usage=Usage(input=3))
-    w.answer(inp.ModelAnswered(message_id=w.in_flight(), response=response))
-
-
 def blocked(w: World) -> None:
     w.says(calls=[call("A", "perhaps")])
     w.phase(Phase.TOOL_GATE, "A", verdict=Block("never"))
@@ -555,9 +577,9 @@ def test_a_hook_that_ends_a_finished_run_keeps_its_checked_output() -> None:
 @pytest.mark.parametrize("place", PLACES)
 def test_a_run_continues_from_everywhere_after_a_crash(place: str) -> None:
     w = PLACES[place]()
-    asked = {key for key in w.outstanding if key[0] == "phase"}
+    asked = {key for key in w.outstanding if key[0] in ("phase", "guards")}
     w.crash()
-    assert {key for key in w.outstanding if key[0] == "phase"} == asked
+    assert {key for key in w.outstanding if key[0] in ("phase", "guards")} == asked
     if place == "inference":
         assert w.types()[-2:] == ["run.inference.retried", "run.inference.started"]
     if place == "body":

@@ -53,6 +53,9 @@ specs = st.builds(
     keys=st.sampled_from((KEYS, {})),
     max_bodies=st.sampled_from((1, 2, 16)),
     max_tasks=st.sampled_from((1, 2, 16)),
+    input_guardrails=st.sampled_from(((), (), ("i",), ("i", "j"))),
+    blocking_guardrails=st.sampled_from(((), (), ("b",))),
+    output_guardrails=st.sampled_from(((), (), ("o",))),
 )
 
 

@@ -438,7 +438,7 @@ STORED = frozenset(
         *("Abandon", "Activate", "Admit", "Born", "Buried", "CallPrinted", "CallProgressed", "CallRaised"),
         *("CallReturned", "ChildSeen", "CallSuspended", "CancelAsked", "CancelUnowned", "ClockMoved", "CommandArrived"),
         *("DeadlinePassed", "ModelAnswered", "ModelFailed", "ModelStreamed", "NotRecorded", "Overran", "PhaseDone"),
-        *("ResultRefused", "SpawnAsked", "TakenUp", "TaskStopped", "TasksAsked", "WorkStopped"),
+        *("GuardsDone", "ResultRefused", "SpawnAsked", "TakenUp", "TaskStopped", "TasksAsked", "WorkStopped"),
     }
 )
 """The names of entries in files. One that was ever written stays; a class can be renamed."""

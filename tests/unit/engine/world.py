@@ -35,7 +35,7 @@ from .fake_child import CUT, FakeChild
 from .fold import Fold
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-HELD_OPEN = (RunPosition.TOOLS, RunPosition.STEP_END, RunPosition.STOPPING)
+HELD_OPEN = (RunPosition.TOOLS, RunPosition.GUARDS_OUTPUT, RunPosition.STEP_END, RunPosition.STOPPING)
 """Where a run may work, or clean up, while a ticket of its own is open: the rest of its step."""
 OWN = ExecutionMode(bodies=2, suspended_blocks=True, batch=True, merges="at_once")
 """A mode of the program's own, with columns that no named mode has together."""
@@ -138,6 +138,10 @@ class Store:
             call_ids=frozenset(self.calls),
             state=tuple(write for _, write in sorted(self.state.items())),
         )
+
+
+Answered = fx.RunPhase | fx.AskGuards | fx.CallModel | fx.StartCall | fx.StartTask | fx.CancelTask
+"""The effects that have a final answer."""
 
 
 class World:
@@ -315,7 +319,7 @@ class World:
         task = next((task for task in self.row.tasks if task.task_id == effect.task_id), None)
         return task is not None and (task.attempts, task.status) == (effect.attempt, "running")
 
-    def _begin(self, effect: fx.RunPhase | fx.CallModel | fx.StartCall | fx.StartTask | fx.CancelTask) -> None:
+    def _begin(self, effect: Answered) -> None:
         key = key_of(effect)
         assert key not in self.outstanding, f"{key} was asked for twice"
         if isinstance(effect, fx.StartTask) and not self._safe(effect.tool):
@@ -624,12 +628,20 @@ def check_history(messages: Sequence[Message], calls: dict[str, CallRow]) -> Non
         assert all(m.role == "tool" for m in following)
         answered += [call.call_id for call in message.calls]
         position += 1 + len(message.calls)
-    assert sorted(answered) == sorted(calls)
+    left = set(calls) - set(answered)
+    assert len(answered) == len(set(answered)) == len(calls) - len(left)
+    if left:  # guardrails have not let the answer of the last step pass: nothing of it is in the thread
+        steps = {calls[name].step for name in left}
+        assert steps == {max(call.step for call in calls.values())}
+        assert left == {call.call_id for call in calls.values() if call.step in steps}
+        assert all(calls[name].attempts == 0 for name in left)
 
 
-def key_of(effect: fx.RunPhase | fx.CallModel | fx.StartCall | fx.StartTask | fx.CancelTask) -> Key:
+def key_of(effect: Answered) -> Key:
     """What an effect is asked for as."""
     match effect:
+        case fx.AskGuards():
+            return ("guards", effect.kind, str(effect.step), *effect.names)
         case fx.RunPhase():
             return ("phase", effect.phase.value, str(effect.step), effect.call_id or "")
         case fx.CallModel():
@@ -647,6 +659,8 @@ def answered_by(message: inp.Input) -> Key:
     match message:
         case inp.PhaseDone():
             return ("phase", message.phase.value, str(message.step), message.call_id or "")
+        case inp.GuardsDone():
+            return ("guards", message.kind, str(message.step), *message.names)
         case inp.ModelAnswered() | inp.ModelFailed():
             return ("model", message.message_id)
         case inp.CallReturned() | inp.CallRaised() | inp.CallSuspended() | inp.ResultRefused() | inp.ChildSeen():
