@@ -124,7 +124,7 @@ async def test_decisions_that_come_while_c_still_runs_let_nothing_wait(play, aut
             "sequential": {"A": 10.0, "B": 20.0, "C": 0.0},
             "parallel_batch_approval": {"A": 4.0, "B": 4.0, "C": 0.0},
             "parallel_streaming": {"A": 2.0, "B": 4.0, "C": 0.0},
-        }[play.mode]
+        }[play.mode if isinstance(play.mode, str) else "parallel_streaming"]
     )
     assert life.history == HISTORY
 
