@@ -342,8 +342,9 @@ const HANDLERS = {
   "run.guardrail.tripped"({ callId: id, guardrail, kind, verdict, info }, at) {
     const subject = this.calls.get(id)?.tool ?? id ?? this.agent;
     const detail = info === undefined || info === null || typeof info === "string" ? info : JSON.stringify(info);
-    const tone = verdict === "trip" ? "bad" : "wait";
-    this.note(`item.${verdict}.${kind}`, { guardrail, subject }, at, { icon: "warn", tone, detail });
+    const judged = kind.startsWith("tool_") ? verdict : "trip"; // only a guardrail of a tool rejects
+    const tone = judged === "trip" ? "bad" : "wait";
+    this.note(`item.${judged}.${kind}`, { guardrail, subject }, at, { icon: "warn", tone, detail });
   },
   "run.state.changed"({ keys, by }, at) {
     const writer = this.calls.get(by)?.tool ?? by;
@@ -400,9 +401,10 @@ const HANDLERS = {
     this.note("item.child", { agent, child, tool: this.calls.get(id)?.tool ?? id }, at, { icon: "dot" });
   },
   "run.child.finished"({ callId: id, stage, code }, at) {
-    const tone = stage === "completed" ? "good" : "bad";
+    const end = ["completed", "cancelled"].includes(stage) ? stage : "failed"; // a run ends in one of the three
+    const tone = end === "completed" ? "good" : "bad";
     const tool = this.calls.get(id)?.tool ?? id;
-    this.note(`item.child.${stage}`, { tool }, at, { icon: "dot", tone, detail: code });
+    this.note(`item.child.${end}`, { tool }, at, { icon: "dot", tone, detail: code });
   },
   "run.approval.requested": it.requested,
   "run.approval.resolved": it.resolved,
