@@ -63,7 +63,13 @@ def agents(folder: Path) -> list[gr.Agent[Any]]:
         "broken": [[text("Hel"), delay(0.05), fail("unauthorized", "no key")]],
     }
     return [
-        gr.Agent(key, model=ScriptedModel(script), tools=TOOLS, execution="parallel_streaming")
+        gr.Agent(
+            key,
+            model=ScriptedModel(script),
+            tools=TOOLS,
+            execution="parallel_streaming",
+            plugins=[gr.Recovery(times=0)],  # an answer that breaks begins anew
+        )
         for key, script in scripts.items()
     ]
 

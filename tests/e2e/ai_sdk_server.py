@@ -55,7 +55,10 @@ def agents(folder: Path) -> list[gr.Agent[Any]]:
         "broken": [[text("Hel"), delay(0.05), fail("unauthorized", "no key")]],
         "stopping": [call("locate", id="c1")],
     }
-    options: dict[str, dict[str, Any]] = {"stopping": {"tool_use": "stop_on_first_tool"}}
+    options: dict[str, dict[str, Any]] = {
+        "stopping": {"tool_use": "stop_on_first_tool"},
+        "stumbling": {"plugins": [gr.Recovery(times=0)]},  # the second answer begins anew
+    }
     return [
         gr.Agent(key, model=ScriptedModel(script), tools=TOOLS, **options.get(key, {}))
         for key, script in scripts.items()

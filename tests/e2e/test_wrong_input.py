@@ -431,7 +431,7 @@ async def test_the_second_reviewer_learns_who_was_first_and_when(shelf, autojump
 
 @pytest.mark.slow
 async def test_more_commands_than_a_run_can_keep_are_answered_busy_and_nothing_is_lost(shelf, autojump_clock):
-    helper = agent([delay(1000), "one"], "two")
+    helper = agent([delay(100), "one"], "two")  # less than IdleTimeout allows
     async with home(shelf, agents=[helper]) as runtime:
         await runtime.start(helper, "hi", run_id="r1")
     async with home(shelf) as runtime:  # no one is here to consume them
