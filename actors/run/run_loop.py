@@ -237,6 +237,10 @@ class RunLoop:
     def _outdated(self, effect: Effect) -> bool:
         """Return True if the machine moved on while the effect waited for its receipt, or the owner drains."""
         match effect:
+            case StartCall(child_run=str()):  # a decision about a mirror begins another attempt, and ends no watch
+                call = self._state.calls.get(effect.call_id)
+                watched = call is not None and call.at in (CallPosition.BODY, CallPosition.CHILD)
+                return not watched or self._state.row.cursor is not RunPosition.TOOLS
             case StartCall():
                 call = self._state.calls.get(effect.call_id)
                 return (

@@ -24,6 +24,9 @@ LONG = 60.0
 SOON = 2.0
 """Seconds within which a timer fires that the clock has jumped over."""
 
+PATIENT = [gr.IdleTimeout(idle=None, first=None)]
+"""For models that say nothing for hours."""
+
 STEPS = pytest.mark.parametrize("step", [pytest.param(BACK, id="-1h"), pytest.param(FORWARD, id="+8h")])
 
 
@@ -57,7 +60,7 @@ Begin = Callable[[gr.Runtime, datetime], Any]
 
 
 async def in_the_model(runtime: gr.Runtime, deadline: datetime) -> gr.Run[Any]:
-    return await runtime.start(agent([delay(FAR), "x"], key="slow"), "hi", deadline=deadline)
+    return await runtime.start(agent([delay(FAR), "x"], key="slow", plugins=PATIENT), "hi", deadline=deadline)
 
 
 async def in_a_tool(runtime: gr.Runtime, deadline: datetime) -> gr.Run[Any]:
@@ -77,7 +80,7 @@ async def out_of_memory(runtime: gr.Runtime, deadline: datetime) -> gr.Run[Any]:
 
 
 async def queued(runtime: gr.Runtime, deadline: datetime) -> gr.Run[Any]:
-    slow = agent([delay(FAR), "x"], key="slow")
+    slow = agent([delay(FAR), "x"], key="slow", plugins=PATIENT)
     await runtime.start(slow, "hi", thread_id="t")
     return await runtime.start(slow, "hi", thread_id="t", deadline=deadline)
 
@@ -94,7 +97,7 @@ async def beside_a_task(runtime: gr.Runtime, deadline: datetime) -> gr.Run[Any]:
 
 
 async def before_a_retry(runtime: gr.Runtime, deadline: datetime) -> gr.Run[Any]:
-    overloaded = agent(fail("overloaded"), [delay(FAR), "x"], key="overloaded")
+    overloaded = agent(fail("overloaded"), [delay(FAR), "x"], key="overloaded", plugins=PATIENT)
     return await runtime.start(overloaded, "hi", deadline=deadline)
 
 
@@ -175,7 +178,7 @@ async def test_a_run_whose_deps_do_not_come_ends_at_its_deadline(shelf, autojump
     async def never(_: gr.RunInfo) -> Any:
         await trio.sleep_forever()
 
-    slow = agent([delay(FAR), "x"], key="slow")
+    slow = agent([delay(FAR), "x"], key="slow", plugins=PATIENT)
     async with home(shelf, agents=[slow], clock=Clock(wall), drain=0) as runtime:
         deadline = runtime.clock.now() + timedelta(seconds=LONG)
         await runtime.start(slow, "hi", run_id="r1", deadline=deadline, deps="own")
@@ -193,7 +196,7 @@ async def test_a_run_whose_deps_do_not_come_ends_at_its_deadline(shelf, autojump
 async def test_a_run_that_drains_is_in_order_for_the_next_start(shelf, autojump_clock, step):
     wall = FakeWall()
     async with opened(shelf, wall, drain=5.0) as runtime:
-        slow = agent([delay(FAR), "x"], key="slow")
+        slow = agent([delay(FAR), "x"], key="slow", plugins=PATIENT)
         deadline = runtime.clock.now() + timedelta(seconds=LONG)
         await runtime.start(slow, "hi", run_id="r1", deadline=deadline)
         await trio.sleep(2)
@@ -214,7 +217,9 @@ async def test_a_run_that_drains_is_in_order_for_the_next_start(shelf, autojump_
 async def test_time_without_work_is_not_active_time(shelf, autojump_clock, step):
     """A stop after an hour of activity is not met by a machine that slept, nor put off by a clock that was set back."""
     wall = FakeWall()
-    agents = [agent([delay(600), call("ask", id="c1")], "done", tools=[asks], stop=[gr.stop.Timeout(3600)])]
+    agents = [
+        agent([delay(600), call("ask", id="c1")], "done", tools=[asks], stop=[gr.stop.Timeout(3600)], plugins=PATIENT)
+    ]
     async with opened(shelf, wall, agents=agents) as runtime:
         run = await runtime.start(agents[0], "hi")
         await trio.sleep(300)
@@ -268,7 +273,7 @@ async def test_a_process_without_timers_stays_idle(shelf, autojump_clock):
         return start + timedelta(seconds=trio.current_time())
 
     async with opened(shelf, wall) as runtime:  # type: ignore[arg-type]
-        run = await runtime.start(agent([delay(500), "x"], key="slow"), "hi")
+        run = await runtime.start(agent([delay(500), "x"], key="slow", plugins=PATIENT), "hi")
         before = asked
         await trio.sleep(400)
         assert asked - before < 5

@@ -48,6 +48,23 @@ async def test_a_ticket_of_a_child_run_is_mirrored_and_can_be_decided_in_the_par
     assert life.effects == ["P"]
 
 
+@pytest.mark.rule("CR-22")
+@pytest.mark.parametrize("mode", ["parallel_streaming"])
+@pytest.mark.parametrize("seconds", [0.0, 5.0, 20.0], ids=["at once", "beside the body", "at rest"])
+@pytest.mark.parametrize("body", [None, call("look", id="L"), call("note", id="N")], ids=["alone", "look", "note"])
+@pytest.mark.parametrize("target", ["r.t1", "P"])
+async def test_a_child_run_is_watched_after_a_restart_beside_another_body(play, autojump_clock, body, seconds, target):
+    """What the restart writes about the other body delays the watch: meanwhile the child's ticket may be decided."""
+    approves = in_child("P") if target == "P" else decide(target)
+    acts = [after(3.0, restart), after(seconds, approves)]
+    if body is not None and body.tool == "note":
+        acts.append(decide("N", result="noted"))
+    calls = [K] if body is None else [K, body]
+    life = await play(calls, "done", tools=with_expert(*PAID), do=acts)
+    assert (life.path.split()[-1], life.calls["K"].split()[-1]) == ("completed", "succeeded")
+    assert life.effects.count("P") == 1
+
+
 @pytest.mark.rule("CR-14")
 @pytest.mark.parametrize("action", ["resume", "cancel"])
 async def test_a_decision_about_the_childs_ticket_closes_the_mirror_as_it_did(play, autojump_clock, action):

@@ -259,7 +259,7 @@ async def test_an_exception_out_of_events_leaves_bare(shelf, autojump_clock):
 
 @pytest.mark.parametrize("where", ["sleeping", "nursery", "waiting", "following"])
 async def test_a_cancel_from_outside_leaves_as_cancelled_and_quickly(shelf, autojump_clock, where):
-    helper = agent([delay(1000), "late"])
+    helper = agent([delay(100), "late"])
 
     async def body(runtime, run):
         match where:

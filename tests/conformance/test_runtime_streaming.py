@@ -87,7 +87,8 @@ async def test_deltas_merge_while_a_commit_is_in_flight(tmp_path, autojump_clock
 
 async def test_a_retried_answer_discards_its_deltas_and_begins_a_new_message(shelf, autojump_clock):
     async with home(shelf) as runtime:
-        run = await runtime.start(chatty([text("half an ans"), fail("overloaded")], "whole"), "hi")
+        broken = [text("half an ans"), fail("overloaded")]
+        run = await runtime.start(chatty(broken, "whole", plugins=[gr.Recovery(times=0)]), "hi")
         assert (await run.result()).output == "whole"
         events = await events_of(run)
     (discarded,) = payloads(events, "message.discarded")

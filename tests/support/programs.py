@@ -13,13 +13,15 @@ import attrs
 import trio
 
 import greenroom as gr
+from greenroom.actors.contract.ids import child_run_id
 from greenroom.actors.engine.recording import ForcedEndEntry
-from greenroom.testing import FakeWall, call, delay, fail, text, think
+from greenroom.testing import FakeWall, FunctionModel, ScriptedModel, call, delay, fail, text, think
 
+from .child_scenes import in_child, with_expert
 from .runs import agent, home
 from .scene_plugins import hide, scripted, slow
 from .scene_tools import FAR, TOOLS, Context, Outside
-from .scenes import Play, after, another, approve, cancel, decide, deny, pause, pause_run, restart, send
+from .scenes import RUN, Play, after, another, approve, cancel, decide, deny, pause, pause_run, restart, send
 
 Program = Callable[[Play], Awaitable[None]]
 PROGRAMS: dict[str, tuple[str, Program]] = {}
@@ -332,6 +334,105 @@ async def secrets(play: Play) -> None:
     helper = agent(["swordfish", call("login", id="A", password="swordfish")], "swordfish", tools=[login])
     async with home(play.shelf.open(), agents=[helper], deps=Outside(), secrets=["swordfish"]) as runtime:
         await (await runtime.start(helper, "use swordfish", run_id="r", title="swordfish")).wait()
+
+
+# --- guardrails, child runs, policies --------------------------------------------------------------------------------
+
+
+async def slowly(ctx: Any, value: Any) -> gr.Trip | None:
+    """A judge that takes a second, and trips on what is evil."""
+    await trio.sleep(1)
+    return gr.Trip("evil") if "evil" in str(value) else None
+
+
+@gr.tool_input_guardrail
+def refuses(ctx: Any, arguments: Any) -> gr.Reject:
+    """Refuses every call."""
+    return gr.Reject("not this one")
+
+
+@gr.tool_output_guardrail
+async def covers(ctx: Any, result: Any) -> gr.Reject:
+    """Refuses every result."""
+    await trio.sleep(1)
+    return gr.Reject("covered")
+
+
+@program("parallel_streaming")
+async def guardrails_of_every_kind(play: Play) -> None:
+    """Judges that pass beside the model and before it, that refuse a call and a result, and that trip."""
+    covered, refused = (
+        attrs.evolve(put, name=name, **{kind: (guardrail,)})
+        for name, kind, guardrail in (
+            ("covered", "output_guardrails", covers),
+            ("refused", "input_guardrails", refuses),
+        )
+    )
+    guards: dict[str, Any] = {
+        "input_guardrails": [
+            gr.input_guardrail(name="before", blocking=True)(slowly),
+            gr.input_guardrail(name="beside")(slowly),
+        ],
+        "output_guardrails": [gr.output_guardrail(name="after")(slowly)],
+    }
+    tools = [*MORE["tools"], covered, refused]
+    calls = [call("covered", id="A", word="a"), call("refused", id="B", word="b")]
+    await play(calls, "done", "evil", do=[after(1, restart), after(4, send("and this"))], tools=tools, **guards)
+    helper = agent([delay(2), call("look", id="A")], "evil", key="judged", tools=TOOLS, **guards)
+    async with home(play.shelf.open(), agents=[helper], deps=Outside()) as runtime:
+        for name, word in (("input", "evil"), ("output", "good")):
+            await (await runtime.start(helper, word, run_id=name)).wait()
+
+
+@program("parallel_streaming")
+async def child_runs_that_ask(play: Play) -> None:
+    """The question of the first is answered in its parent, that of the second in the child itself."""
+    tools = with_expert(["so ", call("pay", id="P", cents=5)], "paid")
+    calls = [call("expert", id="K", input="pay"), call("look", id="L")], [call("expert", id="M", input="again")]
+    await play(
+        *calls,
+        "done",
+        do=[after(3, restart), decide("r.t1"), in_child("P", run_id=child_run_id(RUN, "M"))],
+        tools=tools,
+    )
+
+
+@program()
+async def child_runs_that_are_cancelled(play: Play) -> None:
+    """With their parent, while they wait; and one that fails."""
+    await play(
+        [call("expert", id="K", input="sign")],
+        "done",
+        do=[after(3, cancel(by="ada"))],
+        tools=with_expert([call("tidy", id="S")], "signed"),
+    )
+    broken = with_expert([fail("invalid_request", "no such model")])
+    helper = agent([call("expert", id="K", input="try")], "done", key="parent", tools=broken)
+    async with home(play.shelf.open(), agents=[helper], deps=Outside()) as runtime:
+        await (await runtime.start(helper, "hi", run_id="parent")).wait()
+
+
+@program()
+async def histories_that_are_too_long(play: Play) -> None:
+    """A window, a summary that a model makes, and one for which the model fails."""
+    looks = [call("look", id=name) for name in "ABC"]
+    await play(*looks, "done", plugins=[gr.ContextWindow(messages=3)])
+    for name, summary in (("summed", ["they looked"] * 3), ("unsummed", [[fail("overloaded")]])):
+        plugins = [gr.Compaction(2, keep=1, model=ScriptedModel(summary), count=lambda _: 1)]
+        helper = agent(*looks, "done", key=name, tools=TOOLS, plugins=plugins)
+        async with home(play.shelf.open(), agents=[helper], deps=Outside()) as runtime:
+            await (await runtime.start(helper, "hi", run_id=name)).wait()
+
+
+@program()
+async def policies_of_the_request(play: Play) -> None:
+    """Tries, a text that continues, a fallback, an answer that was cut by its length, and a budget that is spent."""
+    plugins = [gr.Retry(attempts=2), gr.Fallback(FunctionModel(lambda _: "from the other")), gr.ContinueTruncated()]
+    torn = [text("half, "), fail("interrupted")], [text("whole"), call("look", id="A")]
+    await play(*torn, [fail("overloaded")], [fail("overloaded")], plugins=plugins)
+    helper = agent(call("look", id="A"), call("look", id="B"), "done", key="spends", plugins=[gr.Budget(requests=2)])
+    async with home(play.shelf.open(), agents=[helper], deps=Outside()) as runtime:
+        await (await runtime.start(helper, "hi", run_id="spends")).wait()
 
 
 # --- ends ------------------------------------------------------------------------------------------------------------
