@@ -2,7 +2,8 @@
 
 import { announce, button, copyText, h, icon, say, tell } from "./dom.js";
 import { isObject, kindOf, pretty } from "./exact.js";
-import { bytesOf, codeOf, hides, number, parts, size } from "./format.js";
+import { bytesOf, codeOf, hides, number, oneLine, parts, size } from "./format.js";
+import { addressOf } from "./session.js";
 import { t } from "./words.js";
 
 const FEW = { lines: 14, chars: 1_600 }; // limits of a cut block: it fits a phone
@@ -219,6 +220,9 @@ export const foreign = (text, className = "") => {
   fill(element, text);
   return element;
 };
+
+/** A link to another run, which shows the run's id. */
+export const runLink = (run) => h("a", { class: "run-link", href: addressOf(run) }, foreign(oneLine(run, 60)));
 
 /** Let an element contain a foreign text. */
 export const setForeign = (element, text) => {

@@ -398,7 +398,7 @@ const HANDLERS = {
     this.result({ ...payload, callId: payload.taskId }, at);
   },
   "run.child.started"({ callId: id, childRunId: child, agent }, at) {
-    this.note("item.child", { agent, child, tool: this.calls.get(id)?.tool ?? id }, at, { icon: "dot" });
+    this.note("item.child", { agent, tool: this.calls.get(id)?.tool ?? id }, at, { icon: "dot", run: child });
   },
   "run.child.finished"({ callId: id, stage, code }, at) {
     const end = ["completed", "cancelled"].includes(stage) ? stage : "failed"; // a run ends in one of the three

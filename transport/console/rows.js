@@ -1,6 +1,6 @@
 // The rows of a run's timeline: one class per kind of item of the model. timeline.js places them.
 
-import { Block, copyFrom, foreign, Prose } from "./blocks.js";
+import { Block, copyFrom, foreign, Prose, runLink } from "./blocks.js";
 import { button, h, icon, say, sign, tell } from "./dom.js";
 import { compact, duration, moment, offset, oneLine, percent } from "./format.js";
 import { Rich } from "./markdown.js";
@@ -133,7 +133,8 @@ class NoteRow extends Row {
     }
     const text = h("div", { class: "note-text", say: [item.text, values] });
     const waited = item.after >= WAITED_MS ? { say: ["item.waited", { waited: duration(item.after / 1000) }] } : null;
-    const line = h("div", { class: "note-line" }, text, waited && h("span", { class: "row-meta", ...waited }));
+    const run = item.run ? runLink(item.run) : null;
+    const line = h("div", { class: "note-line" }, text, run, waited && h("span", { class: "row-meta", ...waited }));
     const detail = item.detail ? new Block("").set(String(item.detail)) : null;
     super(item, origin, icon(item.icon ?? "note"), line, ...(detail ? [plainly(detail)] : []));
     if (item.tone) this.element.classList.add(`tone-${item.tone}`);

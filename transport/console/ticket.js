@@ -1,7 +1,7 @@
 // The complete content of a ticket: the call, every argument, hidden characters, and the fingerprint.
 
 import { hasForm } from "./answer.js";
-import { Block, foreign, kindWord } from "./blocks.js";
+import { Block, foreign, kindWord, runLink } from "./blocks.js";
 import { announce, button, copyText, h, icon } from "./dom.js";
 import { keptNumber, pretty } from "./exact.js";
 import { hides, moment, oneLine } from "./format.js";
@@ -59,7 +59,7 @@ export function* ticketBody(ticket, call, blocks) {
   if (ticket.callId !== null) {
     const own = !ticket.childRunId; // the call of a mirror is another tool's
     yield fact("ask.call", foreign(ticket.tool, "card-tool"), own ? effect(call) : null);
-    if (!own) yield fact("ask.child", foreign(oneLine(ticket.childRunId, 60)));
+    if (!own) yield fact("ask.child", runLink(ticket.childRunId));
     yield* values("ask.args", ticket.arguments, blocks, "ask.noargs");
   }
   if (Object.keys(ticket.parameters ?? {}).length) yield* values("ask.parameters", ticket.parameters, blocks);

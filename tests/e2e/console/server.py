@@ -144,7 +144,22 @@ SCRIPTS: dict[str, tuple[list[Any], list[Step]]] = {
         [[text(f"{HOSTILE} {LONG_WORD}"), call("run_anything", EVIL)], f"{HOSTILE} {MEGABYTE}"],
     ),
 }
+PAYER = gr.Agent(
+    "payer",
+    description="Pays orders back.",
+    tools=[refund],
+    execution="parallel_streaming",
+    model=ScriptedModel(
+        [[call("refund", order="7", cents=4200), call("refund", order="8", cents=100)], "Both are paid back."]
+    ),
+)
 AGENTS: tuple[gr.Agent[Any], ...] = (
+    PAYER,
+    gr.Agent(
+        "boss",
+        tools=[PAYER.as_tool()],
+        model=ScriptedModel([[text("I ask the payer."), call("payer", input="Pay 7 and 8 back.", id="P")], "All paid."]),
+    ),
     gr.Agent("support", tools=[look_up, refund], model=ScriptedModel(SUPPORT, chunk=7)),
     gr.Agent("echo", tools=[count], model=FunctionModel(echo, chunk=5)),
     gr.Agent(

@@ -162,6 +162,35 @@ def test_an_approval_shows_the_call_in_full_and_lets_it_happen(console: Console,
     expect(page.locator(".row-note", has_text="refund was approved by operator")).to_be_visible()
 
 
+def test_the_questions_of_a_child_run_are_answered_in_its_parent_one_by_one(console: Console, server: Server):
+    """Two questions about one call of the parent: a mirror each; an answer to one leaves the other."""
+    run = console.start("boss")
+    page = console.page
+    shown = card(page)
+    expect(shown).to_have_count(2)
+    values = [one.locator(".card-values .block-body").all_inner_texts() for one in shown.all()]
+    assert sorted(values) == [['"7"', "4200"], ['"8"', "100"]]
+    second = shown.filter(has_text='"8"')
+    second.get_by_role("button", name="Deny").click()
+    page.get_by_label("Why?").fill("8 was never paid.")
+    second.get_by_role("button", name="Deny refund").click()
+    page.locator(".row-note", has_text="refund was denied by operator").wait_for()
+    second.wait_for(state="detached")
+    console.stage("needs_approval")
+    expect(shown).to_have_count(1)
+    shown.get_by_role("button", name="Approve refund").click()
+    console.stage("completed")
+    asked, answered = server.payloads(run, "approval.requested"), server.payloads(run, "approval.resolved")
+    assert {payload["callId"] for payload in asked} == {"P"}
+    assert sorted(payload["resolution"] for payload in answered) == ["approved", "denied"]
+    child = asked[0]["childRunId"]
+    results = server.payloads(child, "tool.result")
+    assert sorted(payload["status"] for payload in results) == ["cancelled", "succeeded"]
+    page.locator(".row-note a.run-link", has_text=child).click()
+    page.locator(".row-note", has_text="8 was never paid.").wait_for()
+    expect(page.locator("#run-stage.chip-completed")).to_be_visible()
+
+
 def test_a_call_is_denied_with_a_reason(console: Console, server: Server):
     run = console.start("support")
     page = console.page
