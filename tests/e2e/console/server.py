@@ -158,7 +158,9 @@ AGENTS: tuple[gr.Agent[Any], ...] = (
     gr.Agent(
         "boss",
         tools=[PAYER.as_tool()],
-        model=ScriptedModel([[text("I ask the payer."), call("payer", input="Pay 7 and 8 back.", id="P")], "All paid."]),
+        model=ScriptedModel(
+            [[text("I ask the payer."), call("payer", input="Pay 7 and 8 back.", id="P")], "All paid."]
+        ),
     ),
     gr.Agent("support", tools=[look_up, refund], model=ScriptedModel(SUPPORT, chunk=7)),
     gr.Agent("echo", tools=[count], model=FunctionModel(echo, chunk=5)),
