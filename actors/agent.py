@@ -26,6 +26,7 @@ from .contract.stop import MaxRounds, StopCondition, StopOnTool
 from .errors import AgentDefinitionError, StateError
 from .models.answers import Output, read_output_type
 from .options import checks_fields
+from .plugins.contexts import PhaseContext
 from .plugins.guardrails import InputGuardrail, OutputGuardrail, check_guardrails
 from .plugins.plugin import Plugin, check_plugins, hooked, name_of
 from .plugins.policies import PolicyPlugin, essence, gathered
@@ -48,6 +49,8 @@ else:
 V = TypeVar("V")
 Chooses = Callable[[tuple[CallFacts, ...]], FinalOutput | None]
 """(the results of a step, in the model's order) -> the output of the run, or None; pure."""
+Instructs = Callable[[PhaseContext[Any]], str | Awaitable[str]]
+"""(the context of a step's before_inference hooks) -> the system text of the step; sync or async."""
 ToolUse = Literal["run_model_again", "stop_on_first_tool"] | frozenset[str] | Chooses
 
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -122,15 +125,18 @@ class Agent(Generic[T_co]):
 
     Attributes:
         key: names the agent; stored with each of its runs.
-        instructions: the system text.
+        instructions: the system text, or a function of a `PhaseContext`, sync or async, that returns the text: called
+            in each step, after the before_inference hooks. Its text is stored with the step, at most 256 KiB: retries
+            and restarts send the same text. If the function raises, takes 30 s or returns no str, the run fails
+            (plugin_error). A sync function runs in the event loop and must be quick.
         tools: functions decorated with `tool`.
         model: a Model, or "provider:name"; None if the agent is never started itself.
         execution: how the calls of one step run: sequential, parallel_batch_approval, parallel_streaming, or an
             `ExecutionMode(...)` of your own.
         stop: stop conditions; the first in list order wins. Without a MaxRounds, `MaxRounds(16)` is added at the end;
             `MaxRounds(None)` means no limit.
-        output_type: the type of the final answer; for types other than str the model is asked for JSON, which is
-            checked.
+        output_type: the type of the final answer, or a JSON Schema (a dict); for anything but str the model is asked
+            for JSON, which is checked. With a schema, the output is plain JSON data.
         output_retries: how often an answer of the wrong form is asked for again.
         tool_choice: "auto" (default) lets the model choose, "required" demands a call, "none" forbids calls, the name
             of a tool demands a call of that tool.
@@ -163,12 +169,12 @@ class Agent(Generic[T_co]):
     """
 
     key: str
-    instructions: str = attrs.field(default="", kw_only=True)
+    instructions: str | Instructs = attrs.field(default="", kw_only=True)
     tools: tuple[Tool[..., object], ...] = attrs.field(default=(), converter=_tools, kw_only=True)
     model: Model | str | None = attrs.field(default=None, kw_only=True)
     execution: Execution = attrs.field(default="sequential", kw_only=True)
     stop: tuple[StopCondition, ...] = attrs.field(default=(), converter=_conditions, kw_only=True)
-    output_type: type[T_co] = attrs.field(default=cast("Any", str), kw_only=True)
+    output_type: type[T_co] | JSONObject = attrs.field(default=cast("Any", str), kw_only=True)
     output_retries: int = attrs.field(default=1, kw_only=True)
     tool_choice: str = attrs.field(default="auto", kw_only=True)
     reset_tool_choice: bool = attrs.field(default=True, kw_only=True)
@@ -212,6 +218,8 @@ class Agent(Generic[T_co]):
             put(self, name, exact(value) if isinstance(value, str) else value)
         put(self, "stop", stop)
         put(self, "_output", read_output_type(self.key, self.output_type))
+        if isinstance(self.output_type, Mapping):
+            put(self, "output_type", self._output.schema)  # a copy
         put(self, "_tools_by_name", {tool.name: tool for tool in (*self.tools, *self.builtin)})
         put(self, "tool_infos", tuple(tool.info for tool in self._tools_by_name.values()))
         put(self, "spec", _spec(self, policies))
@@ -246,6 +254,11 @@ class Agent(Generic[T_co]):
     def conditional(self) -> tuple[Tool[..., object], ...]:
         """The tools that may be disabled: their `is_enabled` is asked in each step."""
         return tuple(tool for tool in self.tools if tool.is_enabled is not True)
+
+    @property
+    def asks_each_step(self) -> bool:
+        """True if a step asks for its instructions, or which tools are enabled, before the model request."""
+        return bool(self.conditional) or not isinstance(self.instructions, str)
 
     @property
     def builtin(self) -> tuple[Tool[..., object], ...]:
@@ -320,15 +333,9 @@ def _check_parts(agent: Agent[object]) -> None:
     key = agent.key
     if not isinstance(key, str) or not key.isprintable() or not 0 < len(key) <= _KEY_LIMIT or " " in key:
         raise AgentDefinitionError(f"agent key {key!r}: use 1 to {_KEY_LIMIT} printable characters without spaces")
-    for name in ("instructions", "description"):
-        if not isinstance(getattr(agent, name), str):
-            raise _fault(agent, f"{name}={getattr(agent, name)!r}: give a str (functions are not supported yet)")
-        try:
-            getattr(agent, name).encode()
-        except UnicodeEncodeError as error:
-            raise _fault(
-                agent, f"{name} holds bytes that are no text: {error}; decode it with errors='replace'"
-            ) from error
+    if not _instructs(agent.instructions):
+        _check_text(agent, "instructions", "give a str, or a function (ctx) -> str")
+    _check_text(agent, "description", "give a str")
     if not isinstance(agent.model, Model | str | None):
         raise _fault(agent, f'model={agent.model!r}: give a Model object, a "provider:name", or None')
     for name, choices in _CHOICES.items():
@@ -341,6 +348,27 @@ def _check_parts(agent: Agent[object]) -> None:
             raise _fault(agent, f"{name}={value!r}: give a whole number, {least} or more")
     _check_denial(agent, agent.denial)
     _check_settings(agent, agent.settings)
+
+
+def _check_text(agent: Agent[object], name: str, way: str) -> None:
+    value = getattr(agent, name)
+    if not isinstance(value, str):
+        raise _fault(agent, f"{name}={value!r}: {way}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise _fault(agent, f"{name} holds bytes that are no text: {error}; decode it with errors='replace'") from error
+
+
+def _instructs(value: object) -> bool:
+    """Return True for a function that may return instructions."""
+    return (
+        callable(value)
+        and not isinstance(value, str | type | Tool)
+        and not inspect.isgeneratorfunction(value)
+        and not inspect.isasyncgenfunction(value)
+        and _takes(value, None)
+    )
 
 
 def _check_denial(agent: Agent[object], denial: object) -> None:
@@ -489,6 +517,7 @@ def _spec(agent: Agent[object], policies: Policies) -> AgentSpec:
         policies=policies,
         model=_model_name(agent),
         structured=agent.output_schema is not None,
+        instructed=not isinstance(agent.instructions, str),
         input_guardrails=tuple(one.name for one in agent.input_guardrails if not one.blocking),
         blocking_guardrails=tuple(one.name for one in agent.input_guardrails if one.blocking),
         output_guardrails=tuple(one.name for one in agent.output_guardrails),
@@ -500,8 +529,8 @@ def _model_name(agent: Agent[object]) -> str:
 
 
 def _asked(agent: Agent[object]) -> frozenset[Phase]:
-    """Return the phase in which tools are asked whether they are enabled, if the agent has such tools."""
-    return frozenset({Phase.BEFORE_INFERENCE} if agent.conditional else ())
+    """Return the phase in which an agent is asked for its instructions and enabled tools, if it is asked."""
+    return frozenset({Phase.BEFORE_INFERENCE} if agent.asks_each_step else ())
 
 
 def _declared(agent: Agent[object]) -> Keys:
@@ -527,7 +556,7 @@ def _essence(agent: Agent[object], policies: Policies) -> Any:
         | ({"guardrails": guards} if any(guards) else {})
         | {
             "key": agent.key,
-            "instructions": agent.instructions,
+            "instructions": agent.instructions if isinstance(agent.instructions, str) else ["function"],
             "model": _model_name(agent) or None,
             "settings": agent.settings,
             "tools": [_tool_essence(tool) for tool in agent.tools],

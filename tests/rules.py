@@ -24,6 +24,7 @@ PAGES = {
     "A": "approvals",
     "M": "models",
     "LO": "loop",
+    "OU": "outputs",
     "GU": "guardrails",
     "PO": "policies",
     "CR": "child-runs",

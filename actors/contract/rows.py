@@ -182,6 +182,7 @@ class RequestChanges(Value, frozen=True, kw_only=True):
         settings: override the agent's, field by field.
         model: replaces the agent's, as "provider:name".
         hidden: ids of messages of the thread that are not sent.
+        instructions: what the agent's instructions function returned; None if the agent has a text.
     """
 
     messages: tuple[ContextMessage, ...] = ()
@@ -190,6 +191,7 @@ class RequestChanges(Value, frozen=True, kw_only=True):
     settings: JSONObject = msgspec.field(default_factory=dict)
     model: str | None = None
     hidden: tuple[str, ...] = ()
+    instructions: str | None = None
 
     def offers(self, tool: str) -> bool:
         """Return True if the tool is offered in this step."""
@@ -208,6 +210,7 @@ class RequestChanges(Value, frozen=True, kw_only=True):
             settings={**self.settings, **more.settings},
             model=more.model or self.model,
             hidden=tuple(dict.fromkeys((*self.hidden, *more.hidden))),
+            instructions=self.instructions if more.instructions is None else more.instructions,
         )
 
 

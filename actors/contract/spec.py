@@ -155,6 +155,7 @@ class AgentSpec:
         policies: of model requests.
         model: names the agent's own model; "" if the agent has none.
         structured: the final answer has a form, so a broken answer is not continued.
+        instructed: the agent's instructions are a function, which each step asks.
         input_guardrails: names of those asked beside the model request.
         blocking_guardrails: names of the input guardrails asked before it.
         output_guardrails: names.
@@ -182,6 +183,7 @@ class AgentSpec:
     policies: Policies = DEFAULTS
     model: str = ""
     structured: bool = False
+    instructed: bool = False
     input_guardrails: tuple[str, ...] = ()
     blocking_guardrails: tuple[str, ...] = ()
     output_guardrails: tuple[str, ...] = ()

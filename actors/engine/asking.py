@@ -11,6 +11,7 @@ A process that ends is no failure: the answer begins anew.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Literal
 
@@ -31,6 +32,9 @@ from .inputs import BUG, ONE_REQUEST, ModelAnswered, ModelFailed
 from .judging import ask_guardrails
 from .state import StepBuilder
 from .termination import discard_inference, end, fail
+
+Ask = Callable[[StepBuilder, Inference], None]
+"""Makes a request."""
 
 # --- the choice ------------------------------------------------------------------------------------------------------
 
@@ -215,10 +219,11 @@ def model_failed(builder: StepBuilder, message: ModelFailed) -> None:
         fail(builder, code, chosen.detail, error_id=name)
 
 
-def ask_anew(builder: StepBuilder) -> None:
+def ask_anew(builder: StepBuilder, ask: Ask | None = None) -> None:
     """Repeat the request of a process that ended; this is not a failure. The rest of a back-off is waited out.
 
-    The interrupted request counts as one request, if it was made. Its answer begins anew.
+    The interrupted request counts as one request, if it was made. Its answer begins anew. `ask` makes the request;
+    default: as it was.
     """
     flight = builder.row.inference
     if flight is None:
@@ -240,6 +245,7 @@ def ask_anew(builder: StepBuilder) -> None:
         code="interrupted",
         detail=f"the process that {'waited to ask' if waits else 'asked'} the model ended",
         usage=usage,
+        ask=ask,
     )
 
 
@@ -252,6 +258,7 @@ def _repeat(
     detail: str,
     usage: Usage,
     error_id: str | None = None,
+    ask: Ask | None = None,
 ) -> None:
     """Make another request; the streamed text of the missing answer is discarded unless the answer continues it."""
     if not chosen.prefix:
@@ -270,7 +277,7 @@ def _repeat(
             model=None if chosen.model == flight.model else _fallback(builder.spec, chosen.model),
         ),
     )
-    _ask(
+    (ask or _ask)(
         builder,
         Inference(
             message_id=flight.message_id if chosen.prefix else builder.new_message_id(),

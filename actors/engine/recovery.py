@@ -94,15 +94,13 @@ def activate(builder: StepBuilder, message: Activate) -> None:
 
 def recover(builder: StepBuilder) -> None:
     """Ask again for everything that was in flight."""
-    if STATUS[builder.row.stage] is RunStatus.RUNNING:
-        builder.counters.unowned_ms += (
-            0 if builder.counters.active_since is None else milliseconds(builder.counters.active_since, builder.now)
-        )
-        builder.counters.active_since = builder.now  # time without an owner is not active time
-        builder.changed = True
+    count_unowned_time(builder)
     lose_bodies(builder)
     if builder.row.cursor not in LEAVING:
         recover_tasks(builder)
+    if lacks_instructions(builder):
+        ask_anew(builder, lambda again, _: arrive(again, RunPosition.BEFORE_INFERENCE))
+        return
     ask_guardrails(builder)
     match builder.row.cursor:
         case RunPosition.TASKS:
@@ -121,6 +119,21 @@ def recover(builder: StepBuilder) -> None:
             run_end(builder)
         case _:
             arrive(builder, builder.row.cursor)
+
+
+def count_unowned_time(builder: StepBuilder) -> None:
+    """Count the time without an owner, which is not active time."""
+    if STATUS[builder.row.stage] is RunStatus.RUNNING:
+        since = builder.counters.active_since
+        builder.counters.unowned_ms += 0 if since is None else milliseconds(since, builder.now)
+        builder.counters.active_since, builder.changed = builder.now, True
+
+
+def lacks_instructions(builder: StepBuilder) -> bool:
+    """Return True if a release has made the instructions a function, which the step of a request has not asked."""
+    request = builder.row.request
+    asked = request is not None and request.instructions is not None
+    return builder.spec.instructed and not asked and builder.row.cursor is RunPosition.INFERENCE
 
 
 def _recover_calls(builder: StepBuilder) -> None:

@@ -197,8 +197,7 @@ def _answer(builder: StepBuilder, text: str) -> None:
         fail(builder, "model_behavior_error", f"the final answer does not have the demanded form: {fault}")
         return
     builder.counters.output_retries += 1
-    where = "" if "`$" in fault else " - at `$`"
-    note = f"Your answer does not have the demanded form: {fault}{where}. Answer again with the JSON value alone."
+    note = f"Your answer does not have the demanded form: {fault}. Answer again with the JSON value alone."
     message = Message(
         id=builder.new_message_id(),
         role="user",

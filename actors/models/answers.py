@@ -2,10 +2,12 @@
 
 `str` takes the text as it is. For every other type the model is asked for JSON, which is checked with msgspec and kept
 as JSON data (defaults filled in), so that it can be stored, shown and forked; `parse` makes the object for the program.
+For a JSON Schema the model is asked in the same way; the answer is checked against the schema, and stays JSON data.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, Generic, TypeVar, cast
 
 import attrs
@@ -13,7 +15,8 @@ import msgspec
 
 from greenroom.supervision.border import failure_of_call
 
-from ..contract.codec import SchemaError, message_of
+from ..contract.codec import SchemaError, message_of, normalise
+from ..contract.json_schema import schema_faults, unusable_schema
 from ..contract.plain import JSONObject
 from ..errors import AgentDefinitionError
 
@@ -25,6 +28,8 @@ WORDS: Final = (
 )
 """The system text about the form of the final answer."""
 _FENCE: Final = "```"
+_MOST_FAULTS: Final = 5
+"""Faults of one answer that the model reads at once: with one fault at a time it would need as many answers."""
 
 
 @attrs.frozen(eq=False)
@@ -52,10 +57,19 @@ class Output(Generic[T]):
         if self.schema is None:
             return text, None
         try:
-            made = msgspec.json.decode(_unfenced(text), type=self.type)
-            return msgspec.json.decode(msgspec.json.encode(made)), None
+            made = msgspec.json.decode(msgspec.json.encode(self._read(_unfenced(text))))
+            value, why = normalise(made)
+            if why is None and value != made:  # rows hold such a number as a text
+                why = "an integer has more than 64 bits"
         except BaseException as error:  # noqa: BLE001, ASYNC103 - what classes of the user's check while they are built may raise anything
-            return None, f"The answer is not JSON of the expected form: {message_of(failure_of_call(error))}"  # noqa: ASYNC104 - the border has raised what passes
+            value, why = None, message_of(failure_of_call(error))
+        if why is None:  # noqa: ASYNC104 - the border has raised what passes
+            return value, None
+        where = "" if "`$" in why else " - at `$`"
+        return None, f"The answer is not JSON of the expected form: {why}{where}"
+
+    def _read(self, text: str) -> object:
+        return msgspec.json.decode(text, type=self.type)
 
     def parse(self, value: object) -> T:
         """Return the object for a stored JSON value.
@@ -69,6 +83,32 @@ class Output(Generic[T]):
             return msgspec.convert(value, self.type)
         except BaseException as error:  # a decoding hook of a foreign type may raise anything: the value does not fit
             raise SchemaError(f"the output does not fit {self.type!r}: {message_of(failure_of_call(error))}") from error  # noqa: ASYNC104 - the border has raised what passes
+
+
+@attrs.frozen(eq=False)
+class SchemaOutput(Output[Any]):
+    """Reads final answers whose form is a JSON Schema of the program's own: the value stays plain JSON data."""
+
+    def parse(self, value: object) -> Any:
+        """Return the stored value unchanged.
+
+        Raises:
+            SchemaError: the value does not satisfy the schema, because another version of the agent made it.
+        """
+        faults = self._faults(value)
+        if faults:
+            raise SchemaError(f"the output does not satisfy the schema: {faults}")
+        return value
+
+    def _read(self, text: str) -> object:
+        value = msgspec.json.decode(text)
+        faults = self._faults(value)
+        if faults:
+            raise SchemaError(faults)
+        return value
+
+    def _faults(self, value: object) -> str:
+        return "; ".join(schema_faults(self.schema or {}, value, most=_MOST_FAULTS))
 
 
 def _unfenced(text: str) -> str:
@@ -88,12 +128,18 @@ def _unfenced(text: str) -> str:
     return rest.removesuffix(_FENCE).rstrip(" \t").removesuffix("\n")
 
 
-def read_output_type(agent: str, output_type: type[T]) -> Output[T]:
-    """Return the reader of answers for a type.
+def read_output_type(agent: str, output_type: type[T] | JSONObject) -> Output[T]:
+    """Return the reader of answers for a type, or for a JSON Schema.
 
     Raises:
-        AgentDefinitionError: the type has no form in JSON.
+        AgentDefinitionError: the type has no form in JSON; the schema is invalid, and the message names the place.
     """
+    if isinstance(output_type, Mapping):
+        data, why = normalise(output_type)
+        why = why or unusable_schema(data)
+        if why is not None:
+            raise AgentDefinitionError(f"agent {agent!r}: output_type: the JSON Schema is invalid: {why}")
+        return SchemaOutput(cast("Any", object), data)
     if output_type is str:
         return Output(output_type, None)
     try:

@@ -60,6 +60,7 @@ from .guardrails import in_order, log_failure, together
 from .hook_deadlines import HookDeadlines
 from .hook_models import HookModels
 from .hooks import HookFailed, HookRequest, limit_of, most_seconds, run_hooks
+from .instructions import ask_instructions
 from .model_actor import ModelCall
 from .model_request import hook_request, model_request
 from .sanitize import text_of
@@ -316,15 +317,24 @@ class EffectRunner:
             children.watched[child.key] = watch.next_look(), look
 
     async def _before_inference(self, agent: Agent[object], effect: RunPhase, request: HookRequest) -> PhaseDone:
-        """Run the hooks, then ask which tools are enabled; a disabled tool is excluded from the step's request."""
-        done = await run_hooks(request)
-        if not agent.conditional or done.failure is not None or done.end is not None:
+        """Run the hooks, then ask for the instructions, and which tools are enabled.
+
+        A disabled tool is excluded from the step's request.
+        """
+        done, function = await run_hooks(request), agent.instructions
+        if not agent.asks_each_step or done.failure is not None or done.end is not None:
             return done
-        ctx = request.context(State(request.snapshot, agent.spec.keys), ())
+        ctx, changes = request.context(State(request.snapshot, agent.spec.keys), ()), done.request
+        if not isinstance(function, str):
+            try:
+                text = await ask_instructions(function, ctx, request.watch)
+            except HookFailed as failure:
+                log_failure(self.services.journal, failure=failure, **self._where(effect))
+                return request.done(failure=text_of(str(failure)), ignored=done.ignored, spent=done.spent)
+            changes = (changes or RequestChanges()).joined(RequestChanges(instructions=text))
         found = await ask_enabled(agent.conditional, ctx, request.watch, partial(self._log_enabled, effect))
-        if not found.names:
-            return done
-        changes = (done.request or RequestChanges()).joined(RequestChanges(exclude=found.names))
+        if found.names:
+            changes = (changes or RequestChanges()).joined(RequestChanges(exclude=found.names))
         return replace(done, request=changes, enabled_faults=found.faults)
 
     async def _gates(self, agent: Agent[object], call: CallRow, effect: RunPhase, request: HookRequest) -> PhaseDone:
@@ -467,7 +477,7 @@ class EffectRunner:
 
 def _watch(agent: Agent[object], effect: RunPhase, given_up: frozenset[str]) -> HookDeadlines:
     limits = [limit_of(plugin, effect.phase) for plugin in agent.plugins if has_hook(plugin, effect.phase)]
-    if effect.phase is Phase.TOOL_GATE or (effect.phase is Phase.BEFORE_INFERENCE and agent.conditional):
+    if effect.phase is Phase.TOOL_GATE or (effect.phase is Phase.BEFORE_INFERENCE and agent.asks_each_step):
         limits.append(PREDICATE_TIMEOUT)
         limits += [shortest(tool.input_guardrails) for tool in agent.tools]
     return HookDeadlines(min(limits, default=math.inf), given_up)

@@ -1,8 +1,8 @@
 """Build the inputs of a model and of hooks from the run's state at that moment.
 
 Theory of operation. A request is derived, never stored: instructions and tools come from the agent, messages from the
-thread, changes from the step's before_inference hooks. Messages of hooks are placed around the thread and do not join
-it:
+thread, changes from the step's before_inference hooks, and so does the text of an instructions function. Messages of
+hooks are placed around the thread and do not join it:
 
     system: instructions | "system" | "session" | thread ... | "conversation" | newest user message ... | "suffix"
 
@@ -48,7 +48,9 @@ def model_request(
         native: the model itself enforces the form of the final answer; else the system text describes it.
     """
     changes = effect.changes
-    text = "\n\n".join(filter(None, (agent.instructions, "" if native else agent.output_words)))
+    asked = "" if changes is None else changes.instructions or ""
+    instructions = agent.instructions if isinstance(agent.instructions, str) else asked
+    text = "\n\n".join(filter(None, (instructions, "" if native else agent.output_words)))
     system = (Message(id="system", role="system", content=text),) if text else ()
     messages, tools, settings = (*system, *history), agent.tool_infos, agent.settings
     if changes is not None:

@@ -1,6 +1,7 @@
 """The providers of this release, by the format that they speak: their models, and the codecs inside."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from greenroom.actors.models.codecs.anthropic import AnthropicCodec
@@ -21,11 +22,11 @@ MODELS: dict[str, Callable[..., HTTPModel]] = {
     "anthropic": Anthropic,
     "gemini": Gemini,
 }
-CODECS: dict[str, Callable[[], Codec]] = {
-    "chat": lambda: OpenAIChatCodec("small"),
-    "responses": lambda: OpenAIResponsesCodec("small"),
-    "anthropic": lambda: AnthropicCodec("small"),
-    "gemini": lambda: GeminiCodec("small"),
+CODECS: dict[str, Callable[..., Codec]] = {
+    "chat": partial(OpenAIChatCodec, "small"),
+    "responses": partial(OpenAIResponsesCodec, "small"),
+    "anthropic": partial(AnthropicCodec, "small"),
+    "gemini": partial(GeminiCodec, "small"),
 }
 
 

@@ -40,6 +40,10 @@ async def list_tasks() -> str:
     return "mine"
 
 
+def yields(ctx: object) -> object:
+    yield "text"
+
+
 async def denied_later(*_: object) -> str:
     return "no"
 
@@ -126,7 +130,10 @@ def plain(a: int) -> int:
         ({"on_new_input": "drop"}, "'supersede'"),
         ({"on_unknown_tool": "ignore"}, "'raise'"),
         ({"model": 3}, "Model object"),
-        ({"instructions": lambda ctx: "hello"}, "instructions"),
+        ({"instructions": lambda: "hello"}, "give a str, or a function (ctx) -> str"),
+        ({"instructions": str}, "give a str, or a function (ctx) -> str"),
+        ({"instructions": (text for text in "x")}, "give a str, or a function (ctx) -> str"),
+        ({"instructions": yields}, "give a str, or a function (ctx) -> str"),
         ({"description": None}, "description"),
         ({"output_retries": -1}, "0 or more"),
         ({"output_retries": 1.5}, "whole number"),
@@ -152,6 +159,11 @@ def plain(a: int) -> int:
         ({"stop": [stop.TokenBudget("many")]}, "total is a number"),
         ({"stop": [stop.StopOnTool("sub")]}, "'sub'; the tools are: none"),
         ({"output_type": type("Odd", (), {})}, "no JSON form"),
+        ({"output_type": {"type": "strin"}}, "output_type: the JSON Schema is invalid: $.type: 'strin'"),
+        ({"output_type": {"properties": {"a": {"minimum": "0"}}}}, "$.properties.a.minimum: '0' is not of type"),
+        ({"output_type": {"items": {"$ref": "#/$defs/Item"}}}, "$ref '#/$defs/Item' leads to no part of the schema"),
+        ({"output_type": {"$ref": "https://example.org/item"}}, "leads to no part of the schema"),
+        ({"output_type": {"properties": {"a": object()}}}, "the JSON Schema is invalid"),
     ],
     ids=case,
 )
@@ -204,6 +216,7 @@ def test_the_digest_is_the_same_in_another_process():
     "options",
     [
         {"instructions": "Be brief."},
+        {"instructions": lambda ctx: ""},
         {"tools": [add, refund]},
         {"tools": [tool(add.function, name="add", replay="safe")]},
         {"tools": [tool(add.function, name="add", needs_approval=True)]},
@@ -211,6 +224,7 @@ def test_the_digest_is_the_same_in_another_process():
         {"tools": [tool(add.function, name="add", description="other")]},
         {"settings": {"temperature": 1}},
         {"output_type": int},
+        {"output_type": {}},
         {"execution": "parallel_streaming"},
         {"stop": [stop.MaxRounds(3)]},
         {"tool_use": "stop_on_first_tool"},

@@ -18,8 +18,17 @@ _UNKNOWN: Final = frozenset(
     }
 )
 """Limits that a strict form refuses. The runtime checks each answer against the whole schema anyway."""
-_NAMES: Final = frozenset({"properties", "$defs"})
+_WITHOUT_PLACE: Final = frozenset(
+    {
+        *("oneOf", "allOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas", "$dynamicRef"),
+        *("patternProperties", "unevaluatedProperties", "prefixItems", "contains", "unevaluatedItems"),
+    }
+)
+"""Keywords that a strict form refuses, and whose loss would change the form."""
+_NAMES: Final = frozenset({"properties", "$defs", "definitions"})
 """Keywords whose keys are names of the user."""
+_DATA: Final = frozenset({"enum", "const", "default", "examples"})
+"""Keywords whose values are data, no schemas."""
 
 
 def object_schema(schema: JSONObject) -> dict[str, JSONValue] | None:
@@ -35,17 +44,17 @@ def object_schema(schema: JSONObject) -> dict[str, JSONValue] | None:
 
 
 def closed_schema(schema: JSONObject) -> dict[str, JSONValue] | None:
-    """Return the schema in a strict form: objects have no other properties, no limits; None if it has open objects."""
+    """Return the schema in a strict form: objects have no other properties, no limits; None if it has no such form."""
     try:
         closed = _closed(schema, names=False)
-    except _OpenObject:
+    except _NoStrictForm:
         return None
     made: dict[str, JSONValue] = closed
     return made
 
 
-class _OpenObject(Exception):
-    """An object takes properties of any name."""
+class _NoStrictForm(Exception):
+    """An object takes properties of any name, or a keyword has no place in a strict form."""
 
 
 def _closed(value: JSONValue, *, names: bool) -> JSONValue:
@@ -55,10 +64,17 @@ def _closed(value: JSONValue, *, names: bool) -> JSONValue:
         return value
     if names:
         return {name: _closed(item, names=False) for name, item in value.items()}
-    if value.get("additionalProperties", False) is not False:
-        raise _OpenObject
-    made = {key: _closed(item, names=key in _NAMES) for key, item in value.items() if key not in _UNKNOWN}
-    return made | {"additionalProperties": False} if value.get("type") == "object" else made
+    named, kind = "properties" in value, value.get("type")
+    has_objects = named or kind == "object" or (isinstance(kind, list) and "object" in kind)
+    is_open = value.get("additionalProperties", False) is not False or (has_objects and not named)
+    if is_open or not _WITHOUT_PLACE.isdisjoint(value):
+        raise _NoStrictForm
+    made = {
+        key: item if key in _DATA else _closed(item, names=key in _NAMES)
+        for key, item in value.items()
+        if key not in _UNKNOWN
+    }
+    return made | {"additionalProperties": False} if has_objects else made
 
 
 def words(schema: JSONObject) -> str:

@@ -342,6 +342,21 @@ def test_the_choice_of_a_tool_is_said_in_each_provider_s_way(name):
         assert sent["tool_choice"] == {"type": "tool", "name": "add", "disable_parallel_tool_use": True}
 
 
+def test_the_data_in_a_form_stays_as_it_is():
+    form = {"type": "object", "properties": {"x": {"enum": [{"type": "object", "pattern": "x"}]}}}
+    sent = body("anthropic", output_schema=form)["output_config"]["format"]["schema"]
+    assert sent == {**form, "additionalProperties": False}
+
+
+@pytest.mark.rule("OU-11")
+@pytest.mark.parametrize("name", CODECS)
+def test_a_model_that_is_asked_in_words_sends_no_form(name):
+    given = request(output_schema={"type": "object", "properties": {"secret": {"type": "integer"}}})
+    natively, in_words = (CODECS[name](native=native).encode(given).body for native in (True, False))
+    assert [b"secret" in msgspec.json.encode(sent) for sent in (natively, in_words)] == [True, False]
+
+
+@pytest.mark.rule("OU-11")
 def test_the_form_of_an_answer_is_asked_for_in_each_provider_s_way():
     order = {"type": "object", "properties": {"n": {"type": "integer"}, "pattern": {"type": "string"}}}
     closed = {**order, "additionalProperties": False}
@@ -356,9 +371,17 @@ def test_the_form_of_an_answer_is_asked_for_in_each_provider_s_way():
 OPEN = {"type": "object", "properties": {"x": {"type": "object", "additionalProperties": {"type": "integer"}}}}
 
 
+ANY_OBJECT = {"type": "object", "properties": {"x": {"type": ["object", "null"]}}}
+EITHER = {"type": "object", "properties": {"x": {"oneOf": [{"type": "integer"}, {"type": "string"}]}}}
+
+
+@pytest.mark.rule("OU-11")
 @pytest.mark.parametrize(
     ("name", "schema", "tools"),
-    [("responses", LIST, ()), ("anthropic", LIST, ()), ("anthropic", OPEN, ()), ("gemini", OBJECT, (ADD,))],
+    [
+        *(("responses", LIST, ()), ("anthropic", LIST, ()), ("anthropic", OPEN, ()), ("gemini", OBJECT, (ADD,))),
+        *(("anthropic", ANY_OBJECT, ()), ("anthropic", {"type": "object"}, ()), ("anthropic", EITHER, ())),
+    ],
 )
 def test_a_form_that_a_provider_does_not_take_is_asked_for_in_words(name, schema, tools):
     sent = body(name, output_schema=schema, tools=tools)
