@@ -163,6 +163,7 @@ class Agent(Generic[T_co]):
         output_guardrails: judge each final answer, in the output type, before the run completes.
         spec: the agent as the engine sees it, with a digest of everything that can change a run.
         tool_infos: the tools as the model sees them.
+        asks_each_step: a step asks for its instructions, or which tools are enabled, before its model request.
 
     Raises:
         AgentDefinitionError: a part is invalid or parts do not fit together; names the part and says what to give.
@@ -197,6 +198,7 @@ class Agent(Generic[T_co]):
     )
     spec: AgentSpec = attrs.field(init=False, repr=False)
     tool_infos: tuple[ToolInfo, ...] = attrs.field(init=False, repr=False)
+    asks_each_step: bool = attrs.field(init=False, repr=False)
     _tools_by_name: Mapping[str, Tool[..., object]] = attrs.field(init=False, repr=False)
     _output: Output[T_co] = attrs.field(init=False, repr=False)
 
@@ -222,6 +224,7 @@ class Agent(Generic[T_co]):
             put(self, "output_type", self._output.schema)  # a copy
         put(self, "_tools_by_name", {tool.name: tool for tool in (*self.tools, *self.builtin)})
         put(self, "tool_infos", tuple(tool.info for tool in self._tools_by_name.values()))
+        put(self, "asks_each_step", bool(self.conditional) or not isinstance(self.instructions, str))
         put(self, "spec", _spec(self, policies))
 
     def __repr__(self) -> str:
@@ -254,11 +257,6 @@ class Agent(Generic[T_co]):
     def conditional(self) -> tuple[Tool[..., object], ...]:
         """The tools that may be disabled: their `is_enabled` is asked in each step."""
         return tuple(tool for tool in self.tools if tool.is_enabled is not True)
-
-    @property
-    def asks_each_step(self) -> bool:
-        """True if a step asks for its instructions, or which tools are enabled, before the model request."""
-        return bool(self.conditional) or not isinstance(self.instructions, str)
 
     @property
     def builtin(self) -> tuple[Tool[..., object], ...]:
