@@ -36,7 +36,7 @@ from .mirrors import (
     withdraw_mirrors,
 )
 from .state import ENGINE, StepBuilder
-from .termination import CANCELLED_TEXT, fail
+from .termination import CANCELLED_TEXT, fail_by_call
 from .tickets import close_call
 
 UNWATCHED = "its parent run could not watch it"
@@ -241,4 +241,4 @@ def _finish(
         large=outcome.large,
     )
     if outcome.fatal:
-        fail(builder, "tool_error", f"{call.tool}: {outcome.shown}")
+        fail_by_call(builder, call, outcome.shown)

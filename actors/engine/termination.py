@@ -44,6 +44,26 @@ def fail(builder: StepBuilder, code: str, detail: str, *, error_id: str | None =
     end(builder, Termination(kind=TerminationKind.ERROR, code=code, detail=detail, error_id=error_id))
 
 
+def fail_by_call(builder: StepBuilder, call: CallRow, shown: str, *, error_id: str | None = None) -> None:
+    """End the run because a call failed. Of several such failures the first in the model's order is the reason.
+
+    The others are found while the work stops: siblings are cancelled by the first failure in time, and one of them may
+    fail for a reason of its own until it has ended.
+    """
+    detail, ending = f"{call.tool}: {shown}", builder.row.termination
+    if builder.row.cursor is RunPosition.STOPPING and ending is not None and ending.call_id is not None:
+        reported = builder.calls.get(ending.call_id)
+        if reported is None or reported.index <= call.index:
+            return
+        builder.row.termination = replace(ending, detail=detail, error_id=error_id, call_id=call.call_id)
+        builder.changed = True
+        return
+    reason = Termination(
+        kind=TerminationKind.ERROR, code="tool_error", detail=detail, error_id=error_id, call_id=call.call_id
+    )
+    end(builder, reason)
+
+
 def end(builder: StepBuilder, termination: Termination) -> None:
     """Begin the end of the run. Work in flight is cancelled first; nothing is settled before it has stopped.
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from ..contract import events as ev
 from ..contract.calls import EXECUTING, SUSPENDED, CallPosition, CallStatus
 from ..contract.ids import body_error_id, child_run_id
-from ..contract.phases import TOOLS, Phase, RunPosition
+from ..contract.phases import TOOLS, Phase
 from ..contract.rows import CallRow
 from ..contract.spec import ExecutionMode, ToolSpec
 from .budgets import may_begin_body
@@ -28,7 +28,7 @@ from .inputs import CallPrinted, CallProgressed, CallRaised, CallReturned, CallS
 from .state import StepBuilder
 from .state_merge import returned
 from .tasks import call_in_background
-from .termination import fail
+from .termination import fail_by_call
 from .tickets import close_call, open_ticket
 
 _GATING: Final = CallPosition.GATING
@@ -170,22 +170,4 @@ def body_said(builder: StepBuilder, message: FromBody) -> None:
             )  # the body may still run and act
             close_call(builder, call, CallStatus.FAILED, result=None, shown=shown, code=message.code, error_id=name)
             if message.fatal:
-                _fail_run(builder, call, message, name)
-
-
-def _fail_run(builder: StepBuilder, call: CallRow, message: CallRaised, error_id: str | None) -> None:
-    """End the run because a body failed. Of several such failures the first in the model's order is the reason.
-
-    The others are found while the work stops: siblings are cancelled by the first failure in time, and one of them may
-    fail for a reason of its own until it has ended.
-    """
-    ending = builder.row.termination
-    if builder.row.cursor is RunPosition.STOPPING and ending is not None and ending.error_id is not None:
-        later = (other for other in builder.calls.values() if other.index > call.index)
-        run_id = builder.info.run_id
-        if any(body_error_id(run_id, other.call_id, other.attempts) == ending.error_id for other in later):
-            detail = f"{call.tool}: {message.shown}"
-            builder.row.termination = replace(ending, detail=detail, error_id=error_id)
-            builder.changed = True
-        return
-    fail(builder, "tool_error", f"{call.tool}: {message.shown}", error_id=error_id)
+                fail_by_call(builder, call, message.shown, error_id=name)

@@ -138,7 +138,7 @@ class CallActor:
         if tool.timeout is not None and tool.is_async:
             patience = tool.timeout + tool.grace + SLACK
             ended = self._limited(
-                child, f"{call_id}:{attempt}", patience, lambda: self._failed(tool, cue, None, out_of_time(tool))
+                child, f"{call_id}:{attempt}", patience, lambda: self._failed(tool, cue, of_call, out_of_time(tool))
             )
         try:
             value = await invoke(
@@ -161,13 +161,13 @@ class CallActor:
                 fatal = tool.on_error == "raise"
                 return CallRaised(call_id=call_id, attempt=attempt, code="tool_error", shown=text, fatal=fatal)  # noqa: ASYNC104 - the border has raised what passes
         if tool.output_guardrails:
-            refused = await self._guarded(child, tool, cue, value)
+            refused = await self._guarded(child, tool, cue, of_call, value)
             if refused is not None:
                 return refused
         return returned(call_id, attempt, value, state)
 
     async def _guarded(
-        self, child: Child, tool: Tool[..., object], cue: StartCall, value: object
+        self, child: Child, tool: Tool[..., object], cue: StartCall, of_call: str | None, value: object
     ) -> ResultRefused | None:
         """Ask the output guardrails of the tool. Returns the verdict unless all allow.
 
@@ -184,9 +184,15 @@ class CallActor:
             tripped = await in_order(guardrails, self._guardrail_context(tool, cue), lambda: copied(data))
             return None if tripped is None else refused(tripped=tripped)
         except HookFailed as failure:
-            fields = {"thread_id": self._info.thread_id, "agent": self._agent.key, "tool": tool.name}
+            fields = {
+                "thread_id": self._info.thread_id,
+                "agent": self._agent.key,
+                "tool": tool.name,
+                "call_id": of_call or cue.call_id,
+                "task_id": None if of_call is None else cue.call_id,
+            }
             name = body_error_id(self._info.run_id, cue.call_id, cue.attempt)
-            log_failure(self._journal, self._info.run_id, failure, error_id=name, call_id=cue.call_id, **fields)
+            log_failure(self._journal, self._info.run_id, failure, error_id=name, **fields)
             return refused(failure=text_of(str(failure)))
         except trio.Cancelled:
             if not self._children.given_up(child):
@@ -236,8 +242,9 @@ class CallActor:
     def _failed(self, tool: Tool[..., object], cue: StartCall, of_call: str | None, error: ToolFailed) -> Input:
         """Log the failure of a body and return the input about it."""
         run_id, call_id = self._info.run_id, cue.call_id
+        place = "call" if of_call is None else "task"
         self._journal.tool_failed(
-            f"tool {tool.name!r} failed in call {call_id} of run {run_id}",
+            f"tool {tool.name!r} failed in {place} {call_id} of run {run_id}",
             error,
             code=error.code,
             error_id=body_error_id(run_id, call_id, cue.attempt),

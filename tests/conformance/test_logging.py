@@ -9,7 +9,7 @@ import pytest
 import trio
 
 import greenroom as gr
-from greenroom.testing import ScriptedModel, call, fail
+from greenroom.testing import ScriptedModel, call, delay, fail, text
 
 from ..support.runs import agent, events_of, home
 from ..support.scene_plugins import scripted
@@ -353,3 +353,43 @@ async def test_a_reducer_that_fails_at_the_merge_is_logged(heard, autojump_clock
     assert (record.levelno, fields.code, fields.call_id) == (logging.ERROR, "state_conflict", "c2")
     assert "in failing" in heard.text
     assert SECRET not in heard.text
+
+
+async def judging(ctx: Any, result: Any) -> None:
+    failing()
+
+
+async def deaf_work() -> str:
+    with trio.CancelScope(shield=True):
+        await trio.sleep(100)
+    return ""
+
+
+async def failing_work() -> str:
+    failing()
+    return ""
+
+
+async def quick_work() -> str:
+    return ""
+
+
+@pytest.mark.parametrize("background", [False, True], ids=["call", "task"])
+@pytest.mark.parametrize(
+    ("function", "options"),
+    [
+        (failing_work, {}),
+        (deaf_work, {"timeout": 1.0, "grace": 1.0}),
+        (quick_work, {"output_guardrails": [gr.tool_output_guardrail(judging)]}),
+    ],
+    ids=["raises", "ignores its time limit", "guardrail raises"],
+)
+async def test_a_failure_is_logged_with_the_ids_of_its_call_and_task(
+    heard, autojump_clock, background, function, options
+):
+    tool = gr.tool(name="works", background=background, **options)(function)
+    _, events = await came_to(agent(call("works", id="c1"), [delay(100), text("done")], "done", tools=[tool]))
+    record: Any = next(record for record in heard.records if getattr(record, "call_id", None) is not None)
+    tasks = [event.payload["taskId"] for event in events if event.type == "run.task.started"]
+    assert (record.call_id, getattr(record, "task_id", None)) == ("c1", tasks[0] if background else None)
+    assert "failed in call" not in record.getMessage() or not background

@@ -8,6 +8,7 @@ import greenroom as gr
 from greenroom.testing import call, delay, text
 
 from ..support.child_scenes import CHILD, ChildLife, K, Spy, expert, with_expert
+from ..support.scene_plugins import scripted, slow
 from ..support.scene_tools import TOOLS
 from ..support.scenes import after, approve, cancel, restart
 
@@ -219,3 +220,21 @@ async def test_the_deadline_of_the_parent_run_is_that_of_its_child_run(play, aut
     assert life.outcome.code == "run_timeout"
     assert child.record.info.deadline == life.record.info.deadline
     assert child.stage in ("failed", "cancelled")
+
+
+@pytest.mark.rule("LO-11", "CR-8")
+@pytest.mark.parametrize("mode", ["parallel_streaming", "parallel_batch_approval"])
+@pytest.mark.parametrize("tool_fails", [False, True])
+async def test_of_several_failing_child_runs_the_first_in_the_models_order_is_reported(
+    play, autojump_clock, tool_fails
+):
+    """The first one fails, too, and ends later than what is behind it: cancelled while its last hook works."""
+    ends_late = scripted("late", run_end=slow(3))
+    raises = {"on_error": "raise"}
+    first = expert(call("breaks", id="1"), key="first", plugins=[ends_late]).as_tool(**raises)
+    second = expert(call("breaks", id="2"), key="second").as_tool(**raises)
+    behind = call("breaks", id="B") if tool_fails else call("second", input="do it", id="B")
+    life = await play([call("first", input="do it", id="A"), behind], "never", tools=[*TOOLS, first, second])
+    assert life.outcome.code == "tool_error"
+    assert life.outcome.message == "first: The agent failed (tool_error): breaks: RuntimeError: beyond repair"
+    assert life.calls == {"A": "new running failed", "B": "new running failed"}
