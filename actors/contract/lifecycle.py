@@ -47,6 +47,13 @@ class RunStatus(StrEnum):
     DONE = "done"
 
 
+PLANNED: Final[Stage] = Stage.PLANNED
+NEEDS_APPROVAL: Final[Stage] = Stage.NEEDS_APPROVAL
+COMPLETED: Final[Stage] = Stage.COMPLETED
+WAITING: Final[RunStatus] = RunStatus.WAITING
+DONE: Final[RunStatus] = RunStatus.DONE
+"""The stages and statuses that every run is asked about, as constants: see `phases.ENDED`."""
+
 _S = Stage
 
 STAGES: Final[Mapping[Stage, frozenset[Stage]]] = {

@@ -55,16 +55,19 @@ class RunPosition(StrEnum):
     ENDED = "ended"
 
 
+ADMISSION: Final[RunPosition] = RunPosition.ADMISSION
 STEP_START: Final[RunPosition] = RunPosition.STEP_START
 BEFORE_INFERENCE: Final[RunPosition] = RunPosition.BEFORE_INFERENCE
 INFERENCE: Final[RunPosition] = RunPosition.INFERENCE
 AFTER_INFERENCE: Final[RunPosition] = RunPosition.AFTER_INFERENCE
 TOOLS: Final[RunPosition] = RunPosition.TOOLS
+TASKS: Final[RunPosition] = RunPosition.TASKS
 STEP_END: Final[RunPosition] = RunPosition.STEP_END
 ENDED: Final[RunPosition] = RunPosition.ENDED
-"""The positions that every step passes, as constants. Calls of a step move in TOOLS only: not before, not at the end.
+"""The positions that every run passes or is asked about, as constants.
 
-Before Python 3.12 the lookup of an enum member costs some thirty times as much as the lookup of a global.
+Calls of a step move in TOOLS only: not before, not at the end. Before Python 3.12 the lookup of an enum member costs
+some thirty times as much as the lookup of a global.
 """
 
 LEAVING: Final = (RunPosition.STOPPING, RunPosition.RUN_END, RunPosition.ENDED)

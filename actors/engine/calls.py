@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from ..contract.calls import EXECUTING, CallPosition, CallStatus
-from ..contract.lifecycle import APPLYING_EFFECTS, Stage
+from ..contract.lifecycle import APPLYING_EFFECTS, NEEDS_APPROVAL, Stage
 from ..contract.phases import TOOLS
 from ..contract.rows import CallRow
 from .decisions import early_decisions, release_held, supersede
@@ -33,11 +33,13 @@ def advance_calls(builder: StepBuilder) -> Stage | None:
     if builder.row.cursor is not TOOLS:
         return None
     target = derive_stage(builder.calls.values())
-    if target is not builder.row.stage and target is not Stage.NEEDS_APPROVAL:
+    if target is not builder.row.stage and target is not NEEDS_APPROVAL:
         builder.move(target)
     return target
 
 
+_RUNNING: Final = Stage.RUNNING
+_BODY: Final = CallPosition.BODY
 _SETTLED: Final = CallPosition.SETTLED
 _DECIDED: Final = CallPosition.DECIDED
 _PROVISIONAL: Final = CallPosition.PROVISIONAL
@@ -82,7 +84,7 @@ def derive_stage(calls: Iterable[CallRow]) -> Stage:
     """Return the stage, by precedence: an executing applying body, another moving call, a suspended call."""
     suspended = moving = False
     for call in calls:
-        if call.at is CallPosition.BODY and call.effect in APPLYING_EFFECTS:
+        if call.at is _BODY and call.effect in APPLYING_EFFECTS:
             return Stage.APPLYING
         if call.at is _SETTLED:
             continue
@@ -90,4 +92,4 @@ def derive_stage(calls: Iterable[CallRow]) -> Stage:
             moving = True
         elif call.status is CallStatus.SUSPENDED:
             suspended = True
-    return Stage.NEEDS_APPROVAL if suspended and not moving else Stage.RUNNING
+    return NEEDS_APPROVAL if suspended and not moving else _RUNNING

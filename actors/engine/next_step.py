@@ -25,7 +25,7 @@ from ..contract.codec import normalise
 from ..contract.decisions import Ticket
 from ..contract.facts import CallFacts, FinalOutput
 from ..contract.guardrails import REJECTED
-from ..contract.lifecycle import Stage
+from ..contract.lifecycle import NEEDS_APPROVAL, Stage
 from ..contract.rows import CallRow
 from ..contract.spec import AgentSpec
 
@@ -68,7 +68,7 @@ def choose_next(
     """
     if not calls:
         return FinalOutput(text)
-    if stage is Stage.NEEDS_APPROVAL:
+    if stage is NEEDS_APPROVAL:
         parked = (call.ticket for call in calls.values() if call.at is CallPosition.PARKED)
         return Interruption(tuple(ticket.ticket_id for ticket in (*parked, *mirrors) if ticket is not None))
     for call in calls.values():

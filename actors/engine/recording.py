@@ -21,7 +21,7 @@ import msgspec
 
 from ..contract.codec import message_of
 from ..contract.decisions import InboxItem
-from ..contract.phases import RunPosition
+from ..contract.phases import ADMISSION
 from ..contract.recording import RecordEntry
 from ..contract.rows import NewRun, RunRow
 from ..contract.spec import AgentSpec
@@ -93,7 +93,7 @@ def birth_of(new: NewRun) -> RecordEntry:
 
 def takeover_of(state: RunState, *, bare: bool) -> TakeoverEntry:
     """Return the entry of an owner that begins with this state."""
-    if state.row.cursor is not RunPosition.ADMISSION:
+    if state.row.cursor is not ADMISSION:
         return TakeoverEntry(bare=bare)
     return TakeoverEntry(bare=bare, state=writes_of(state.snapshot))
 

@@ -15,8 +15,8 @@ from ..contract import events as ev
 from ..contract.calls import CallPosition, CallStatus
 from ..contract.decisions import Suspend
 from ..contract.ids import fingerprint
-from ..contract.lifecycle import STATUS, RunStatus, Stage
-from ..contract.phases import LEAVING, TOOLS, Phase, RunPosition
+from ..contract.lifecycle import PLANNED, STATUS, RunStatus, Stage
+from ..contract.phases import ADMISSION, LEAVING, TOOLS, Phase, RunPosition
 from ..contract.rows import CallRow
 from .asking import ask_anew
 from .child_runs import watch_child
@@ -84,8 +84,8 @@ def activate(builder: StepBuilder, message: Activate) -> None:
     if message.agent_digest != builder.info.agent_digest:
         detail = f"started with spec {builder.info.agent_digest}, continues with {message.agent_digest}"
         builder.emit("run.degraded", ev.RunDegraded(reason="agent_changed", detail=detail))
-    if builder.row.stage is Stage.CREATED and builder.row.cursor is RunPosition.ADMISSION:
-        builder.move(Stage.PLANNED)
+    if builder.row.stage is Stage.CREATED and builder.row.cursor is ADMISSION:
+        builder.move(PLANNED)
     else:
         recover(builder)
     if message.admitted:

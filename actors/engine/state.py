@@ -20,7 +20,7 @@ from ..contract import events as ev
 from ..contract.calls import check_move
 from ..contract.decisions import Ticket
 from ..contract.ids import message_id, ticket_id
-from ..contract.lifecycle import STATUS, TERMINAL, RunStatus, Stage, check_stage
+from ..contract.lifecycle import NEEDS_APPROVAL, STATUS, TERMINAL, RunStatus, Stage, check_stage
 from ..contract.messages import Message
 from ..contract.phases import LEAVING, RunPosition
 from ..contract.plain import JSONObject
@@ -41,6 +41,7 @@ from ..contract.state import Batch, Keys
 from ..state.snapshot import EMPTY, StateSnapshot, WriteConflict
 from .effects import Effect, Raised, ReportFailure
 
+_RUNNING: Final = Stage.RUNNING
 _ACTIVE: Final = frozenset(stage for stage, status in STATUS.items() if status is RunStatus.RUNNING)
 """The stages whose time counts as active."""
 ENGINE = "engine"
@@ -221,13 +222,13 @@ class StepBuilder:
             IllegalTransition: the table does not allow the move.
         """
         source = self._enter(target)
-        back = target is Stage.RUNNING and source is not Stage.PREPARING
+        back = target is _RUNNING and source is not Stage.PREPARING
         name = "run.resumed" if back else ev.LIFECYCLE_EVENT[target]
         self.emit(name, ev.RunMoved(source=source, to=target, by=by, detail=detail))
 
     def rest(self, tickets: tuple[str, ...]) -> None:
         """Move to needs_approval, with its event."""
-        source = self._enter(Stage.NEEDS_APPROVAL)
+        source = self._enter(NEEDS_APPROVAL)
         self.emit("run.waiting", ev.RunWaiting(source=source, to=self.row.stage, by=ENGINE, tickets=tickets))
 
     def finish(self, target: Stage) -> Stage:

@@ -22,9 +22,9 @@ from ..contract.calls import CallStatus
 from ..contract.codec import failure_text
 from ..contract.facts import FinalOutput
 from ..contract.ids import content_digest, error_id
-from ..contract.lifecycle import Stage, Termination, TerminationKind
+from ..contract.lifecycle import NEEDS_APPROVAL, PLANNED, Stage, Termination, TerminationKind
 from ..contract.messages import Message, Producer
-from ..contract.phases import BEFORE_INFERENCE, PHASE_OF, STEP_END, STEP_START, TOOLS, RunPosition
+from ..contract.phases import ADMISSION, BEFORE_INFERENCE, PHASE_OF, STEP_END, STEP_START, TASKS, TOOLS, RunPosition
 from ..contract.stop import (
     ConsecutiveErrors,
     ContentMatch,
@@ -50,7 +50,7 @@ from .termination import append_input, append_step, end, fail, terminal
 
 def admit(builder: StepBuilder, message: Admit | None = None) -> None:
     """Let the run work: planned -> accepted -> preparing -> running, then run_start."""
-    if builder.row.cursor is not RunPosition.ADMISSION or builder.row.stage is not Stage.PLANNED:
+    if builder.row.cursor is not ADMISSION or builder.row.stage is not PLANNED:
         return
     if message is not None and message.state is not None:
         builder.snapshot = StateSnapshot.restored(builder.snapshot.revision, message.state)
@@ -134,7 +134,7 @@ def continue_run(builder: StepBuilder) -> None:
     Once all calls of the step are settled, they join the history, and the run enters step_end. A run that waits for its
     tasks continues once a message waits for the model and no ticket holds the run.
     """
-    if builder.row.cursor is RunPosition.TASKS:
+    if builder.row.cursor is TASKS:
         if builder.row.pending_input and not builder.row.run_tickets:
             builder.account_active_time(True)
             if not _stopped(builder, answered=False):
@@ -167,7 +167,7 @@ def _follow(builder: StepBuilder, found: NextStep | None) -> None:
             append_step(builder)
             arrive(builder, STEP_END)
         case Interruption():
-            if builder.row.stage is Stage.NEEDS_APPROVAL:
+            if builder.row.stage is NEEDS_APPROVAL:
                 pass  # the run rests already
             elif builder.row.cancel is not None:
                 # the cancel waits for the end of the step, and no decision would have an effect
@@ -257,10 +257,10 @@ def step_over(builder: StepBuilder) -> None:
     elif not _stopped(builder, answered=final is not None):
         builder.row.output = None
         if final is not None and not builder.row.pending_input:
-            builder.row.cursor = RunPosition.TASKS
+            builder.row.cursor = TASKS
             open_pause(builder)
             if builder.row.run_tickets:
-                _hold(builder, RunPosition.TASKS)
+                _hold(builder, TASKS)
         else:
             next_step(builder)
 

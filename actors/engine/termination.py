@@ -18,7 +18,7 @@ from ..contract import events as ev
 from ..contract.calls import CallPosition, CallStatus
 from ..contract.failures import FAILURES
 from ..contract.ids import error_id
-from ..contract.lifecycle import TERMINATION_STAGE, Stage, Termination, TerminationKind
+from ..contract.lifecycle import COMPLETED, TERMINATION_STAGE, Stage, Termination, TerminationKind
 from ..contract.messages import Message, Producer
 from ..contract.phases import ENDED, INFERENCE, LEAVING, Phase, RunPosition
 from ..contract.rows import CallRow, EventDraft
@@ -289,7 +289,7 @@ def terminal(builder: StepBuilder) -> None:
     target = TERMINATION_STAGE[termination.kind]
     source = builder.finish(target)
     builder.row.cursor, builder.phase_open = ENDED, False
-    if target is not Stage.COMPLETED:
+    if target is not COMPLETED:
         builder.row.output = None
     common: dict[str, Any] = {
         "source": source,
@@ -303,7 +303,7 @@ def terminal(builder: StepBuilder) -> None:
         "outcome_unknown": builder.row.unknown,
         "last_sequence": builder.state.row.last_sequence + len(builder.events) + 1,
     }
-    if target is Stage.COMPLETED:
+    if target is COMPLETED:
         completed = ev.RunCompleted(
             output=builder.row.output,
             code=termination.code,

@@ -24,6 +24,7 @@ from greenroom.supervision import ActorContext
 from ..engine.state import RunState
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
 _MARGIN: Final = 0.001
 """Seconds added when waiting for a moment, because stored times are whole milliseconds."""
 
@@ -40,6 +41,7 @@ class Clock:
 
     Attributes:
         jumps: wall time can be set, or advance while trio's time does not.
+        trio_now: returns trio's time.
     """
 
     def __init__(self, wall: datetime | Callable[[], datetime] | None = None) -> None:
@@ -54,7 +56,8 @@ class Clock:
         self._ask = wall if callable(wall) else None
         self._wall = wall if isinstance(wall, datetime) else datetime.now(UTC) if self._ask is None else self._ask()
         self._microseconds = (self._wall - _EPOCH) // timedelta(microseconds=1)
-        self._start = trio.current_time()
+        self.trio_now: Callable[[], float] = trio_clock.current_time  # trio's own function looks the clock up each time
+        self._start = self.trio_now()
         self._newest = (0, _EPOCH)
 
     def __repr__(self) -> str:
@@ -63,29 +66,33 @@ class Clock:
 
     def now(self) -> datetime:
         """Return the present, UTC."""
+        return self.read()[1]
+
+    def read(self) -> tuple[float, datetime]:
+        """Return the present twice: in seconds since 1970, and as a moment in UTC."""
         if self.jumps and self._ask is None:  # called for each input: a datetime would cost several times as much
             millisecond = time.time_ns() // 1_000_000
         elif self._ask is not None:
             millisecond = (self._ask() - _EPOCH) // timedelta(milliseconds=1)
         else:
-            millisecond = (self._microseconds + round((trio.current_time() - self._start) * 1e6)) // 1000
+            millisecond = (self._microseconds + round((self.trio_now() - self._start) * 1e6)) // 1000
         newest, moment = self._newest
         if millisecond != newest:  # many inputs arrive within one millisecond
-            moment = _EPOCH + timedelta(milliseconds=millisecond)
+            moment = _EPOCH + _MILLISECOND * millisecond  # half the price of a timedelta by name
             self._newest = millisecond, moment
-        return moment
+        return millisecond / 1000, moment
 
     def trio_time(self, moment: datetime) -> float:
         """Return `moment` on trio's clock (slightly later, so that `now()` has reached it), as the clocks are now.
 
         A task that waits longer than an instant does so in `ClockWatch.waiting`, and converts again when nudged.
         """
-        start, wall = (trio.current_time(), self.now()) if self.jumps else (self._start, self._wall)
+        start, wall = (self.trio_now(), self.now()) if self.jumps else (self._start, self._wall)
         return start + (moment - wall).total_seconds() + _MARGIN
 
     def apart(self) -> float:
         """Return the seconds from trio's time to wall time; the value changes when the clocks move apart."""
-        return (self.now() - _EPOCH).total_seconds() - trio.current_time()
+        return self.read()[0] - self.trio_now()
 
 
 class ClockWaiter(Protocol):
@@ -143,28 +150,34 @@ class ClockWatch:
 class RunTime:
     """The times of one run's inputs: wall time that never goes back, and the part of it that was not active."""
 
-    __slots__ = ("_apart", "_clock", "_newest", "begins")
+    __slots__ = ("_apart", "_clock", "_newest", "_seconds", "begins")
 
     def __init__(self, clock: Clock, state: RunState) -> None:
-        self._clock = clock
-        row = state.row
-        tickets = [
-            *row.run_tickets,
-            *(mirror.ticket for mirror in row.mirrors),
-            *(call.ticket for call in state.calls.values() if call.ticket is not None),
-        ]
-        moments = (
-            state.info.created_at,
-            row.counters.active_since,
-            None if row.inference is None else row.inference.started_at,
-            *[call.started_at for call in state.calls.values()],
-            *[task.started_at for task in row.tasks],
-            *[ticket.requested_at for ticket in tickets],
-            *[ticket.decided_at for ticket in tickets],
-        )
+        self._clock, row = clock, state.row
+        tickets = [*row.run_tickets]
+        moments = [state.info.created_at, row.counters.active_since]
+        if row.inference is not None:
+            moments.append(row.inference.started_at)
+        for mirror in row.mirrors:
+            tickets.append(mirror.ticket)
+        for task in row.tasks:
+            moments.append(task.started_at)
+        for call in state.calls.values():
+            moments.append(call.started_at)
+            if call.ticket is not None:
+                tickets.append(call.ticket)
+        for ticket in tickets:
+            moments += (ticket.requested_at, ticket.decided_at)
         self._newest = max(filter(None, moments))
-        self.begins = max(clock.now(), self._newest)
-        self._apart = self.begins.timestamp() - trio.current_time()
+        self._seconds = self._newest.timestamp()
+        self.begins = self._read()[1]
+        self._apart = self._seconds - clock.trio_now()
+
+    def _read(self) -> tuple[float, datetime]:
+        seconds, now = self._clock.read()
+        if seconds > self._seconds:
+            self._seconds, self._newest = seconds, now
+        return self._seconds, self._newest
 
     def next(self) -> tuple[datetime, float]:
         """Return the time of the next input, and by how many seconds the wall clock advanced more than trio's.
@@ -172,13 +185,9 @@ class RunTime:
         A stretch in which the clocks moved apart (the machine slept, the clock was set) counts like a stretch without
         an owner: it is not active time (`state.shifted`). 0 if the clocks did not move apart.
         """
-        now = self._clock.now()
-        if now < self._newest:
-            now = self._newest
-        else:
-            self._newest = now
+        seconds, now = self._read()
         if self._clock.jumps:
-            skew = now.timestamp() - trio.current_time() - self._apart
+            skew = seconds - self._clock.trio_now() - self._apart
             if not -JUMP < skew < JUMP:
                 self._apart += skew
                 return now, skew

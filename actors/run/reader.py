@@ -18,7 +18,7 @@ import trio
 from ..abc import RunPage, RunQuery, StoreStatistics
 from ..contract.calls import CallStatus
 from ..contract.decisions import Ticket
-from ..contract.lifecycle import RunStatus
+from ..contract.lifecycle import DONE, RunStatus
 from ..contract.redaction import Redactor
 from ..contract.rows import RunInfo, RunOutline, RunRecord
 from ..errors import RunDegradedError, RuntimeClosed, StoreDown, StoreError, StoreUnavailable, UnknownRun, UsageError
@@ -248,7 +248,7 @@ class RunReader:
         record = await self._readable(run_id, calls="all")
         with services.board.looking():
             thread = tuple(await services.store.messages(record.info.thread_id))
-        done = record.row.status is RunStatus.DONE
+        done = record.row.status is DONE
         if record.at_rest and not done:
             self._asks_anew(record)  # a later view shows the new ticket
         reason = None if done else self.missing_requirement(record)
@@ -272,7 +272,7 @@ class RunReader:
             live = self._roster.get(run_id)
             actor = live or actor
             known = None if actor is None else actor.durable
-            if known is not None and known.row.status is RunStatus.DONE and not known.row.stubborn:
+            if known is not None and known.row.status is DONE and not known.row.stubborn:
                 record = RunRecord(info=known.info, row=known.row)  # the receipt was seen, so no read is needed;
                 await self._roster.tasks_ended(
                     run_id, record
@@ -287,7 +287,7 @@ class RunReader:
             if looked is None:
                 continue
             record = looked
-            done = record.row.status is RunStatus.DONE
+            done = record.row.status is DONE
             if done:
                 await self._roster.tasks_ended(run_id, record)
             if record.at_rest and not done and self._asks_anew(record):
@@ -332,7 +332,7 @@ class RunReader:
                 raise
             except StoreError:  # an unreadable row: for a done run its own row is enough
                 outline = await store.outline(run_id)  # noqa: ASYNC120 - a read that is cancelled has nothing to report
-                if outline is None or outline.row is None or outline.status is not RunStatus.DONE:
+                if outline is None or outline.row is None or outline.status is not DONE:
                     raise
                 record = RunRecord(info=outline.info, row=outline.row)
         if record is None:

@@ -28,9 +28,9 @@ from greenroom.supervision import ActorContext, Ref
 
 from ..agent import Agent
 from ..contract.decisions import InboxItem
-from ..contract.lifecycle import RunStatus
+from ..contract.lifecycle import DONE
 from ..contract.messages import Message
-from ..contract.phases import RunPosition
+from ..contract.phases import ADMISSION
 from ..contract.rows import Claim
 from ..contract.spec import AgentSpec
 from ..engine.inputs import (
@@ -179,7 +179,7 @@ class RunActor:
             return
         try:
             await life.live()
-            if life.durable.row.status is RunStatus.DONE:
+            if life.durable.row.status is DONE:
                 self.degraded = None  # the run ended without agent or deps
             if life.passive:
                 self.services.alarm.by(life.durable.row.next_due)
@@ -258,9 +258,9 @@ class RunActor:
         if claim is None:
             return None
         record = await retry_until_available(store.load, self.run_id)
-        if record is None or record.row.status is RunStatus.DONE:
+        if record is None or record.row.status is DONE:
             return None
-        if record.row.cursor is not RunPosition.ADMISSION:
+        if record.row.cursor is not ADMISSION:
             self.orders.admitted = True
         return claim, RunState.from_record(record), record.inbox, None
 

@@ -30,8 +30,8 @@ from ..abc import Receipt
 from ..contract.calls import CallPosition
 from ..contract.decisions import Command, Decision, InboxItem
 from ..contract.envelope import EventEncoder
-from ..contract.lifecycle import TERMINAL, RunStatus
-from ..contract.phases import LEAVING, PHASE_OF, RunPosition
+from ..contract.lifecycle import DONE, TERMINAL, WAITING, RunStatus
+from ..contract.phases import ADMISSION, ENDED, INFERENCE, LEAVING, PHASE_OF, TOOLS
 from ..contract.recording import RecordEntry
 from ..contract.rows import Claim
 from ..contract.spec import AgentSpec
@@ -100,6 +100,7 @@ _NONE: Final[frozenset[str]] = frozenset()
 """Shared, because an empty set for each run would cost 0.2 KB."""
 
 
+_CREATED: Final = RunStatus.CREATED
 _READS: Final = (CallModel, RunPhase, AskGuards)
 """The effects that read the thread. A tuple, because isinstance with a union would build the union each time."""
 
@@ -183,7 +184,7 @@ class RunLoop:
             self._turn()
 
     def _begin(self) -> None:
-        if self._state.row.cursor is not RunPosition.ADMISSION and self._state.row.status is RunStatus.RUNNING:
+        if self._state.row.cursor is not ADMISSION and self._state.row.status is RunStatus.RUNNING:
             # taken up in the middle of a step: the run holds a slot
             self._services.directory.registry.resting(self._claim.run_id, False, slot=self._takes_slot)
         first, self._first = self._first, ()
@@ -244,23 +245,21 @@ class RunLoop:
             case StartCall():
                 call = self._state.calls.get(effect.call_id)
                 return (
-                    self._state.row.cursor is not RunPosition.TOOLS
+                    self._state.row.cursor is not TOOLS
                     or call is None
                     or call.at is not CallPosition.BODY
                     or call.attempts != effect.attempt
                 )
             case ParkCall():
-                return self._state.row.cursor is not RunPosition.TOOLS
+                return self._state.row.cursor is not TOOLS
             case AskGuards():
                 row = self._state.row
                 return row.open_guardrails is None or row.step != effect.step or self._orders.draining
             case CallModel():
-                return self._state.row.cursor is not RunPosition.INFERENCE or self._orders.draining
+                return self._state.row.cursor is not INFERENCE or self._orders.draining
             case RunPhase():
                 cursor = self._state.row.cursor
-                open_phase = (
-                    cursor is RunPosition.TOOLS if effect.call_id is not None else PHASE_OF.get(cursor) is effect.phase
-                )
+                open_phase = cursor is TOOLS if effect.call_id is not None else PHASE_OF.get(cursor) is effect.phase
                 return not open_phase or self._orders.draining  # the next owner runs the phase
             case StartTask():
                 task = next(
@@ -303,16 +302,16 @@ class RunLoop:
         if parent is not None and status is not before:
             self._services.directory.registry.child_moved(parent)
         self._publish_rest(status, again=input_read)
-        if status in (RunStatus.WAITING, RunStatus.DONE):
+        if status in (WAITING, DONE):
             self._services.board.rested(self._claim.run_id)
         for effect in entry.effects:
             if not self._outdated(effect):
                 self._performer.perform(effect, self._state)
 
     def _publish_rest(self, status: RunStatus, *, again: bool = False) -> None:
-        if status is RunStatus.CREATED:
+        if status is _CREATED:
             return  # the registry itself knows whether a created run has a slot
-        resting = status is RunStatus.WAITING
+        resting = status is WAITING
         if resting is not self._resting:
             self._resting, self._leave_at, again = resting, math.inf, True
             self._services.passivation.forget(self._mailbox)
@@ -359,7 +358,7 @@ class RunLoop:
                 return False  # cancelled work has not ended, and its grace is not over
             performer.stop_at = None
             self.feed(WorkStopped(stubborn=tuple(left.item for left in children.still_left().values())))
-        elif row.cursor is RunPosition.ADMISSION and self._orders.admitted:
+        elif row.cursor is ADMISSION and self._orders.admitted:
             if performer.history is None:  # earlier runs of the thread may have left state
                 self._admitting = True
                 return False
@@ -404,7 +403,7 @@ class RunLoop:
         """
         record = await retry_until_available(self._services.store.load, self._claim.run_id)
         self._admitting = False
-        if record is None or self._state.row.cursor is not RunPosition.ADMISSION:
+        if record is None or self._state.row.cursor is not ADMISSION:
             return
         agent = self._performer.agent
         text = None if agent is None else invalid_state(agent.declared_state, StateSnapshot.restored(0, record.state))
@@ -467,7 +466,7 @@ class RunLoop:
     def _over(self) -> bool:
         if self._outbox:
             return False
-        if self._performer.finished or self._state.row.cursor is RunPosition.ENDED:
+        if self._performer.finished or self._state.row.cursor is ENDED:
             return True
         if self._performer.agent is None and self._performer.stop_at is None and not self._behind:
             return True  # without the agent only a cancel can be processed, and none is left

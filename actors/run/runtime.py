@@ -136,7 +136,8 @@ class Runtime:
         unknown = set(options) - StartOptions.__annotations__.keys()
         if unknown:
             raise unknown_option("start", sorted(unknown)[0], StartOptions.__annotations__)
-        deps, values = options.get("deps"), dict[str, Any](options)
+        deps = options.get("deps")
+        values: dict[str, Any] = {**options}
         may_join = values.pop("may_join", None)
         if may_join is not None and not callable(may_join):
             raise UsageError(f"may_join={may_join!r:.200}: give a function of a RunInfo that returns a bool, or None")

@@ -19,7 +19,7 @@ from ..contract.calls import CallStatus
 from ..contract.codec import SchemaError
 from ..contract.decisions import Ticket
 from ..contract.failures import FAILURES
-from ..contract.lifecycle import RunStatus, Stage, Termination, TerminationKind
+from ..contract.lifecycle import DONE, RunStatus, Stage, Termination, TerminationKind
 from ..contract.messages import Message, Usage
 from ..contract.outcomes import Cancelled, Completed, Failed, Stopped, Waiting
 from ..contract.plain import JSONObject
@@ -136,9 +136,9 @@ def make_view(
         by=info.by,
         stage=row.stage,
         status=row.status,
-        termination=shown_termination(row.termination, redactor) if row.status is RunStatus.DONE else None,
+        termination=shown_termination(row.termination, redactor) if row.status is DONE else None,
         calls={call.call_id: call.status for call in record.calls},
-        tickets=() if row.status is RunStatus.DONE else open_tickets(record, redactor),
+        tickets=() if row.status is DONE else open_tickets(record, redactor),
         usage=row.usage,
         messages=tuple(map(copied_message, messages)),
         state={
@@ -171,7 +171,7 @@ def make_outcome(record: RunRecord, agent: Agent[object] | None, redactor: Redac
     """Return the outcome of a run at rest. Without the agent the output stays plain JSON data."""
     row = record.row
     termination = shown_termination(row.termination, redactor.within(record.info.workspace))
-    if row.status is not RunStatus.DONE or termination is None:
+    if row.status is not DONE or termination is None:
         return Waiting(tickets=open_tickets(record, redactor))
     cut: dict[str, Any] = {"outcome_unknown": row.unknown}
     match termination.kind:

@@ -11,7 +11,7 @@ import attrs
 
 from ..abc import ASKED, Created, Pruned, Receipt, RunCounts, RunSummary
 from ..contract.decisions import Command, CommandResult, InboxItem, Ticket
-from ..contract.lifecycle import TERMINAL, RunStatus
+from ..contract.lifecycle import TERMINAL, WAITING
 from ..contract.messages import Message
 from ..contract.pending_input import waiting
 from ..contract.phases import LEAVING
@@ -140,7 +140,7 @@ class RunTables:
     @property
     def at_rest(self) -> bool:
         """True if the run is done, or waits and needs no owner."""
-        waits = self.row.status is RunStatus.WAITING and not self.row.restless and not self.pending
+        waits = self.row.status is WAITING and not self.row.restless and not self.pending
         return waits or self.ended is not None
 
     @property
@@ -157,7 +157,7 @@ class RunTables:
 
     def note_wait(self, at: datetime) -> None:
         """Update since when the run waits, after its row was written at this time."""
-        if self.row.status is not RunStatus.WAITING:
+        if self.row.status is not WAITING:
             self.since = None
             return
         began = milliseconds(at) if self.since is None else self.since
@@ -268,7 +268,7 @@ class MemoryTables:
     def timers(self) -> Iterator[tuple[datetime, str]]:
         """Yield the timers of waiting runs: when, and the run's id."""
         for name, run in self.runs.items():
-            if run.ended is None and run.row.status is RunStatus.WAITING and run.row.next_due is not None:
+            if run.ended is None and run.row.status is WAITING and run.row.next_due is not None:
                 yield run.row.next_due, name
 
     def void_claims(self) -> None:

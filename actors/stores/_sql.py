@@ -13,7 +13,7 @@ import attrs
 
 from ..contract import codec
 from ..contract.decisions import Command, CommandResult, InboxItem, Ticket
-from ..contract.lifecycle import TERMINAL, RunStatus
+from ..contract.lifecycle import TERMINAL, WAITING
 from ..contract.messages import Message
 from ..contract.pending_input import apart, waiting, whole
 from ..contract.rows import CallRow, Commit, NewRun, RunInfo, RunRow
@@ -178,7 +178,7 @@ def move_run(connection: sqlite3.Connection, number: int, token: int, commit: Co
     if row.stage in TERMINAL:
         cursor = connection.execute(_END_RUN, (*head, milliseconds(commit.at), *fence, consumed))
     else:
-        waits = row.status is RunStatus.WAITING
+        waits = row.status is WAITING
         cursor = connection.execute(_MOVE_RUN, (*head, waits, milliseconds(commit.at) if waits else None, *fence))
     return cursor.rowcount == 1
 

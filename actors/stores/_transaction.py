@@ -18,7 +18,7 @@ import attrs
 from ..abc import Created, Receipt, StoreStatistics
 from ..contract import codec
 from ..contract.decisions import Command, InboxItem
-from ..contract.lifecycle import TERMINAL, RunStatus, Stage
+from ..contract.lifecycle import TERMINAL, WAITING, Stage
 from ..contract.phases import LEAVING
 from ..contract.rows import Claim, CommandContext, Commit, RunInfo
 from ..errors import LeaseLost, StoreError, UnknownRun
@@ -294,7 +294,7 @@ class TransactionWriter:
         if blobs.taken:
             changes.record += (number, commit.last, blobs.taken)
         _sql.add_rows(self._connection, number, thread, commit.written_at, blobs)
-        if commit.row.status is RunStatus.WAITING:
+        if commit.row.status is WAITING:
             _sql.wait_since(self._connection, number)
         changes.commits += 1
         changes.size += blobs.size
