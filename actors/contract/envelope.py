@@ -89,8 +89,9 @@ class EventEncoder:
             payload = _encode(redact(event.payload))
             if len(payload) > PAYLOAD_BYTES:
                 payload = _excerpted(payload)
-            parts = (head, sequence, sequence, event.type.encode(), middle, payload)
-            frames.append(b'%b%d","sequence":%d,"type":"%b%b%b}' % parts)
+            number = b"%d" % sequence
+            parts = (head, number, b'","sequence":', number, b',"type":"', event.type.encode(), middle, payload, b"}")
+            frames.append(b"".join(parts))  # cheaper than a format of all parts
         return tuple(frames)
 
 

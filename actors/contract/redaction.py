@@ -201,10 +201,7 @@ class Redactor:
         """Return an event's payload without secrets; the same object if there are none."""
         changes: dict[str, Any] | None = None
         kind = type(payload)
-        names = FOREIGN[kind]
-        if not names and kind not in FOREIGN_SCHEMAS:
-            return payload
-        for name in names:
+        for name in FOREIGN[kind]:
             before = getattr(payload, name)
             if before is None:
                 continue
@@ -221,14 +218,15 @@ class Redactor:
             if after is not before:
                 changes = {} if changes is None else changes
                 changes[name] = after
-        for name in FOREIGN_SCHEMAS.get(kind, ()):
-            before = getattr(payload, name)
-            try:
-                after = before if before is None else self.schema(before)
-            except RecursionError:
-                after = {_TOO_DEEP: None}
-            if after is not before:
-                changes = {name: after, **(changes or {})}
+        if kind in FOREIGN_SCHEMAS:  # few have one, and asking costs less than a loop over nothing
+            for name in FOREIGN_SCHEMAS[kind]:
+                before = getattr(payload, name)
+                try:
+                    after = before if before is None else self.schema(before)
+                except RecursionError:
+                    after = {_TOO_DEEP: None}
+                if after is not before:
+                    changes = {name: after, **(changes or {})}
         return payload if changes is None else msgspec.structs.replace(payload, **changes)
 
 
