@@ -154,14 +154,10 @@ class RunTime:
 
     def __init__(self, clock: Clock, state: RunState) -> None:
         self._clock, row = clock, state.row
-        tickets = [*row.run_tickets]
-        moments = [state.info.created_at, row.counters.active_since]
+        tickets = [*row.run_tickets, *[mirror.ticket for mirror in row.mirrors]]
+        moments = [state.info.created_at, row.counters.active_since, *[task.started_at for task in row.tasks]]
         if row.inference is not None:
             moments.append(row.inference.started_at)
-        for mirror in row.mirrors:
-            tickets.append(mirror.ticket)
-        for task in row.tasks:
-            moments.append(task.started_at)
         for call in state.calls.values():
             moments.append(call.started_at)
             if call.ticket is not None:

@@ -241,7 +241,7 @@ class RunLoop:
             case StartCall(child_run=str()):  # a decision about a mirror begins another attempt, and ends no watch
                 call = self._state.calls.get(effect.call_id)
                 watched = call is not None and call.at in (CallPosition.BODY, CallPosition.CHILD)
-                return not watched or self._state.row.cursor is not RunPosition.TOOLS
+                return not watched or self._state.row.cursor is not TOOLS
             case StartCall():
                 call = self._state.calls.get(effect.call_id)
                 return (
