@@ -221,7 +221,7 @@ class GeminiDecoder(Decoder):
             call = part["functionCall"]
             self.grow(str(call.get("args", "")))
             made = PartialCall(string(call.get("id")), string(call.get("name")))
-            made.ready = mapping(call.get("args"))
+            made.ready = {} if call.get("args") is None else call["args"]
             self._calls.append(made)
             yield CallDelta(len(self._calls) - 1, made.tool, msgspec.json.encode(made.ready).decode())
         self._keep(part)

@@ -9,7 +9,15 @@ from typing import Final
 import attrs
 
 from ...abc import ModelDelta
-from ...contract.messages import CallRequest, FinishReason, ModelRequest, ModelResponse, Usage, read_arguments
+from ...contract.messages import (
+    CallRequest,
+    FinishReason,
+    ModelRequest,
+    ModelResponse,
+    Usage,
+    not_an_object,
+    read_arguments,
+)
 from ...contract.plain import JSONObject, JSONValue
 from ...errors import ModelError
 from .settings import fault_of_settings
@@ -115,8 +123,10 @@ class PartialCall:
     def request(self, *, cut: bool) -> CallRequest:
         """Return the call. `cut`: the answer ended early, in the middle of this call."""
         if self.ready is not None:
-            whole = self.ready if isinstance(self.ready, Mapping) else {}
-            return CallRequest(call_id=self.id, tool=self.tool, arguments=dict(whole))
+            if not isinstance(self.ready, Mapping):
+                fault = not_an_object(self.ready)
+                return CallRequest(call_id=self.id, tool=self.tool, arguments={}, fault=fault)
+            return CallRequest(call_id=self.id, tool=self.tool, arguments=dict(self.ready))
         text = "".join(self.arguments)
         made = CallRequest.from_json(self.tool, text, call_id=self.id)
         incomplete = not text.strip() or read_arguments(text)[1] is not None
