@@ -40,6 +40,7 @@ printf 'print("three")\n' >notes/b.py
 export XDG_STATE_HOME=$scratch/state
 echo "package: running it away from the repository"
 "$scratch/empty/bin/python" -I -c 'import greenroom, greenroom.actors, greenroom.supervision, greenroom.transport'
+"$scratch/empty/bin/python" -I -c 'from importlib.metadata import entry_points; entry_points(group="pytest11")["pytest_greenroom"]'
 "$scratch/empty/bin/greenroom" --version
 "$scratch/empty/bin/greenroom" demo --yes notes </dev/null
 echo "package: ok"

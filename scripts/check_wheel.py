@@ -19,6 +19,7 @@ def expected(repository: Path) -> set[str]:
     """The names that the wheel must hold, as paths inside it."""
     facade = repository / "src" / "greenroom"
     names = {f"greenroom/{path.name}" for path in facade.iterdir() if path.is_file() and path.suffix in KINDS}
+    names.add("pytest_greenroom.py")
     for inner in INNER:
         names |= {
             f"greenroom/{path.relative_to(repository).as_posix()}"

@@ -28,6 +28,7 @@ PAGES = {
     "GU": "guardrails",
     "PO": "policies",
     "CR": "child-runs",
+    "TK": "testing",
 }
 """The letters before the hyphen of an id, and the page whose rules have them."""
 ID = re.compile(r"\[([A-Z]+-\d+)\]")

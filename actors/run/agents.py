@@ -56,12 +56,21 @@ class RunUnavailable(Exception):
         self.passing = passing
 
 
+@attrs.frozen(eq=False)
+class Override:
+    """A model in place of those of some agents, or of all (None); see `Runtime.override`."""
+
+    model: Model | str
+    agents: frozenset[str] | None
+
+
 @attrs.define(eq=False, repr=False)
 class Agents:
     """The agents of one runtime by key, with the deps given to `open_runtime`.
 
     Attributes:
         by_key: the agents; `find` adds those that a start brings along.
+        overrides: in effect now, the newest last.
     """
 
     by_key: dict[str, Agent[object]]
@@ -69,6 +78,7 @@ class Agents:
     _redactor: Redactor
     _journal: ErrorLog
     _named: Callable[[str], Model]
+    overrides: list[Override] = attrs.field(init=False, factory=list)
     _failing: set[str] = attrs.field(init=False, factory=set)
 
     def __attrs_post_init__(self) -> None:
@@ -132,13 +142,23 @@ class Agents:
         if fault is not None:
             raise AgentDefinitionError(f"agent {agent.key!r}: {fault}")
 
-    def model_for(self, agent: Agent[object], fallback: int = 0) -> Model:
-        """Return the agent's model, or the fallback with this number, from 1.
+    def model_for(self, agent: Agent[object], fallback: int = 0, chosen: Model | str | None = None) -> Model:
+        """Return the model of a request: the newest override, else the chosen one, else the agent's own.
+
+        Args:
+            agent: asks.
+            fallback: number of a fallback of the agent, from 1; 0: its model.
+            chosen: by a hook, for this request.
 
         Raises:
-            AgentDefinitionError: the agent has none.
+            AgentDefinitionError: the agent has none, or no provider makes a model of this name.
         """
         model = agent.model if not fallback else fallbacks_of(agent.plugins)[fallback - 1]
+        if chosen is not None:
+            model = chosen
+        for override in self.overrides:  # the newest one last
+            if override.agents is None or agent.key in override.agents:
+                model = override.model
         if isinstance(model, str):
             return self._named(model)
         if model is None:

@@ -138,9 +138,7 @@ class EffectRunner:
 
         def model() -> Model:
             other = None if effect.changes is None or effect.model else effect.changes.model
-            if other is not None:
-                return self.services.models.named(other)
-            return self.services.agents.model_for(agent, effect.model)
+            return self.services.agents.model_for(agent, effect.model, other)
 
         def tell(error: BaseException) -> None:
             what = f"the model of run {self.info.run_id} failed (step {effect.step}, attempt {effect.attempt})"

@@ -26,12 +26,8 @@ class HookModels:
 
     async def answer(self, model: Model | str | None, messages: tuple[Message, ...]) -> ModelResponse:
         """Ask a model. See `PhaseContext.ask_model`."""
-        agents, models = self.services.agents, self.services.models
-        if isinstance(model, Model):
-            asked = model
-        else:
-            asked = agents.model_for(self.agent) if model is None else models.named(model)
-        await models.opened(asked)
+        asked = self.services.agents.model_for(self.agent, chosen=model)
+        await self.services.models.opened(asked)
         request = ModelRequest(agent=self.agent.key, messages=messages, run_id=self.run_id, model=asked.name)
         async with asked.stream(request) as events:
             try:

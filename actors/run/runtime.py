@@ -9,14 +9,15 @@ gateway among them, use the public parts `reader` and `commands`.
 from __future__ import annotations
 
 import secrets as random_ids
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 import attrs
 from msgspec.structs import replace
 
-from ..abc import RunOrder, RunPage, Store
+from ..abc import Model, RunOrder, RunPage, Store
 from ..agent import Agent
 from ..contract.lifecycle import RunStatus
 from ..contract.rows import RunInfo
@@ -25,6 +26,7 @@ from ..entry import checks_options
 from ..errors import UnknownRun, UsageError
 from ..options import unknown_option
 from ..replay.report import ReplayReport
+from .agents import Override
 from .clock import Clock
 from .commands import RunCommands
 from .handle import Run
@@ -292,6 +294,42 @@ class Runtime:
             tried = parts.agents.find(outline.info.agent) if agent is None else agent
             replay = await replay_of(services.store, run_id, tried, services.redactor, own=agent is None)
         return await played(replay)
+
+    @checks_options
+    @contextmanager
+    def override(self, model: Model | str, agents: Iterable[Agent[Any] | str] | None = None) -> Iterator[None]:
+        """Ask another model for every request that begins in the block: for tests and trials.
+
+        Requests of runs that already work count, and so do retries, fallbacks, and what hooks ask (`ctx.ask_model`),
+        also if they name a model. Requests that began before are finished by the model that they began with. Of nested
+        blocks the innermost counts. The override ends with the block, whether or not runs still work. Nothing of it is
+        stored: a run that continues in another process asks its agent's model.
+
+        Args:
+            model: a Model, or a name as in `Agent(model=...)`.
+            agents: Agents or their keys; None: all agents.
+
+        Raises:
+            UsageError: an argument is invalid.
+            AgentDefinitionError: no provider makes a model of this name.
+        """
+        if isinstance(model, str):
+            model = self._parts.services.models.named(model)
+        if not isinstance(model, Model):
+            raise UsageError(f"override(model={model!r:.200}): give a Model, or the name of one")
+        if isinstance(agents, str | Agent) or not (agents is None or isinstance(agents, Iterable)):
+            raise UsageError(f"override(agents={agents!r:.200}): give a list of agents or keys, or None for all")
+        chosen = None if agents is None else [one.key if isinstance(one, Agent) else one for one in agents]
+        wrong = next((one for one in chosen or () if not isinstance(one, str)), None)
+        if wrong is not None:
+            raise UsageError(f"override(agents=...) has {wrong!r:.200}; give agents or their keys")
+        override = Override(model, None if chosen is None else frozenset(chosen))
+        overrides = self._parts.agents.overrides
+        overrides.append(override)
+        try:
+            yield
+        finally:
+            overrides.remove(override)
 
     async def closed(self) -> None:
         """Wait until the runtime is closed and no run can be read or followed any more."""

@@ -3,12 +3,15 @@
 from greenroom.supervision.public import publish
 
 from ..run.clock import Clock as Clock
+from .auto import AutoModel as AutoModel
 from .clocks import FakeWall as FakeWall
+from .crash_points import crash_points as crash_points
 from .fault_server import FaultReply as FaultReply
 from .fault_server import FaultServer as FaultServer
 from .fault_server import ReceivedRequest as ReceivedRequest
 from .fault_server import open_fault_server as open_fault_server
 from .fault_server import reply as reply
+from .leaks import leak_check as leak_check
 from .models import FunctionModel as FunctionModel
 from .models import ScriptedModel as ScriptedModel
 from .models import Step as Step
@@ -20,22 +23,35 @@ from .models import malformed as malformed
 from .models import refuse as refuse
 from .models import text as text
 from .models import think as think
+from .offline import Offline as Offline
+from .offline import OfflineError as OfflineError
+from .recorded import RecordedModel as RecordedModel
+from .recorded import recorded as recorded
+from .schema_values import UnsupportedSchema as UnsupportedSchema
 
 __all__ = [
+    "AutoModel",
     "Clock",
     "FakeWall",
     "FaultReply",
     "FaultServer",
     "FunctionModel",
+    "Offline",
+    "OfflineError",
     "ReceivedRequest",
+    "RecordedModel",
     "ScriptedModel",
     "Step",
+    "UnsupportedSchema",
     "call",
+    "crash_points",
     "delay",
     "fail",
     "finish",
+    "leak_check",
     "malformed",
     "open_fault_server",
+    "recorded",
     "refuse",
     "reply",
     "text",

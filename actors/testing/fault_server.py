@@ -13,6 +13,7 @@ import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from itertools import chain, repeat
 from typing import Any
 
 import attrs
@@ -38,6 +39,8 @@ class FaultReply:
         cut: bytes of the stream after which the connection breaks.
         clean: the body ends properly at `cut`.
         hang: after the sent part nothing comes, and nothing ends.
+        endless: the stream is sent up to its first text, which then comes again and again until the client closes the
+            connection; the answer begins with a text.
         pause: seconds between two events.
         raw: bytes in place of the stream.
         media: the content type of the stream.
@@ -54,13 +57,14 @@ class FaultReply:
     cut: int | None = None
     clean: bool = False
     hang: bool = False
+    endless: bool = False
     pause: float = 0.0
     raw: bytes | None = None
     media: str = "text/event-stream; charset=utf-8"
 
 
 def reply(*parts: Part, finish: str = "", **faults: Any) -> FaultReply:
-    """Return a reply with these parts: texts, `think(...)` and `call(...)`.
+    """Return a reply with these parts: texts, `think(...)`, `call(...)` and `malformed(...)`.
 
     Args:
         *parts: of the answer, in order.
@@ -95,9 +99,13 @@ class ReceivedRequest:
         ours = self.stream.socket
         if ours.fileno() < 0:
             return True
-        with socket.fromfd(ours.fileno(), ours.family, ours.type) as peeking, suppress(BlockingIOError):
-            return peeking.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
-        return False
+        with socket.fromfd(ours.fileno(), ours.family, ours.type) as peeking:
+            try:
+                return peeking.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+            except BlockingIOError:
+                return False
+            except OSError:  # a reset: what was sent last has met a closed connection
+                return True
 
 
 @attrs.define(eq=False)
@@ -181,7 +189,8 @@ class FaultServer:
             headers["content-length"] = str(len(given.body))
         await send(h11.Response(status_code=200, headers=[*headers.items()]))
         sent = 0
-        for event in _events(asked.format, given):
+        events = _events(asked.format, given)
+        for event in chain(events, repeat(events[-1])) if given.endless else events:
             left = event if given.cut is None else event[: given.cut - sent]
             sent += len(left)
             if left:
@@ -206,7 +215,7 @@ def _events(form: Format, given: FaultReply) -> Sequence[bytes]:
         return [given.body]
     if given.raw is not None:
         return [given.raw]
-    events = form.stream(given.answer)[: form.first if given.begun else None]
+    events = form.stream(given.answer)[: form.first if given.begun or given.endless else None]
     if given.error is not None:
         events.append(form.stream_error(given.code, given.error))
     return events

@@ -63,6 +63,8 @@ class Call:
     arguments: JSONObject
     id: str = ""
     fault: str | None = None
+    raw: str | None = None
+    """The arguments as a service sends them, if they are no JSON object."""
 
 
 @attrs.frozen
@@ -137,7 +139,7 @@ def malformed(tool: str, arguments: str, *, id: str | None = None) -> Call:  # n
     made = CallRequest.from_json(tool, arguments)
     if made.fault is None:
         raise UsageError(f"malformed({tool!r}, {arguments!r}): these are sound arguments; use call(...)")
-    return Call(tool, {}, id or "", made.fault)
+    return Call(tool, {}, id or "", made.fault, arguments)
 
 
 def fail(

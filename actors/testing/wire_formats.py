@@ -75,6 +75,10 @@ def event(data: object, name: str = "") -> bytes:
     return (f"event: {name}\n" if name else "").encode() + f"data: {text}\n\n".encode()
 
 
+def _arguments(call: Call) -> str:
+    return json.dumps(call.arguments) if call.raw is None else call.raw
+
+
 # --- OpenAI chat completions -----------------------------------------------------------------------------------------
 
 
@@ -94,7 +98,7 @@ def _chat_stream(answer: Answer) -> list[bytes]:
     for index, part in enumerate(answer.calls):
         function = {"name": part.tool, "arguments": ""}
         starts.append(chunk(tool_calls=[{"index": index, "id": part.id, "type": "function", "function": function}]))
-        pieces = list(answer.cut(json.dumps(part.arguments)))
+        pieces = list(answer.cut(_arguments(part)))
         rest.append([chunk(tool_calls=[{"index": index, "function": {"arguments": piece}}]) for piece in pieces])
     out += starts
     for at in range(max(map(len, rest), default=0)):  # the pieces of several calls come in turns
@@ -222,7 +226,7 @@ def _responses_call(say: _Say, item: _Item, answer: Answer, name: str, part: Cal
             say("response.function_call_arguments.delta", **place, delta=piece)
         say("response.function_call_arguments.done", **place, name=part.tool, arguments=arguments)
 
-    arguments = json.dumps(part.arguments)
+    arguments = _arguments(part)
     begun = {"id": name, "type": "function_call", "call_id": part.id, "name": part.tool, "arguments": ""}
     item(begun, deltas, {**begun, "status": "completed", "arguments": arguments})
 
@@ -266,7 +270,7 @@ def _anthropic_stream(answer: Answer) -> list[bytes]:
             signed = {"type": "signature_delta", "signature": SIGNATURE}
             block({"type": "thinking", "thinking": "", "signature": ""}, *thoughts, signed)
         else:
-            pieces = ["", *answer.cut(json.dumps(part.arguments))]
+            pieces = ["", *answer.cut(_arguments(part))]
             deltas = ({"type": "input_json_delta", "partial_json": one} for one in pieces)
             block({"type": "tool_use", "id": part.id, "name": part.tool, "input": {}}, *deltas)
     say("ping")
@@ -316,7 +320,13 @@ def _gemini_stream(answer: Answer) -> list[bytes]:
         elif isinstance(part, Think):
             out += [chunk([{"text": piece, "thought": True}]) for piece in answer.cut(part.text)]
         else:
-            call = {"functionCall": {"name": part.tool, "args": part.arguments, "id": part.id}}
+            call = {
+                "functionCall": {
+                    "name": part.tool,
+                    "args": part.arguments if part.raw is None else part.raw,
+                    "id": part.id,
+                }
+            }
             out.append(chunk([{**call, "thoughtSignature": SIGNATURE} if signed else call]))
             signed = False  # of parallel calls the first one has it
     usage = {

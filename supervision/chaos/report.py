@@ -9,7 +9,7 @@ from attrs import define, field, frozen
 
 from .sites import TraceStep
 
-Kind = Literal["cancel", "crash", "pair", "schedule"]
+Kind = Literal["cancel", "crash", "pair", "schedule", "commit"]
 
 _GROUPS: Final = 10
 """Maximum number of groups of violations that are printed."""
@@ -25,9 +25,9 @@ class CaseToken:
     """The name of one run of a sweep; sufficient to replay the run while the program is unchanged.
 
     Attributes:
-        kind: The fault; "schedule" means no fault.
+        kind: The fault; "schedule" means no fault, "commit" the end of the process after a write of its store.
         seed: The schedule.
-        k: Step of the fault; of a pair: step of the crash.
+        k: Step of the fault; of a pair: step of the crash; of a commit: its number, from 0.
         second: Of a pair: step of the cancellation.
     """
 
@@ -50,7 +50,7 @@ class CaseToken:
             ValueError: The text is not a token.
         """
         kind, *numbers = text.split(":")
-        wanted = {"cancel": 2, "crash": 2, "pair": 3, "schedule": 1}.get(kind)
+        wanted = {"cancel": 2, "crash": 2, "pair": 3, "schedule": 1, "commit": 2}.get(kind)
         if wanted != len(numbers) or not all(number.isascii() and number.isdigit() for number in numbers):
             raise ValueError(f"{text!r} is no token; tokens look like cancel:1:17, pair:1:17:20 or schedule:3")
         seed, *steps = (int(number) for number in numbers)
@@ -87,7 +87,7 @@ class Report:
     """The result of a sweep.
 
     Attributes:
-        steps: Steps of the scenario without a fault, per seed.
+        steps: Steps of the scenario without a fault, per seed; of a sweep over commits: its commits.
         schedules: Different orders of steps among the runs without a fault.
         runs: Runs with a planned fault (of a sweep over schedules: all).
         hits: Runs in which the fault struck (of a sweep over schedules: all).
@@ -121,7 +121,8 @@ class Report:
             else f"{self.runs} runs, {self.hits} struck, {len(self.sites & self.struck)} of {len(self.sites)} sites"
         )
         summary = f"{len(self.violations)} violations"
-        return f"{self.kind} sweep: {sum(self.steps.values())} steps under {len(self.steps)} seeds, {did}, {summary}"
+        points = "commits" if self.kind == "commit" else "steps"
+        return f"{self.kind} sweep: {sum(self.steps.values())} {points} under {len(self.steps)} seeds, {did}, {summary}"
 
     def _groups(self) -> list[str]:
         """Return the lines of the violations, grouped by place and message, the most frequent first."""

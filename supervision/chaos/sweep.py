@@ -200,7 +200,7 @@ def _dry_run(plan: _Plan, seed: int, report: Report, orders: set[int]) -> int:
     try:
         run(plan.scenario, world, seed=seed, instruments=[recorder, trace], io_budget=plan.io_budget)
     except BaseException as error:  # noqa: BLE001, ASYNC103 - whatever escapes is a finding, not a failure of the kit
-        messages.append(_escaped(error))
+        messages.append(escaped(error))
     report.sites |= recorder.sites
     orders.add(hash(tuple(trace.order)))
     broken = bool(messages)
@@ -227,7 +227,7 @@ def _run_one(plan: _Plan, token: CaseToken, report: Report, *, trace: bool = Fal
         run(scenario, seed=token.seed, clock=clock, instruments=instruments, io_budget=plan.io_budget)
     except BaseException as error:  # noqa: BLE001, ASYNC103 - whatever escapes is a finding, not a failure of the kit
         if plan.contained or any(leaf is not crash_error for leaf in leaves(error)):
-            messages.append(_escaped(error))
+            messages.append(escaped(error))
     if crash is not None and crash.struck and hasattr(world, "injected"):
         world.injected = crash_error
     report.runs += 1
@@ -262,7 +262,7 @@ def _faults(
     return cancel, CrashAt(token.k, plan.match_task or (lambda _: True), error)
 
 
-def _escaped(error: BaseException) -> str:
+def escaped(error: BaseException) -> str:
     """Return the error that left the scenario as a sentence.
 
     Raises:

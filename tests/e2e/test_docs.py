@@ -98,7 +98,8 @@ def play(folder: Path, where: str, text: str) -> None:
         done = subprocess.run(
             ["sh", "-c", command],
             cwd=folder,
-            env=environment | {"PATH": path, "COLUMNS": "80"},
+            # the plugin by its name: an environment may be older than its entry point, and two are one
+            env=environment | {"PATH": path, "COLUMNS": "80", "PYTEST_PLUGINS": "pytest_greenroom"},
             capture_output=True,
             text=True,
             timeout=PATIENCE,

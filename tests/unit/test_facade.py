@@ -131,8 +131,8 @@ def test_it_takes_the_keywords_of_the_page(function, keywords):
 def test_a_runtime_has_the_names_that_a_user_needs_and_no_other():
     """More would be a part of the runtime that embedders come to lean on: put it on the reader or the commands."""
     assert [name for name in dir(gr.Runtime) if not name.startswith("_")] == [
-        *("agents", "clock", "closed", "commands", "fork", "get", "join", "reader", "replay", "resume", "runs"),
-        *("start", "store"),
+        *("agents", "clock", "closed", "commands", "fork", "get", "join", "override", "reader", "replay", "resume"),
+        *("runs", "start", "store"),
     ]
     assert [name for name in dir(gr.RunCommands) if not name.startswith("_")] == [
         *("cancel", "check", "closing", "decide", "new_id", "pause", "post", "send"),

@@ -1,0 +1,115 @@
+"""A model that calls every tool once, with arguments made from the tool's schema, and then answers.
+
+    agent = gr.Agent("a", tools=[search, book], output_type=Trip, model=AutoModel())
+
+A first test of an agent: do the tools run with valid arguments, does the answer fit the output type?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, Literal
+
+import msgspec
+
+from ..contract.ids import canonical_json
+from ..contract.messages import ModelRequest
+from ..contract.plain import JSONObject, JSONValue
+from ..errors import UsageError
+from .models import KEEP, RUNS, Call, Part, Text, _TestModel
+from .schema_values import value_for
+
+_ANSWER: Final = "Done."
+
+
+class AutoModel(_TestModel):
+    """A model that calls each offered tool once per run and agent, all in its first answer, and then ends the run.
+
+    Arguments are valid against the tool's schema and depend on the seed, the agent and the tool only, so that a run
+    repeats them, also after a restart. A step that offers further tools gets calls of those. A request whose
+    `tool_choice` is "none" gets the final answer, one that names a tool gets a call of that tool alone.
+
+    Args:
+        call_tools: "all", or the names of the tools to call; a tool that is not offered is not called.
+        output: the final answer: a str as it is, other JSON data as JSON. None: "Done.", or for an output type a value
+            made from its schema.
+        seed: chooses other arguments and another answer.
+        chunk: characters per delta; None streams the answer as one delta.
+        keep: how many of the newest requests are kept (1,000); None: all.
+
+    Raises:
+        UsageError: an argument is invalid. Streaming raises UnsupportedSchema for a tool or an output type without a
+            value, which ends the run as model_error.
+    """
+
+    name = "auto"
+
+    def __init__(
+        self,
+        call_tools: Literal["all"] | Iterable[str] = "all",
+        output: JSONValue = None,
+        seed: int = 0,
+        *,
+        chunk: int | None = None,
+        keep: int | None = KEEP,
+    ) -> None:
+        super().__init__(chunk, keep)
+        if isinstance(call_tools, str) and call_tools != "all":
+            raise UsageError(f"call_tools={call_tools!r}: give 'all' or a list of tools' names")
+        names = () if call_tools == "all" else tuple(call_tools)
+        wrong = next((name for name in names if not isinstance(name, str)), None)
+        if wrong is not None:
+            raise UsageError(f"call_tools has {wrong!r}; give the names of tools")
+        try:
+            canonical_json(output)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"output={output!r:.200}: give JSON data ({error})") from error
+        self._only = None if call_tools == "all" else frozenset(names)
+        self._output = output
+        self._seed = seed
+        self._called: dict[tuple[str, str], set[str]] = {}  # (run, agent) -> tools
+
+    async def _step(self, request: ModelRequest) -> tuple[Part, ...]:
+        called = self._calls_of(request)
+        chosen = [tool for tool in request.tools if self._only is None or tool.name in self._only]
+        if request.tool_choice == "none":
+            chosen = []
+        elif any(tool.name == request.tool_choice for tool in chosen):
+            chosen = [tool for tool in chosen if tool.name == request.tool_choice]
+        calls = tuple(
+            Call(tool.name, self._value(request, tool.name, tool.schema)) for tool in chosen if tool.name not in called
+        )
+        called.update(call.tool for call in calls)
+        return calls or (Text(self._answer(request)),)
+
+    def _calls_of(self, request: ModelRequest) -> set[str]:
+        """Return the tools that this agent has called in this run.
+
+        The messages know them after a restart, and this model where a hook or a filter hides the messages.
+        """
+        who = (request.run_id, request.agent)
+        known = self._called.pop(who, None)
+        if known is None:
+            known = {
+                call.tool
+                for message in request.messages
+                if message.producer is not None and message.producer.run_id == request.run_id
+                for call in message.calls
+            }
+            if len(self._called) >= RUNS:
+                del self._called[next(iter(self._called))]
+        self._called[who] = known  # as its newest entry
+        return known
+
+    def _value(self, request: ModelRequest, name: str, schema: JSONObject) -> JSONObject:
+        value = value_for(schema, f"{self._seed} {request.agent} {name}")
+        return value if isinstance(value, dict) else {}
+
+    def _answer(self, request: ModelRequest) -> str:
+        if isinstance(self._output, str):
+            return self._output
+        if self._output is not None:
+            return msgspec.json.encode(self._output).decode()
+        if request.output_schema is None:
+            return _ANSWER
+        return msgspec.json.encode(value_for(request.output_schema, f"{self._seed} {request.agent}")).decode()

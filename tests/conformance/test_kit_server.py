@@ -1,0 +1,81 @@
+"""open_fault_server: each fault, in each of the four formats, as a run meets it."""
+
+import pytest
+import trio
+
+import greenroom as gr
+from greenroom.testing import call, malformed, open_fault_server, reply, think
+
+from ..support.providers import MODELS, model_of
+
+each_format = pytest.mark.parametrize("name", MODELS)
+ONCE = [gr.Retry(attempts=1), gr.Recovery(times=0)]
+
+
+@gr.tool
+async def add(a: int, b: int) -> int:
+    return a + b
+
+
+async def outcome_of(name, *replies, plugins=(), **options):
+    async with open_fault_server(*replies) as server:
+        agent = gr.Agent("a", tools=[add], model=model_of(name, server, **options), plugins=list(plugins))
+        return await gr.run(agent, "Go."), server
+
+
+@pytest.mark.rule("TK-14")
+@each_format
+async def test_texts_thoughts_and_calls_reach_the_run_and_the_requests_are_kept(name):
+    first = reply(think("Hm."), "Let me see. ", call("add", a=1, b=2, id="c1"))
+    outcome, server = await outcome_of(name, first, reply("It is 3.", pause=0.01))
+    assert outcome.output == "It is 3."
+    assert [request.format.name for request in server.requests] == [name, name]
+    assert "Go." in str(server.requests[0].body)
+    assert "3" in str(server.requests[1].body)
+    assert server.requests[0].headers["host"].startswith("127.0.0.1:")
+
+
+@pytest.mark.rule("TK-14")
+@each_format
+async def test_malformed_arguments_reach_the_model_as_a_failed_call(name):
+    broken = malformed("add", '{"a": 1', id="c1")
+    outcome, server = await outcome_of(name, reply(broken), reply("Sorry."))
+    assert outcome.output == "Sorry."
+    assert "the arguments are" in str(server.requests[1].body)
+
+
+@pytest.mark.rule("TK-14")
+@each_format
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        (reply(status=503), "overloaded"),
+        (reply("Hello", cut=300), "interrupted"),
+        (reply("Hello", begun=True, hang=True), "timeout"),
+        (reply(raw=b"data: {nonsense\n\n"), "provider"),
+        (reply(raw=b"<html>", media="text/html"), "provider"),
+        (reply("Hello", begun=True, error="come again"), "overloaded"),
+    ],
+    ids=["status", "cut", "hang", "malformed", "wrong type", "error"],
+)
+async def test_a_fault_ends_the_run_as_its_kind(name, given, kind):
+    outcome, _ = await outcome_of(name, given, plugins=ONCE, idle_timeout=0.3)
+    assert isinstance(outcome, gr.Failed)
+    assert outcome.message.startswith(f"{kind}: "), outcome.message
+
+
+@pytest.mark.rule("TK-14")
+@each_format
+async def test_an_endless_answer_is_closed_by_a_cancel(name):
+    async with open_fault_server(reply("and ", endless=True, pause=0.001)) as server:
+        async with gr.open_runtime() as runtime:
+            run = await runtime.start(gr.Agent("a", model=model_of(name, server)), "Go.")
+            async with run.events() as events:
+                async for event in events:
+                    if event.type == "run.message.delta":
+                        break
+            await run.cancel()
+            assert isinstance(await run.wait(), gr.Cancelled)
+            assert server.requests[0].closed_by_peer()
+        with trio.fail_after(5):
+            await server.left.wait()
