@@ -106,6 +106,15 @@ class _Values:
         form = jsonschema.validators.validator_for(self._root, default=jsonschema.Draft202012Validator)
         return form(dict(self._root), registry=Registry())
 
+    @cached_property
+    def _resolver(self) -> Any:  # the class of resolvers is private
+        from referencing import Registry  # noqa: PLC0415 - comes with jsonschema
+        from referencing.jsonschema import DRAFT202012, specification_with  # noqa: PLC0415 - comes with jsonschema
+
+        dialect = specification_with(str(self._root.get("$schema")), default=DRAFT202012)
+        registry: Registry[JSONValue] = Registry()
+        return registry.resolver_with_root(dialect.create_resource(self._root))
+
     def whole(self) -> JSONValue:
         """Return a value for the root, judged whole."""
         try:
@@ -187,16 +196,12 @@ class _Values:
         raise failure
 
     def _target(self, reference: str, path: str) -> JSONValue:
-        if not reference.startswith("#"):
-            raise UnsupportedSchema(path, f"{reference!r} is in another document, which is not fetched")
-        target: JSONValue = self._root
-        for name in filter(None, reference[1:].split("/")):
-            name = name.replace("~1", "/").replace("~0", "~")  # noqa: PLW2901 - the name as it is in the document
-            try:
-                target = target[int(name) if isinstance(target, list) else name]
-            except (LookupError, ValueError, TypeError):
-                raise UnsupportedSchema(path, f"{reference!r} leads nowhere") from None
-        return target
+        from referencing.exceptions import Unresolvable  # noqa: PLC0415 - comes with jsonschema
+
+        try:
+            return self._resolver.lookup(reference).contents
+        except Unresolvable:
+            raise UnsupportedSchema(path, f"{reference!r} leads nowhere from the root of the schema") from None
 
     def _typed(self, schema: JSONObject, path: str, depth: int) -> JSONValue:
         kinds = schema.get("type")
