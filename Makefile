@@ -32,7 +32,7 @@ RUN_STAMP := $(VENV)/.stamp-run
 DEV_STAMP := $(VENV)/.stamp-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types format quick judges chaos attack bench package clean dead
+.PHONY: help demo test lint types format quick judges chaos attack bench bench-peers package clean dead
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -78,6 +78,9 @@ attack: $(DEV_STAMP) ## attacks that are drawn by lot, half a minute each family
 
 bench: $(RUN_STAMP) ## measure against the budgets; results go to benchmarks/results/
 	$(PY) -m benchmarks $(ARGS)
+
+bench-peers: $(RUN_STAMP) ## the agent loop beside openai-agents, pydantic-ai and langgraph, each in an environment of its own
+	$(PY) -m benchmarks loop_peers --save peers $(ARGS)
 
 package: $(DEV_STAMP) ## build sdist and wheel, run the wheel in an empty environment
 	PYTHON="$(PYTHON)" bash scripts/check-package.sh $(PY)

@@ -30,6 +30,7 @@ NAMES = (
     "gateway_replay",
     "gateway_http",
     "gateway_peers",
+    "loop_peers",
 )
 
 
@@ -47,7 +48,9 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="name", help="which ones, or how their names begin (default: all)")
     parser.add_argument("--quick", action="store_true", help="small and once: shows that they run, measures nothing")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all values to a file")
-    parser.add_argument("--save", action="store_true", help="save a selection, too")
+    parser.add_argument(
+        "--save", nargs="?", const=report.LATEST, metavar="TABLE", help="save a selection, too; the name of its table"
+    )
     parser.add_argument("--sample", nargs=2, metavar=("NAME", "CASE"), help=argparse.SUPPRESS)
     wanted = parser.parse_args(argv)
     wanted.names = [name if name in NAMES else _begun(name) for name in wanted.names]
@@ -81,7 +84,7 @@ def main(argv: Sequence[str]) -> int:
     if wanted.json is not None:
         report.write_json(wanted.json, facts, results, quick=wanted.quick)
     if wanted.save or not (wanted.names or wanted.quick):
-        for path in report.save(facts, results, quick=wanted.quick):
+        for path in report.save(facts, results, quick=wanted.quick, name=wanted.save or report.LATEST):
             print(f"written: {path}")
     return 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from .gateway.environments import TRIO_WEBSOCKET
+from .environments import TRIO_WEBSOCKET
 from .gateway.fan import Fan
 from .gateway.load import bench, check, follower, gateway, play
 from .harness import Benchmark, Figure, Values

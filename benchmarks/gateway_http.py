@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from .gateway.environments import HYPERCORN
+from .environments import HYPERCORN
 from .gateway.load import TOKEN, bench, gateway, play
 from .gateway.peers.course import RUN
 from .harness import Benchmark, Figure, Values

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from .gateway.environments import HYPERCORN, PICOWS, TRIO_WEBSOCKET, WEBSOCKETS, Peer
+from .environments import HYPERCORN, PICOWS, TRIO_WEBSOCKET, WEBSOCKETS, Peer
 from .gateway.fan import Fan
 from .harness import Benchmark, Figure
 

@@ -12,6 +12,8 @@ from .harness import Figure, Result
 FOLDER = Path(__file__).resolve().parent / "results"
 _HEAD = "| what | median | range | budget | |\n|---|---:|---:|---:|---|"
 
+LATEST = "latest"
+
 
 def table(result: Result, *, quick: bool) -> str:
     """One benchmark as Markdown."""
@@ -75,15 +77,18 @@ def data(facts: Mapping[str, str], results: Sequence[Result], *, quick: bool) ->
     }
 
 
-def save(facts: Mapping[str, str], results: Sequence[Result], *, quick: bool) -> tuple[Path, Path]:
-    """Write `results/<date>.json` and `results/latest.md`. What was measured earlier on the same day stays."""
+def save(facts: Mapping[str, str], results: Sequence[Result], *, quick: bool, name: str = LATEST) -> tuple[Path, Path]:
+    """Write `results/<date>.json` and `results/latest.md`. What was measured earlier on the same day stays.
+
+    `name`: of the table, in place of "latest"; then it is part of the other file's name, too.
+    """
     FOLDER.mkdir(exist_ok=True)
-    date, earlier = facts["date"][:10], 1
+    date, earlier = facts["date"][:10] + ("" if name == LATEST else f"-{name}"), 1
     path = FOLDER / f"{date}.json"
     while path.exists():
         earlier += 1
         path = FOLDER / f"{date}-{earlier}.json"
-    paths = path, FOLDER / "latest.md"
+    paths = path, FOLDER / f"{name}.md"
     write_json(paths[0], facts, results, quick=quick)
     paths[1].write_text(document(facts, results, quick=quick), encoding="utf-8")
     return paths

@@ -7,8 +7,8 @@ from typing import Any
 
 import attrs
 
+from ..environments import Peer
 from ..harness import Figure, Skipped, Values
-from .environments import Peer
 from .load import Told, bench, check, follower, gateway, play
 from .peers.course import WINDOW
 

@@ -10,20 +10,20 @@ from pathlib import Path
 
 import attrs
 
-from ..harness import ROOT, Skipped, note
+from .harness import ROOT, Skipped, note
 
 CACHE = ROOT / ".cache" / "peers"
 LIMIT = 300.0
 """Seconds for pip."""
-_HERE = Path(__file__).resolve().parent / "peers"
+_HERE = Path(__file__).resolve().parent
 
 
 @attrs.frozen
 class Peer:
-    """Another library's server.
+    """Another library.
 
     Attributes:
-        name: of the library. needs: what pip installs. script: in `peers/`.
+        name: of its environment. needs: what pip installs. script: what the environment runs, in `benchmarks/`.
     """
 
     name: str
@@ -40,10 +40,15 @@ class Peer:
         return [str(_python(self)), str(_HERE / self.script)]
 
 
-TRIO_WEBSOCKET = Peer("trio-websocket", ("trio-websocket==0.12.2", "trio==0.35.0"), "trio_websocket_server.py")
-HYPERCORN = Peer("hypercorn", ("hypercorn[trio]==0.18.0", "trio==0.35.0"), "hypercorn_server.py")
-WEBSOCKETS = Peer("websockets", ("websockets==17.4",), "websockets_server.py")
-PICOWS = Peer("picows", ("picows==2.3.1", "uvloop==0.23.0"), "picows_server.py")
+TRIO_WEBSOCKET = Peer(
+    "trio-websocket", ("trio-websocket==0.12.2", "trio==0.35.0"), "gateway/peers/trio_websocket_server.py"
+)
+HYPERCORN = Peer("hypercorn", ("hypercorn[trio]==0.18.0", "trio==0.35.0"), "gateway/peers/hypercorn_server.py")
+WEBSOCKETS = Peer("websockets", ("websockets==17.4",), "gateway/peers/websockets_server.py")
+PICOWS = Peer("picows", ("picows==2.3.1", "uvloop==0.23.0"), "gateway/peers/picows_server.py")
+OPENAI_AGENTS = Peer("openai-agents", ("openai-agents==0.24.0",), "loops/on_openai_agents.py")
+PYDANTIC_AI = Peer("pydantic-ai", ("pydantic-ai-slim==2.68.0",), "loops/on_pydantic_ai.py")
+LANGGRAPH = Peer("langgraph", ("langgraph==1.2.22",), "loops/on_langgraph.py")
 
 
 def _python(peer: Peer) -> Path:
