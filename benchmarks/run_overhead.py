@@ -8,7 +8,7 @@ import greenroom as gr
 
 from .harness import Benchmark, Figure, Spent, Values, on_trio
 from .raw_trio import raw_run
-from .workload import adding, run_once, together, warm
+from .workload import adding, guarded, run_once, together, warm, with_child
 
 
 async def _alone(quick: bool) -> Values:
@@ -42,6 +42,25 @@ async def _alone(quick: bool) -> Values:
     }
 
 
+async def _features(quick: bool) -> Values:
+    """Blocks of runs with further parts beside blocks of the run with one tool, in turn, in one process."""
+    blocks, runs = (2, 10) if quick else (8, 50)
+    agents = {"tool": adding(), "child": with_child(), "guardrails": guarded()}
+    spent, cpu = {name: Spent() for name in agents}, dict.fromkeys(agents, 0.0)
+    async with gr.open_runtime(agents=agents.values()) as runtime:
+        for agent in agents.values():
+            await warm(runtime, agent)
+        for _ in range(blocks):
+            gc.collect()
+            for name, agent in agents.items():
+                with spent[name]:
+                    for _ in range(runs):
+                        await run_once(runtime, agent)
+                cpu[name] += spent[name].cpu
+    values = {f"cpu_ms_{name}": total / (blocks * runs) * 1e3 for name, total in cpu.items()}
+    return values | {f"ratio_{name}": total / cpu["tool"] for name, total in cpu.items()}
+
+
 async def _together(quick: bool) -> Values:
     runs = 20 if quick else 1_000
     spent = await at_once(runs)
@@ -62,13 +81,22 @@ async def at_once(runs: int) -> Spent:
 BENCHMARK = Benchmark(
     name="run_overhead",
     about="model, one async tool, final text; in memory; a model that costs nothing",
-    cases={"alone": on_trio(_alone), "1000 at once": on_trio(_together)},
+    cases={"alone": on_trio(_alone), "features": on_trio(_features), "1000 at once": on_trio(_together)},
     figures=(
         Figure(key="cpu_ms", what="one run after the other, CPU per run", unit="ms", at_most=0.6, digits=3),
         Figure(key="raw_cpu_ms", what="the same by hand on raw trio", unit="ms", digits=3),
         Figure(key="ratio", what="ratio of the two, in one process", unit="x", digits=1),
         Figure(key="events", what="events per run", unit="", digits=0),
         Figure(key="commits", what="commits per run", unit="", digits=1),
+        Figure(key="cpu_ms_child", what="a parent with one child run in place of the tool, CPU", unit="ms", digits=3),
+        Figure(key="ratio_child", what="ratio to the run with one tool, in one process", unit="x", digits=2),
+        Figure(
+            key="cpu_ms_guardrails",
+            what="one tool and three guardrails (input, output, arguments), CPU",
+            unit="ms",
+            digits=3,
+        ),
+        Figure(key="ratio_guardrails", what="ratio to the run with one tool, in one process", unit="x", digits=2),
         Figure(key="wall_1000", what="1,000 runs at once, wall", unit="s", at_most=0.8),
         Figure(key="cpu_1000", what="1,000 runs at once, CPU", unit="s"),
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -36,13 +36,22 @@ class QuietModel(gr.Model):
 
     Args:
         steps: how many answers are calls. calls: per answer. tool: which. delay: seconds before each answer.
+        arguments: of each call.
     """
 
     name = "quiet"
 
-    def __init__(self, steps: int = 1, *, calls: int = 1, tool: str = "add", delay: float = 0.0) -> None:
+    def __init__(
+        self,
+        steps: int = 1,
+        *,
+        calls: int = 1,
+        tool: str = "add",
+        delay: float = 0.0,
+        arguments: Mapping[str, object] = ARGUMENTS,
+    ) -> None:
         self._steps, self._delay = steps, delay
-        request = gr.CallRequest(call_id="", tool=tool, arguments=ARGUMENTS)
+        request = gr.CallRequest(call_id="", tool=tool, arguments=arguments)
         self._call = gr.ModelResponse(text=(), calls=(request,) * calls, usage=gr.Usage(requests=1), model=self.name)
         self._done = gr.ModelResponse(text=("done",), calls=(), usage=gr.Usage(requests=1), model=self.name)
 
@@ -61,6 +70,44 @@ async def add(a: int, b: int) -> int:
 def adding(steps: int = 1, **model: Any) -> gr.Agent[str]:
     """An agent that calls `add` in each of so many steps."""
     return gr.Agent("adding", tools=[add], model=QuietModel(steps, **model), stop=[gr.stop.MaxRounds(steps + 2)])
+
+
+def with_child() -> gr.Agent[str]:
+    """An agent whose one call starts a child run, which answers at once."""
+    child = gr.Agent("child", model=QuietModel(0))
+    model = QuietModel(tool="child", arguments={"input": "hi"})
+    return gr.Agent("parent", tools=[child.as_tool()], model=model, stop=[gr.stop.MaxRounds(3)])
+
+
+@gr.input_guardrail
+async def heard(ctx: gr.PhaseContext, text: str) -> None:
+    """Let any input pass, beside the model request."""
+    await trio.lowlevel.checkpoint()
+
+
+@gr.output_guardrail
+async def said(ctx: gr.PhaseContext, output: str) -> None:
+    """Let any output pass."""
+    await trio.lowlevel.checkpoint()
+
+
+@gr.tool_input_guardrail
+async def sound(ctx: gr.GateContext, arguments: Mapping[str, Any]) -> None:
+    """Let any arguments pass."""
+    await trio.lowlevel.checkpoint()
+
+
+def guarded() -> gr.Agent[str]:
+    """The agent `adding`, with guardrails of its input, of its output and of the tool's arguments."""
+    tool = gr.tool(name="add", input_guardrails=[sound])(add.function)
+    return gr.Agent(
+        "guarded",
+        tools=[tool],
+        model=QuietModel(),
+        input_guardrails=[heard],
+        output_guardrails=[said],
+        stop=[gr.stop.MaxRounds(3)],
+    )
 
 
 async def run_once(runtime: gr.Runtime, agent: gr.Agent[str]) -> None:
