@@ -112,11 +112,13 @@ def crash_points(
 
     Raises:
         KeyboardInterrupt: Ctrl-C, or the scenario raised one: the sweep ends at once.
-        ValueError: `only` is not a token.
+        ValueError: `only` is not a token of a commit.
     """
     sweep = _Sweep(make_world, scenario, check, settle_within, io_budget)
     if only is not None:
         token = chaos.CaseToken.parse(only) if isinstance(only, str) else only
+        if token.kind not in ("commit", "schedule"):
+            raise ValueError(f"{token} names no commit; tokens of this sweep look like commit:1:17")
         sweep.live(token, token.k if token.kind == "commit" else None)
         return sweep.report
     cases = list[chaos.CaseToken]()

@@ -81,7 +81,7 @@ def sweep_cancel(
 
     Raises:
         KeyboardInterrupt: Ctrl-C, or the scenario raised one: the sweep ends at once.
-        ValueError: `only` is not a token.
+        ValueError: `only` is not a token of a sweep of this module.
     """
     plan = _Plan(
         make_world=make_world,
@@ -132,7 +132,7 @@ def sweep_crash(
 
     Raises:
         KeyboardInterrupt: Ctrl-C, or the scenario raised one: the sweep ends at once.
-        ValueError: `only` is not a token.
+        ValueError: `only` is not a token of a sweep of this module.
     """
     plan = _Plan(
         make_world=make_world,
@@ -169,6 +169,8 @@ def _sweep(
 ) -> Report:
     report = Report(kind=kind)
     token = CaseToken.parse(only) if isinstance(only, str) else only
+    if token is not None and token.kind == "commit":
+        raise ValueError(f"{token} names a commit of a store; greenroom.testing.crash_points replays it")
     if token is not None:
         _run_one(plan, token, report, trace=True)
         return report

@@ -184,7 +184,12 @@ def test_a_shielded_deadlock_is_reported_too():
 
 
 def test_a_token_survives_being_printed():
-    for token in (chaos.CaseToken("cancel", 1, 17), chaos.CaseToken("pair", 2, 3, 4), chaos.CaseToken("schedule", 5)):
+    for token in (
+        chaos.CaseToken("cancel", 1, 17),
+        chaos.CaseToken("pair", 2, 3, 4),
+        chaos.CaseToken("schedule", 5),
+        chaos.CaseToken("commit", 1, 6),
+    ):
         assert chaos.CaseToken.parse(str(token)) == token
 
 

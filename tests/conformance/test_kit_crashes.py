@@ -8,6 +8,7 @@ import trio
 
 import greenroom as gr
 from greenroom.actors.errors import StoreError
+from greenroom.supervision import chaos
 from greenroom.testing import ScriptedModel, call, crash_points
 
 pytestmark = pytest.mark.slow
@@ -132,6 +133,10 @@ def test_a_promise_that_breaks_names_the_commit_and_its_token_replays_it():
     assert "commit sweep: " in str(report)
 
 
+async def alone(world: World) -> None:
+    await scenario(world, gr.MemoryStore())
+
+
 @pytest.mark.rule("TK-10")
 def test_a_scenario_that_raises_by_itself_is_a_violation_and_a_sample_has_fewer_points():
     async def broken(world: World, store: gr.Store) -> None:
@@ -145,3 +150,7 @@ def test_a_scenario_that_raises_by_itself_is_a_violation_and_a_sample_has_fewer_
     assert any("virtual seconds to settle" in violation.message for violation in late.violations)
     with pytest.raises(ValueError, match="no token"):
         crash_points(World, scenario, only="commit:1")
+    with pytest.raises(ValueError, match="cancel:1:2 names no commit"):
+        crash_points(World, scenario, only="cancel:1:2")
+    with pytest.raises(ValueError, match="crash_points replays it"):
+        chaos.sweep_cancel(World, alone, only="commit:1:2")
