@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from typing import Final, Literal, Protocol, get_args
@@ -531,7 +531,15 @@ class Store(abc.ABC):
 
     @abc.abstractmethod
     async def messages(self, thread_id: str) -> Sequence[Message]:
-        """Return a thread's history, in order."""
+        """Return a thread's history, in order. Its parts are without their bytes, which `parts` returns."""
+
+    @abc.abstractmethod
+    async def parts(self, thread_id: str, digests: Sequence[str]) -> Mapping[str, bytes]:
+        """Return the bytes of a thread's images and files, by digest (`Part.sha256`); unknown digests are left out.
+
+        Bytes are durable with the commit or the run that brought them (`Commit.parts`, `NewRun.parts`), are kept once
+        for each thread and digest, and are deleted with the messages of the thread.
+        """
 
     @abc.abstractmethod
     async def runs(self, query: RunQuery) -> RunPage:

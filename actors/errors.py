@@ -10,6 +10,7 @@
     │   ├── ThreadForbidden            the thread belongs to a principal whose runs the caller may not see
     │   ├── AgentLoadError             a file or object that should hold an agent does not
     │   ├── ToolDefinitionError        a function cannot be a tool as it is written
+    │   ├── InvalidAttachment          an image or a file is invalid or too large
     │   ├── StateError                 a state key is invalid, or a value does not have its type
     │   └── AgentDefinitionError       an agent's parts do not fit together
     ├── ToolError                      raised by a tool: the model reads its text
@@ -112,6 +113,10 @@ class ThreadBusy(UsageError):
 
 class ThreadForbidden(UsageError):
     """The thread belongs to a principal whose runs the caller may not see."""
+
+
+class InvalidAttachment(UsageError):
+    """An image or a file is invalid: its bytes, media type, name or address, or it is too large."""
 
 
 class AgentLoadError(UsageError):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from enum import Enum
 from pathlib import PurePath
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 from cattrs import BaseValidationError, ForbiddenExtraKeysError, transform_error
@@ -21,6 +21,7 @@ from cattrs.v import format_exception
 from greenroom.supervision.border import failure_of_call
 
 from .converters import converter, row_writer
+from .parts import Attachment, InvalidPart, Part, fault_of_parts
 from .plain import base_value
 from .renamed_fields import renamed
 from .row_forms import Fields, Value
@@ -55,6 +56,7 @@ Later readers (redactor, encoder, cattrs) recurse; this depth is safe for them.
 
 MAX_ITEMS: Final = 1_000_000
 """Most items of a foreign value. Shared parts count each time, because 40 nested pairs would fill memory."""
+PLACES: Final = "an image or a file may be a tool's whole result, or an item of the list that a tool returns"
 MESSAGE_LIMIT: Final = 2_000
 """Characters kept of a failure message from foreign code."""
 
@@ -157,6 +159,39 @@ def normalise(value: object) -> tuple[Any, str | None]:
         return f"<a {_type_name(value)} that cannot be shown>", _said(failure_of_call(error))  # noqa: ASYNC104 - the border has raised what passes
 
 
+class Result(NamedTuple):
+    """A tool's result as it is stored.
+
+    Attributes:
+        data: JSON data, with the facts of images and files in their place.
+        parts: the images and files, in order, with their bytes.
+        why: why `data` is only a text in place of the value; None if it is the value.
+    """
+
+    data: Any
+    parts: tuple[Part, ...]
+    why: str | None
+
+
+def normalise_result(value: object) -> Result:
+    """Return a tool's result as JSON data and parts. As `normalise`, but for images and files.
+
+    Raises:
+        InvalidPart: an image or a file is deep inside the value, or they are too many or too large together.
+    """
+    cleaner = _Cleaner([], listed=isinstance(value, list | tuple))
+    try:
+        data, why = cleaner.clean(value, MAX_DEPTH), None
+    except InvalidPart:
+        raise
+    except BaseException as error:  # noqa: BLE001, ASYNC103 - as in `normalise`
+        data, why = f"<a {_type_name(value)} that cannot be shown>", _said(failure_of_call(error))
+    fault = fault_of_parts(cleaner.parts or ()) if cleaner.parts else None
+    if fault is not None:
+        raise InvalidPart(fault)
+    return Result(data, () if why is not None else tuple(cleaner.parts or ()), why)
+
+
 def message_of(error: BaseException) -> str:
     """Return the message of a foreign exception, or its type's name: bounded, encodable text. Never raises."""
     try:
@@ -183,10 +218,12 @@ def failure_text(error: BaseException) -> str:
 class _Cleaner:
     """Walks one foreign value once; returns new data of exact built-in types only."""
 
-    __slots__ = ("_left",)
+    __slots__ = ("_left", "_listed", "parts")
 
-    def __init__(self) -> None:
+    def __init__(self, parts: list[Part] | None = None, *, listed: bool = False) -> None:
+        """`parts`: takes images and files; None: they have no place. `listed`: the value is a list."""
         self._left = MAX_ITEMS
+        self.parts, self._listed = parts, listed
 
     def clean(self, value: Any, depth: int) -> Any:
         kind = type(value)
@@ -241,6 +278,11 @@ class _Cleaner:
                 return self._converted(value, depth)
 
     def _converted(self, value: object, depth: int) -> Any:
+        if isinstance(value, Attachment):
+            if self.parts is None or depth < MAX_DEPTH - self._listed:
+                raise InvalidPart(f"{value!r} has no place here: {PLACES}")
+            self.parts.append(value.part)
+            return value.part.facts()
         if depth == 0:
             raise ValueError(f"nested more than {MAX_DEPTH} levels deep, or it holds itself")
         data = converter.unstructure(value)

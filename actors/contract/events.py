@@ -60,7 +60,8 @@ def _event(*names: str) -> Callable[[_T], _T]:
 class RunCreated(Payload, frozen=True, kw_only=True):
     """The run is stored. `input` is its input, `by` the principal, `title` one line for lists of runs.
 
-    `workspace` is the name of the run's directory, without the path.
+    `workspace` is the name of the run's directory, without the path. `attachments` are the images and files of the
+    input: type, media_type, size and sha256 of each, an address in place of the last two, and a file's name.
     """
 
     to: Stage
@@ -73,6 +74,7 @@ class RunCreated(Payload, frozen=True, kw_only=True):
     parent: str | None = None
     forked_from: str | None = None
     title: Annotated[str, FOREIGN_TEXT] = ""
+    attachments: Annotated[tuple[JSONObject, ...], FOREIGN_TEXT] = ()
 
 
 @_event("run.planned", "run.accepted", "run.preparing", "run.started", "run.applying", "run.resumed")

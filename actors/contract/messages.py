@@ -7,6 +7,7 @@ from typing import Literal
 import attrs
 import msgspec
 
+from .parts import Part
 from .plain import JSONObject, JSONValue, exact
 from .row_forms import Value
 
@@ -130,6 +131,8 @@ class Message(Value, frozen=True, kw_only=True):
         provider: names the service whose `items` these are; "" without items.
         items: the answer as the provider wants it back, unchanged: reasoning, signatures. Opaque and private: sent to
             the same provider only, and only if text and calls are still those of the answer.
+        parts: images and files of an input or a tool's result, in order. Their bytes are in the requests of models
+            only.
     """
 
     id: str
@@ -143,6 +146,7 @@ class Message(Value, frozen=True, kw_only=True):
     task_id: str | None = None
     provider: str = ""
     items: tuple[JSONObject, ...] = ()
+    parts: tuple[Part, ...] = ()
 
 
 @attrs.frozen(kw_only=True)

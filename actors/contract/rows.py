@@ -18,6 +18,7 @@ from .calls import POSITIONS, CallPosition, CallRule, CallStatus, open_status
 from .decisions import Command, CommandResult, Decision, InboxItem, Ticket
 from .lifecycle import STATUS, RunStatus, Stage, Termination
 from .messages import CallRequest, FinishReason, Message, Usage
+from .parts import Part
 from .phases import RunPosition
 from .plain import JSONObject, JSONValue
 from .recording import RecordEntry
@@ -389,6 +390,7 @@ class CallFields(Fields, kw_only=True):
             grace) or "" (it is not).
         child_run: the child run that does the call's work; None for a call of any other tool.
         child_started: the child run has been seen.
+        parts: the images and files of the result.
     """
 
     call_id: str
@@ -426,6 +428,7 @@ class CallFields(Fields, kw_only=True):
     task_id: str | None = None
     child_run: str | None = None
     child_started: bool = False
+    parts: tuple[Part, ...] = ()
 
 
 class CallRow(CallFields, frozen=True):  # type: ignore[misc]  # `sealed` makes one of the other
@@ -477,6 +480,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             run_end belong to a step that never comes: a fork of the last step has none of them.
         consumed: position of the newest inbox item that it consumes (0: none).
         taken: the machine's inputs since the previous commit, for the record; added by the run's owner.
+        parts: with their bytes, which join the thread with this commit. Rows and messages refer to them by digest.
     """
 
     run_id: str
@@ -491,6 +495,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     state_step: int | None = None
     consumed: int = 0
     taken: tuple[RecordEntry, ...] = ()
+    parts: tuple[Part, ...] = ()
 
     @property
     def written_at(self) -> int:
@@ -517,6 +522,8 @@ class NewRun(Value, frozen=True, kw_only=True):
         thread_runs: create the run only if exactly this many runs were ever created in its thread (0: the thread is
             new); None: regardless. `ThreadInfo.runs` has the number.
         taken: the beginning of the run's record; empty if it is not recorded.
+        parts: with their bytes, which join the thread with the run. Those of a fork's history have no bytes here: the
+            store copies them from the thread that `thread_parent` names.
     """
 
     info: RunInfo
@@ -528,6 +535,7 @@ class NewRun(Value, frozen=True, kw_only=True):
     thread_parent: tuple[str, int] | None = None
     thread_runs: int | None = None
     taken: tuple[RecordEntry, ...] = ()
+    parts: tuple[Part, ...] = ()
 
 
 @attrs.frozen(kw_only=True)

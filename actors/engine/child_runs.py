@@ -231,6 +231,8 @@ def _finish(
     if call.at is CallPosition.CHILD or (stopping and outcome.status is CallStatus.CANCELLED):
         close_call(builder, call, CallStatus.CANCELLED, result=None, shown=CANCELLED_TEXT, code="cancelled")
         return
+    if outcome.parts:
+        call = builder.put(call, parts=builder.bring(outcome.parts))
     close_call(
         builder,
         call,

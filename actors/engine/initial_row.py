@@ -14,6 +14,7 @@ from ..contract.envelope import timestamp
 from ..contract.events import RunCreated
 from ..contract.lifecycle import Stage
 from ..contract.messages import Message
+from ..contract.parts import Part, facts_of
 from ..contract.rows import Counters, EventDraft, RunInfo, RunRow
 
 
@@ -29,8 +30,8 @@ def shown_workspace(workspace: str | None) -> str | None:
     return PureWindowsPath(workspace).name or PurePosixPath(workspace).name or "/"
 
 
-def created(info: RunInfo, text: str) -> EventDraft:
-    """Return the first event of every run. `text` is its input."""
+def created(info: RunInfo, text: str, parts: tuple[Part, ...] = ()) -> EventDraft:
+    """Return the first event of every run. `text` is its input, `parts` the images and files of the input."""
     payload = RunCreated(
         to=Stage.CREATED,
         agent=info.agent,
@@ -42,5 +43,6 @@ def created(info: RunInfo, text: str) -> EventDraft:
         parent=info.parent_run,
         forked_from=None if info.forked_from is None else f"{info.forked_from}@{info.forked_step}",
         title=info.title,
+        attachments=facts_of(parts) if parts else (),
     )
     return EventDraft("run.created", payload)

@@ -16,6 +16,7 @@ from ..contract.decisions import InboxItem, Suspend, Ticket, Verdict
 from ..contract.guardrails import Tripped
 from ..contract.lifecycle import RunStatus, Stage
 from ..contract.messages import ModelResponse, Usage
+from ..contract.parts import Part
 from ..contract.phases import Phase
 from ..contract.plain import JSONObject, JSONValue
 from ..contract.rows import RequestChanges
@@ -189,7 +190,7 @@ class CallReturned(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A body has returned: its result as JSON, and the text for the model.
 
     For a large result the row holds all of it; event and model get `shown` (head, tail and size). `batch` holds the
-    body's state writes, `keys` the written keys.
+    body's state writes, `keys` the written keys, `parts` the images and files of the result, with their bytes.
     """
 
     call_id: str
@@ -199,6 +200,7 @@ class CallReturned(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     large: bool = False
     batch: Batch | None = None
     keys: Keys = msgspec.field(default_factory=dict)
+    parts: tuple[Part, ...] = ()
 
 
 class CallRaised(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -274,6 +276,7 @@ class ChildOutcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         status: of the call: succeeded, failed or cancelled.
         result: of the call, as JSON; `shown`, `large`: as in `CallReturned`.
         call_code: of a failed call.
+        parts: images and files of the result, with their bytes.
         fatal: the tool declares that its failures end the run.
     """
 
@@ -285,6 +288,7 @@ class ChildOutcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     large: bool = False
     call_code: str | None = None
     fatal: bool = False
+    parts: tuple[Part, ...] = ()
 
 
 class RefusedDecision(msgspec.Struct, frozen=True, kw_only=True, gc=False):

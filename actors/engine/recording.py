@@ -21,6 +21,7 @@ import msgspec
 
 from ..contract.codec import message_of
 from ..contract.decisions import InboxItem
+from ..contract.parts import Part, light
 from ..contract.phases import ADMISSION
 from ..contract.recording import RecordEntry
 from ..contract.rows import NewRun, RunRow
@@ -29,13 +30,28 @@ from ..contract.state import Keys, KeySpec, StateWrite
 from ..state.snapshot import StateSnapshot
 from .inputs import CallReturned, Input, PhaseDone
 from .state import RunState, stored
+from .tasks import newest_input
 
 
 class CreatedEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """The run was created with this row. `text`: the input in `run.created`; None: the text of the pending message."""
+    """The run was created with this row.
+
+    Attributes:
+        row: of the new run.
+        text: the input in `run.created`; None: the pending message, with its parts.
+        parts: of the input, beside `text`.
+    """
 
     row: RunRow
     text: str | None = None
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def input(self) -> tuple[str, tuple[Part, ...]]:
+        """The input in `run.created`: text and parts."""
+        if self.text is not None:
+            return self.text, self.parts
+        return self.row.pending_input[0].content, self.row.pending_input[0].parts
 
 
 class TakeoverEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,9 +102,11 @@ Entry = Input | CreatedEntry | TakeoverEntry | ClockJump | ForcedEndEntry | Reco
 
 def birth_of(new: NewRun) -> RecordEntry:
     """Return the first entry of a new run's record."""
-    shown = new.created.payload.input
-    waits = bool(new.row.pending_input) and new.row.pending_input[0].content == shown
-    return RecordEntry(new.info.created_at, CreatedEntry(row=new.row, text=None if waits else shown))
+    shown, pending = new.created.payload.input, new.row.pending_input
+    if pending and pending[0].content == shown:
+        return RecordEntry(new.info.created_at, CreatedEntry(row=new.row))
+    parts = light(newest_input(new.messages)[1]) if new.messages else ()
+    return RecordEntry(new.info.created_at, CreatedEntry(row=new.row, text=shown, parts=parts))
 
 
 def takeover_of(state: RunState, *, bare: bool) -> TakeoverEntry:

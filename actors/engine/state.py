@@ -22,6 +22,7 @@ from ..contract.decisions import Ticket
 from ..contract.ids import message_id, ticket_id
 from ..contract.lifecycle import NEEDS_APPROVAL, STATUS, TERMINAL, RunStatus, Stage, check_stage
 from ..contract.messages import Message
+from ..contract.parts import Part, light
 from ..contract.phases import LEAVING, RunPosition
 from ..contract.plain import JSONObject
 from ..contract.row_forms import opened, sealed
@@ -120,6 +121,7 @@ class StepBuilder:
         changed: a change must be written that no event and no other row shows.
         followed: other inputs wait behind this one, and must be taken before the run ends.
         events, effects, tickets, messages: of this input, in order.
+        parts: of this input, with their bytes.
     """
 
     spec: AgentSpec
@@ -141,6 +143,7 @@ class StepBuilder:
     do: Callable[[Effect], None]
     tickets: list[Ticket]
     messages: list[Message]
+    parts: tuple[Part, ...]
     _own: dict[str, CallRow] | None
     _touched: dict[str, CallRow]
 
@@ -153,7 +156,7 @@ class StepBuilder:
         self.changed = self.followed = False
         self.events, self.effects, self.tickets, self.messages = [], [], [], []
         self.do = self.effects.append
-        self._own, self._touched = None, {}
+        self.parts, self._own, self._touched = (), None, {}
 
     # --- what handlers use -------------------------------------------------------------------------------------------
 
@@ -188,6 +191,11 @@ class StepBuilder:
             self.calls = self._own = dict(self.calls)
         self._touched[call_id] = self._own[call_id] = new
         return new
+
+    def bring(self, parts: tuple[Part, ...]) -> tuple[Part, ...]:
+        """Let the bytes of parts join the thread with the commit. Returns the parts as rows hold them."""
+        self.parts += tuple(part for part in parts if part.data is not None)
+        return light(parts)
 
     def remember_reducers(self, keys: Keys) -> None:
         """Keep the reducers of written keys that the agent does not declare."""
@@ -299,6 +307,7 @@ class StepBuilder:
             # an input may begin a step but writes nothing in it; the writes of run_end come after all steps
             state_step=before.row.step + (before.row.cursor is RunPosition.RUN_END) if written else None,
             consumed=row.inbox if row.inbox != before.row.inbox else 0,
+            parts=self.parts,
         )
         return Transition(state, commit, tuple(self.effects))
 

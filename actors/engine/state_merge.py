@@ -8,6 +8,8 @@ retries on a conflict does not end before its batch is merged (`CallPosition.MER
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..contract import events as ev
 from ..contract.calls import CallPosition, CallStatus
 from ..contract.phases import TOOLS
@@ -24,6 +26,8 @@ def returned(builder: StepBuilder, call: CallRow, message: CallReturned) -> None
     """Handle a returned body, possibly with a batch."""
     if message.keys:
         builder.remember_reducers(message.keys)
+    if message.parts:
+        call = builder.put(call, parts=builder.bring(message.parts))
     batch = message.batch
     if batch is None:
         close_call(builder, call, CallStatus.SUCCEEDED, result=message.result, shown=message.shown, large=message.large)
@@ -86,7 +90,8 @@ def _merge(builder: StepBuilder, call: CallRow, batch: Batch, *, again: bool) ->
             ),
         )
         if again:
-            builder.put(call, at=CallPosition.ALLOWED, batch=None, result=None, shown=None, large=False, alone=True)
+            nothing: dict[str, Any] = {"batch": None, "result": None, "shown": None, "large": False, "parts": ()}
+            builder.put(call, at=CallPosition.ALLOWED, alone=True, **nothing)
             return
         call = builder.put(call, shown=f"{call.shown}\n{conflict_note(clash)}")
     if call.settled:

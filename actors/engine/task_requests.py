@@ -66,7 +66,8 @@ def task_said(
             finish_task(builder, task, "failed", shown=SUSPENDED_TEXT.format(tool=task.tool), code="task_suspended")
         case CallReturned():
             shown = task_wrote(builder, task, message)
-            finish_task(builder, task, "succeeded", result=message.result, shown=shown, large=message.large)
+            result: dict[str, Any] = {"result": message.result, "large": message.large, "parts": message.parts}
+            finish_task(builder, task, "succeeded", shown=shown, **result)
         case ResultRefused():
             refuse_task_result(builder, task, message)
         case CallRaised():

@@ -22,6 +22,7 @@ from ..contract.calls import CallPosition, CallStatus
 from ..contract.excerpt import Large, shown_value
 from ..contract.ids import message_id, task_id
 from ..contract.messages import Message, Producer
+from ..contract.parts import Part
 from ..contract.rows import CallRow
 from ..contract.tasks import MAX_SPAWNS, TaskRow
 from .denials import doubted
@@ -133,6 +134,7 @@ def finish_task(
     code: str | None = None,
     large: bool = False,
     error_id: str | None = None,
+    parts: tuple[Part, ...] = (),
 ) -> None:
     """End a task: remove its row, emit its event, and queue its message for the next step."""
     builder.row.tasks = tuple(other for other in builder.row.tasks if other.task_id != task.task_id)
@@ -158,6 +160,7 @@ def finish_task(
         producer=Producer(run_id=builder.info.run_id, step=builder.row.step),
         kind="task_finished",
         task_id=task.task_id,
+        parts=builder.bring(parts) if parts else (),
     )
     builder.row.pending_input += (message,)
 
@@ -200,13 +203,13 @@ def note_left_behind(history: Sequence[Message], run_id: str) -> tuple[Message, 
     )
 
 
-def newest_input(history: Sequence[Message]) -> str:
-    """Return the input of the newest run in a history; "" if there is none.
+def newest_input(history: Sequence[Message]) -> tuple[str, tuple[Part, ...]]:
+    """Return the input of the newest run in a history, text and parts; "" if there is none.
 
     A fork's notes about tasks are not input.
     """
     inputs = (m for m in reversed(history) if m.producer is not None and m.producer.step == 0)
-    return next((m.content for m in inputs if m.kind == "text"), "")
+    return next(((m.content, m.parts) for m in inputs if m.kind == "text"), ("", ()))
 
 
 def end_tasks(builder: StepBuilder, why: str) -> None:

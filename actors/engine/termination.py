@@ -231,6 +231,7 @@ def append_step(builder: StepBuilder, *, withheld: str | None = None) -> None:
                 producer=producer,
                 kind="text" if call.task_id is None else "task_started",
                 task_id=call.task_id,
+                parts=call.parts if withheld is None and call.outcome is CallStatus.SUCCEEDED else (),
             )
         )
     builder.row.draft = None

@@ -95,8 +95,7 @@ class Fold:
         events, effects = tuple[EventDraft, ...](), tuple[Effect, ...]()
         if isinstance(entry, CreatedEntry):
             after = RunState(info=self._info, row=entry.row)
-            text = entry.row.pending_input[0].content if entry.text is None else entry.text
-            events = (created(self._info, text),)
+            events = (created(self._info, *entry.input),)
         elif before is None or isinstance(entry, RecordGap):
             raise NoRecord((entry.why if isinstance(entry, RecordGap) else "") or (CEASED if before else NEVER))
         elif isinstance(entry, TakeoverEntry):

@@ -19,12 +19,14 @@ import trio
 from greenroom.supervision import Mailbox, failure_of_call
 
 from ..agent import Agent
+from ..attachments import with_attachments
 from ..contract.calls import CallStatus
-from ..contract.codec import failure_text, normalise
+from ..contract.codec import Result, failure_text, normalise_result
 from ..contract.decisions import Suspend
 from ..contract.excerpt import shown_value
 from ..contract.facts import CallFacts
 from ..contract.ids import body_error_id
+from ..contract.parts import InvalidPart
 from ..contract.phases import Phase
 from ..contract.rows import CallRow, RunInfo, RunRow
 from ..contract.state import Keys
@@ -160,20 +162,28 @@ class CallActor:
                 text = f"The tool {tool.name!r} asked for a decision that cannot be stored: {why}."
                 fatal = tool.on_error == "raise"
                 return CallRaised(call_id=call_id, attempt=attempt, code="tool_error", shown=text, fatal=fatal)  # noqa: ASYNC104 - the border has raised what passes
+        try:
+            result = normalise_result(value)
+        except InvalidPart as error:
+            text = f"The tool {tool.name!r} ran, and its result cannot be kept: {error}."
+            return self._failed(tool, cue, of_call, ToolFailed(text, code="tool_error", fatal=tool.on_error == "raise"))
         if tool.output_guardrails:
-            refused = await self._guarded(child, tool, cue, of_call, value)
+            data = result.data
+            shown = partial(with_attachments, value, data) if result.parts else partial(copied, data)
+            refused = await self._guarded(child, tool, cue, of_call, shown)
             if refused is not None:
                 return refused
-        return returned(call_id, attempt, value, state)
+        return returned(call_id, attempt, result, state)
 
     async def _guarded(
-        self, child: Child, tool: Tool[..., object], cue: StartCall, of_call: str | None, value: object
+        self, child: Child, tool: Tool[..., object], cue: StartCall, of_call: str | None, shown: Callable[[], object]
     ) -> ResultRefused | None:
         """Ask the output guardrails of the tool. Returns the verdict unless all allow.
 
         The body has returned: whatever happens to its guardrails, the machine learns that, and nothing of the result.
+        `shown` returns the result for a guardrail: images and files themselves, with their bytes.
         """
-        guardrails, data = tool.output_guardrails, normalise(value)[0]
+        guardrails = tool.output_guardrails
         refused = partial(ResultRefused, call_id=cue.call_id, attempt=cue.attempt)
         late = f"the output guardrails of the tool {tool.name!r} did not obey the end of their time"
         patience = sum(guardrail.timeout for guardrail in guardrails) + tool.grace + SLACK
@@ -181,7 +191,7 @@ class CallActor:
             child, f"guardrails:{cue.call_id}:{cue.attempt}", patience, partial(refused, failure=late)
         )
         try:
-            tripped = await in_order(guardrails, self._guardrail_context(tool, cue), lambda: copied(data))
+            tripped = await in_order(guardrails, self._guardrail_context(tool, cue), shown)
             return None if tripped is None else refused(tripped=tripped)
         except HookFailed as failure:
             fields = {
@@ -310,12 +320,12 @@ def make_mailbox(call_id: str) -> Mailbox[Cue]:
     return Mailbox(f"call {call_id}", _MAILBOX)
 
 
-def returned(call_id: str, attempt: int, value: object, state: WritableState) -> CallReturned:
-    """Turn a body's return value into JSON data and the text for the model, with the body's state writes.
+def returned(call_id: str, attempt: int, result: Result, state: WritableState) -> CallReturned:
+    """Return the input about a body's result, with the text for the model and the body's state writes.
 
     Never fails, because the effect has already happened.
     """
-    data, why = normalise(value)
+    data, parts, why = result
     shown, large = shown_value(data)
     if why is not None:
         shown, large = f"The call succeeded, but its result cannot be shown ({why}).", False
@@ -327,4 +337,5 @@ def returned(call_id: str, attempt: int, value: object, state: WritableState) ->
         large=large,
         batch=state.batch(),
         keys=state.used,
+        parts=parts,
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import attrs
 import trio
@@ -21,7 +21,7 @@ from greenroom.supervision import failure_of
 
 from ..agent import Agent
 from ..contract.calls import CallPosition, CallStatus
-from ..contract.codec import normalise
+from ..contract.codec import normalise_result
 from ..contract.decisions import Command, Decision, Ticket
 from ..contract.excerpt import shown_value
 from ..contract.ids import body_error_id
@@ -281,6 +281,7 @@ class ChildRuns:
         tool = call.tool
         try:
             value = outcome.output if tool is None else await tool.result_of(outcome)
+            data, parts, why = normalise_result(value)
         except BaseException as error:  # noqa: BLE001, ASYNC103 - user code: a failure of the tool
             failure = failure_of(error)
             assert tool is not None  # noqa: S101 - only its function can fail
@@ -289,11 +290,11 @@ class ChildRuns:
             return ChildOutcome(  # noqa: ASYNC104 - the border has raised what passes
                 stage=stage, status=CallStatus.FAILED, shown=shown, code=code, call_code="tool_error", fatal=fatal
             )
-        data, why = normalise(value)
         shown, large = shown_value(data)
         if why is not None:
             shown, large = f"The call succeeded, but its result cannot be shown ({why}).", False
-        return ChildOutcome(stage=stage, status=CallStatus.SUCCEEDED, shown=shown, code=code, result=data, large=large)
+        ends: dict[str, Any] = {"stage": stage, "code": code, "result": data, "parts": parts}
+        return ChildOutcome(status=CallStatus.SUCCEEDED, shown=shown, large=large, **ends)
 
     # --- commands ----------------------------------------------------------------------------------------------------
 

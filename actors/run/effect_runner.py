@@ -63,6 +63,7 @@ from .hooks import HookFailed, HookRequest, limit_of, most_seconds, run_hooks
 from .instructions import ask_instructions
 from .model_actor import ModelCall
 from .model_request import hook_request, model_request
+from .part_bytes import PartBytes
 from .sanitize import text_of
 from .services import Services, retry_until_available
 from .view import typed_output
@@ -79,6 +80,7 @@ class EffectRunner:
 
     Attributes:
         history: the thread's messages, copies for models; None until the first model call reads them from the store.
+        part_bytes: of the thread's images and files.
         stop_at: after `CancelWork`: when the grace of the slowest child is over, in trio time; else None.
         finished: `FinishRun` was performed.
     """
@@ -89,6 +91,7 @@ class EffectRunner:
     deps: Any
     children: Children
     history: list[Message] | None
+    part_bytes: PartBytes
     stop_at: float | None = None
     finished: bool = False
 
@@ -134,6 +137,8 @@ class EffectRunner:
         async def request(chosen: Model) -> ModelRequest:
             native = chosen.structured == "native"
             history = await self._thread()
+            if self.part_bytes.needed:
+                history = [*await self.part_bytes.filled(history)]
             return model_request(agent, self.info.run_id, effect, history, model=chosen.name, native=native)
 
         def model() -> Model:
@@ -163,6 +168,7 @@ class EffectRunner:
     async def _thread(self) -> list[Message]:
         if self.history is None:
             stored = await retry_until_available(self.services.store.messages, self.info.thread_id)
+            self.part_bytes.note(stored)
             self.history = [*map(own_message, stored)]
         return self.history
 
@@ -277,7 +283,7 @@ class EffectRunner:
             text = text_of(f"{effect.phase.value}: {shown_text(error)}")
             return PhaseDone(phase=effect.phase, step=effect.step, call_id=effect.call_id, failure=text)
 
-        models = HookModels(self.services, agent, self.info.run_id)
+        models = HookModels(self.services, agent, self.info.run_id, self.part_bytes)
 
         async def body(child: Child) -> None:
             guarded = call is not None and self._guarded(agent, call, effect)
@@ -408,7 +414,7 @@ class EffectRunner:
         async def body(child: Child) -> None:
             history = await self._thread()
             asked = RunPhase(phase=phase, step=effect.step, state=effect.state)
-            models = HookModels(self.services, agent, self.info.run_id)
+            models = HookModels(self.services, agent, self.info.run_id, self.part_bytes)
             request = hook_request(asked, state, agent, self.deps, history, models=models)
             ctx = request.context(State(effect.state, agent.spec.keys), ())
             texts = [message.content for message in history if message.id in effect.messages]

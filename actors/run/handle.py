@@ -18,6 +18,7 @@ from ..contract.codec import SchemaError
 from ..contract.decisions import ActionWord, CommandResult, Decision, decision_of
 from ..contract.envelope import Event, decode_event
 from ..contract.outcomes import Cancelled, Completed, Failed, Waiting
+from ..contract.parts import Part
 from ..contract.plain import JSONObject
 from ..entry import checks_options
 from ..errors import StoreError, UsageError
@@ -116,6 +117,21 @@ class Run(Generic[T_co]):
             RuntimeClosed: the runtime is closed.
         """
         return await self._reader.view(self.id)
+
+    async def part(self, part: Part | str) -> bytes:
+        """Return the bytes of an image or a file of the run's thread.
+
+        Args:
+            part: of a message of `view`, or the digest in a result or an event (`sha256`).
+
+        Raises:
+            UsageError: the thread has no such part, or the part is an address.
+            UnknownRun: no run has this id.
+            RuntimeClosed: the runtime is closed.
+        """
+        if not isinstance(part, Part | str):
+            raise UsageError(f"part({part!r:.200}): give a Part of a message, or its sha256")
+        return await self._reader.part(self.id, part.sha256 if isinstance(part, Part) else part)
 
     # --- commands ----------------------------------------------------------------------------------------------------
 

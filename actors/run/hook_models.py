@@ -12,6 +12,7 @@ from ..agent import Agent
 from ..contract.messages import Message, ModelRequest, ModelResponse
 from ..engine.inputs import ONE_REQUEST
 from ..errors import ModelError
+from .part_bytes import PartBytes
 from .sanitize import InvalidValue, response_of
 from .services import Services
 
@@ -23,11 +24,14 @@ class HookModels:
     services: Services
     agent: Agent[object]
     run_id: str
+    part_bytes: PartBytes
 
     async def answer(self, model: Model | str | None, messages: tuple[Message, ...]) -> ModelResponse:
         """Ask a model. See `PhaseContext.ask_model`."""
         asked = self.services.agents.model_for(self.agent, chosen=model)
         await self.services.models.opened(asked)
+        if any(message.parts for message in messages):
+            messages = tuple(await self.part_bytes.filled(messages))
         request = ModelRequest(agent=self.agent.key, messages=messages, run_id=self.run_id, model=asked.name)
         async with asked.stream(request) as events:
             try:

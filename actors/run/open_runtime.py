@@ -8,7 +8,7 @@ durable point, their work is cancelled, then the store writes its queue and clos
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -34,6 +34,7 @@ from greenroom.supervision.exits import cause_of
 
 from ..abc import Store, StoreHooks
 from ..agent import Agent
+from ..attachments import File, Image
 from ..contract.codec import message_of
 from ..contract.ids import error_id
 from ..contract.outcomes import Cancelled, Completed, Failed, Waiting
@@ -317,15 +318,18 @@ async def _open_store(supervisor: Supervisor, store: Store, hooks: StoreHooks) -
 
 
 @checks_options
-async def run(agent: Agent[T], text: str, /, *, deps: object = None) -> Completed[T] | Waiting | Failed | Cancelled:
+async def run(
+    agent: Agent[T], text: str, /, *, deps: object = None, attachments: Sequence[Image | File] = ()
+) -> Completed[T] | Waiting | Failed | Cancelled:
     """Run an agent once, in memory, and return its outcome.
 
     No decision can be made here: a run that asks for an approval ends as `Waiting` and is dropped.
 
     Raises:
-        UsageError: the input is not a str, or blank.
+        UsageError: the input is not a str, or blank without attachments.
+        InvalidAttachment: the attachments are invalid; see `Runtime.start`.
         AgentDefinitionError: the agent has no model.
     """
     async with open_runtime(agents=[agent]) as runtime:
-        handle = await runtime.start(agent, text, deps=deps)
+        handle = await runtime.start(agent, text, deps=deps, attachments=attachments)
         return await handle.wait()

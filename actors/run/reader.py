@@ -257,6 +257,23 @@ class RunReader:
         degraded = None if reason is None else reason[0]
         return make_view(record, thread, services.redactor, degraded, waits)
 
+    async def part(self, run_id: str, sha256: str) -> bytes:
+        """Return the bytes of an image or a file in the run's thread; see `Run.part`.
+
+        Raises:
+            UnknownRun: no run has this id.
+            UsageError: the thread has no part with this digest.
+        """
+        outline = await self.outline(run_id)
+        if outline is None:
+            raise UnknownRun(run_id)
+        with self._services.board.looking():
+            found = await self._services.store.parts(outline.info.thread_id, (text_of(sha256),))
+        if not found:
+            raise UsageError(f"the thread of run {run_id!r} has no image or file with the digest {sha256!r:.100}")
+        body: bytes = found[sha256]
+        return body
+
     async def outcome(self, run_id: str, *, final: bool) -> Any:
         """Wait for a run's outcome: until it is at rest, or (`final`) done; see `Run.wait` and `Run.result`.
 

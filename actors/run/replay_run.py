@@ -54,7 +54,11 @@ async def replay_of(store: Store, run_id: str, agent: Agent[object], redactor: R
     taken = record[0].taken if record else ()
     born = taken[0].entry if taken else None
     waits = born.row.pending_input if isinstance(born, CreatedEntry) else ()
-    if not own and info.forked_from is None and not mode_given(info, waits[0].content if waits else ""):
+    if (
+        not own
+        and info.forked_from is None
+        and not mode_given(info, waits[0].content if waits else "", waits[0].parts if waits else ())
+    ):
         info = replace(info, execution=agent.execution)
     definitions = {call.call_id: call.definition for call in rows.calls}
     stored = StoredRun(info=info, definitions=definitions, frames=frames, record=record)

@@ -51,6 +51,7 @@ from .agents import MISFIT, RunUnavailable
 from .children import Children, ClaimLost, OverrunBody
 from .effect_runner import EffectRunner
 from .forced_end import GAVE_UP, end_if_given_up
+from .part_bytes import PartBytes
 from .run_loop import Hint, RunLoop, RunPermissions
 from .services import Services, retry_until_available
 
@@ -219,7 +220,10 @@ class RunActor:
                 return None  # neither agent nor deps, and no command arrived meanwhile
             while len(ctx.mailbox):
                 ctx.mailbox.pop()  # the hinted command is in the inbox: load the record again
+        part_bytes = PartBytes(self.services, state.info.thread_id, any(call.parts for call in state.calls.values()))
+        part_bytes.note((*state.row.pending_input, *(history or ())))
         performer = EffectRunner(
+            part_bytes=part_bytes,
             services=self.services,
             info=state.info,
             agent=agent,

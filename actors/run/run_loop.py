@@ -222,6 +222,8 @@ class RunLoop:
             msgspec.structs.force_setattr(commit, "taken", carried)  # not shared yet; a copy costs more
             if performer.history is not None:
                 performer.history.extend(map(own_message, commit.messages))
+            if commit.parts:
+                performer.part_bytes.keep(commit.parts)
             if commit.row.stage in TERMINAL:
                 self._closing = _Ending(before, message, carried)
             self._outbox.append(_Entry([], taken.state))

@@ -9,7 +9,7 @@ gateway among them, use the public parts `reader` and `commands`.
 from __future__ import annotations
 
 import secrets as random_ids
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from ..abc import Model, RunOrder, RunPage, Store
 from ..agent import Agent
+from ..attachments import File, Image
 from ..contract.lifecycle import RunStatus
 from ..contract.rows import RunInfo
 from ..contract.spec import Execution
@@ -53,6 +54,7 @@ class StartOptions(TypedDict, total=False):
     execution: Execution | None
     on_busy: Literal["queue", "refuse"]
     title: str | None
+    attachments: Sequence[Image | File]
     may_join: Callable[[RunInfo], bool] | None
 
 
@@ -108,12 +110,13 @@ class Runtime:
 
         Args:
             agent: an Agent, or the key of an agent that the runtime knows.
-            text: the input; must not be blank, because providers reject blank messages.
+            text: the input; must not be blank without attachments, because providers reject blank messages.
             options: run_id (default: a new id), thread_id (default: a new thread), session_id, by (a principal),
                 workspace, deps (dependencies of this run only), deadline (absolute, with time zone; waiting counts),
                 execution (a mode other than the agent's), on_busy ("queue" or "refuse", if the thread has an active
                 run), title (a label for lists: the first line, redacted, cut at 80 characters; default: the title of
-                the text; not part of the content), may_join (see below).
+                the text; not part of the content), attachments (images and files of the input, at most 100 and 8 MiB
+                together), may_join (see below).
 
         A run reads the whole thread that it joins. `may_join(info)` returns whether the caller may see a run; it is
         called for every run in the thread, including pruned runs whose messages are still there (for these once per
@@ -123,6 +126,7 @@ class Runtime:
 
         Raises:
             UsageError: an argument is invalid.
+            InvalidAttachment: an attachment is no Image or File, or they are too many or too large together.
             UnknownAgent: no agent has this key.
             AgentDefinitionError: the agent has no model.
             RunExists: a run with other content has the id.

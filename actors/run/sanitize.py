@@ -59,8 +59,8 @@ def text_of(value: str) -> str:
     return cleaned
 
 
-def input_of(value: object, what: str) -> str:
-    """Return a text for a run to read; must not be blank.
+def input_of(value: object, what: str, *, may_be_blank: bool = False) -> str:
+    """Return a text for a run to read; must not be blank, unless images or files come with it: then "" is returned.
 
     Providers reject a request with a blank message, and would do so at every later step, because the message stays in
     the thread.
@@ -71,6 +71,8 @@ def input_of(value: object, what: str) -> str:
     if not isinstance(value, str):
         raise UsageError(f"{what} is {value!r:.200}; give a str")
     if not value.strip():
+        if may_be_blank:
+            return ""
         raise UsageError(f"{what} is blank ({value!r:.40}); give a text with something in it")
     return text_of(value)
 

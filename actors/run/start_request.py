@@ -17,9 +17,11 @@ import attrs
 from msgspec.structs import replace
 
 from ..agent import Agent
+from ..attachments import parts_of
 from ..contract.envelope import timestamp
 from ..contract.ids import content_digest
 from ..contract.messages import Message, Producer
+from ..contract.parts import Part, facts_of, light
 from ..contract.plain import exact
 from ..contract.redaction import Redactor
 from ..contract.rows import NewRun, OpenGuardrails, RunInfo, RunRecord, RunRow, ThreadInfo
@@ -60,10 +62,11 @@ class StartRequest:
     parent_run: str | None = None
     parent_call: str | None = None
     depth: int = 0
+    parts: tuple[Part, ...] = attrs.field(default=(), alias="attachments", converter=parts_of)
 
     def __attrs_post_init__(self) -> None:
         put = object.__setattr__  # attrs' own way to complete a frozen value
-        put(self, "text", input_of(self.text, "the input"))
+        put(self, "text", input_of(self.text, "the input", may_be_blank=bool(self.parts)))
         if self.by is not None:
             put(self, "by", _text("by", self.by))
         if self.workspace is not None:
@@ -86,23 +89,30 @@ class StartRequest:
     def content(self) -> str:
         """Return the digest that makes two starts with one run id the same start; the title is only a label."""
         places = (self.thread_id, self.session_id, self.by, self.workspace)
-        return _content(self.agent.key, self.text, places, self.deadline, self.execution)
+        return _content(self.agent.key, (self.text, self.parts), places, self.deadline, self.execution)
 
 
-def _content(agent: str, text: str, places: tuple[str | None, ...], deadline: datetime | None, mode: object) -> str:
-    return content_digest(
-        [agent, text, *places, None if deadline is None else timestamp(deadline), execution_data(mode)]
-    )
+def _content(
+    agent: str,
+    given: tuple[str, tuple[Part, ...]],
+    places: tuple[str | None, ...],
+    deadline: datetime | None,
+    mode: object,
+) -> str:
+    text, parts = given
+    data = [agent, text, *places, None if deadline is None else timestamp(deadline), execution_data(mode)]
+    return content_digest([*data, *facts_of(parts)] if parts else data)
 
 
-def mode_given(info: RunInfo, text: str) -> bool:
+def mode_given(info: RunInfo, text: str, parts: tuple[Part, ...]) -> bool:
     """Return True if `start` was given a run's mode instead of taking the agent's; the digest shows it.
 
-    `text`: the input.
+    `text`, `parts`: the input.
     """
+    given = text, parts
     return any(
         info.content
-        == _content(info.agent, text, (thread_id, info.session_id, by, info.workspace), info.deadline, info.execution)
+        == _content(info.agent, given, (thread_id, info.session_id, by, info.workspace), info.deadline, info.execution)
         for thread_id in (None, info.thread_id)
         for by in (None, info.by)
     )
@@ -157,14 +167,19 @@ def new_run(birth: StartRequest, now: datetime, redactor: Redactor) -> NewRun:
         depth=birth.depth,
     )
     message = Message(
-        id=f"{info.run_id}.m1", role="user", content=birth.text, producer=Producer(run_id=info.run_id, step=0)
+        id=f"{info.run_id}.m1",
+        role="user",
+        content=birth.text,
+        producer=Producer(run_id=info.run_id, step=0),
+        parts=light(birth.parts),
     )
     on_busy: Literal["queue", "refuse"] = "refuse" if birth.on_busy == "refuse" else "queue"
     return NewRun(
         info=info,
         row=initial_row((message,)),
         messages=(),
-        created=created(info, birth.text),
+        created=created(info, birth.text, birth.parts),
+        parts=tuple(part for part in birth.parts if part.data is not None),
         on_busy=on_busy,
         thread_runs=0 if birth.thread_id is None else None,
     )
@@ -220,8 +235,9 @@ def fork_of(
     return NewRun(
         info=child,
         row=_begins_again(initial_row(note_left_behind(history, run_id)), history, step),
-        created=created(child, newest_input(history)),
+        created=created(child, *newest_input(history)),
         messages=history,
+        parts=tuple(part for message in history for part in message.parts if part.sha256),
         thread_parent=(info.thread_id, min(stored, len(history))),
         thread_runs=0,
     )

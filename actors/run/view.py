@@ -119,6 +119,7 @@ def make_view(
                 call_id=call.call_id,
                 kind="text" if call.task_id is None else "task_started",
                 task_id=call.task_id,
+                parts=call.parts,
             )
             for call in record.calls
             if call.step == row.step and call.settled

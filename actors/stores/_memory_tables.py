@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
+from types import MappingProxyType
 
 import attrs
 
@@ -13,6 +14,7 @@ from ..abc import ASKED, Created, Pruned, Receipt, RunCounts, RunSummary
 from ..contract.decisions import Command, CommandResult, InboxItem, Ticket
 from ..contract.lifecycle import TERMINAL, WAITING
 from ..contract.messages import Message
+from ..contract.parts import Part
 from ..contract.pending_input import waiting
 from ..contract.phases import LEAVING
 from ..contract.recording import RecordDelta
@@ -46,6 +48,7 @@ class ThreadRecord:
         runs: the remaining runs, by id, oldest first.
         pruned_members: facts -> the first pruned run with these facts, while messages remain.
         late: number of a run that ended before it was admitted -> its input, until its turn has come.
+        parts: digest -> the bytes of an image or a file.
     """
 
     owner: str
@@ -59,6 +62,7 @@ class ThreadRecord:
     active: str | None = None
     held: dict[str, None] = attrs.field(factory=dict)
     late: dict[int, tuple[Message, ...]] = attrs.field(factory=dict)
+    parts: dict[str, bytes] = attrs.field(factory=dict)
 
     def place(self, before: int | None) -> None:
         """Append the input of runs that ended while held, of those before the run of this number."""
@@ -72,6 +76,13 @@ class ThreadRecord:
             self.messages.append(message)
             self.ids.add(message.id)
 
+    def keep(self, parts: Iterable[Part], source: Mapping[str, bytes] = MappingProxyType({})) -> None:
+        """Keep the bytes of parts; those that come without bytes are in `source`."""
+        for part in parts:
+            data = source.get(part.sha256) if part.data is None else part.data
+            if data is not None:
+                self.parts.setdefault(part.sha256, data)
+
     def remove(self, run: RunTables) -> int:
         """Remove a pruned run and everything that no run can read any more; returns the number of removed messages."""
         info = run.info
@@ -82,7 +93,7 @@ class ThreadRecord:
             self.state.forget(next(iter(self.runs.values())).number)
             return 0
         removed = len(self.messages)
-        self.messages, self.ids, self.state, self.pruned_members = [], set(), StateHistory(), {}
+        self.messages, self.ids, self.state, self.pruned_members, self.parts = [], set(), StateHistory(), {}, {}
         return removed
 
     def repeated(self, messages: Sequence[Message]) -> str | None:
@@ -311,6 +322,9 @@ class MemoryTables:
         else:
             thread.active = run_id
         thread.append(messages)
+        if new.parts:
+            source = None if new.thread_parent is None else self.threads.get(new.thread_parent[0])
+            thread.keep(new.parts, {} if source is None else source.parts)
         run.write_state(new.state, new.row.step)
         if new.taken:
             run.record.append(RecordDelta(1, new.taken))
@@ -371,6 +385,8 @@ class MemoryTables:
             run.note_open(ticket)
         if commit.messages:
             run.thread.append(commit.messages)
+        if commit.parts:
+            run.thread.keep(commit.parts)
         if commit.state:
             run.write_state(commit.state, commit.written_at)
         if commit.taken:

@@ -118,7 +118,7 @@ def _clear(connection: sqlite3.Connection) -> PruneSlice | None:
             return PruneSlice()
     elif count := _delete(connection, "messages", "thread = ?", number):
         return PruneSlice(messages=count)
-    elif _delete(connection, "state", "thread = ?", number):
+    elif _delete(connection, "state", "thread = ?", number) or _delete(connection, "parts", "thread = ?", number):
         return PruneSlice()
     connection.execute("DELETE FROM garbage WHERE kind = ? AND number = ?", (kind, number))
     return PruneSlice()
@@ -196,4 +196,6 @@ def forecast(connection: sqlite3.Connection, before: int) -> Pruned:
         size += connection.execute(sql, values).fetchone()[0]
     sql = f"SELECT count(*), coalesce(sum(length(body)), 0) FROM messages WHERE thread IN ({threads})"  # noqa: S608 - constants
     messages, more = connection.execute(sql, values).fetchone()
+    sql = f"SELECT coalesce(sum(length(body)), 0) FROM parts WHERE thread IN ({threads})"  # noqa: S608 - constants
+    more += connection.execute(sql, values).fetchone()[0]
     return Pruned(runs=runs, messages=messages, freed=size + more, reusable=sizes(connection)[1])

@@ -7,7 +7,7 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
 from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
@@ -366,6 +366,13 @@ def record(connection: sqlite3.Connection, run_id: str, after: int, limit: int) 
     columns = connection.execute(sql, (run_id, limit, after)).fetchall()
     items = {item.position: item for item in commands(connection, run_id)} if columns else {}
     return tuple(RecordDelta(last, load_taken(body, items)) for last, body in columns)
+
+
+def parts(connection: sqlite3.Connection, thread_id: str, digests: Sequence[str]) -> Mapping[str, bytes]:
+    """Return the bytes of a thread's images and files, by digest."""
+    sql = "SELECT body FROM parts WHERE thread = (SELECT number FROM threads WHERE thread_id = ?) AND sha256 = ?"
+    found = ((name, connection.execute(sql, (thread_id, name)).fetchone()) for name in digests)
+    return {name: columns[0] for name, columns in found if columns is not None}
 
 
 def messages(connection: sqlite3.Connection, thread_id: str) -> Sequence[Message]:

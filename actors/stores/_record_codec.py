@@ -20,6 +20,7 @@ from ..contract import codec
 from ..contract.codec import SchemaError
 from ..contract.converters import converter, row_writer
 from ..contract.decisions import InboxItem, SetResult, Suspend, Verdict
+from ..contract.parts import Part
 from ..contract.plain import JSONValue
 from ..contract.recording import RecordEntry
 from ..contract.state import KeyId, Keys, KeySpec
@@ -135,6 +136,11 @@ def _struct(kind: Any) -> tuple[Write, Read]:
     return write, read
 
 
+def _light(part: Part) -> dict[str, JSONValue]:
+    """Return a part as JSON, without its bytes: a fold needs none."""
+    return {name: given for name in part.__struct_fields__ if name != "data" and (given := getattr(part, name))}
+
+
 def _same(value: object) -> Any:
     return value
 
@@ -176,5 +182,6 @@ _SPECIAL: Final[Mapping[object, tuple[Write, Read]]] = {
     InboxItem: (lambda item: item.position, lambda position, items: items[position]),
     Keys: (_keys, _read_keys),
     Verdict: (_verdict, lambda data, _: converter.structure(data[1], _VERDICTS[data[0]])),
+    Part: (_light, lambda data, _: converter.structure(data, Part)),
     Suspend: (row_writer.unstructure, lambda data, _: converter.structure(data, Suspend)),
 }

@@ -203,6 +203,14 @@ _EIGHTH: Final = Migration(
     statements=("UPDATE events SET frame = greenroom_recased(frame)",),
 )
 
+_NINTH: Final = Migration(
+    summary="the bytes of images and files, once for each thread and digest",
+    statements=(
+        "CREATE TABLE parts(thread INTEGER NOT NULL, sha256 TEXT NOT NULL, body BLOB NOT NULL)",
+        "CREATE UNIQUE INDEX parts_sha256 ON parts(thread, sha256)",
+    ),
+)
+
 NEXT_GENERATION: Final = "UPDATE about SET value = value + 1 WHERE name = 'generation'"
 """Run at every opening: the tokens of new claims are above the generation's base, so all older claims are void."""
 BASE: Final = "SELECT value << 32 FROM about WHERE name = 'generation'"
@@ -211,7 +219,7 @@ BASE: Final = "SELECT value << 32 FROM about WHERE name = 'generation'"
 NEW_EPOCH: Final = "UPDATE about SET value = lower(hex(randomblob(8))) WHERE name = 'epoch'"
 """For a copy: from here on it may have other events than the original under the same sequences."""
 
-MIGRATIONS: Final[Sequence[Migration]] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH, _EIGHTH)
+MIGRATIONS: Final[Sequence[Migration]] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH, _EIGHTH, _NINTH)
 """In order, never changed once released: the n-th makes version n from version n - 1."""
 
 

@@ -15,6 +15,7 @@ from ..contract import codec
 from ..contract.decisions import Command, CommandResult, InboxItem, Ticket
 from ..contract.lifecycle import TERMINAL, WAITING
 from ..contract.messages import Message
+from ..contract.parts import Part
 from ..contract.pending_input import apart, waiting, whole
 from ..contract.rows import CallRow, Commit, NewRun, RunInfo, RunRow
 from ..contract.state import StateWrite
@@ -85,6 +86,13 @@ _COPY_MESSAGES: Final = (
 )
 
 
+_ADD_PART: Final = "INSERT OR IGNORE INTO parts(thread, sha256, body) VALUES (?, ?, ?)"
+_COPY_PART: Final = (
+    "INSERT OR IGNORE INTO parts(thread, sha256, body) SELECT ?, sha256, body FROM parts"
+    " WHERE thread = (SELECT number FROM threads WHERE thread_id = ?) AND sha256 = ?"
+)
+
+
 @attrs.frozen
 class EncodedRows:
     """The encoded rows of a commit or of a new run, each with its columns. Made in the trio thread.
@@ -98,6 +106,7 @@ class EncodedRows:
         size: bytes of all of it, and of the frames.
         info: of a new run.
         taken: for the record; empty if there is nothing.
+        parts: (digest, bytes); without bytes for a part of a fork's history.
     """
 
     row: bytes
@@ -108,6 +117,7 @@ class EncodedRows:
     size: int
     info: bytes = b""
     taken: bytes = b""
+    parts: Sequence[tuple[str, bytes | None]] = ()
 
 
 def encode_commit(commit: Commit, frames: Sequence[bytes]) -> EncodedRows:
@@ -126,7 +136,8 @@ def encode_commit(commit: Commit, frames: Sequence[bytes]) -> EncodedRows:
     size = len(row) + len(taken) + sum(map(len, frames))
     for rows in (calls, tickets, messages, state):
         size += sum(len(values[-1]) for values in rows)
-    return EncodedRows(row, calls, tickets, messages, state, size, taken=taken)
+    parts = _encode_parts(commit.parts) if commit.parts else ()
+    return EncodedRows(row, calls, tickets, messages, state, size, taken=taken, parts=parts)
 
 
 def encode_new(new: NewRun, frame: bytes) -> EncodedRows:
@@ -142,7 +153,7 @@ def encode_new(new: NewRun, frame: bytes) -> EncodedRows:
         + len(taken)
         + sum(len(values[-1]) for rows in (messages, state) for values in rows)
     )
-    return EncodedRows(row, (), (), messages, state, size, info, taken)
+    return EncodedRows(row, (), (), messages, state, size, info, taken, _encode_parts(new.parts) if new.parts else ())
 
 
 def _ticket_row(ticket: Ticket) -> Row:
@@ -155,6 +166,10 @@ def _encode_messages(messages: Sequence[Message]) -> Sequence[Row]:
         (message.id, 0 if message.producer is None else message.producer.step, codec.dump(message))
         for message in messages
     ]
+
+
+def _encode_parts(parts: Sequence[Part]) -> Sequence[tuple[str, bytes | None]]:
+    return [(part.sha256, part.data) for part in parts]
 
 
 def _encode_state(state: Sequence[StateWrite]) -> Sequence[tuple[bool, str, int, bytes]]:
@@ -223,6 +238,9 @@ def add_rows(connection: sqlite3.Connection, number: int, thread: int, step: int
         connection.execute(_ADD_MESSAGE, (thread, name, number, produced, body))
     for shared, key, revision, value in blobs.state:
         connection.execute(_PUT_STATE, (number, thread if shared else None, key, step, revision, value))
+    for digest, data in blobs.parts:
+        if data is not None:
+            connection.execute(_ADD_PART, (thread, digest, data))
 
 
 def wait_since(connection: sqlite3.Connection, number: int) -> None:
@@ -307,6 +325,13 @@ def copy_messages(connection: sqlite3.Connection, thread: int, parent: tuple[str
         return frozenset()
     connection.execute(_COPY_MESSAGES, (thread, parent[1], parent[0]))
     return frozenset(name for (name,) in connection.execute(sql, (thread,)))
+
+
+def copy_parts(connection: sqlite3.Connection, thread: int, parent: str, blobs: EncodedRows) -> None:
+    """Copy the bytes that a fork's history needs from the thread of its parent."""
+    for digest, data in blobs.parts:
+        if data is None:
+            connection.execute(_COPY_PART, (thread, parent, digest))
 
 
 def add_command(

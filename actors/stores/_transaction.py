@@ -343,6 +343,7 @@ class TransactionWriter:
         number = _sql.insert_run(connection, new, blobs, thread=thread, token=token, held=active is not None)
         if new.thread_parent is not None:
             copied = _sql.copy_messages(connection, thread, new.thread_parent)
+            _sql.copy_parts(connection, thread, new.thread_parent[0], blobs)
             blobs = attrs.evolve(blobs, messages=[row for row in blobs.messages if row[0] not in copied])
         self._changes.events += (number, 1, request.frame)
         if blobs.taken:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import Any, Final, Literal
@@ -218,6 +218,11 @@ class MemoryStore(RequestStore):
         """A thread's history, in order."""
         thread = (await self._read()).threads.get(thread_id)
         return () if thread is None else tuple(thread.messages)
+
+    async def parts(self, thread_id: str, digests: Sequence[str]) -> Mapping[str, bytes]:
+        """The bytes of a thread's images and files. See `Store.parts`."""
+        thread = (await self._read()).threads.get(thread_id)
+        return {} if thread is None else {name: thread.parts[name] for name in digests if name in thread.parts}
 
     async def runs(self, query: RunQuery) -> RunPage:
         """A page of runs. See `Store.runs`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from datetime import datetime
 from pathlib import Path
@@ -397,6 +397,10 @@ class SQLiteStore(RequestStore):
     async def messages(self, thread_id: str) -> Sequence[Message]:
         """A thread's history, in order."""
         return await self._read(_reads.messages, thread_id)
+
+    async def parts(self, thread_id: str, digests: Sequence[str]) -> Mapping[str, bytes]:
+        """The bytes of a thread's images and files. See `Store.parts`."""
+        return await self._read(_reads.parts, thread_id, tuple(digests))
 
     async def runs(self, query: RunQuery) -> RunPage:
         """A page of runs. See `Store.runs`."""

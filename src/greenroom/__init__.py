@@ -23,6 +23,8 @@ from greenroom.actors.abc import Store as Store
 from greenroom.actors.abc import TextDelta as TextDelta
 from greenroom.actors.agent import Agent as Agent
 from greenroom.actors.agent import stop_at_tools as stop_at_tools
+from greenroom.actors.attachments import File as File
+from greenroom.actors.attachments import Image as Image
 from greenroom.actors.contract import stop as stop
 from greenroom.actors.contract.ticket_summary import TicketSummary as TicketSummary
 from greenroom.actors.contract.calls import CallStatus as CallStatus
@@ -61,6 +63,7 @@ from greenroom.actors.contract.outcomes import RunFailedError as RunFailedError
 from greenroom.actors.contract.outcomes import RunWaitingError as RunWaitingError
 from greenroom.actors.contract.outcomes import Stopped as Stopped
 from greenroom.actors.contract.outcomes import Waiting as Waiting
+from greenroom.actors.contract.parts import Part as Part
 from greenroom.actors.contract.phases import Phase as Phase
 from greenroom.actors.contract.rows import RunInfo as RunInfo
 from greenroom.actors.contract.spec import ExecutionMode as ExecutionMode
@@ -71,6 +74,7 @@ from greenroom.actors.errors import LeaseLost as LeaseLost
 from greenroom.actors.errors import ModelError as ModelError
 from greenroom.actors.errors import ModelErrorKind as ModelErrorKind
 from greenroom.actors.errors import AgentLoadError as AgentLoadError
+from greenroom.actors.errors import InvalidAttachment as InvalidAttachment
 from greenroom.actors.errors import RunDegradedError as RunDegradedError
 from greenroom.actors.errors import RunExists as RunExists
 from greenroom.actors.errors import RunPruned as RunPruned
@@ -162,12 +166,15 @@ __all__ = [
     "FAILURES",
     "Failed",
     "Fallback",
+    "File",
     "FinishReason",
     "FinalOutput",
     "Follower",
     "GateContext",
     "GreenroomError",
     "IdleTimeout",
+    "Image",
+    "InvalidAttachment",
     "LeaseLost",
     "MemoryStore",
     "Message",
@@ -182,6 +189,7 @@ __all__ = [
     "MutationError",
     "AgentLoadError",
     "OutcomeError",
+    "Part",
     "Phase",
     "PhaseContext",
     "Plugin",

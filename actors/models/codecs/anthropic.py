@@ -14,6 +14,7 @@ from ...abc import CallDelta, ModelDelta, ReasoningDelta, TextDelta
 from ...contract.messages import FinishReason, ModelRequest, ModelResponse, Usage
 from ...contract.plain import JSONObject, JSONValue
 from ...errors import ModelError
+from . import parts
 from .faults import from_object
 from .history import Entry, Said, Thread
 from .port import Codec, Decoder, Encoded, PartialCall, Reported, StreamError, calls_of, count, mapping, string
@@ -146,13 +147,21 @@ def _blocks(thread: Thread, entry: Entry) -> Iterator[JSONObject]:
         return
     if message.call_id is not None:
         tool_use_id = thread.wire_id(message.call_id)
-        yield {"type": "tool_result", "tool_use_id": tool_use_id, "content": message.content}
+        content: JSONValue = message.content
+        if message.parts:
+            content = [*_text(content), *map(parts.anthropic, message.parts)]
+        yield {"type": "tool_result", "tool_use_id": tool_use_id, "content": content}
         return
-    if message.content.strip():  # a text without a visible character is refused
-        yield {"type": "text", "text": message.content}
+    yield from _text(message.content)
+    yield from map(parts.anthropic, message.parts)
     for call in message.calls:
         call_id = thread.wire_id(call.call_id)
         yield {"type": "tool_use", "id": call_id, "name": call.tool, "input": call.arguments}
+
+
+def _text(text: str) -> Sequence[JSONObject]:
+    """Return the block of a text; a text without a visible character is refused."""
+    return ({"type": "text", "text": text},) if text.strip() else ()
 
 
 def _said(kept: Sequence[JSONObject]) -> Said:

@@ -17,6 +17,7 @@ from ...abc import CallDelta, ModelDelta, ReasoningDelta, TextDelta
 from ...contract.messages import FinishReason, ModelRequest, ModelResponse, ToolInfo, Usage
 from ...contract.plain import JSONObject, JSONValue
 from ...errors import ModelError
+from . import parts
 from .faults import from_object
 from .history import Entry, Said, Thread
 from .port import Codec, Decoder, Encoded, PartialCall, Reported, StreamError, calls_of, count, items, mapping, string
@@ -147,11 +148,13 @@ def _contents(thread: Thread, rest: Sequence[Entry], *, signed: bool) -> list[di
     tools = thread.tools()
     for entry in rest:
         role = "model" if entry.message.role == "assistant" else "user"
-        parts = list(_parts(thread, entry, tools, signed=signed))
-        if parts and out and out[-1]["role"] == role:
-            out[-1]["parts"] += parts
-        elif parts:
-            out.append({"role": role, "parts": parts})
+        found = list(_parts(thread, entry, tools, signed=signed))
+        if found and out and out[-1]["role"] == role:
+            out[-1]["parts"] += found
+        elif found:
+            out.append({"role": role, "parts": found})
+    for content in out:  # responses of functions first, then what a response cannot hold
+        content["parts"].sort(key=lambda part: content["role"] == "user" and "functionResponse" not in part)
     return out
 
 
@@ -163,10 +166,16 @@ def _parts(thread: Thread, entry: Entry, tools: Mapping[str, str], *, signed: bo
     if message.call_id is not None:
         named = {"name": tools.get(message.call_id, ""), "response": {"output": message.content}}
         wire_id = thread.wire_id(message.call_id)
-        yield {"functionResponse": {**named, **({"id": wire_id} if wire_id else {})}}
+        media = list(map(parts.gemini, message.parts))
+        held = [part for part in media if signed and parts.in_response(part)]
+        response = {**named, **({"id": wire_id} if wire_id else {}), **({"parts": held} if held else {})}
+        yield {"functionResponse": response}
+        if rest := [part for part in media if part not in held]:
+            yield from ({"text": parts.announced(message)}, *rest)
         return
     if message.content:
         yield {"text": message.content}
+    yield from map(parts.gemini, message.parts)
     for number, call in enumerate(message.calls):
         part = {"functionCall": {"name": call.tool, "args": call.arguments, "id": thread.wire_id(call.call_id)}}
         yield {**part, "thoughtSignature": UNSIGNED} if signed and number == 0 else part

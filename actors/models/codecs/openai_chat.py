@@ -16,6 +16,7 @@ from ...abc import CallDelta, ModelDelta, ReasoningDelta, TextDelta
 from ...contract.messages import CallRequest, FinishReason, ModelRequest, ModelResponse, ToolInfo, Usage, read_arguments
 from ...contract.plain import JSONObject, JSONValue
 from ...errors import ModelError
+from . import parts
 from .faults import from_object
 from .history import Said, Thread
 from .port import Codec, Decoder, Encoded, PartialCall, Reported, StreamError, calls_of, count, items, mapping, string
@@ -107,7 +108,14 @@ def _function(tool: ToolInfo) -> JSONObject:
 
 
 def _messages(thread: Thread) -> Iterator[JSONObject]:
+    """Yield the messages. A tool's message takes text only: its images and files follow when all calls are answered."""
+    behind: list[JSONObject] = []
     for message, kept in thread.entries:
+        if behind and message.call_id is None:
+            yield {"role": "user", "content": behind}
+            behind = []
+        if message.parts and message.call_id is not None:
+            behind += [{"type": "text", "text": parts.announced(message)}, *map(parts.chat, message.parts)]
         if kept:
             yield kept[0]
             continue
@@ -124,7 +132,12 @@ def _messages(thread: Thread) -> Iterator[JSONObject]:
             ]
         if message.call_id is not None:
             made["tool_call_id"] = thread.wire_id(message.call_id)
+        elif message.parts:
+            text = [{"type": "text", "text": message.content}] if message.content else []
+            made["content"] = [*text, *map(parts.chat, message.parts)]
         yield made
+    if behind:
+        yield {"role": "user", "content": behind}
 
 
 def _said(kept: Sequence[JSONObject]) -> Said:

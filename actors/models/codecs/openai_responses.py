@@ -12,9 +12,10 @@ from typing import Final
 import msgspec
 
 from ...abc import CallDelta, ModelDelta, ReasoningDelta, TextDelta
-from ...contract.messages import FinishReason, ModelRequest, ModelResponse, ToolInfo, Usage, read_arguments
+from ...contract.messages import FinishReason, Message, ModelRequest, ModelResponse, ToolInfo, Usage, read_arguments
 from ...contract.plain import JSONObject, JSONValue
 from ...errors import ModelError
+from . import parts
 from .faults import from_object
 from .history import Said, Thread
 from .port import Codec, Decoder, Encoded, PartialCall, Reported, StreamError, calls_of, count, items, mapping, string
@@ -114,14 +115,21 @@ def _input(thread: Thread, rest: Sequence[JSONValue]) -> Iterator[JSONObject]:
             continue
         if message.call_id is not None:
             call_id = thread.wire_id(message.call_id)
-            yield {"type": "function_call_output", "call_id": call_id, "output": message.content}
+            yield {"type": "function_call_output", "call_id": call_id, "output": _content(message)}
             continue
         if message.content or not message.calls:
-            yield {"role": message.role, "content": message.content}
+            yield {"role": message.role, "content": _content(message)}
         for call in message.calls:
             arguments = msgspec.json.encode(call.arguments).decode()
             call_id = thread.wire_id(call.call_id)
             yield {"type": "function_call", "call_id": call_id, "name": call.tool, "arguments": arguments}
+
+
+def _content(message: Message) -> JSONValue:
+    if not message.parts:
+        return message.content
+    text = [{"type": "input_text", "text": message.content}] if message.content else []
+    return [*text, *map(parts.responses, message.parts)]
 
 
 def _said(kept: Sequence[JSONObject]) -> Said:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import greenroom as gr
+from greenroom.actors.contract.codec import normalise_result
 from greenroom.actors.contract.decisions import Command
 from greenroom.actors.contract.excerpt import LARGE
 from greenroom.actors.contract.messages import Producer
@@ -269,8 +270,8 @@ def test_a_decision_with_values_that_are_no_data_is_refused_with_a_code(values, 
 @pytest.mark.parametrize("unit", ["a", "é", "字", "\U0001f600"])
 def test_a_result_is_cut_exactly_when_its_bytes_are_too_many(unit):
     most = LARGE // len(unit.encode())
-    assert not returned("c1", 1, unit * most, WritableState()).large
-    cut = returned("c1", 1, unit * (most + 1), WritableState())
+    assert not returned("c1", 1, normalise_result(unit * most), WritableState()).large
+    cut = returned("c1", 1, normalise_result(unit * (most + 1)), WritableState())
     assert cut.large
     assert cut.result == unit * (most + 1)
     assert len(cut.shown) < 10_000

@@ -1,0 +1,56 @@
+"""The bytes of images and files, put back into messages on their way to a model.
+
+Theory of operation. Messages in memory hold the facts of their parts only. Bytes that this owner has committed are kept
+here, because the commit may not be durable yet; all others are read from the store, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import attrs
+from msgspec.structs import replace
+
+from ..contract.messages import Message
+from ..contract.parts import Part
+from .services import Services, retry_until_available
+
+
+@attrs.define(eq=False)
+class PartBytes:
+    """Fills the messages of one run's thread.
+
+    Attributes:
+        needed: the thread may have parts; while it has none, a request costs nothing more.
+    """
+
+    _services: Services
+    _thread_id: str
+    needed: bool = False
+    _known: dict[str, bytes] = attrs.field(factory=dict, repr=False)
+
+    def keep(self, parts: Iterable[Part]) -> None:
+        """Take the bytes of parts that join the thread."""
+        self.needed = True
+        self._known |= {part.sha256: part.data for part in parts if part.data is not None}
+
+    def note(self, messages: Iterable[Message]) -> None:
+        """Note whether messages have parts."""
+        self.needed = self.needed or any(message.parts for message in messages)
+
+    async def filled(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Return messages whose parts have their bytes. A part whose bytes nobody has any more stays without.
+
+        Raises:
+            StoreDown: the store has failed for good.
+        """
+        parts = [part for message in messages for part in message.parts if part.sha256 and part.data is None]
+        missing = {part.sha256 for part in parts if part.sha256 not in self._known}
+        if missing:
+            read = self._services.store.parts
+            self._known |= await retry_until_available(read, self._thread_id, tuple(sorted(missing)))
+        return [self._filled(message) if message.parts else message for message in messages] if parts else messages
+
+    def _filled(self, message: Message) -> Message:
+        known = self._known
+        return replace(message, parts=tuple(replace(p, data=p.data or known.get(p.sha256)) for p in message.parts))
