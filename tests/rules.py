@@ -29,6 +29,7 @@ PAGES = {
     "PO": "policies",
     "CR": "child-runs",
     "TK": "testing",
+    "AT": "attachments",
 }
 """The letters before the hyphen of an id, and the page whose rules have them."""
 ID = re.compile(r"\[([A-Z]+-\d+)\]")

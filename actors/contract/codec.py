@@ -159,7 +159,7 @@ def normalise(value: object) -> tuple[Any, str | None]:
         return f"<a {_type_name(value)} that cannot be shown>", _said(failure_of_call(error))  # noqa: ASYNC104 - the border has raised what passes
 
 
-class Result(NamedTuple):
+class StoredResult(NamedTuple):
     """A tool's result as it is stored.
 
     Attributes:
@@ -173,7 +173,7 @@ class Result(NamedTuple):
     why: str | None
 
 
-def normalise_result(value: object) -> Result:
+def normalise_result(value: object) -> StoredResult:
     """Return a tool's result as JSON data and parts. As `normalise`, but for images and files.
 
     Raises:
@@ -189,7 +189,7 @@ def normalise_result(value: object) -> Result:
     fault = fault_of_parts(cleaner.parts or ()) if cleaner.parts else None
     if fault is not None:
         raise InvalidPart(fault)
-    return Result(data, () if why is not None else tuple(cleaner.parts or ()), why)
+    return StoredResult(data, () if why is not None else tuple(cleaner.parts or ()), why)
 
 
 def message_of(error: BaseException) -> str:

@@ -21,7 +21,7 @@ from greenroom.supervision import Mailbox, failure_of_call
 from ..agent import Agent
 from ..attachments import with_attachments
 from ..contract.calls import CallStatus
-from ..contract.codec import Result, failure_text, normalise_result
+from ..contract.codec import StoredResult, failure_text, normalise_result
 from ..contract.decisions import Suspend
 from ..contract.excerpt import shown_value
 from ..contract.facts import CallFacts
@@ -320,7 +320,7 @@ def make_mailbox(call_id: str) -> Mailbox[Cue]:
     return Mailbox(f"call {call_id}", _MAILBOX)
 
 
-def returned(call_id: str, attempt: int, result: Result, state: WritableState) -> CallReturned:
+def returned(call_id: str, attempt: int, result: StoredResult, state: WritableState) -> CallReturned:
     """Return the input about a body's result, with the text for the model and the body's state writes.
 
     Never fails, because the effect has already happened.

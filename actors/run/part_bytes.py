@@ -39,7 +39,7 @@ class PartBytes:
         self.needed = self.needed or any(message.parts for message in messages)
 
     async def filled(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Return messages whose parts have their bytes. A part whose bytes nobody has any more stays without.
+        """Return messages whose parts have their bytes. A part whose bytes are lost stays without.
 
         Raises:
             StoreDown: the store has failed for good.
@@ -49,8 +49,12 @@ class PartBytes:
         if missing:
             read = self._services.store.parts
             self._known |= await retry_until_available(read, self._thread_id, tuple(sorted(missing)))
-        return [self._filled(message) if message.parts else message for message in messages] if parts else messages
-
-    def _filled(self, message: Message) -> Message:
         known = self._known
-        return replace(message, parts=tuple(replace(p, data=p.data or known.get(p.sha256)) for p in message.parts))
+        return [
+            replace(
+                message, parts=tuple(replace(part, data=known.get(part.sha256, part.data)) for part in message.parts)
+            )
+            if message.parts
+            else message
+            for message in messages
+        ]

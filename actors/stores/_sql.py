@@ -137,6 +137,7 @@ def encode_commit(commit: Commit, frames: Sequence[bytes]) -> EncodedRows:
     for rows in (calls, tickets, messages, state):
         size += sum(len(values[-1]) for values in rows)
     parts = _encode_parts(commit.parts) if commit.parts else ()
+    size += sum(len(data or b"") for _, data in parts)
     return EncodedRows(row, calls, tickets, messages, state, size, taken=taken, parts=parts)
 
 
@@ -153,7 +154,9 @@ def encode_new(new: NewRun, frame: bytes) -> EncodedRows:
         + len(taken)
         + sum(len(values[-1]) for rows in (messages, state) for values in rows)
     )
-    return EncodedRows(row, (), (), messages, state, size, info, taken, _encode_parts(new.parts) if new.parts else ())
+    parts = _encode_parts(new.parts) if new.parts else ()
+    size += sum(len(data or b"") for _, data in parts)
+    return EncodedRows(row, (), (), messages, state, size, info, taken, parts)
 
 
 def _ticket_row(ticket: Ticket) -> Row:

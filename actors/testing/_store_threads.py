@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from ..abc import Created, Store
 from ..contract.lifecycle import Stage
+from ..contract.parts import MAX_BYTES, light, part_of
 from ..contract.rows import NewRun
 from ..contract.state import StateWrite
 from ..errors import ThreadBusy
@@ -155,6 +156,47 @@ async def a_thread_is_emptied_with_its_last_run(store: Store, _: HookLog, me: st
     record = await store.load(third.run_id)
     expect(record and record.state, (), "a run that comes later begins anew")
     expect([member.id for member in await store.messages(me)], ["m1"], "with its own messages")
+
+
+@scenario
+async def the_bytes_of_parts_are_kept_once_for_each_thread(store: Store, _: HookLog, me: str) -> None:
+    """They come with a run or a commit, are found by their digests, copied by a fork, and pruned with the messages."""
+    image = part_of("image", b"one", "image/png")
+    file = part_of("file", b"two", "text/plain", "a.txt")
+    given = replace(message("m1"), parts=light((image,)))
+    first = await create(store, new_run(f"{me}.1", me, messages=(given,), parts=(image,)))
+    expect(await store.parts(me, (image.sha256, file.sha256)), {image.sha256: b"one"}, "the parts of the start")
+    later = replace(message("m2"), parts=light((file, image)))
+    await first.write(messages=(later,), parts=(file, image))
+    both = {image.sha256: b"one", file.sha256: b"two"}
+    expect(dict(await store.parts(me, tuple(both))), both, "and those of a commit")
+    history = tuple(await store.messages(me))
+    expect([part for one in history for part in one.parts], [*light((image, file, image))], "messages have facts only")
+    expect(dict(await store.parts(f"{me}.no", tuple(both))), {}, "another thread has none")
+    fork = new_run(f"{me}.2", f"{me}.f", messages=(given,), parts=light((image,)), thread_parent=(me, 1))
+    second = await create(store, fork)
+    expect(dict(await store.parts(f"{me}.f", tuple(both))), {image.sha256: b"one"}, "a fork copies what it needs")
+    await first.end(at=THEN)
+    await store.prune(LATER)
+    expect(dict(await store.parts(me, tuple(both))), {}, "the last run takes them with it")
+    expect(dict(await store.parts(f"{me}.f", tuple(both))), {image.sha256: b"one"}, "the fork keeps its own")
+    await second.end(at=THEN)
+    forecast = await store.prune(LATER, dry_run=True)
+    expect(forecast.runs, 1, "a dry run counts")
+    expect(dict(await store.parts(f"{me}.f", tuple(both))), {image.sha256: b"one"}, "and deletes nothing")
+
+
+@scenario
+async def bytes_come_with_their_commit_or_not_at_all(store: Store, _: HookLog, me: str) -> None:
+    """A refused commit leaves none; the size of a part does not matter."""
+    author = await create(store, new_run(me, me))
+    lost, large = part_of("file", b"lost", "a/b"), part_of("file", bytes(MAX_BYTES), "a/b")
+    commit = author.make(parts=(lost,))
+    stale = await author.send(replace(commit, expected_last=commit.expected_last + 7)).receipt()
+    expect(stale.kind, "lease_lost", "a commit that does not follow")
+    expect(dict(await store.parts(me, (lost.sha256,))), {}, "writes no bytes")
+    await author.write(parts=(large,))
+    expect(len((await store.parts(me, (large.sha256,)))[large.sha256]), MAX_BYTES, "the largest part is kept")
 
 
 @reopening

@@ -18,6 +18,7 @@ from greenroom.actors.engine.recording import ForcedEndEntry
 from greenroom.testing import FakeWall, FunctionModel, ScriptedModel, call, delay, fail, text, think
 
 from .child_scenes import in_child, with_expert
+from .part_scenes import AT, CHART, DRAWS, TABLE
 from .runs import agent, home
 from .scene_plugins import hide, scripted, slow
 from .scene_tools import FAR, TOOLS, Context, Outside
@@ -114,6 +115,24 @@ MORE: dict[str, Any] = {"tools": [*TOOLS, put, again, reports, crawl, deaf, boss
 
 
 # --- decisions and commands ------------------------------------------------------------------------------------------
+
+
+@program("parallel_batch_approval")
+async def images_and_files(play: Play) -> None:
+    """In the input, in results of calls, of a background task and of a child run."""
+    expert = gr.Agent("expert", model=ScriptedModel(["so"]))
+    tools = [*DRAWS["tools"], draws_later, expert.as_tool(extract=lambda completed: [completed.output, CHART])]
+    first = [call("chart", id="A"), call("draws_later", id="B"), call("expert", id="C", input="do it")]
+    second = [call("chart", id="D", kind="deep"), call("sign", id="E")]
+    options: Any = {"attachments": [CHART, AT, TABLE]}
+    await play(first, second, "so far", "done", do=[restart, approve("E"), pause(10)], start=options, tools=tools)
+
+
+@gr.tool(background=True, replay="safe")
+async def draws_later(seconds: float = 3.0) -> list[Any]:
+    """Draws beside the run."""
+    await trio.sleep(seconds)
+    return [CHART]
 
 
 @program("parallel_batch_approval")

@@ -139,7 +139,19 @@ def test_a_runtime_has_the_names_that_a_user_needs_and_no_other():
     ]
     assert [name for name in dir(gr.RunReader) if not name.startswith("_")] == [
         *("check_open", "closed", "degraded", "events", "follow", "info", "missing_requirement", "on_change"),
-        *("outage", "outcome", "outline", "page", "record", "redactor", "statistics", "summaries", "ticket", "view"),
+        *(
+            "outage",
+            "outcome",
+            "outline",
+            "page",
+            "part",
+            "record",
+            "redactor",
+            "statistics",
+            "summaries",
+            "ticket",
+            "view",
+        ),
     ]
 
 
@@ -418,7 +430,7 @@ async def test_so_is_what_is_wrong_in_a_call_of_a_runtime_or_a_run():
 
 def test_what_checks_its_options_looks_as_before():
     """Signatures, names and docstrings are those of the function, and a coroutine function is one."""
-    assert list(inspect.signature(gr.run).parameters) == ["agent", "text", "deps"]
+    assert list(inspect.signature(gr.run).parameters) == ["agent", "text", "deps", "attachments"]
     assert inspect.iscoroutinefunction(gr.run)
     assert "instructions" in inspect.signature(gr.Agent).parameters
     assert (gr.Runtime.fork.__name__, gr.Run.cancel.__qualname__) == ("fork", "Run.cancel")
