@@ -191,8 +191,9 @@ async def bytes_come_with_their_commit_or_not_at_all(store: Store, _: HookLog, m
     """A refused commit leaves none; the size of a part does not matter."""
     author = await create(store, new_run(me, me))
     lost, large = part_of("file", b"lost", "a/b"), part_of("file", bytes(MAX_BYTES), "a/b")
-    commit = author.make(parts=(lost,))
-    stale = await author.send(replace(commit, expected_last=commit.expected_last + 7)).receipt()
+    late = await create(store, new_run(f"{me}.2", me))
+    commit = late.make(parts=(lost,))
+    stale = await late.send(replace(commit, expected_last=commit.expected_last + 7)).receipt()
     expect(stale.kind, "lease_lost", "a commit that does not follow")
     expect(dict(await store.parts(me, (lost.sha256,))), {}, "writes no bytes")
     await author.write(parts=(large,))

@@ -74,7 +74,7 @@ def test_a_file_has_a_name():
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: gr.Image(), "give the bytes, or url="),
+        (gr.Image, "give the bytes, or url="),
         (lambda: gr.Image(PNG, url="http://a.b/c"), "one of the two"),
         (lambda: gr.Image(b""), "there are no bytes"),
         (lambda: gr.File(b"", media_type="text/plain"), "there are no bytes"),
