@@ -35,9 +35,9 @@ def test_a_result_that_reads_like_the_start_of_a_task_starts_none() -> None:
 
 def test_an_input_is_known_by_its_kind_and_not_by_its_text() -> None:
     notes = note_left_behind([ASKED, CALLED, STARTED], "f")
-    assert newest_input([ASKED, CALLED, STARTED, *notes]) == "crawl"
+    assert newest_input([ASKED, CALLED, STARTED, *notes]) == ("crawl", ())
     alike = Message(id="s.m1", role="user", content=f"what {LEFT_TEXT}]", producer=Producer(run_id="s", step=0))
-    assert newest_input([ASKED, alike, *notes]) == alike.content
+    assert newest_input([ASKED, alike, *notes]) == (alike.content, ())
 
 
 def test_a_message_that_was_stored_before_there_were_kinds_is_plain_text() -> None:
