@@ -185,6 +185,20 @@ async def test_the_answer_has_the_form_of_the_output_type(autojump_clock, type_,
         assert outcome.output in (output, Order(123, ["tea"]))
 
 
+@pytest.mark.rule("TK-5")
+async def test_the_answer_fits_a_json_schema(autojump_clock):
+    schema = {
+        "type": "object",
+        "properties": {"verdict": {"enum": ["yes", "no"]}, "why": {"type": "string", "pattern": "^[A-Z].+[.]$"}},
+        "required": ["verdict", "why"],
+        "additionalProperties": False,
+    }
+    outcome = await outcome_of(AutoModel(), output_type=schema)
+    assert outcome.output["verdict"] in ("yes", "no")
+    assert outcome.output["why"].endswith(".")
+    assert outcome.usage.requests == 1  # the first answer was right
+
+
 @pytest.mark.rule("TK-4")
 async def test_a_tool_without_valid_arguments_ends_the_run_with_the_place(autojump_clock):
     def body(ctx, arguments):
