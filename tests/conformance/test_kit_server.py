@@ -59,7 +59,8 @@ async def test_malformed_arguments_reach_the_model_as_a_failed_call(name):
     ids=["status", "cut", "hang", "malformed", "wrong type", "error"],
 )
 async def test_a_fault_ends_the_run_as_its_kind(name, given, kind):
-    outcome, _ = await outcome_of(name, given, plugins=ONCE, idle_timeout=0.3)
+    silence = {"idle_timeout": 0.3} if kind == "timeout" else {}  # of a busy machine, the others could be as silent
+    outcome, _ = await outcome_of(name, given, plugins=ONCE, **silence)
     assert isinstance(outcome, gr.Failed)
     assert outcome.message.startswith(f"{kind}: "), outcome.message
 
@@ -77,5 +78,5 @@ async def test_an_endless_answer_is_closed_by_a_cancel(name):
             await run.cancel()
             assert isinstance(await run.wait(), gr.Cancelled)
             assert server.requests[0].closed_by_peer()
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             await server.left.wait()
