@@ -5,20 +5,21 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Unpack, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Unpack, cast, get_args, overload
 
 import attrs
 
 from greenroom.supervision.fields import did_you_mean
 
 from .abc import Model
+from .agent_deps import misfit
+from .agent_options import AgentOptions, Deps, Instructs, ToolUse
 from .contract.decisions import Decision, Ticket
-from .contract.facts import CallFacts, FinalOutput
 from .contract.ids import content_digest
 from .contract.messages import ToolInfo
 from .contract.outcomes import Completed
 from .contract.phases import Phase
-from .contract.plain import JSONObject, exact
+from .contract.plain import JSONObject, JSONValue, exact
 from .contract.policies import Policies
 from .contract.spec import MODES, AgentSpec, Execution, ExecutionMode, execution_data
 from .contract.state import Keys
@@ -26,7 +27,6 @@ from .contract.stop import MaxRounds, StopCondition, StopOnTool
 from .errors import AgentDefinitionError, StateError
 from .models.answers import Output, read_output_type
 from .options import checks_fields
-from .plugins.contexts import PhaseContext
 from .plugins.guardrails import InputGuardrail, OutputGuardrail, check_guardrails
 from .plugins.plugin import Plugin, check_plugins, hooked, name_of
 from .plugins.policies import PolicyPlugin, essence, gathered
@@ -47,11 +47,8 @@ else:
     T_co = TypeVar("T_co", covariant=True)
 
 V = TypeVar("V")
-Chooses = Callable[[tuple[CallFacts, ...]], FinalOutput | None]
-"""(the results of a step, in the model's order) -> the output of the run, or None; pure."""
-Instructs = Callable[[PhaseContext[Any]], str | Awaitable[str]]
-"""(the context of a step's before_inference hooks) -> the system text of the step; sync or async."""
-ToolUse = Literal["run_model_again", "stop_on_first_tool"] | frozenset[str] | Chooses
+A = TypeVar("A")
+D = TypeVar("D")
 
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "execution": tuple(MODES),
@@ -119,8 +116,8 @@ def _copied(value: JSONObject) -> JSONObject:
 
 
 @checks_fields(AgentDefinitionError)
-@attrs.frozen(eq=False)
-class Agent(Generic[T_co]):
+@attrs.frozen(eq=False, init=False)  # `checks_fields` installs the constructor; type checkers read the one below
+class Agent(Generic[T_co, Deps]):
     """A model, its instructions and its tools, under a key that is unique in a runtime.
 
     Attributes:
@@ -161,6 +158,9 @@ class Agent(Generic[T_co]):
             that they can be merged after a crash.
         input_guardrails: judge the input of a run and each text sent to it, beside the model request or before it.
         output_guardrails: judge each final answer, in the output type, before the run completes.
+        deps_type: the class of the dependencies (`start(..., deps=)`), for type checkers, and to refuse a tool,
+            guardrail, hook or function whose context names others, as `ToolContext[Deps]` does. The value is not
+            checked.
         spec: the agent as the engine sees it, with a digest of everything that can change a run.
         tool_infos: the tools as the model sees them.
         asks_each_step: a step asks for its instructions, or which tools are enabled, before its model request.
@@ -170,7 +170,7 @@ class Agent(Generic[T_co]):
     """
 
     key: str
-    instructions: str | Instructs = attrs.field(default="", kw_only=True)
+    instructions: str | Instructs[Deps] = attrs.field(default="", kw_only=True)
     tools: tuple[Tool[..., object], ...] = attrs.field(default=(), converter=_tools, kw_only=True)
     model: Model | str | None = attrs.field(default=None, kw_only=True)
     execution: Execution = attrs.field(default="sequential", kw_only=True)
@@ -196,11 +196,49 @@ class Agent(Generic[T_co]):
     output_guardrails: tuple[OutputGuardrail[Any, Any, Any], ...] = attrs.field(
         default=(), converter=_output_guardrails, kw_only=True
     )
+    deps_type: type[Deps] | None = attrs.field(default=None, kw_only=True)
     spec: AgentSpec = attrs.field(init=False, repr=False)
     tool_infos: tuple[ToolInfo, ...] = attrs.field(init=False, repr=False)
     asks_each_step: bool = attrs.field(init=False, repr=False)
     _tools_by_name: Mapping[str, Tool[..., object]] = attrs.field(init=False, repr=False)
     _output: Output[T_co] = attrs.field(init=False, repr=False)
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self, key: str, *, deps_type: type[Deps] | None = None, **options: Unpack[AgentOptions[str, Deps]]
+        ) -> None: ...
+        @overload
+        def __init__(
+            self,
+            key: str,
+            *,
+            output_type: type[T_co],
+            deps_type: type[Deps] | None = None,
+            **options: Unpack[AgentOptions[T_co, Deps]],
+        ) -> None: ...
+        @overload  # a JSON Schema: the output is plain data
+        def __init__(
+            self: Agent[JSONValue], key: str, *, output_type: JSONObject, **options: Unpack[AgentOptions[JSONValue]]
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: Agent[JSONValue, D],
+            key: str,
+            *,
+            output_type: JSONObject,
+            deps_type: type[D],
+            **options: Unpack[AgentOptions[JSONValue, D]],
+        ) -> None: ...
+        def __init__(self, key: str, **options: object) -> None: ...
+
+    else:
+
+        def __class_getitem__(cls, parameters: object) -> object:
+            """Return the class for `Agent[T]`, as for `Agent[T, Any]`, and for `Agent[T, Deps]`."""
+            given = parameters if isinstance(parameters, tuple) else (parameters,)
+            return super().__class_getitem__((*given, Any) if len(given) == 1 else given)
 
     def __attrs_post_init__(self) -> None:
         _check_parts(self)
@@ -209,6 +247,7 @@ class Agent(Generic[T_co]):
         _check_stop(self)
         _check_guardrails(self)
         check_plugins(f"agent {self.key!r}", self.plugins)
+        _check_deps(self)
         policies = gathered(f"agent {self.key!r}", self.plugins)
         _check_prices(self, policies)
         stop = self.stop
@@ -268,6 +307,27 @@ class Agent(Generic[T_co]):
         """The agents whose runs this agent's tools start, in the order of the tools."""
         return tuple(cast("Agent[Any]", tool.agent) for tool in self.tools if isinstance(tool, AgentTool))
 
+    @overload
+    def as_tool(
+        self,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        build_input: Callable[[str], str | Awaitable[str]] | None = None,
+        extract: Callable[[Completed[T_co]], object] | None = None,
+        **options: Unpack[AgentToolOptions],
+    ) -> Tool[..., JSONValue]: ...
+    @overload
+    def as_tool(
+        self,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        parameters: type[A],
+        build_input: Callable[[A], str | Awaitable[str]],
+        extract: Callable[[Completed[T_co]], object] | None = None,
+        **options: Unpack[AgentToolOptions],
+    ) -> Tool[..., JSONValue]: ...
     def as_tool(
         self,
         *,
@@ -275,9 +335,9 @@ class Agent(Generic[T_co]):
         description: str | None = None,
         parameters: type | None = None,
         build_input: Callable[[Any], str | Awaitable[str]] | None = None,
-        extract: Callable[[Completed[T_co]], Any] | None = None,
+        extract: Callable[[Completed[T_co]], object] | None = None,
         **options: Unpack[AgentToolOptions],
-    ) -> Tool[..., Any]:
+    ) -> Tool[..., JSONValue]:
         """Return this agent as a tool for other agents: each call starts a child run of this agent.
 
         The child run has a thread of its own, and the deps, principal, session, workspace and deadline of its parent
@@ -482,6 +542,16 @@ def _check_guardrails(agent: Agent[object]) -> None:
         wrong = check_guardrails(given, kind)
         if wrong is not None:
             raise _fault(agent, f"{option}={given!r}: {wrong}")
+
+
+def _check_deps(agent: Agent[object]) -> None:
+    if agent.deps_type is None:
+        return
+    guardrails = (*agent.input_guardrails, *agent.output_guardrails)
+    wrong = misfit(agent.deps_type, agent.instructions, agent.tools, agent.plugins, guardrails)
+    if wrong is not None:
+        name = getattr(agent.deps_type, "__qualname__", repr(agent.deps_type))
+        raise _fault(agent, f"deps_type={name}: {wrong}")
 
 
 def _is_limit(value: object, *, whole: bool) -> bool:

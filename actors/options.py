@@ -29,10 +29,13 @@ def unknown_option(call: str, option: str, known: Iterable[str], error: type[Usa
 
 
 def checks_fields(error: type[UsageError]) -> Callable[[C], C]:
-    """Make the constructor of a class raise `error` for a keyword that is not a field."""
+    """Make the constructor of a class raise `error` for a keyword that is not a field.
+
+    A class of attrs with `init=False` gets the constructor that attrs makes for it.
+    """
 
     def decorate(cls: C) -> C:
-        create = cls.__init__  # type: ignore[misc]  # wrapped, and put back into the same class
+        create: Callable[..., None] = vars(cls).get("__attrs_init__") or vars(cls)["__init__"]
         known = keywords_of(create)
 
         @functools.wraps(create)

@@ -20,11 +20,11 @@ from ..state.access import State, check_state
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    Deps = TypeVar("Deps", default=Any)
+    Deps_co = TypeVar("Deps_co", default=Any, covariant=True)
 else:
     from typing import TypeVar
 
-    Deps = TypeVar("Deps")
+    Deps_co = TypeVar("Deps_co", covariant=True)
 
 
 async def _no_model(_: Model | str | None, __: tuple[Message, ...]) -> ModelResponse:
@@ -36,7 +36,7 @@ def _nothing() -> tuple[Message, ...]:
 
 
 @attrs.frozen(kw_only=True)
-class PhaseContext(Generic[Deps]):
+class PhaseContext(Generic[Deps_co]):
     """The argument of a hook. Everything is as of the beginning of the phase.
 
     Attributes:
@@ -59,7 +59,7 @@ class PhaseContext(Generic[Deps]):
     agent: str = ""
     by: str = ""
     step: int = 0
-    deps: Deps = attrs.field(default=None)
+    deps: Deps_co = attrs.field(default=None)
     state: State = attrs.field(factory=State, validator=check_state)
     usage: Usage = attrs.field(factory=Usage)
     text: str | None = None
@@ -94,7 +94,7 @@ class PhaseContext(Generic[Deps]):
 
 
 @attrs.frozen(kw_only=True)
-class GateContext(PhaseContext[Deps]):
+class GateContext(PhaseContext[Deps_co]):
     """The argument of a gate: a `PhaseContext` with the call that is to run."""
 
     call: CallFacts = attrs.field()

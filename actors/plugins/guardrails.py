@@ -37,7 +37,7 @@ Tripping = Allow | Trip | None
 Rejecting = Allow | Trip | Reject | None
 """The verdict of a guardrail of a tool."""
 
-D = TypeVar("D")
+D_contra = TypeVar("D_contra", contravariant=True)
 T_contra = TypeVar("T_contra", contravariant=True)
 TripR_co = TypeVar("TripR_co", bound=Tripping | Awaitable[Tripping], covariant=True)
 RejectR_co = TypeVar("RejectR_co", bound=Rejecting | Awaitable[Rejecting], covariant=True)
@@ -68,7 +68,7 @@ class Guardrail:
 
 
 @attrs.frozen(eq=False, kw_only=True, repr=False)
-class InputGuardrail(Guardrail, Generic[D, TripR_co]):
+class InputGuardrail(Guardrail, Generic[D_contra, TripR_co]):
     """Judges the input of a run, and each text that is sent to it. Made by `input_guardrail`.
 
     Attributes:
@@ -78,54 +78,56 @@ class InputGuardrail(Guardrail, Generic[D, TripR_co]):
     kind: ClassVar[GuardrailKind] = "input"
     blocking: bool = False
 
-    def __call__(self, ctx: PhaseContext[D], text: str, /) -> TripR_co:
+    def __call__(self, ctx: PhaseContext[D_contra], text: str, /) -> TripR_co:
         """Call the function itself."""
         answer: TripR_co = self.function(ctx, text)
         return answer
 
 
 @attrs.frozen(eq=False, kw_only=True, repr=False)
-class OutputGuardrail(Guardrail, Generic[D, T_contra, TripR_co]):
+class OutputGuardrail(Guardrail, Generic[D_contra, T_contra, TripR_co]):
     """Judges a final answer. Made by `output_guardrail`."""
 
     kind: ClassVar[GuardrailKind] = "output"
 
-    def __call__(self, ctx: PhaseContext[D], output: T_contra, /) -> TripR_co:
+    def __call__(self, ctx: PhaseContext[D_contra], output: T_contra, /) -> TripR_co:
         """Call the function itself."""
         answer: TripR_co = self.function(ctx, output)
         return answer
 
 
 @attrs.frozen(eq=False, kw_only=True, repr=False)
-class ToolInputGuardrail(Guardrail, Generic[D, RejectR_co]):
+class ToolInputGuardrail(Guardrail, Generic[D_contra, RejectR_co]):
     """Judges the arguments of a call before every other gate. Made by `tool_input_guardrail`."""
 
     kind: ClassVar[GuardrailKind] = "tool_input"
 
-    def __call__(self, ctx: GateContext[D], arguments: Mapping[str, JSONValue], /) -> RejectR_co:
+    def __call__(self, ctx: GateContext[D_contra], arguments: Mapping[str, JSONValue], /) -> RejectR_co:
         """Call the function itself."""
         answer: RejectR_co = self.function(ctx, arguments)
         return answer
 
 
 @attrs.frozen(eq=False, kw_only=True, repr=False)
-class ToolOutputGuardrail(Guardrail, Generic[D, RejectR_co]):
+class ToolOutputGuardrail(Guardrail, Generic[D_contra, RejectR_co]):
     """Judges the result of a body before it is stored. Made by `tool_output_guardrail`."""
 
     kind: ClassVar[GuardrailKind] = "tool_output"
 
-    def __call__(self, ctx: PhaseContext[D], result: Any, /) -> RejectR_co:
+    def __call__(self, ctx: PhaseContext[D_contra], result: Any, /) -> RejectR_co:
         """Call the function itself."""
         answer: RejectR_co = self.function(ctx, result)
         return answer
 
 
 @overload
-def input_guardrail(function: Callable[[PhaseContext[D], str], TripR_co], /) -> InputGuardrail[D, TripR_co]: ...
+def input_guardrail(
+    function: Callable[[PhaseContext[D_contra], str], TripR_co], /
+) -> InputGuardrail[D_contra, TripR_co]: ...
 @overload
 def input_guardrail(
     *, name: str | None = None, blocking: bool = False, timeout: float = LIMIT
-) -> Callable[[Callable[[PhaseContext[D], str], TripR_co]], InputGuardrail[D, TripR_co]]: ...
+) -> Callable[[Callable[[PhaseContext[D_contra], str], TripR_co]], InputGuardrail[D_contra, TripR_co]]: ...
 def input_guardrail(
     function: Any = None, /, *, name: str | None = None, blocking: bool = False, timeout: float = LIMIT
 ) -> Any:
@@ -148,12 +150,14 @@ def input_guardrail(
 
 @overload
 def output_guardrail(
-    function: Callable[[PhaseContext[D], T_contra], TripR_co], /
-) -> OutputGuardrail[D, T_contra, TripR_co]: ...
+    function: Callable[[PhaseContext[D_contra], T_contra], TripR_co], /
+) -> OutputGuardrail[D_contra, T_contra, TripR_co]: ...
 @overload
 def output_guardrail(
     *, name: str | None = None, timeout: float = LIMIT
-) -> Callable[[Callable[[PhaseContext[D], T_contra], TripR_co]], OutputGuardrail[D, T_contra, TripR_co]]: ...
+) -> Callable[
+    [Callable[[PhaseContext[D_contra], T_contra], TripR_co]], OutputGuardrail[D_contra, T_contra, TripR_co]
+]: ...
 def output_guardrail(function: Any = None, /, *, name: str | None = None, timeout: float = LIMIT) -> Any:
     """Make a function `(ctx, output)` a guardrail of `Agent(output_guardrails=...)`.
 
@@ -164,12 +168,14 @@ def output_guardrail(function: Any = None, /, *, name: str | None = None, timeou
 
 @overload
 def tool_input_guardrail(
-    function: Callable[[GateContext[D], Mapping[str, JSONValue]], RejectR_co], /
-) -> ToolInputGuardrail[D, RejectR_co]: ...
+    function: Callable[[GateContext[D_contra], Mapping[str, JSONValue]], RejectR_co], /
+) -> ToolInputGuardrail[D_contra, RejectR_co]: ...
 @overload
 def tool_input_guardrail(
     *, name: str | None = None, timeout: float = LIMIT
-) -> Callable[[Callable[[GateContext[D], Mapping[str, JSONValue]], RejectR_co]], ToolInputGuardrail[D, RejectR_co]]: ...
+) -> Callable[
+    [Callable[[GateContext[D_contra], Mapping[str, JSONValue]], RejectR_co]], ToolInputGuardrail[D_contra, RejectR_co]
+]: ...
 def tool_input_guardrail(function: Any = None, /, *, name: str | None = None, timeout: float = LIMIT) -> Any:
     """Make a function `(ctx, arguments)` a guardrail of `tool(input_guardrails=...)`.
 
@@ -181,12 +187,12 @@ def tool_input_guardrail(function: Any = None, /, *, name: str | None = None, ti
 
 @overload
 def tool_output_guardrail(
-    function: Callable[[PhaseContext[D], Any], RejectR_co], /
-) -> ToolOutputGuardrail[D, RejectR_co]: ...
+    function: Callable[[PhaseContext[D_contra], Any], RejectR_co], /
+) -> ToolOutputGuardrail[D_contra, RejectR_co]: ...
 @overload
 def tool_output_guardrail(
     *, name: str | None = None, timeout: float = LIMIT
-) -> Callable[[Callable[[PhaseContext[D], Any], RejectR_co]], ToolOutputGuardrail[D, RejectR_co]]: ...
+) -> Callable[[Callable[[PhaseContext[D_contra], Any], RejectR_co]], ToolOutputGuardrail[D_contra, RejectR_co]]: ...
 def tool_output_guardrail(function: Any = None, /, *, name: str | None = None, timeout: float = LIMIT) -> Any:
     """Make a function `(ctx, result)` a guardrail of `tool(output_guardrails=...)`.
 

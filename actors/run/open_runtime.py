@@ -34,6 +34,7 @@ from greenroom.supervision.exits import cause_of
 
 from ..abc import Store, StoreHooks
 from ..agent import Agent
+from ..agent_options import Deps
 from ..attachments import File, Image
 from ..contract.codec import message_of
 from ..contract.ids import error_id
@@ -319,7 +320,7 @@ async def _open_store(supervisor: Supervisor, store: Store, hooks: StoreHooks) -
 
 @checks_options
 async def run(
-    agent: Agent[T], text: str, /, *, deps: object = None, attachments: Sequence[Image | File] = ()
+    agent: Agent[T, Deps], text: str, /, *, deps: Deps | None = None, attachments: Sequence[Image | File] = ()
 ) -> Completed[T] | Waiting | Failed | Cancelled:
     """Run an agent once, in memory, and return its outcome.
 

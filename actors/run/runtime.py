@@ -12,13 +12,14 @@ import secrets as random_ids
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, overload
 
 import attrs
 from msgspec.structs import replace
 
 from ..abc import Model, RunOrder, RunPage, Store
 from ..agent import Agent
+from ..agent_options import Deps
 from ..attachments import File, Image
 from ..contract.lifecycle import RunStatus
 from ..contract.rows import RunInfo
@@ -41,7 +42,7 @@ from .start_request import StartRequest, fork_of, inheriting, new_run
 T = TypeVar("T")
 
 
-class StartOptions(TypedDict, total=False):
+class StartOptions(TypedDict, Generic[Deps], total=False):
     """The options of `Runtime.start`, documented there."""
 
     run_id: str | None
@@ -49,7 +50,7 @@ class StartOptions(TypedDict, total=False):
     session_id: str | None
     by: str | None
     workspace: str | None
-    deps: Any
+    deps: Deps | None
     deadline: datetime | None
     execution: Execution | None
     on_busy: Literal["queue", "refuse"]
@@ -99,7 +100,7 @@ class Runtime:
     # --- starting and finding runs -----------------------------------------------------------------------------------
 
     @overload
-    async def start(self, agent: Agent[T], text: str, /, **options: Unpack[StartOptions]) -> Run[T]: ...
+    async def start(self, agent: Agent[T, Deps], text: str, /, **options: Unpack[StartOptions[Deps]]) -> Run[T]: ...
     @overload
     async def start(self, agent: str, text: str, /, **options: Unpack[StartOptions]) -> Run[Any]: ...
     async def start(self, agent: Any, text: str, /, **options: Unpack[StartOptions]) -> Run[Any]:

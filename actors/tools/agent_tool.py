@@ -26,6 +26,7 @@ from ..plugins.guardrails import ToolInputGuardrail
 from ..state.values import copied
 from .arguments import Arguments, ArgumentsError
 from .definition import Enabled, Predicate, Tool, tool
+from .named_deps import ANY
 
 _FIXED: Final[Mapping[str, str]] = {
     "replay": "a call finds its child run again after a restart",
@@ -61,6 +62,10 @@ class ChildAgent(Protocol):
     @property
     def description(self) -> str:
         """For people and for other agents."""
+
+    @property
+    def deps_type(self) -> object:
+        """The class of its dependencies, which are those of the parent run; None if the agent names none."""
 
     @property
     def spec(self) -> AgentSpec:
@@ -192,4 +197,5 @@ def agent_tool(
     fields: dict[str, Any] = {str(field.alias): getattr(plain, field.name) for field in attrs.fields(Tool)}
     if parameters is not None:
         fields["arguments"] = _object_arguments(plain.name, parameters)
+    fields["deps_type"] = ANY if agent.deps_type is None else agent.deps_type
     return AgentTool(**fields, agent=agent, build_input=build_input or _same, extract=extract)

@@ -23,6 +23,7 @@ from ..plugins.guardrails import Guardrail, ToolInputGuardrail, ToolOutputGuardr
 from .arguments import Arguments, GivenArguments, given_arguments, read_arguments
 from .context import SyncToolContext, ToolContext
 from .docstrings import first_paragraph
+from .named_deps import ANY, named_deps
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -97,6 +98,7 @@ class Tool(Generic[P, R_co]):
         output_guardrails: judge the result of each body, in order, before it is stored.
         is_enabled: True, False, or a predicate that is called in each step.
         is_async: runs in the event loop; otherwise in a worker thread.
+        deps_type: the dependencies that the context of the body names, as `ToolContext[Deps]`; Any if none.
     """
 
     function: Callable[P, R_co]
@@ -117,6 +119,7 @@ class Tool(Generic[P, R_co]):
     is_enabled: bool | Enabled = True
     is_async: bool
     _arguments: Arguments | GivenArguments = attrs.field(repr=False)
+    deps_type: object = ANY
 
     @staticmethod
     def from_schema(
@@ -309,7 +312,8 @@ def _define(
         if option in given:
             given[option] = tuple(given[option])
     settings: dict[str, Any] = {"description": first_paragraph(function), **given, "name": name}
-    return Tool(function=function, is_async=is_async, arguments=arguments, **settings)
+    deps_type = named_deps(function, namespace)
+    return Tool(function=function, is_async=is_async, arguments=arguments, deps_type=deps_type, **settings)
 
 
 def _name(function: object, given: object) -> str:

@@ -1,4 +1,4 @@
-"""What mypy must know of tools and agents; checked by test_typing.py, never run.
+"""What type checkers must know of tools and agents; checked by test_typing.py, never run.
 
 An `assert_type` fails when a type is another one; a `type: ignore` fails when the error that should be there is not.
 """
@@ -173,10 +173,10 @@ def undecorated(a: int) -> int:
 
 
 Agent("a", tools=[undecorated])  # type: ignore[list-item]
-Agent("a", execution="parallel")  # type: ignore[arg-type]
+Agent("a", execution="parallel")  # type: ignore[call-overload]
 Agent("a", stop=[3])  # type: ignore[list-item]
-Agent("a", "instructions")  # type: ignore[call-arg]
-Agent("a", model=3)  # type: ignore[arg-type]
+Agent("a", "instructions")  # type: ignore[call-overload]
+Agent("a", model=3)  # type: ignore[call-overload]
 
 
 # --- the output of an outcome: the other outcomes raise --------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What mypy and pyright must know of agents as tools; checked by test_typing.py, never run."""
+"""What type checkers must know of agents as tools; checked by test_typing.py, never run."""
 
 from typing import Any, assert_type
 
@@ -31,8 +31,8 @@ plain = clerk.as_tool()
 assert_type(plain, gr.Tool[..., Any])
 clerk.as_tool(name="shop", description="Sells.", parameters=Order, build_input=told, extract=doubled)
 clerk.as_tool(build_input=later, needs_approval=True, timeout=30.0, on_error="raise", grace=60.0, effect="publish")
-clerk.as_tool(replay="safe")  # type: ignore[call-arg]
-clerk.as_tool(on_error="ignore")  # type: ignore[arg-type]
+clerk.as_tool(replay="safe")  # type: ignore[call-overload]
+clerk.as_tool(on_error="ignore")  # type: ignore[call-overload]
 gr.Agent("boss", tools=[plain])
 
 

@@ -1,4 +1,4 @@
-"""What mypy must know of guardrails; checked by test_typing.py, never run."""
+"""What type checkers must know of guardrails; checked by test_typing.py, never run."""
 
 from collections.abc import Mapping
 from typing import Any, assert_type
@@ -102,9 +102,12 @@ def rejects(ctx: gr.PhaseContext[Deps], text: str) -> gr.Reject:
     return gr.Reject("for tools only")
 
 
-assert_type(
-    gr.Agent("a", input_guardrails=[on_topic, short], output_guardrails=[titled], output_type=Report), gr.Agent[Report]
-)
+assert_type(gr.Agent("a", input_guardrails=[short], output_type=Report), gr.Agent[Report])
+guarded = gr.Agent("a", deps_type=Deps, input_guardrails=[on_topic], output_guardrails=[titled], output_type=Report)
+assert_type(guarded, gr.Agent[Report, Deps])
+gr.Agent("a", deps_type=Deps, input_guardrails=[on_topic, short])
+gr.Agent("a", output_guardrails=[titled])  # type: ignore[list-item]
+gr.Agent("a", deps_type=int, input_guardrails=[on_topic])  # type: ignore[misc]
 gr.Agent("a", input_guardrails=[titled])  # type: ignore[list-item]
 gr.Agent("a", output_guardrails=[on_topic])  # type: ignore[list-item]
 gr.Agent("a", input_guardrails=[small])  # type: ignore[list-item]

@@ -22,7 +22,9 @@ def with_model(agent: gr.Agent[object], given: argparse.Namespace) -> gr.Agent[o
     name = agent.model if given.model is None else given.model
     if not isinstance(name, str):
         raise gr.UsageError(f"--base-url {given.base_url}: the agent's model has no provider; add --model openai:NAME")
-    return attrs.evolve(agent, model=resolve_model(name, base_url=given.base_url))
+    return attrs.evolve(  # type: ignore[misc]  # mypy knows no class of attrs whose constructor is overloaded
+        agent, model=resolve_model(name, base_url=given.base_url)
+    )
 
 
 def model_options(given: argparse.Namespace) -> list[str]:
