@@ -378,6 +378,18 @@ async def test_two_runtimes_have_their_own_overrides(autojump_clock):
             assert [(await run.result()).output for run in runs] == ["other", "own"]
 
 
+@pytest.mark.rule("TK-9")
+async def test_a_budget_counts_by_the_prices_of_the_agent_s_own_model(autojump_clock):
+    shop = Shop()
+    budget = gr.Budget(cost=0.5, prices={"openai:gpt-x": gr.Price(0.0, 1.0)})
+    other = ScriptedModel([[text("", usage=gr.Usage(output=600_000)), call("find", word="a")], "never asked"])
+    async with home(agents=[agent("openai:gpt-x", shop, plugins=[budget])]) as runtime:
+        with runtime.override(other):
+            outcome = await (await runtime.start("shop", "Go.")).wait()
+    assert isinstance(outcome, gr.Failed)
+    assert (outcome.code, other.received) == ("budget_exhausted", 1)
+
+
 @pytest.mark.rule("TK-8")
 async def test_an_agent_without_a_usable_model_starts_under_an_override(autojump_clock):
     async with home(agents=[agent(None, key="none"), agent("openai:gpt-x", key="named")]) as runtime:
