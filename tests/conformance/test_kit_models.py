@@ -290,6 +290,9 @@ async def test_a_run_without_a_whole_record_is_refused(autojump_clock):
         await (await runtime.start(agent(ScriptedModel(["done"])), "Go.", run_id="bare")).result()
         with pytest.raises(gr.UsageError, match="bare has no whole record: it was not recorded"):
             await recorded(runtime, "bare")
+        store._ledger.runs["bare"].record.clear()  # as an older release has left it
+        with pytest.raises(gr.UsageError, match="bare has no record"):
+            await recorded(runtime, "bare")
         with pytest.raises(gr.UnknownRun):
             await recorded(runtime, "none")
         with pytest.raises(gr.UsageError, match="after_step"):
