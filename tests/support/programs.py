@@ -444,6 +444,20 @@ async def histories_that_are_too_long(play: Play) -> None:
 
 
 @program()
+async def instructions_that_are_asked(play: Play) -> None:
+    """A function makes the instructions of each step; its text outlives failures of the model and the process."""
+    form = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+    async def instructions(ctx: gr.PhaseContext[Any]) -> str:
+        await trio.sleep(1)
+        return f"step {ctx.step} of {ctx.run_id}"
+
+    script = [call("look", id="A"), [fail("overloaded")], [delay(5), "no form"], '{"n": "1"}', '{"n": 1}']
+    acts = [after(0.5, restart), after(15, restart)]
+    await play(*script, do=acts, instructions=instructions, output_type=form, output_retries=2)
+
+
+@program()
 async def policies_of_the_request(play: Play) -> None:
     """Tries, a text that continues, a fallback, an answer that was cut by its length, and a budget that is spent."""
     plugins = [gr.Retry(attempts=2), gr.Fallback(FunctionModel(lambda _: "from the other")), gr.ContinueTruncated()]
