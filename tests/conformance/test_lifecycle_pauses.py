@@ -341,6 +341,9 @@ async def test_the_deadline_wakes_it(play, autojump_clock):
 # --- expiry ----------------------------------------------------------------------------------------------------------
 # Only a hook asks for a ticket of the run that expires; here the row is written as a hook's run leaves it.
 
+FORGING = ("test_a_ticket_of_the_run_without_a_decision_ends_it", "test_a_default_lets_it_continue")
+"""Scenes that write rows of which the record does not know."""
+
 
 def brief(on_expiry: str, value: Any = None) -> Any:
     """The process ends; in the store the run's ticket expires in 200 seconds from the run's beginning."""
