@@ -104,7 +104,7 @@ class File(Attachment):
         return f"File(<{self.part.line()}>)"
 
 
-def attachment_of(data: bytes, media_type: str | None = None, name: str | None = None) -> Attachment:
+def attachment_of(data: bytes, media_type: str | None = None, name: str | None = None) -> Image | File:
     """Return an image or a file, by its media type or, without one, by its first bytes.
 
     Raises:

@@ -641,7 +641,7 @@ async def test_what_is_not_known_is_passed_over_and_nulls_are_as_good_as_nothing
 async def test_what_cannot_be_is_refused_with_a_status():
     async with gr.open_runtime(agents=[clerk("x")]) as runtime, gateway(runtime) as address:
         front = Front(address)
-        front.say("u", [{"type": "image", "source": {"type": "url", "value": "https://example.org/a.png"}}])
+        front.say("u", [{"type": "image", "source": {"type": "file", "value": "file-7"}}])
         assert (await front.post(front.body("r"))).status == 422
         assert (await front.post(front.body("r"), key="nobody")).status == 404
         assert (await front.post(b"[1]")).status == 400

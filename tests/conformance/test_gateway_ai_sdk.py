@@ -538,7 +538,7 @@ REFUSED: list[tuple[dict[str, Any], int, str]] = [
     ({"messages": [7]}, 400, "messages[0] is no UI message"),
     ({"messages": [USER | {"id": ""}]}, 400, "no id"),
     ({"messages": [USER | {"parts": []}]}, 422, "has no text"),
-    ({"messages": [USER | {"parts": [{"type": "file", "url": "data:,x", "mediaType": "text/plain"}]}]}, 422, "files"),
+    ({"messages": [USER | {"parts": [{"type": "file", "url": "http://a.b/c", "mediaType": "a/b"}]}]}, 422, "data:"),
     ({"messages": [USER | {"role": "system"}]}, 422, "the last message is the system's"),
     ({"messages": [USER | {"role": "assistant"}]}, 422, "is no run of this chat"),
     ({"trigger": "regenerate-message"}, 422, "append-only"),

@@ -253,6 +253,9 @@ def _run(commands: _Commands[_Parser]) -> None:
     subparser.add_argument(
         "--title", metavar="TEXT", help="one line for lists of runs (default: the first line of TEXT)"
     )
+    subparser.add_argument(
+        "--attach", metavar="FILE", type=Path, action="append", help="an image or a file of the input; repeat for more"
+    )
     subparser.add_argument("--resume", metavar="RUN_ID", help="continue this run of --db (a prefix of the id suffices)")
     subparser.add_argument(
         "--serve",

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import mimetypes
 import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import Literal
 
 import trio
 
+from greenroom.actors.attachments import attachment_of
+from greenroom.actors.contract.parts import MAX_BYTES, Attachment, detected
 from greenroom.actors.errors import UsageError
 
 from ..terminal.keyboard import is_interactive
@@ -29,7 +33,7 @@ def run(given: argparse.Namespace) -> int:
     """
     if given.resume is not None:
         _check_resume(given)
-    elif not (given.text or "").strip():
+    elif not (given.text or "").strip() and not given.attach:
         raise UsageError('nothing to ask the agent; write greenroom run FILE.py:AGENT "TEXT"')
     approve, shown = how_to_answer(given), tokens.shown()
     screen = open_screen(machine=given.json, secrets=hidden_values(given))
@@ -42,6 +46,7 @@ def run(given: argparse.Namespace) -> int:
         approve=approve,
         by=paths.user(),
         title=given.title,
+        attachments=tuple(map(attached, given.attach or ())),
         serve=given.serve,
         shown=shown,
         secrets=hidden_values(given),
@@ -51,10 +56,33 @@ def run(given: argparse.Namespace) -> int:
     return trio.run(work, job, screen)
 
 
+def attached(path: Path) -> Attachment:
+    """Return the image or the file at a path; its bytes show the type, or the end of its name.
+
+    Raises:
+        UsageError: The file cannot be read, is too large, or its type is unknown.
+    """
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise UsageError(f"--attach {path}: {path.stat().st_size:,} bytes; at most {MAX_BYTES:,} are taken")
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"--attach {path}: {error.strerror or error}; give a file that can be read") from error
+    try:
+        return attachment_of(data, detected(data) or mimetypes.guess_type(path.name)[0], path.name)
+    except UsageError as error:
+        raise UsageError(f"--attach {path}: {error}") from error
+
+
 def _check_resume(given: argparse.Namespace) -> None:
     if given.db is None:
         raise UsageError(f"--resume {given.resume} needs the database that the run is in: add --db FILE")
-    for name, value in (("TEXT", given.text), ("--run-id", given.run_id), ("--title", given.title)):
+    for name, value in (
+        ("TEXT", given.text),
+        ("--run-id", given.run_id),
+        ("--title", given.title),
+        ("--attach", given.attach),
+    ):
         if value is not None:
             raise UsageError(f"--resume continues a run that has its input; omit {name} ({value!r})")
 

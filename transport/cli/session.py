@@ -70,6 +70,7 @@ class RunJob:
         by: The deciding user.
         workspace, deps: Of a new run; deps may be a provider.
         title: Title of a new run; None for the first line of the text.
+        attachments: Images and files of a new run's input.
         serve: Serve a gateway, for browsers and other terminals.
         shown: The gateway's token may be printed.
         secrets: Values to hide.
@@ -89,6 +90,7 @@ class RunJob:
     serve: bool = False
     shown: bool = False
     title: str | None = None
+    attachments: tuple[Any, ...] = ()
     secrets: tuple[str, ...] = ()
     again: Callable[[str], str]
     change: Callable[[gr.Ticket], FileChange | None] = attrs.field(default=lambda _: None)
@@ -238,14 +240,24 @@ class Session:
         job, store = self._job, runtime.store
         others = await store.unfinished() if isinstance(store, OneRunStore) else ()
         run = await runtime.start(
-            job.agent, job.text, run_id=job.run_id, by=job.by, workspace=job.workspace, title=job.title
+            job.agent,
+            job.text,
+            run_id=job.run_id,
+            by=job.by,
+            workspace=job.workspace,
+            title=job.title,
+            attachments=job.attachments,
         )
         self._run_id = run.id
         await runtime.resume(run.id)  # a run with this id may have existed already
         left = [run_id for run_id in others if run_id != run.id]
         many = f"{text_format.plural(len(left), 'earlier run')} not finished; the newest continues with:"
         note = f"{many} {job.again(left[-1])}" if left else ""
-        self._head(f"{job.agent.key}: {text_format.one_line(job.text, 200)}", run.id, note)
+        said = [
+            text_format.one_line(job.text, 200),
+            *(f"[{text_format.attached(one.part.facts())}]" for one in job.attachments),
+        ]
+        self._head(f"{job.agent.key}: {' '.join(filter(None, said))}", run.id, note)
         return run
 
     async def _resume(self, runtime: gr.Runtime, wanted: str) -> gr.Run[object]:

@@ -32,14 +32,21 @@ _readers: Final = {name: msgspec.json.Decoder(cls).decode for name, cls in DOWN.
 
 
 def write(frame: Up) -> str:
-    """Encode a frame of the client; fields that are None are left out.
+    """Encode a frame of the client; fields that are None or empty lists are left out.
 
     Raises:
         TypeError: A value has no JSON form.
     """
-    fields: dict[str, Any] = attrs.asdict(frame, recurse=False)
-    data = {"type": _NAMES[type(frame)]} | {camel(name): value for name, value in fields.items() if value is not None}
-    return _encode(data).decode()
+    return _encode({"type": _NAMES[type(frame)], **_fields(frame)}).decode()
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    fields: dict[str, Any] = attrs.asdict(value, recurse=False)
+    return {camel(name): _plain(given) for name, given in fields.items() if given not in (None, ())}
+
+
+def _plain(value: Any) -> Any:
+    return [_fields(one) for one in value] if isinstance(value, tuple) else value
 
 
 def read(text: str | bytes) -> Event | Frame | None:

@@ -119,7 +119,8 @@ export class RunModel {
     for (const name of ["workspace", "deadline", "parent", "forkedFrom"])
       if (payload[name]) this.facts[name] = payload[name];
     this.stage = payload.to;
-    this.add({ kind: "input", text: payload.input, by: payload.by, at, first: true });
+    const { attachments } = payload;
+    this.add({ kind: "input", text: payload.input, attachments, by: payload.by, at, first: true });
   }
 
   stepStarted({ step }, at) {

@@ -38,7 +38,7 @@ from ..encoders.ag_ui_history import Payload, fold, messages
 from ..protocol.codes import Refused
 from ..protocol.up import Send, Start
 from .access import Principal
-from .ag_ui_input import RunAgentInput, SentMessage, plain_messages, read_input, text_of, unanswered
+from .ag_ui_input import RunAgentInput, SentMessage, plain_messages, read_content, read_input, text_of, unanswered
 from .ag_ui_resume import OPEN, ResumeRefused, decide, find, load, open_tickets
 from .http import EVENT_STREAM, Request, Response, Route, Streamed
 from .run_response import RunResponse
@@ -129,10 +129,12 @@ async def _begin(gateway: Gateway, who: Principal, agent: str, run_input: RunAge
     if info is None:
         await _check_interrupts(gateway, who, run_input.threadId)
     new = [*await _new(gateway, who, run_input.threadId, waiting[:-1]), waiting[-1]]
+    said = list(map(read_content, new))
     order = Start(
         id=command_of(run_input.threadId, waiting[-1].id),
         agent=agent,
-        text=_PART.join(map(text_of, new)),
+        text=_PART.join(text for text, _ in said),
+        attachments=tuple(attachment for _, attachments in said for attachment in attachments),
         run=run_id,
         thread=run_input.threadId,
         session=session_of(run_input.runId),

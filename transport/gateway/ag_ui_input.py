@@ -19,9 +19,12 @@ from cattrs.v import format_exception
 from greenroom.actors.contract.plain import JSONObject
 
 from ..protocol.codes import Refused
+from ..protocol.up import SentAttachment
 
 ROLES: Final = ("developer", "system", "user", "assistant", "tool", "activity", "reasoning")
 STATUSES: Final = ("resolved", "cancelled")
+MEDIA: Final = ("image", "audio", "video", "document", "binary")
+"""Types of parts that hold an image or a file; "binary" is that of clients before version 1.0."""
 ANSWERS: Final = ("assistant", "tool")
 """Roles of messages that follow an answered user message."""
 
@@ -224,17 +227,56 @@ def unanswered(messages: Sequence[SentMessage]) -> list[SentMessage]:
 
 
 def text_of(message: SentMessage) -> str:
-    """Return the text of a user message.
+    """Return the text of a user message that may hold nothing else.
 
     Raises:
         Refused: unprocessable: the message has a part other than text.
     """
+    text, attachments = read_content(message)
+    if attachments:
+        said = "send text here, and files with the message that starts a run"
+        raise Refused("unprocessable", f"message {message.id!r:.60} holds an image or a file; {said}")
+    return text
+
+
+def read_content(message: SentMessage) -> tuple[str, tuple[SentAttachment, ...]]:
+    """Return the text of a user message, and its images and files.
+
+    Raises:
+        Refused: unprocessable: the message has a part of another type.
+    """
     if isinstance(message.content, str):
-        return message.content
+        return message.content, ()
     parts = message.content if isinstance(message.content, list) else []
+    text, attachments = "", []
     for part in parts:
-        if part.get("type") != "text" or not isinstance(part.get("text"), str):
+        if part.get("type") == "text" and isinstance(part.get("text"), str):
+            text += part["text"]
+        elif part.get("type") in MEDIA:
+            attachments.append(_attachment(message, part))
+        else:
             raise Refused(
-                "unprocessable", f"message {message.id!r:.60} holds a part of type {part.get('type')!r:.40}; send text"
+                "unprocessable",
+                f"message {message.id!r:.60} holds a part of type {part.get('type')!r:.40};"
+                f" send text, {', '.join(MEDIA)}",
             )
-    return "".join(part["text"] for part in parts)
+    return text, tuple(attachments)
+
+
+def _attachment(message: SentMessage, part: JSONObject) -> SentAttachment:
+    """Return the image or the file of a part: its source is bytes in base64, or the address of an image."""
+    legacy = part["type"] == "binary"  # before version 1.0 of the protocol
+    source = part if legacy else part.get("source")
+    source = source if isinstance(source, dict) else {}
+    kind = ("data" if "data" in source else "url") if legacy else source.get("type")
+    value, media_type = source.get(str(kind) if legacy else "value"), source.get("mimeType")
+    whole = kind in ("data", "url") and isinstance(value, str) and isinstance(media_type, str | None)
+    if not whole or (kind == "data" and media_type is None):
+        raise Refused(
+            "unprocessable",
+            f"message {message.id!r:.60} holds a part of type {part['type']!r} without a source of data or url",
+        )
+    if kind == "url" and not str(value).startswith("data:") and part["type"] not in ("image", "binary"):
+        raise Refused("unprocessable", f"message {message.id!r:.60}: send the bytes of {part['type']}, not an address")
+    plain = None if media_type is None else str(media_type).partition(";")[0].strip().lower()
+    return SentAttachment(media_type=plain, **{str(kind): value})

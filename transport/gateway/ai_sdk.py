@@ -121,7 +121,9 @@ async def _begin(gateway: Gateway, who: Principal, agent: str, chat_id: str, mes
     known = await gateway.runtime.reader.outline(run_id)
     if known is None:
         await _check_at_ease(gateway, who, chat_id)
-    order = Start(id=run_id, agent=agent, text=message.text, run=run_id, thread=chat_id)
+    order = Start(
+        id=run_id, agent=agent, text=message.text, run=run_id, thread=chat_id, attachments=message.attachments
+    )
     try:
         await gateway.api.start(who, order)
     except Refused as refused:

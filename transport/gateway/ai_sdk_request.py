@@ -1,7 +1,7 @@
 """The request of an AI SDK client: the whole chat in the client's view, of which little is trusted.
 
-Used are the text of a new user message; answers, each of which names its ticket; and the progress of the continued
-message, which affects only its reader. Tool names, inputs and histories come from the log.
+Used are the text and the files of a new user message; answers, each of which names its ticket; and the progress of the
+continued message, which affects only its reader. Tool names, inputs and histories come from the log.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from greenroom.actors.contract.plain import JSONObject
 
 from ..encoders.ai_sdk_builder import ToolPart
 from ..protocol.codes import Refused
+from ..protocol.up import SentAttachment
 
 Json = JSONObject
 _ANSWERED: Final = ("approval-responded", "output-available", "output-error")
@@ -73,10 +74,11 @@ class ReaderPosition:
 
 @attrs.frozen(kw_only=True)
 class UserMessage:
-    """A user message: its id and its text."""
+    """A user message: its id, its text and its files."""
 
     message_id: str
     text: str
+    attachments: tuple[SentAttachment, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -145,13 +147,27 @@ def _message(index: int, message: Any) -> Json:
 def _asked(message: Json) -> UserMessage:
     if not message["id"]:
         raise Refused("bad_message", "the user message has no id")
-    if any(part["type"] in ("file", "source-url", "source-document") for part in message["parts"]):
-        raise Refused("unprocessable", "files are not taken; send text, and let a tool fetch what it needs")
+    if any(part["type"] in ("source-url", "source-document") for part in message["parts"]):
+        raise Refused("unprocessable", "sources are not taken; send text and files, or let a tool fetch what it needs")
+    attachments = tuple(_attachment(part) for part in message["parts"] if part["type"] == "file")
     texts = [part.get("text") for part in message["parts"] if part["type"] == "text"]
     text = "\n".join(text_part for text_part in texts if isinstance(text_part, str))
-    if not text.strip():
+    if not text.strip() and not attachments:
         raise Refused("unprocessable", "the user message has no text")
-    return UserMessage(message_id=message["id"], text=text)
+    return UserMessage(message_id=message["id"], text=text, attachments=attachments)
+
+
+def _attachment(part: Json) -> SentAttachment:
+    """Return the file of a part: its bytes in a data: address, or the address of an image."""
+    url, media_type = part.get("url"), part.get("mediaType")
+    if not isinstance(url, str) or not isinstance(media_type, str):
+        raise Refused("bad_message", "a part of type file has mediaType and url, both strings")
+    if not url.startswith("data:") and not media_type.startswith("image/"):
+        raise Refused("unprocessable", f"a file of type {media_type!r:.60} is sent as a data: address")
+    name = part.get("filename")
+    plain = media_type.partition(";")[0].strip().lower()
+    is_file = not plain.startswith("image/") and isinstance(name, str)
+    return SentAttachment(media_type=plain, url=url, name=_text(name) if is_file else None)
 
 
 # --- the assistant's message, as its reader has it -------------------------------------------------------------------

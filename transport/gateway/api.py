@@ -9,6 +9,7 @@ from typing import Any, Final
 import attrs
 
 import greenroom as gr
+from greenroom.actors.attachments import attachment_of, decoded, decoded_url
 from greenroom.actors.contract.casing import wire, wire_of
 from greenroom.actors.contract.decisions import REJECTIONS, CommandResult, Decision
 from greenroom.actors.contract.lifecycle import RunStatus
@@ -21,7 +22,7 @@ from greenroom.actors.run.view import RunView
 
 from ..protocol.codes import Refused
 from ..protocol.down import Ack
-from ..protocol.up import Cancel, Decide, Fork, Pause, RunCommand, Start
+from ..protocol.up import Cancel, Decide, Fork, Pause, RunCommand, SentAttachment, Start
 from .access import Principal, everything
 from .listing import VisiblePage, visible_page
 
@@ -147,6 +148,7 @@ class Api:
                 by=who.name,
                 on_busy=order.on_busy,
                 title=order.title,
+                attachments=tuple(map(_attachment, order.attachments)),
                 may_join=None if who.sees is everything else who.sees,
             )
         except gr.UnknownAgent as error:
@@ -294,6 +296,21 @@ class Api:
 def run_of(who: Principal, command_id: str) -> str:
     """Return the id of the run for a start without one; the same principal and command id give the same run."""
     return "run_" + sha256(f"{who.name}\n{command_id}".encode()).hexdigest()[:16]
+
+
+def _attachment(sent: SentAttachment) -> gr.Image | gr.File:
+    """Return an image or a file as a client sent it.
+
+    Raises:
+        InvalidAttachment: it is invalid.
+    """
+    url, data = sent.url, sent.data
+    if (url is None) == (data is None):
+        raise gr.InvalidAttachment("an attachment has data (base64) or url, one of the two")
+    if url is not None and not url.startswith("data:"):
+        return gr.Image(url=url, media_type=sent.media_type)
+    body, named = decoded_url(url) if url is not None else (decoded(data or "", "data"), "")
+    return attachment_of(body, sent.media_type or named or None, sent.name)
 
 
 def plain_view(view: RunView) -> dict[str, Any]:

@@ -156,9 +156,10 @@ def _taken(cls: type[object]) -> dict[str, Schema]:
     """
     schemas = components([cls], TEMPLATE)
     if cls in UP.values():
+        schemas = {name: {**schema, "additionalProperties": False} for name, schema in schemas.items()}
         own = schemas[cls.__name__]
         in_path = {"run"} if "run" in own["required"] else set()
         fields = {name: schema for name, schema in own["properties"].items() if name not in in_path}
         required = [name for name in own["required"] if name not in {"id", *in_path}]
-        schemas[cls.__name__] = {**own, "properties": fields, "required": required, "additionalProperties": False}
+        schemas[cls.__name__] = {**own, "properties": fields, "required": required}
     return schemas

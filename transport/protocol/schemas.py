@@ -95,7 +95,8 @@ def moved(schema: object, old: str, new: str) -> Any:
 def up_schemas() -> dict[str, Schema]:
     """Return type -> schema of the client's frames."""
     known = components(UP.values(), "#/{name}")
-    return {kind: _closed(kind, known[cls.__name__]) for kind, cls in UP.items()}
+    shut = {name: {**schema, "additionalProperties": False} for name, schema in known.items()}
+    return {kind: _closed(kind, _whole(known[cls.__name__], shut)) for kind, cls in UP.items()}
 
 
 def down_schemas() -> dict[str, Schema]:

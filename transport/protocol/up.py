@@ -85,11 +85,26 @@ class Unsubscribe:
 
 
 @attrs.frozen(kw_only=True)
+class SentAttachment:
+    """An image or a file: its bytes in base64 (`data`), or an http, https or data address (`url`).
+
+    `media_type`, such as image/png, may be omitted where the bytes or the address show it; an image/ type makes an
+    image. `name` is that of a file. Behind an http or https address there is an image, which the provider reads.
+    """
+
+    media_type: str | None = None
+    data: str | None = attrs.field(default=None, repr=False)
+    url: str | None = attrs.field(default=None, repr=False)
+    name: str | None = None
+
+
+@attrs.frozen(kw_only=True)
 class Start:
     """Start a run. Repeated with the same id, the run is started once.
 
     `run` is the run's id (default: derived from `id`). `title` is one line for lists of runs (default: the first line
-    of `text`).
+    of `text`). `attachments` are images and files of the input, at most 100 and 8 MiB together, within the limits of
+    messages and bodies; with some, `text` may be blank.
     """
 
     id: CommandId = attrs.field(validator=_id)
@@ -100,6 +115,7 @@ class Start:
     session: str | None = None
     on_busy: Literal["queue", "refuse"] = "queue"
     title: str | None = None
+    attachments: tuple[SentAttachment, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -258,6 +274,15 @@ def _reader(cls: type[Any], converter: cattrs.Converter) -> Any:
 
 
 _converter.register_structure_hook_factory(attrs.has, _reader)
+
+
+def _attachments(value: object, _: object) -> Any:
+    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        raise TypeError("expected a list of objects")
+    return tuple(_converter.structure(one, SentAttachment) for one in value)
+
+
+_converter.register_structure_hook_func(lambda kind: kind == tuple[SentAttachment, ...], _attachments)
 
 
 class Malformed(Exception):

@@ -6,7 +6,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from greenroom.actors.contract.plain import JSONObject
 
@@ -117,7 +117,24 @@ def result(data: object, width: int) -> str:
         return one_line(data["summary"], width)
     if isinstance(data, str):
         return one_line(data, width)
+    shown: list[Any] = data if isinstance(data, list) else [data]
+    if any(map(_is_part, shown)):
+        return cut(", ".join(attached(one) if _is_part(one) else value(one, width) for one in shown), width)
     return "" if data is None else value(data, width)
+
+
+def _is_part(data: object) -> bool:
+    return (
+        isinstance(data, Mapping) and data.get("type") in ("image", "file") and isinstance(data.get("media_type"), str)
+    )
+
+
+def attached(part: JSONObject) -> str:
+    """Return the facts of an image or a file in a few words: image/png 2.1 kB, text/csv 9 bytes sales.csv."""
+    count, name = part.get("size"), part.get("name")
+    told = size(count) if isinstance(count, int) else one_line(str(part.get("url", "")), 80)
+    named = one_line(name, 40) if isinstance(name, str) else ""
+    return " ".join(filter(None, (one_line(part["media_type"], 60), told, named)))
 
 
 def size(count: int) -> str:

@@ -74,6 +74,7 @@ EXAMPLES = {
         "session": "s",
         "onBusy": "refuse",
         "title": "t",
+        "attachments": [{"mediaType": "a/b", "data": "eA==", "url": None, "name": "n"}],
     },
     "fork": {"id": "i", "run": "r", "step": 2, "newRun": "n"},
     "decide": {
@@ -309,7 +310,12 @@ def test_a_frame_with_all_its_fields_is_valid_and_read(kind):
     names = {camel(field.name): field.name for field in attrs.fields(up.UP[kind])}
     assert set(EXAMPLES[kind]) == set(names)
     checker(kind).validate(frame)
-    assert up.read(frame) == up.UP[kind](**{names[key]: value for key, value in EXAMPLES[kind].items()})
+    values = {names[key]: value for key, value in EXAMPLES[kind].items()}
+    if "attachments" in values:
+        fields = [{**{"media_type": one["mediaType"]}, **one} for one in values["attachments"]]
+        sent = (up.SentAttachment(**{key: one[key] for key in ("media_type", "data", "url", "name")}) for one in fields)
+        values["attachments"] = tuple(sent)
+    assert up.read(frame) == up.UP[kind](**values)
 
 
 IDS = st.text(string.ascii_letters + string.digits + "-_é✓ ", min_size=1, max_size=up.MAX_ID).filter(str.isprintable)
@@ -341,6 +347,10 @@ def of_schema(schema):
             return st.text(max_size=20)
         case {"type": "integer", "minimum": least, "maximum": most}:
             return st.integers(least, most)
+        case {"type": "array", "items": item}:
+            return st.lists(of_schema(item), max_size=3)
+        case {"type": "object", "properties": fields}:
+            return st.fixed_dictionaries({}, optional={name: of_schema(field) for name, field in fields.items()})
         case {"type": "object"}:
             return st.dictionaries(st.text(max_size=5), JSON, max_size=3)
         case {"default": None}:
@@ -393,7 +403,7 @@ def test_what_is_broken_is_refused_by_the_schema_and_by_the_reader(frame, data):
             frame["type"] = data.draw(st.sampled_from(["gw.ack", "run.created", "", "Decide", None, 5, ["ping"], {}]))
         case "kind":
             name = data.draw(st.sampled_from(sorted(set(schema["properties"]) - {"type", "result"})))
-            frame[name] = data.draw(st.sampled_from([5.5, True, [], [1], ["x"]]))
+            frame[name] = data.draw(st.sampled_from([5.5, True, {} if name == "attachments" else [], [1], ["x"]]))
     assert not UP_CHECKER.is_valid(frame)
     assert not is_read(frame)
 

@@ -115,3 +115,15 @@ def test_a_result_is_reported_by_its_summary() -> None:
     assert text_format.result({"lines": {}, "summary": "3 files"}, 40) == "3 files"
     assert text_format.result({"a": [1, 2]}, 40) == '{"a": [1, 2]}'
     assert text_format.result(None, 40) == ""
+
+
+def test_images_and_files_of_a_result_are_lines():
+    image = {"type": "image", "media_type": "image/png", "size": 2_100, "sha256": "00"}
+    file = {"type": "file", "media_type": "text/csv", "size": 9, "sha256": "00", "name": "a\nb.csv"}
+    at = {"type": "image", "media_type": "image/png", "url": "https://example.org/a.png"}
+    assert text_format.result(image, 80) == "image/png 2.1 kB"
+    assert text_format.result(["a chart", file, at], 200) == (
+        '"a chart", text/csv 9 bytes a b.csv, image/png https://example.org/a.png'
+    )
+    assert text_format.result([image] * 9, 40).endswith("…")
+    assert text_format.result({"type": "image", "media_type": 7}, 80) == '{"type": "image", "media_type": 7}'
