@@ -33,7 +33,8 @@ class TicketLine(msgspec.Struct, frozen=True, kw_only=True, rename=camel):
 class TerminationLine(msgspec.Struct, frozen=True, kw_only=True, rename=camel):
     """Why a run ended, with the code and text that belong to the kind.
 
-    `by`: who cancelled. `error_id`: of a failure of user code, by which the log line is found.
+    `by`: who cancelled. `error_id`: of a failure of user code, by which the log line is found. `call_id`: of the call
+    that failed, if its tool declares that a failure ends the run.
     """
 
     kind: TerminationKind
@@ -41,6 +42,7 @@ class TerminationLine(msgspec.Struct, frozen=True, kw_only=True, rename=camel):
     detail: str | None = None
     by: str | None = None
     error_id: str | None = None
+    call_id: str | None = None
 
 
 class RunLine(msgspec.Struct, frozen=True, kw_only=True, rename=camel):
