@@ -76,6 +76,11 @@ class Mailbox(Generic[M]):
         return self._closed
 
     @property
+    def parked(self) -> bool:
+        """True while the consumer waits and neither a message nor a nudge nor a cancel has woken the consumer."""
+        return self._parked is not None
+
+    @property
     def oldest_age(self) -> float:
         """Seconds since the delivery of the oldest unpopped message; 0.0 if the mailbox is empty."""
         if not self._depth:

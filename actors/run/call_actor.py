@@ -130,7 +130,8 @@ class CallActor:
         suspended = isinstance(outcome, CallSuspended) and waits
         if suspended and child.mailbox is None:
             child.mailbox = make_mailbox(cue.call_id)
-        self._children.submit_input(outcome)
+        submit = self._children.submit_input if suspended else self._children.submit_last
+        submit(outcome)
         return suspended
 
     async def _invoke(self, child: Child, tool: Tool[..., object], cue: StartCall, of_call: str | None) -> Input:

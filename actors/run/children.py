@@ -284,6 +284,7 @@ class Children:
         left: overrun bodies by key: abandoned threads, and bodies left by earlier incarnations.
         watched: by key: when to check a child that may ignore the end of its time, and the check.
         crash: a child crashed in a way that crashes the run actor; else None.
+        turn: called in the last step of a child, to process what the child submitted.
     """
 
     def __init__(
@@ -300,7 +301,7 @@ class Children:
         self._ended = False
         self.crash: BaseException | None = None
         self._split = split
-        self.nudge = nudge
+        self.nudge = self.turn = nudge
         self.live: dict[str, Child] = {}
         self.inputs: list[Input] = []  # a list: an empty deque costs 0.8 KB, for every run that waits
         self.messages: dict[str, DeltaBuffers] = {}
@@ -353,7 +354,7 @@ class Children:
             if child.at_deadline is not None and child.scope.cancelled_caught and not child.muted:
                 last = child.at_deadline()
                 if last is not None:
-                    self.submit_input(last)
+                    self.submit_last(last)
         except BaseException as error:  # noqa: BLE001, ASYNC103 - `failure_of` raises what must pass
             try:
                 failure = failure_of(error)
@@ -369,7 +370,7 @@ class Children:
             if self._gone is not None and not self.live:
                 self._gone.set()
             if not self._ended:
-                self.nudge()
+                self.turn()
 
     def _broke(self, child: Child, error: BaseException, broke: Callable[[BaseException], Input] | None) -> None:
         """Turn a crash into an input, or into the run actor's own crash if there is no `broke`."""
@@ -379,7 +380,7 @@ class Children:
             self.crash = error
             return
         try:
-            self.submit_input(broke(error))
+            self.submit_last(broke(error))
         except BaseException as own:  # noqa: BLE001, ASYNC103 - the run actor restarts
             self.crash = failure_of_call(own)
 
@@ -416,6 +417,11 @@ class Children:
         if not self._ended:
             self.inputs.append(message)
             self.nudge()
+
+    def submit_last(self, message: Input) -> None:
+        """Hand over the outcome of a child that ends without another checkpoint: its last step takes the run's turn."""
+        if not self._ended:
+            self.inputs.append(message)
 
     def cancel_all(self, reason: str) -> float:
         """Cancel every child; returns the longest grace among them, in seconds."""

@@ -94,7 +94,7 @@ class ModelCall:
         if self.policies.breaker is not None:
             await self._ask_through(self.breakers.circuit(model.name), self.policies.breaker, child, model)
         else:
-            self.children.submit_input(await self._request(child, model))
+            self.children.submit_last(await self._request(child, model))
 
     async def _ask_through(self, circuit: Circuit, policy: BreakerPolicy, child: Child, model: Model) -> None:
         """Make the request if the model's circuit is closed, or as its trial, and note how the request ended."""
@@ -103,7 +103,7 @@ class ModelCall:
             text = f"{model.name} has failed too often and is not asked for {refusal:.0f} s"
             later = math.ceil(refusal * 1000 + 1) / 1000  # waits are whole milliseconds, and must not end too early
             failure = self._failure("overloaded", text, retryable=True, retry_after=later)
-            self.children.submit_input(msgspec.structs.replace(failure, refused=True))
+            self.children.submit_last(msgspec.structs.replace(failure, refused=True))
             return
         outcome: Input | None = None
         try:
@@ -116,7 +116,7 @@ class ModelCall:
                 circuit.failed(policy, trio.current_time())
             else:
                 circuit.left()
-        self.children.submit_input(outcome)
+        self.children.submit_last(outcome)
 
     async def _request(self, child: Child, model: Model) -> Input:
         request = await self.make_request(model)

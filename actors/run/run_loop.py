@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextvars import Context
 from typing import Final
 
 import attrs
@@ -158,6 +159,9 @@ class RunLoop:
         self._behind = self._admitting = False
         self._resting: bool | None = None  # the last value reported to the registry
         self._leave_at = math.inf
+        self._at = math.inf  # until when the owner waits
+        self._in_turn = False
+        self._context: Context | None = None
         self.passive = False
 
     async def live(self) -> None:
@@ -168,10 +172,12 @@ class RunLoop:
             RunUnavailable: the thread's stored state does not fit the agent's state keys.
             StoreError: a commit was not written; the next incarnation rebuilds the run from the store.
         """
+        self._context = trio.lowlevel.current_task().context
+        self._children.turn = self._take_turn
         self._begin()
         while not self._over():
             if self._closing is not None or not (self._behind or self._admitting):
-                at = self._next_time()
+                at = self._at = self._next_time()
                 if at == math.inf:
                     await self._mailbox.wait()
                 else:
@@ -276,7 +282,8 @@ class RunLoop:
 
     def _deliver(self, receipt: Receipt) -> None:
         self._receipts.append(receipt)
-        self._mailbox.nudge()
+        if not self._in_turn:
+            self._mailbox.nudge()
 
     def _received(self, receipt: Receipt) -> None:
         entry = self._outbox.pop(0)
@@ -304,7 +311,9 @@ class RunLoop:
         if parent is not None and status is not before:
             self._services.directory.registry.child_moved(parent)
         self._publish_rest(status, again=input_read)
-        if status in (WAITING, DONE):
+        # the exit of its owner reports the rest of a run that is done, and every waiter waits for the exit of an owner
+        # that leaves no body behind
+        if status is WAITING or (status is DONE and entry.state.row.stubborn):
             self._services.board.rested(self._claim.run_id)
         for effect in entry.effects:
             if not self._outdated(effect):
@@ -331,14 +340,34 @@ class RunLoop:
 
     def _turn(self) -> None:
         """Process every input and receipt that is ready, without waiting."""
-        while True:
-            if self._children.crash is not None:
-                raise self._children.crash
-            if self._receipts:
-                self._received(self._receipts.pop(0))
-            elif self._closing is not None or self._behind or not self._take_input():
-                break
-        self._mailbox.heed()  # most nudges announce receipts of our own commits, which were taken above
+        self._in_turn = True
+        try:
+            while True:
+                if self._children.crash is not None:
+                    raise self._children.crash
+                if self._receipts:
+                    self._received(self._receipts.pop(0))
+                elif self._closing is not None or self._behind or not self._take_input():
+                    break
+        finally:
+            self._in_turn = False
+        self._mailbox.heed()  # nudges for inputs that were taken above
+
+    def _take_turn(self) -> None:
+        """Process what is ready in the last step of a child, which saves waking the owner's task.
+
+        The owner is woken if it does not wait for a nudge, or has something to do itself: to raise, to end, to read the
+        store, or to wait until another moment. The turn has the owner's context: children that it starts inherit no
+        context variable of the child that ended.
+        """
+        if self._mailbox.parked and self._context is not None:
+            try:
+                self._context.run(self._turn)
+                if not (self._behind or self._admitting or self._over()) and self._next_time() == self._at:
+                    return
+            except BaseException as error:  # noqa: BLE001, ASYNC103 - the owner raises the exception in its own task
+                self._children.crash = error
+        self._mailbox.nudge()
 
     def _take_input(self) -> bool:
         """Feed the first ready input: of a child, else a command, the end of a cancel, the admission, text, a timer.
