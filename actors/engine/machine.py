@@ -86,7 +86,7 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
         case ModelAnswered():
             if model_answered(builder, message):
                 arrive(builder, AFTER_INFERENCE)
-        case CallSuspended() | CallReturned() | CallRaised() | ResultRefused():
+        case CallReturned() | CallRaised() | CallSuspended() | ResultRefused():
             _body_said(builder, message)
             continue_run(builder)
         case Activate():

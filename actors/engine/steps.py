@@ -277,7 +277,10 @@ def count_step(builder: StepBuilder) -> None:
         builder.row.tool_users = (*(key for key in builder.row.tool_users if key != spec.key), spec.key)
     counters.rounds += 1
     counters.errors = counters.errors + 1 if calls and all(call.outcome is CallStatus.FAILED for call in calls) else 0
-    window = max((c.window or 0 for c in builder.spec.stop if isinstance(c, LoopDetection)), default=0)
+    window = 0
+    for condition in spec.stop:
+        if isinstance(condition, LoopDetection):
+            window = max(window, condition.window or 0)
     if window:
         wanted = [[call.requested.tool, call.requested.arguments] for call in calls]
         counters.trail = (*counters.trail, content_digest(wanted or builder.row.answer or ""))[-window:]

@@ -42,11 +42,15 @@ def startable(
     """Return the calls that may start now, in the model's order."""
     earlier: list[CallRow] = []
     rows = tuple(calls)
-    bodies = sum(call.position.body for call in rows)
     limit = cap if mode.bodies is None else min(cap, mode.bodies)
     out: list[CallRow] = []
-    alone = any(c.at in EXECUTING and (c.alone or _concurrency(c, tools) == "exclusive") for c in rows)
-    judged = max((c.index for c in rows if c.provisional and c.at is _GATING), default=-1)
+    bodies, alone, judged = 0, False, -1
+    for call in rows:
+        bodies += call.position.body
+        if call.at in EXECUTING:
+            alone = alone or call.alone or _concurrency(call, tools) == "exclusive"
+        if call.provisional and call.at is _GATING:
+            judged = max(judged, call.index)
     for call in rows:
         if bodies + len(out) >= limit or alone or (limit == 1 and call.at is _GATING):
             break
@@ -144,6 +148,8 @@ def body_said(builder: StepBuilder, message: FromBody) -> None:
     if call is None:
         return
     match message:
+        case CallReturned():
+            returned(builder, call, message)
         case CallProgressed():
             builder.emit(
                 "run.tool.progress",
@@ -159,8 +165,6 @@ def body_said(builder: StepBuilder, message: FromBody) -> None:
         case CallSuspended():
             if builder.row.cursor is TOOLS:
                 open_ticket(builder, builder.put(call, body_question=True), message.suspend)
-        case CallReturned():
-            returned(builder, call, message)
         case ResultRefused():
             refuse_result(builder, call, message)
         case CallRaised():

@@ -105,6 +105,8 @@ class EffectRunner:
                 self._call_model(effect)
             case StartCall() | ParkCall() | ReleaseCall():
                 self._perform_for_call(effect, state)
+            case FinishRun():
+                self.finished = True
             case StartTask():
                 body = partial(self._actor(state).start_task, effect)
                 self._start_actor(effect.task_id, effect.tool, body, effect.attempt)
@@ -124,8 +126,6 @@ class EffectRunner:
             case CancelWork():
                 stop_at = trio.current_time() + self.children.cancel_all(effect.reason) + SLACK
                 self.stop_at = self.stop_at or stop_at  # a second cancel allows no more time
-            case FinishRun():
-                self.finished = True
             case _ as never:
                 assert_never(never)
 

@@ -133,7 +133,7 @@ class ModelCall:
             async with model.stream(request) as events:
                 try:
                     async for event in events:
-                        if not isinstance(event, _DELTAS):
+                        if type(event) is ModelResponse or not isinstance(event, _DELTAS):
                             self.answered = self._answered(event)
                             return self.answered
                         await self._take(event)

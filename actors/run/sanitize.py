@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from operator import attrgetter
 from typing import Any, Final, Literal, get_args
 
 import attrs
@@ -210,7 +209,6 @@ def response_of(response: object) -> ModelResponse:
 
 
 _COUNTS: Final = Usage.__struct_fields__
-_counts: Final = attrgetter(*_COUNTS)
 
 
 def usage_of(usage: object) -> Usage:
@@ -221,10 +219,8 @@ def usage_of(usage: object) -> Usage:
     """
     if not isinstance(usage, Usage):
         raise InvalidValue(f"usage is {type(usage).__name__}, not Usage")
-    counts = _counts(usage)
-    if {*map(type, counts)} == {int} and min(counts) >= 0 and max(counts) <= GREATEST:
-        return usage
-    for name, count in zip(_COUNTS, counts, strict=True):
+    for name in _COUNTS:
+        count = getattr(usage, name)
         if type(count) is not int or not 0 <= count <= GREATEST:
             raise InvalidValue(f"usage.{name} is {count!r:.80}; give a whole number, 0 or more")
     return usage
