@@ -52,11 +52,14 @@ def unusable_schema(schema: JSONObject) -> str | None:
     form = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
     try:
         form.check_schema(dict(schema))
-        return _dangling(schema)
+        fault = _dangling(schema)
+        if fault is None:
+            next(_form(schema).iter_errors(None), None)  # a reference that leads to itself ends in a RecursionError
     except jsonschema.SchemaError as error:
         return _described(error)
-    except Exception as error:  # noqa: BLE001 - a tool's schema
+    except Exception as error:  # noqa: BLE001 - a schema of the program
         return f"{type(error).__name__}: {error}"
+    return fault
 
 
 def _form(schema: JSONObject) -> Any:
