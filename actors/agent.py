@@ -25,6 +25,7 @@ from .contract.spec import MODES, AgentSpec, Execution, ExecutionMode, execution
 from .contract.state import Keys
 from .contract.stop import MaxRounds, StopCondition, StopOnTool
 from .errors import AgentDefinitionError, StateError
+from .handoff import Handoff, handoff_of
 from .models.answers import Output, read_output_type
 from .options import checks_fields
 from .plugins.guardrails import InputGuardrail, OutputGuardrail, check_guardrails
@@ -105,6 +106,11 @@ def _output_guardrails(
     return _listed(value)
 
 
+def _handoffs(value: Iterable[Agent[Any] | str | Handoff]) -> tuple[Handoff, ...]:
+    listed: Any = _listed(value)
+    return tuple(map(handoff_of, listed)) if isinstance(listed, tuple) else listed
+
+
 def _listed(value: Iterable[V]) -> tuple[V, ...]:
     """Return a tuple of an iterable; any other value unchanged, so that the check can name it."""
     given: Any = value
@@ -161,6 +167,7 @@ class Agent(Generic[T_co, Deps]):
         deps_type: the class of the dependencies (`start(..., deps=)`), for type checkers, and to refuse a tool,
             guardrail, hook or function whose context names others, as `ToolContext[Deps]` does. The value is not
             checked.
+        handoffs: agents, keys of agents, or `gr.handoff(...)`: the agents to which the model can hand the run over.
         spec: the agent as the engine sees it, with a digest of everything that can change a run.
         tool_infos: the tools as the model sees them.
         asks_each_step: a step asks for its instructions, or which tools are enabled, before its model request.
@@ -197,6 +204,7 @@ class Agent(Generic[T_co, Deps]):
         default=(), converter=_output_guardrails, kw_only=True
     )
     deps_type: type[Deps] | None = attrs.field(default=None, kw_only=True)
+    handoffs: tuple[Handoff, ...] = attrs.field(default=(), converter=_handoffs, kw_only=True)
     spec: AgentSpec = attrs.field(init=False, repr=False)
     tool_infos: tuple[ToolInfo, ...] = attrs.field(init=False, repr=False)
     asks_each_step: bool = attrs.field(init=False, repr=False)
@@ -249,7 +257,7 @@ class Agent(Generic[T_co, Deps]):
         check_plugins(f"agent {self.key!r}", self.plugins)
         _check_deps(self)
         policies = gathered(f"agent {self.key!r}", self.plugins)
-        _check_prices(self, policies)
+        check_prices(self, policies)
         stop = self.stop
         if not any(isinstance(condition, MaxRounds) for condition in stop):
             stop = (*stop, MaxRounds())
@@ -261,7 +269,7 @@ class Agent(Generic[T_co, Deps]):
         put(self, "_output", read_output_type(self.key, self.output_type))
         if isinstance(self.output_type, Mapping):
             put(self, "output_type", self._output.schema)  # a copy
-        put(self, "_tools_by_name", {tool.name: tool for tool in (*self.tools, *self.builtin)})
+        put(self, "_tools_by_name", {tool.name: tool for tool in (*self.tools, *self.handoffs, *self.builtin)})
         put(self, "tool_infos", tuple(tool.info for tool in self._tools_by_name.values()))
         put(self, "asks_each_step", bool(self.conditional) or not isinstance(self.instructions, str))
         put(self, "spec", _spec(self, policies))
@@ -295,7 +303,7 @@ class Agent(Generic[T_co, Deps]):
     @property
     def conditional(self) -> tuple[Tool[..., object], ...]:
         """The tools that may be disabled: their `is_enabled` is asked in each step."""
-        return tuple(tool for tool in self.tools if tool.is_enabled is not True)
+        return tuple(tool for tool in (*self.tools, *self.handoffs) if tool.is_enabled is not True)
 
     @property
     def builtin(self) -> tuple[Tool[..., object], ...]:
@@ -303,9 +311,20 @@ class Agent(Generic[T_co, Deps]):
         return BUILTIN if any(tool.background for tool in self.tools) else ()
 
     @property
-    def reached(self) -> tuple[Agent[Any], ...]:
+    def children(self) -> tuple[Agent[Any], ...]:
         """The agents whose runs this agent's tools start, in the order of the tools."""
         return tuple(cast("Agent[Any]", tool.agent) for tool in self.tools if isinstance(tool, AgentTool))
+
+    @property
+    def reached(self) -> tuple[Agent[Any], ...]:
+        """The agents whose runs this agent's tools start, in the order of the tools, then those of its handoffs.
+
+        Handoffs that name a key only are left out.
+        """
+        if not self.handoffs:
+            return self.children
+        handoffs = (handoff.agent for handoff in self.handoffs if not isinstance(handoff.agent, str))
+        return (*self.children, *(cast("Agent[Any]", agent) for agent in handoffs))
 
     @overload
     def as_tool(
@@ -464,9 +483,12 @@ def _check_tools(agent: Agent[object]) -> None:
         if not isinstance(tool, Tool):
             way = "decorate it with @gr.tool" if callable(tool) else "give functions decorated with @gr.tool"
             raise _fault(agent, f"{getattr(tool, '__name__', tool)!r} is not a tool; {way}")
+        if isinstance(tool, Handoff):
+            raise _fault(agent, f"{tool!r} is a handoff; give it in handoffs=[...]")
         if tool.name in seen:
             raise _fault(agent, f"two tools are named {tool.name!r}; rename one with @gr.tool(name=...)")
         seen.add(tool.name)
+    _check_handoffs(agent, seen)
     for tool in agent.builtin:
         if tool.name in seen:
             raise _fault(
@@ -475,6 +497,18 @@ def _check_tools(agent: Agent[object]) -> None:
                 "@gr.tool(name=...)",
             )
     _check_use(agent, agent.tool_use)
+
+
+def _check_handoffs(agent: Agent[object], seen: set[str]) -> None:
+    """Check the handoffs. `seen`: the names of the tools; gets theirs."""
+    handoffs: Any = agent.handoffs
+    if not isinstance(handoffs, tuple) or not all(isinstance(handoff, Handoff) for handoff in handoffs):
+        raise _fault(agent, f"handoffs={handoffs!r:.200}: give a list of agents, keys, or gr.handoff(...)")
+    for handoff in handoffs:
+        if handoff.name in seen:
+            way = "give another name: gr.handoff(..., tool_name=...)"
+            raise _fault(agent, f"the handoff to {handoff.key!r} and another tool are named {handoff.name!r}; {way}")
+        seen.add(handoff.name)
 
 
 def _check_use(agent: Agent[object], use: object) -> None:
@@ -496,15 +530,17 @@ def _check_choice(agent: Agent[object]) -> None:
     if not isinstance(choice, str):
         raise _fault(agent, f"tool_choice={choice!r}: use 'auto', 'required', 'none', or the name of a tool")
     if choice not in ("auto", "required", "none"):
-        _check_names(agent, [choice], "tool_choice")
-    if choice == "required" and not agent.tools:
+        _check_names(agent, [choice], "tool_choice", agent.handoffs)
+    if choice == "required" and not (agent.tools or agent.handoffs):
         raise _fault(agent, "tool_choice='required': the agent has no tool to call")
     if not isinstance(agent.reset_tool_choice, bool):
         raise _fault(agent, f"reset_tool_choice={agent.reset_tool_choice!r}: use True or False")
 
 
-def _check_names(agent: Agent[object], names: Sequence[str], where: str) -> None:
-    known = [tool.name for tool in agent.tools]
+def _check_names(
+    agent: Agent[object], names: Sequence[str], where: str, more: Sequence[Tool[..., object]] = ()
+) -> None:
+    known = [tool.name for tool in (*agent.tools, *more)]
     for name in names:
         if name not in known:
             near = did_you_mean(name, known)
@@ -527,7 +563,12 @@ def _check_stop(agent: Agent[object]) -> None:
                 raise _fault(agent, f"stop: {condition!r}: {name} is a number, 0 or more; 0 or None switches it off")
 
 
-def _check_prices(agent: Agent[object], policies: Policies) -> None:
+def check_prices(agent: Agent[object], policies: Policies) -> None:
+    """Check that a budget with a cost has a price for each model of the agent.
+
+    Raises:
+        AgentDefinitionError: a model has none.
+    """
     budget, fallback = policies.budget, policies.fallback
     if budget is None or budget.cost is None:
         return
@@ -548,7 +589,7 @@ def _check_deps(agent: Agent[object]) -> None:
     if agent.deps_type is None:
         return
     guardrails = (*agent.input_guardrails, *agent.output_guardrails)
-    wrong = misfit(agent.deps_type, agent.instructions, agent.tools, agent.plugins, guardrails)
+    wrong = misfit(agent.deps_type, agent.instructions, (*agent.tools, *agent.handoffs), agent.plugins, guardrails)
     if wrong is not None:
         name = getattr(agent.deps_type, "__qualname__", repr(agent.deps_type))
         raise _fault(agent, f"deps_type={name}: {wrong}")
@@ -564,7 +605,10 @@ def _spec(agent: Agent[object], policies: Policies) -> AgentSpec:
         key=agent.key,
         digest=content_digest(_essence(agent, policies)),
         tools={
-            **{tool.name: attrs.evolve(tool.spec, definition=definition_mark(tool)) for tool in agent.tools},
+            **{
+                tool.name: attrs.evolve(tool.spec, definition=definition_mark(tool))
+                for tool in (*agent.tools, *agent.handoffs)
+            },
             **{tool.name: attrs.evolve(tool.spec, output=False) for tool in agent.builtin},
         },
         execution=agent.execution,
@@ -589,6 +633,7 @@ def _spec(agent: Agent[object], policies: Policies) -> AgentSpec:
         input_guardrails=tuple(one.name for one in agent.input_guardrails if not one.blocking),
         blocking_guardrails=tuple(one.name for one in agent.input_guardrails if one.blocking),
         output_guardrails=tuple(one.name for one in agent.output_guardrails),
+        handoffs=bool(agent.handoffs),
     )
 
 
@@ -622,6 +667,7 @@ def _essence(agent: Agent[object], policies: Policies) -> Any:
         | ({"policies": chosen} if chosen else {})
         | ({} if agent.tool_choice == "auto" else {"tool_choice": [agent.tool_choice, agent.reset_tool_choice]})
         | ({"guardrails": guards} if any(guards) else {})
+        | ({"handoffs": [_handoff_essence(handoff) for handoff in agent.handoffs]} if agent.handoffs else {})
         | {
             "key": agent.key,
             "instructions": agent.instructions if isinstance(agent.instructions, str) else ["function"],
@@ -644,6 +690,11 @@ def _essence(agent: Agent[object], policies: Policies) -> Any:
 def _is_data(plugin: Plugin) -> bool:
     """Return True if only the plugin's policy matters."""
     return isinstance(plugin, PolicyPlugin) and not hooked([plugin])
+
+
+def _handoff_essence(handoff: Handoff) -> Any:
+    filtered = [] if handoff.input_filter is None else ["input_filter"]
+    return [handoff.key, *_tool_essence(handoff), *filtered]
 
 
 def _tool_essence(tool: Tool[..., object]) -> Any:

@@ -30,6 +30,7 @@ PAGES = {
     "CR": "child-runs",
     "TK": "testing",
     "AT": "attachments",
+    "HA": "handoffs",
 }
 """The letters before the hyphen of an id, and the page whose rules have them."""
 ID = re.compile(r"\[([A-Z]+-\d+)\]")

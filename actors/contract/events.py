@@ -234,9 +234,10 @@ class CleanupOverrun(Payload, frozen=True, kw_only=True):
 
 @_event("run.step.started")
 class StepStarted(Payload, frozen=True, kw_only=True):
-    """A step (one inference and its tools) begins."""
+    """A step (one inference and its tools) begins. `agent`: the active agent; absent if it is the run's own."""
 
     step: int
+    agent: str | None = None
 
 
 @_event("run.step.finished")
@@ -251,13 +252,15 @@ class StepFinished(Payload, frozen=True, kw_only=True):
 class InferenceStarted(Payload, frozen=True, kw_only=True):
     """A model request begins. The answer will be message `message_id`; a later attempt may continue that message.
 
-    `model`: the fallback that is asked; absent for the step's own model.
+    `model`: the fallback that is asked; absent for the step's own model. `agent`: the active agent; absent if it is the
+    run's own.
     """
 
     step: int
     message_id: str
     attempt: int
     model: Annotated[str | None, FOREIGN_TEXT] = None
+    agent: str | None = None
 
 
 @_event("run.inference.completed")
@@ -554,6 +557,22 @@ class TaskFinished(Payload, frozen=True, kw_only=True):
     attempts: int
     duration_ms: int
     error_id: str | None = None
+
+
+# --- handoff ---------------------------------------------------------------------------------------------------------
+
+
+@_event("run.handoff")
+class HandedOver(Payload, frozen=True, kw_only=True):
+    """The call has handed the run over to another agent, whose step is the next one. The names are keys of agents.
+
+    The fields are not `from` and `to`: in all other events these are stages.
+    """
+
+    from_agent: str
+    to_agent: str
+    call_id: str
+    step: int
 
 
 # --- child -----------------------------------------------------------------------------------------------------------

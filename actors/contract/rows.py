@@ -77,11 +77,12 @@ class CounterFields(Fields, kw_only=True):
         active_since: start of the present active stretch, UTC; None while waiting.
         unowned_ms: milliseconds that would have been active with an owner; not in `active_ms`.
         trail: fingerprints of the newest steps (for loop detection), newest last.
-        model_attempts: answers and errors from the model, for scripted models.
+        model_attempts: answers and errors from the model of the active agent, for scripted models.
         output_retries: how often the final answer was asked for again.
         messages, tickets: numbers used so far.
         bodies: bodies of tools that have begun, for a budget.
         cost: of all models, by the prices of a budget.
+        others_attempts: key -> `model_attempts` of each agent that was active before; None: there is none.
     """
 
     rounds: int = 0
@@ -96,6 +97,7 @@ class CounterFields(Fields, kw_only=True):
     tickets: int = 0
     bodies: int = 0
     cost: float = 0.0
+    others_attempts: Mapping[str, int] | None = None
 
 
 class Counters(CounterFields, frozen=True):  # type: ignore[misc]  # `sealed` makes one of the other
@@ -215,6 +217,18 @@ class RequestChanges(Value, frozen=True, kw_only=True):
         )
 
 
+class Handover(Value, frozen=True, kw_only=True):
+    """A handoff that was carried out: the next step is the other agent's.
+
+    Attributes:
+        agent: key of the agent that takes over.
+        call_id: the call that handed the run over.
+    """
+
+    agent: str
+    call_id: str
+
+
 class SentText(Value, frozen=True, kw_only=True):
     """The place of a sent text that waits for the next step: it is stored in the inbox only.
 
@@ -297,6 +311,8 @@ class RunFields(Fields, kw_only=True):
         tool_users: keys of the agents that have used a tool, of those whose tool_choice is reset by that.
         open_guardrails: guardrails of the agent that have not passed; None: there are none.
         passed_output: the newest step with an output that the output guardrails have passed.
+        agent: key of the active agent, once the run was handed over; None: the agent of `RunInfo`.
+        handoff: a handoff that this step carried out; the other agent becomes active with the next step.
     """
 
     stage: Stage = Stage.CREATED
@@ -331,6 +347,8 @@ class RunFields(Fields, kw_only=True):
     tool_users: tuple[str, ...] = ()
     open_guardrails: OpenGuardrails | None = None
     passed_output: int = 0
+    agent: str | None = None
+    handoff: Handover | None = None
 
 
 class RunRow(RunFields, frozen=True):  # type: ignore[misc]  # `sealed` makes one of the other

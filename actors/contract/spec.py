@@ -21,6 +21,8 @@ from .stop import MaxRounds, StopCondition
 
 ExecutionName = Literal["sequential", "parallel_batch_approval", "parallel_streaming"]
 GateKind = Literal["never", "always", "ask"]
+HANDOFF: Final = "handoff"
+"""The effect class of handoffs, which no other tool has."""
 Concurrency = Literal["shared", "ordered", "exclusive"]
 
 
@@ -106,6 +108,8 @@ class ToolSpec:
         guarded: the tool has input guardrails, which are asked before its other gates.
         conditional: whether the tool is offered is asked in each step, and again when a call passes its gates.
         child_agent: key of the agent whose run does the work of a call; None for every other tool.
+        handoff: key of the agent to which a call hands the run over; None for every other tool.
+        bodiless: a handoff without code of its own: the call succeeds when its turn comes.
         definition: digest of the tool's definition; another digest is another action to approve. "" if unknown.
         check: arguments -> None, or the fault with its path (pure).
     """
@@ -123,6 +127,8 @@ class ToolSpec:
     guarded: bool = False
     conditional: bool = False
     child_agent: str | None = None
+    handoff: str | None = None
+    bodiless: bool = False
     definition: str = ""
     check: Callable[[JSONObject], str | None] = lambda _: None
 
@@ -159,6 +165,9 @@ class AgentSpec:
         input_guardrails: names of those asked beside the model request.
         blocking_guardrails: names of the input guardrails asked before it.
         output_guardrails: names.
+        handoffs: the agent has handoffs.
+        graph: key -> spec of each agent that a run of this agent may be handed over to, itself included, as `within`
+            returns it; empty for an agent without handoffs.
         recorded: for a replay: call id -> recorded digest of its tool's definition; None: the tools' own.
     """
 
@@ -187,6 +196,8 @@ class AgentSpec:
     input_guardrails: tuple[str, ...] = ()
     blocking_guardrails: tuple[str, ...] = ()
     output_guardrails: tuple[str, ...] = ()
+    handoffs: bool = False
+    graph: Mapping[str, AgentSpec] = attrs.field(factory=dict, repr=False)
     recorded: Mapping[str, str] | None = None
 
     def definition(self, tool: str, call_id: str) -> str:
@@ -195,3 +206,39 @@ class AgentSpec:
             return self.recorded.get(call_id, "")
         known = self.tools.get(tool)
         return "" if known is None else known.definition
+
+    def acting(self, key: str | None) -> AgentSpec:
+        """Return the spec of the agent that acts in a run of this agent; None: this agent."""
+        return self if key is None else self.graph.get(key, self)
+
+    def within(self, first: AgentSpec, keys: Keys) -> AgentSpec:
+        """Return the spec of this agent in a run that another agent began.
+
+        Of the first agent are the hooks of run_start and run_end, stop conditions, budget, execution mode,
+        on_new_input, max_tasks and input guardrails; all else is this agent's.
+
+        Args:
+            first: the agent with which the run was started.
+            keys: the state keys of all agents of the graph; the agent's own win.
+        """
+        return attrs.evolve(
+            self,
+            execution=first.execution,
+            stop=first.stop,
+            hooked=(self.hooked - _OF_THE_RUN) | (first.hooked & _OF_THE_RUN),
+            keys={**keys, **self.keys},
+            on_new_input=first.on_new_input,
+            max_tasks=first.max_tasks,
+            policies=attrs.evolve(self.policies, budget=first.policies.budget),
+            input_guardrails=first.input_guardrails,
+            blocking_guardrails=first.blocking_guardrails,
+        )
+
+    def replaying(self, key: str, recorded: Mapping[str, str]) -> AgentSpec:
+        """Return the spec for a replay of a run of the agent `key`. `recorded`: as the attribute."""
+        graph = {name: attrs.evolve(other, recorded=recorded) for name, other in self.graph.items()}
+        return attrs.evolve(self, key=key, recorded=recorded, graph=graph)
+
+
+_OF_THE_RUN: Final = frozenset({Phase.RUN_START, Phase.RUN_END})
+"""The phases whose hooks are those of a run's first agent."""

@@ -15,6 +15,8 @@ from .row_forms import Value
 
 Scope = Literal["run", "thread"]
 SCOPES: Final = ("run", "thread")
+RESERVED: Final = "greenroom."
+"""Beginning of the names of keys that only the runtime writes."""
 
 
 class KeyId(NamedTuple):
@@ -43,6 +45,12 @@ class KeySpec:
 
 
 Keys = Mapping[KeyId, KeySpec]
+
+INHERITED: Final = KeyId("run", f"{RESERVED}inherited")
+"""The newest handoff of a run: `agent` (key), `after` (id of the message with its call), `messages` (what the agent
+reads instead of the thread up to that message; None: the thread)."""
+LAST_AGENT: Final = KeyId("thread", f"{RESERVED}agent")
+"""Key of the agent with which the thread's newest completed run ended, if a run of the thread was ever handed over."""
 
 
 class Write(Value, frozen=True, kw_only=True):

@@ -30,6 +30,7 @@ class TaskRow(Value, frozen=True, kw_only=True):
         spawned: marks of the tasks that this task has spawned, in order.
         started_at: when the newest body started, UTC.
         unknown_cause: why the outcome of an attempt is unknown; "" if it is not.
+        agent: key of the agent whose tool it is, if the run was handed over before; None: the run's first agent.
     """
 
     task_id: str
@@ -41,6 +42,7 @@ class TaskRow(Value, frozen=True, kw_only=True):
     status: TaskStatus = "running"
     spawned: tuple[str, ...] = ()
     unknown_cause: UnknownCause = ""
+    agent: str | None = None
 
 
 @attrs.frozen(kw_only=True)

@@ -28,6 +28,7 @@ from ..contract.spec import AgentSpec
 from ..contract.stop import too_many_errors
 from .budgets import BUDGET_EXHAUSTED, asked_model, over_budget, spend
 from .effects import CallModel
+from .handoffs import active_agent
 from .inputs import BUG, ONE_REQUEST, ModelAnswered, ModelFailed
 from .judging import ask_guardrails
 from .state import StepBuilder
@@ -115,7 +116,11 @@ def _following(spec: AgentSpec, flight: Inference, message: ModelFailed, chosen:
 
 
 def is_continued(spec: AgentSpec, row: RunRow, message: ModelFailed | ModelAnswered) -> bool:
-    """Return True if the text of a broken or truncated answer will be continued under its message id."""
+    """Return True if the text of a broken or truncated answer will be continued under its message id.
+
+    `spec`: of the run's first agent.
+    """
+    spec = spec.acting(row.agent)
     flight = row.inference
     if flight is None or flight.message_id != message.message_id:
         return False
@@ -166,6 +171,7 @@ def _ask(builder: StepBuilder, flight: Inference) -> None:
             message_id=flight.message_id,
             attempt=flight.attempt,
             model=_fallback(builder.spec, flight.model),
+            agent=None if builder.row.agent is None else active_agent(builder),
         ),
     )
     builder.do(

@@ -17,6 +17,7 @@ from ..contract.phases import TOOLS
 from ..contract.rows import CallRow
 from .decisions import early_decisions, release_held, supersede
 from .gates import ask_again, gate_new
+from .handoffs import in_turn
 from .state import StepBuilder
 from .state_merge import merge_pending
 from .tool_bodies import start, startable
@@ -71,7 +72,8 @@ def _advance(builder: StepBuilder) -> bool:
     if _PROVISIONAL in at:
         ask_again(builder)
     calls, spec = builder.calls.values(), builder.spec
-    started = startable(calls, builder.mode, spec.tools, spec.max_bodies) if _ALLOWED in at else ()
+    ready = in_turn(calls) if spec.handoffs else calls
+    started = startable(ready, builder.mode, spec.tools, spec.max_bodies) if _ALLOWED in at else ()
     for call in started:
         if builder.row.cursor is TOOLS:  # else starting the previous call has ended the run
             start(builder, call)

@@ -39,7 +39,7 @@ class CallModel(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         message_id: id of the message to be written.
         step: the step, from 1.
         attempt: of this step's request, from 1.
-        model_attempts: model answers and errors of the run so far.
+        model_attempts: answers and errors of the model of this agent in the run so far.
         changes: what hooks changed about the request.
         delay: seconds to wait first.
         prefix: the text that the answer continues.
@@ -140,7 +140,8 @@ class ParkCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class StartTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Run the body of a background task. Durable unless the tool may be replayed.
 
-    Answers: those of `StartCall`, with the task's id as call id.
+    Answers: those of `StartCall`, with the task's id as call id. `agent`: key of the agent whose tool it is; None: the
+    run's first agent.
     """
 
     task_id: str
@@ -148,6 +149,7 @@ class StartTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     attempt: int
     tool: str
     arguments: JSONObject
+    agent: str | None = None
     state: StateSnapshot = EMPTY
     durable: bool = True
 

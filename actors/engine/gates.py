@@ -25,6 +25,7 @@ from ..contract.rows import CallRow
 from ..contract.spec import ToolSpec
 from .denials import doubted
 from .effects import RunPhase
+from .handoffs import comes_before
 from .state import ENGINE, StepBuilder
 from .state_merge import merge_pending
 from .termination import end, fail
@@ -162,7 +163,7 @@ def _postpone(builder: StepBuilder, call: CallRow, verdict: SetResult | Deny | B
 
 
 def _earlier(builder: StepBuilder, call: CallRow) -> tuple[CallRow, ...]:
-    return tuple(other for other in builder.calls.values() if other.index < call.index)
+    return tuple(other for other in builder.calls.values() if comes_before(other, call))
 
 
 def _settled_before(builder: StepBuilder, call: CallRow) -> int:

@@ -191,6 +191,8 @@ class CallReturned(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     For a large result the row holds all of it; event and model get `shown` (head, tail and size). `batch` holds the
     body's state writes, `keys` the written keys, `parts` the images and files of the result, with their bytes.
+    `inherited`, of a handoff with an input filter: the messages, as JSON, that the next agent reads instead of the
+    thread.
     """
 
     call_id: str
@@ -201,6 +203,7 @@ class CallReturned(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     batch: Batch | None = None
     keys: Keys = msgspec.field(default_factory=dict)
     parts: tuple[Part, ...] = ()
+    inherited: tuple[JSONValue, ...] | None = None
 
 
 class CallRaised(msgspec.Struct, frozen=True, kw_only=True, gc=False):

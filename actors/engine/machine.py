@@ -69,7 +69,7 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
     """Apply one input to a run.
 
     Args:
-        spec: of the run's agent.
+        spec: of the run's first agent, with those of all agents that the run may be handed over to (`graph`).
         state: the state before the input; not changed.
         message: the input.
         now: the time of the input, UTC.
@@ -77,6 +77,8 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
     Raises:
         IllegalTransition: a bug of the engine: the tables do not allow the move.
     """
+    if state.row.agent is not None:
+        spec = spec.acting(state.row.agent)
     builder = StepBuilder(spec, state, now)
     if state.row.cursor is ENDED:
         return builder.build()

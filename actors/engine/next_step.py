@@ -5,6 +5,7 @@ an input may have ended the step; the first row that holds decides:
 
     code runs for a call, or may still run      nothing yet (None)
     a call waits for a decision                 Interruption
+    a handoff was carried out                   Handover
     `tool_use` finds a final answer             FinalOutput, of tools
     the answer has calls                        RunAgain
     the answer has no calls                     FinalOutput, of the last text ("" if there is none)
@@ -26,7 +27,7 @@ from ..contract.decisions import Ticket
 from ..contract.facts import CallFacts, FinalOutput
 from ..contract.guardrails import REJECTED
 from ..contract.lifecycle import NEEDS_APPROVAL, Stage
-from ..contract.rows import CallRow
+from ..contract.rows import CallRow, Handover
 from ..contract.spec import AgentSpec
 
 
@@ -44,14 +45,20 @@ class Interruption(msgspec.Struct, frozen=True, gc=False):
     tickets: tuple[str, ...]
 
 
-NextStep = RunAgain | FinalOutput | Interruption
+NextStep = RunAgain | Handover | FinalOutput | Interruption
 
 _AGAIN: Final = RunAgain()
 _SETTLED: Final = CallPosition.SETTLED
 
 
 def choose_next(
-    spec: AgentSpec, calls: Mapping[str, CallRow], stage: Stage, text: str, mirrors: Sequence[Ticket] = ()
+    spec: AgentSpec,
+    calls: Mapping[str, CallRow],
+    stage: Stage,
+    text: str,
+    mirrors: Sequence[Ticket] = (),
+    *,
+    handoff: Handover | None = None,
 ) -> NextStep | None:
     """Return what the step comes to; None while its calls still move.
 
@@ -61,6 +68,7 @@ def choose_next(
         stage: the stage that the calls imply (`derive_stage`).
         text: the final text of the answer.
         mirrors: the open tickets of child runs.
+        handoff: that a call of the step has carried out.
 
     Raises:
         ToolUseInvalid: the agent's `tool_use` function returned an invalid value.
@@ -74,6 +82,8 @@ def choose_next(
     for call in calls.values():
         if call.at is not _SETTLED:
             return None
+    if handoff is not None:
+        return handoff
     rule = spec.tool_use
     return _AGAIN if rule == "run_model_again" else output_of_tools(spec, calls) or _AGAIN
 

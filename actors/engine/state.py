@@ -24,7 +24,7 @@ from ..contract.lifecycle import NEEDS_APPROVAL, STATUS, TERMINAL, RunStatus, St
 from ..contract.messages import Message
 from ..contract.parts import Part, light
 from ..contract.phases import LEAVING, RunPosition
-from ..contract.plain import JSONObject
+from ..contract.plain import JSONObject, JSONValue
 from ..contract.row_forms import opened, sealed
 from ..contract.rows import (
     CallRow,
@@ -38,7 +38,7 @@ from ..contract.rows import (
     RunRow,
 )
 from ..contract.spec import AgentSpec, ExecutionMode, mode_of
-from ..contract.state import Batch, Keys
+from ..contract.state import Batch, KeyId, Keys, Write
 from ..state.snapshot import EMPTY, StateSnapshot, WriteConflict
 from .effects import Effect, Raised, ReportFailure
 
@@ -112,7 +112,8 @@ class StepBuilder:
     """Collects the changes of one input: handlers write into the builder, `build` makes the next state and its commit.
 
     Attributes:
-        spec, state, now: the arguments of `step`; `state` is the state before the input.
+        spec: of the active agent.
+        state, now: the arguments of `step`; `state` is the state before the input.
         info: the run's constant facts.
         mode: its execution mode.
         row, counters: mutable copies of the run row and its counters; handlers set their fields.
@@ -159,6 +160,10 @@ class StepBuilder:
         self.parts, self._own, self._touched = (), None, {}
 
     # --- what handlers use -------------------------------------------------------------------------------------------
+
+    def spec_of(self, agent: str | None) -> AgentSpec:
+        """Return the spec of an agent of the run by its key; None: the run's first agent."""
+        return self.spec.acting(self.info.agent if agent is None else agent)
 
     @property
     def final(self) -> str:
@@ -217,6 +222,11 @@ class StepBuilder:
         names = tuple(sorted({str(key) for key in touched}))
         self.emit("run.state.changed", ev.StateChanged(revision=outcome.revision, keys=names, by=by))
         return None
+
+    def reserve(self, key: KeyId, value: JSONValue, by: str = ENGINE) -> None:
+        """Write a reserved state key, with its event."""
+        write = Write(name=key.name, scope=key.scope, value=value, result=value)
+        self.merge(Batch(base=self.snapshot.revision, writes=(write,)), by)  # on the newest revision: no conflict
 
     def next_step(self) -> None:
         """Begin a new step: the settled calls of the old step stay in the store only."""

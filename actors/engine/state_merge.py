@@ -14,9 +14,11 @@ from ..contract import events as ev
 from ..contract.calls import CallPosition, CallStatus
 from ..contract.phases import TOOLS
 from ..contract.rows import CallRow
+from ..contract.spec import HANDOFF
 from ..contract.state import Batch
 from ..contract.tasks import TaskRow
 from ..state.snapshot import WriteConflict
+from .handoffs import hand_over
 from .inputs import CallReturned
 from .state import StepBuilder
 from .tickets import close_call
@@ -24,6 +26,8 @@ from .tickets import close_call
 
 def returned(builder: StepBuilder, call: CallRow, message: CallReturned) -> None:
     """Handle a returned body, possibly with a batch."""
+    if call.effect == HANDOFF:
+        hand_over(builder, call, message.inherited)
     if message.keys:
         builder.remember_reducers(message.keys)
     if message.parts:

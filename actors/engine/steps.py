@@ -25,6 +25,8 @@ from ..contract.ids import content_digest, error_id
 from ..contract.lifecycle import NEEDS_APPROVAL, PLANNED, Stage, Termination, TerminationKind
 from ..contract.messages import Message, Producer
 from ..contract.phases import ADMISSION, BEFORE_INFERENCE, PHASE_OF, STEP_END, STEP_START, TASKS, TOOLS, RunPosition
+from ..contract.rows import Handover
+from ..contract.spec import HANDOFF
 from ..contract.stop import (
     ConsecutiveErrors,
     ContentMatch,
@@ -39,6 +41,7 @@ from .asking import ask_model
 from .calls import advance_calls
 from .decisions import cancelled
 from .effects import Raised, ReportFailure, RunPhase
+from .handoffs import active_agent, announce_handoff, take_over
 from .inference import confirm_message
 from .inputs import Admit
 from .judging import blocks, judge_output, open_input
@@ -94,9 +97,12 @@ def next_step(builder: StepBuilder) -> None:
     open_input(builder)
     builder.next_step()
     builder.row.inference = builder.row.request = None
+    if builder.row.handoff is not None:
+        take_over(builder, builder.row.handoff)
     if builder.row.pending_input:
         append_input(builder)
-    builder.emit("run.step.started", ev.StepStarted(step=builder.row.step))
+    agent = None if builder.row.agent is None else active_agent(builder)
+    builder.emit("run.step.started", ev.StepStarted(step=builder.row.step, agent=agent))
     arrive(builder, STEP_START)
 
 
@@ -144,7 +150,9 @@ def continue_run(builder: StepBuilder) -> None:
     if stage is None:
         return
     try:
-        found = choose_next(builder.spec, builder.calls, stage, builder.final, builder.open_mirrors)
+        found = choose_next(
+            builder.spec, builder.calls, stage, builder.final, builder.open_mirrors, handoff=builder.row.handoff
+        )
     except BaseException as error:  # noqa: BLE001, ASYNC103 - user code: the agent's tool_use
         cause, run_id = failure_of_call(error), builder.info.run_id
         name, what = error_id(run_id, f"tool_use:{builder.row.step}"), f"Agent(tool_use=...) failed in run {run_id}"
@@ -161,9 +169,11 @@ def _follow(builder: StepBuilder, found: NextStep | None) -> None:
     match found:
         case None:
             pass
-        case RunAgain() if builder.spec.output_guardrails and builder.final and _stop_judged(builder):
-            pass  # the guardrails decide what the thread gets
-        case RunAgain():
+        case RunAgain() | Handover():
+            if isinstance(found, Handover):
+                announce_handoff(builder, found)
+            if builder.spec.output_guardrails and builder.final and _stop_judged(builder):
+                return  # the guardrails decide what the thread gets
             append_step(builder)
             arrive(builder, STEP_END)
         case Interruption():
@@ -273,7 +283,9 @@ def count_step(builder: StepBuilder) -> None:
     """
     calls, counters, spec = builder.calls.values(), builder.counters, builder.spec
     resets = spec.tool_choice not in ("auto", "none") and spec.reset_tool_choice
-    if resets and any(call.code not in ("unknown_tool", "invalid_arguments") for call in calls):
+    if resets and any(
+        call.effect != HANDOFF and call.code not in ("unknown_tool", "invalid_arguments") for call in calls
+    ):
         builder.row.tool_users = (*(key for key in builder.row.tool_users if key != spec.key), spec.key)
     counters.rounds += 1
     counters.errors = counters.errors + 1 if calls and all(call.outcome is CallStatus.FAILED for call in calls) else 0

@@ -13,6 +13,7 @@ from ..contract.calls import CallPosition
 from ..contract.ids import task_id
 from ..contract.phases import LEAVING
 from ..contract.rows import CallRow
+from ..contract.spec import AgentSpec
 from ..contract.tasks import TaskRow, shown_tasks
 from .denials import doubted
 from .effects import AnswerBody, CancelTask
@@ -121,7 +122,9 @@ def spawn_asked(builder: StepBuilder, message: SpawnAsked) -> None:
         builder.do(AnswerBody(ask=message.ask, value=task_id(message.spawner, same[message.nth - 1])))
         return
     name = task_id(message.spawner, len(spawner.spawned) + 1)
-    unfit = _unfit(builder, message) or no_room(builder, spawner)
+    # the tools of a task are those of the agent that started it, which may have handed the run over since
+    agent = builder.row.agent if isinstance(spawner, CallRow) else spawner.agent
+    unfit = _unfit(builder.spec_of(agent), message) or no_room(builder, spawner)
     if unfit is not None:
         builder.do(AnswerBody(ask=message.ask, fault=unfit))
         return
@@ -131,22 +134,25 @@ def spawn_asked(builder: StepBuilder, message: SpawnAsked) -> None:
     else:
         put_task(builder, spawner, spawned=spawned)
     new = TaskRow(
-        task_id=name, call_id=spawner.call_id, tool=message.tool, arguments=message.arguments, started_at=builder.now
+        task_id=name,
+        call_id=spawner.call_id,
+        tool=message.tool,
+        arguments=message.arguments,
+        started_at=builder.now,
+        agent=agent,
     )
     start_task(builder, new)
     builder.do(AnswerBody(ask=message.ask, value=name))
 
 
-def _unfit(builder: StepBuilder, message: SpawnAsked) -> str | None:
+def _unfit(spec: AgentSpec, message: SpawnAsked) -> str | None:
     """Return why a tool cannot be spawned with these arguments, or None.
 
     No gate is asked, so the tool must not have one.
     """
-    tool = builder.spec.tools.get(message.tool)
+    tool = spec.tools.get(message.tool)
     if tool is None:
-        return (
-            f"There is no tool named {message.tool!r} to spawn. The tools are: {', '.join(sorted(builder.spec.tools))}."
-        )
+        return f"There is no tool named {message.tool!r} to spawn. The tools are: {', '.join(sorted(spec.tools))}."
     if tool.gate != "never":
         return (
             f"The tool {tool.name!r} has needs_approval, and a spawned task is not shown to anybody. Let the model "

@@ -85,6 +85,7 @@ def call_in_background(builder: StepBuilder, call: CallRow) -> None:
         tool=call.tool,
         arguments=call.arguments,
         started_at=builder.now,
+        agent=builder.row.agent,
     )
     start_task(builder, task)
     result = {"task": name, "status": "running"}
@@ -100,7 +101,7 @@ def start_task(builder: StepBuilder, task: TaskRow) -> None:
 
 def run_task(builder: StepBuilder, task: TaskRow) -> None:
     """Start the body of a task."""
-    tool = builder.spec.tools.get(task.tool)
+    tool = builder.spec_of(task.agent).tools.get(task.tool)
     builder.emit(
         "run.task.started",
         ev.TaskStarted(
@@ -118,6 +119,7 @@ def run_task(builder: StepBuilder, task: TaskRow) -> None:
             attempt=task.attempts,
             tool=task.tool,
             arguments=task.arguments,
+            agent=task.agent,
             state=builder.snapshot,
             durable=tool is None or not tool.replay_safe,
         )
@@ -229,7 +231,7 @@ def cut_task(builder: StepBuilder, task: TaskRow, why: str) -> None:
 def recover_tasks(builder: StepBuilder) -> None:
     """Recover tasks after a restart: replay-safe ones run again, all others end as outcome_unknown."""
     for task in builder.row.tasks:
-        tool = builder.spec.tools.get(task.tool)
+        tool = builder.spec_of(task.agent).tools.get(task.tool)
         if task.status == "cancelling":
             cut_task(builder, task, STOPPED)
         elif tool is not None and tool.replay_safe:

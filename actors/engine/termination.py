@@ -25,6 +25,7 @@ from ..contract.rows import CallRow, EventDraft
 from ..contract.tasks import UnknownCause
 from .denials import doubted
 from .effects import CancelChild, CancelWork, FinishRun, RunPhase
+from .handoffs import remember_agent
 from .inputs import Unfinished
 from .judging import judge_output, must_judge
 from .mirrors import withdraw_mirrors
@@ -288,6 +289,8 @@ def terminal(builder: StepBuilder) -> None:
     if builder.row.stage not in (Stage.CREATED, Stage.PLANNED):
         append_input(builder)
     target = TERMINATION_STAGE[termination.kind]
+    if target is Stage.COMPLETED:
+        remember_agent(builder)
     source = builder.finish(target)
     builder.row.cursor, builder.phase_open = ENDED, False
     if target is not COMPLETED:

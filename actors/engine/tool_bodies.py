@@ -17,13 +17,14 @@ from ..contract.calls import EXECUTING, SUSPENDED, CallPosition, CallStatus
 from ..contract.ids import body_error_id, child_run_id
 from ..contract.phases import TOOLS, Phase
 from ..contract.rows import CallRow
-from ..contract.spec import ExecutionMode, ToolSpec
+from ..contract.spec import HANDOFF, ExecutionMode, ToolSpec
 from .budgets import may_begin_body
 from .child_runs import in_body
 from .denials import doubted
 from .effects import RunPhase, StartCall
 from .gates import ask_gates, asks_gates
 from .guardrails import refuse_result
+from .handoffs import begin_handoff, carry_out, comes_before
 from .inputs import CallPrinted, CallProgressed, CallRaised, CallReturned, CallSuspended, FromBody, ResultRefused
 from .state import StepBuilder
 from .state_merge import returned
@@ -74,7 +75,12 @@ def _concurrency(call: CallRow, tools: Mapping[str, ToolSpec]) -> str:
 
 
 def out_of_turn(call: CallRow, others: Iterable[CallRow], tools: Mapping[str, ToolSpec]) -> bool:
-    """Return True if an earlier call must settle first: one of the two is exclusive, or both are ordered."""
+    """Return True if an earlier call must settle first: one of the two is exclusive, or both are ordered.
+
+    A handoff is in turn when all other calls have settled, and the handoffs before it.
+    """
+    if call.effect == HANDOFF:
+        return any(other.at is not CallPosition.SETTLED and comes_before(other, call) for other in others)
     open_before = [other for other in others if other.index < call.index and other.at is not CallPosition.SETTLED]
     for other in open_before:
         mine, theirs = _concurrency(call, tools), _concurrency(other, tools)
@@ -102,10 +108,18 @@ def start(builder: StepBuilder, call: CallRow) -> None:
 
 
 def start_body(builder: StepBuilder, call: CallRow) -> None:
-    """Count an attempt and start the body; a background tool's body starts as a task. A used-up budget ends the run."""
+    """Count an attempt and start the body; a background tool's body starts as a task. A used-up budget ends the run.
+
+    A handoff without a body is carried out at once.
+    """
+    tool = builder.spec.tools.get(call.tool)
+    if tool is not None and tool.handoff is not None:
+        begin_handoff(builder, call)
+        if tool.bodiless:
+            carry_out(builder, call)
+            return
     if not may_begin_body(builder):
         return
-    tool = builder.spec.tools.get(call.tool)
     if tool is not None and tool.background:
         call_in_background(builder, call)
         return

@@ -10,7 +10,7 @@ import attrs
 from ..abc import Model
 from ..contract.messages import Message
 from ..errors import AgentDefinitionError
-from ..state.keys import StateKey
+from ..state.keys import ReservedKey
 from .contexts import PhaseContext
 from .history import Unit, estimated_tokens, units
 from .mutation import Mutation
@@ -37,7 +37,7 @@ class Summary:
     upto: str
 
 
-SUMMARY: Final = StateKey[Summary | None]("greenroom.summary", Summary | None, default=None, scope="thread")
+SUMMARY: Final = ReservedKey[Summary | None]("greenroom.summary", Summary | None, default=None, scope="thread")
 """The newest summary of a thread."""
 
 

@@ -77,7 +77,7 @@ class Fold:
             redactor: with the secrets that the runtime had when the events were written.
         """
         self._info, self._encoder = info, EventEncoder(info, redactor)
-        self._agent = self._spec = attrs.evolve(spec, key=info.agent, recorded=definitions)
+        self._agent = self._spec = spec.replaying(info.agent, definitions)
         self._state: RunState | None = None
         self._reduced: list[tuple[object, ...]] = []
         self._stand_in = standing_in(self._reductions())

@@ -10,22 +10,24 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import attrs
 
 from greenroom.supervision import failure_of, failure_of_call
-from greenroom.supervision.fields import did_you_mean
 
 from ..abc import Model
 from ..agent import Agent
+from ..agent_graph import agents_below, check_graph, graph_of, joined_spec, unknown_agent
 from ..contract.codec import failure_text, message_of
 from ..contract.ids import error_id
 from ..contract.redaction import Redactor
 from ..contract.rows import RunInfo
+from ..contract.spec import AgentSpec
 from ..errors import AgentDefinitionError, UnknownAgent, UsageError
 from ..plugins.policies import fallbacks_of
+from ..state.keys import StateKey
 from .error_log import DEPS, ErrorLog
 
 DepsProvider = Callable[[RunInfo], Any]
@@ -80,6 +82,7 @@ class Agents:
     _named: Callable[[str], Model]
     overrides: list[Override] = attrs.field(init=False, factory=list)
     _failing: set[str] = attrs.field(init=False, factory=set)
+    _joined: dict[str, AgentSpec] = attrs.field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
         for agent in tuple(self.by_key.values()):
@@ -109,23 +112,70 @@ class Agents:
             return wanted
         agent = self.by_key.get(wanted) if isinstance(wanted, str) else None
         if agent is None:
-            keys = ", ".join(sorted(self.by_key)) or "none"
-            raise UnknownAgent(
-                f"no agent has the key {wanted!r}; {did_you_mean(wanted, self.by_key)}this runtime knows: {keys}"
-            )
+            raise unknown_agent(wanted, self.by_key)
         return agent
+
+    def graph(self, agent: Agent[object]) -> Mapping[str, Agent[object]]:
+        """Return the agents that a run of this agent may be handed over to, itself first, by key.
+
+        Raises:
+            UnknownAgent, UsageError: as `find`, about an agent of a handoff.
+        """
+        return graph_of(agent, self.find) if agent.handoffs else {agent.key: agent}
+
+    def declared_state(self, agent: Agent[object]) -> Iterable[StateKey[Any]]:
+        """Return the state keys that an agent declares, and those that its runs may be handed over to."""
+        if not agent.handoffs:
+            return agent.declared_state
+        return [key for one in self.graph(agent).values() for key in one.declared_state]
+
+    def spec_of(self, agent: Agent[object]) -> AgentSpec:
+        """Return the agent as the engine sees it, with the agents that its runs may be handed over to.
+
+        Raises:
+            UnknownAgent, UsageError: as `graph`.
+            AgentDefinitionError: the agents of the graph do not fit together.
+        """
+        if not agent.handoffs:
+            return agent.spec
+        joined = self._joined.get(agent.key)
+        if joined is None:
+            graph = self.graph(agent)
+            check_graph(graph)
+            joined = self._joined[agent.key] = joined_spec(graph)
+        return joined
+
+    def acting(self, agent: Agent[object], key: str | None) -> Agent[object]:
+        """Return the active agent of a run of `agent`. `key`: as in the run's row.
+
+        Raises:
+            UnknownAgent: the agents that the run may be handed over to have no such key.
+        """
+        if key is None or key == agent.key:
+            return agent
+        graph = self.graph(agent)
+        if key not in graph:
+            raise unknown_agent(key, graph)
+        return graph[key]
+
+    def below(self, agent: Agent[object]) -> Iterator[Agent[object]]:
+        """Yield the agents whose runs may be child runs of a run of this agent, at any depth."""
+        return agents_below(agent, self.find)
 
     def startable(self, wanted: Agent[object] | str) -> Agent[object]:
         """Return an agent as `find` does, and check that it has a model that can be asked with its settings.
 
         Raises:
-            UnknownAgent, UsageError: as `find`.
-            AgentDefinitionError: the agent has no model, or the model refuses the settings.
+            UnknownAgent, UsageError: as `find`; also about an agent of a handoff.
+            AgentDefinitionError: the agent, or one that works for it, has no model, or the model refuses the settings;
+                or agents that hand runs over to each other do not fit together.
         """
         agent = self.find(wanted)
         self._check(agent)
-        for reached in agent.reached:
-            self.startable(reached)
+        if agent.handoffs or agent.children:
+            for other in (*self.graph(agent).values(), *self.below(agent)):
+                self.spec_of(other)
+                self._check(other)
         return agent
 
     def _check(self, agent: Agent[object]) -> None:
@@ -165,18 +215,26 @@ class Agents:
             raise AgentDefinitionError(f"agent {agent.key!r} has no model; give it one: Agent(..., model=...)")
         return model
 
-    def agent_for(self, info: RunInfo) -> Agent[object]:
+    def agent_for(self, info: RunInfo, active: str | None = None) -> Agent[object]:
         """Return the agent of a run that is taken up.
 
+        Args:
+            info: of the run.
+            active: key of the active agent, if the run was handed over.
+
         Raises:
-            RunUnavailable: no agent has the key, or the agent has no model that can be asked.
+            RunUnavailable: no agent has the key, or the agent has no model that can be asked; or the same is true of
+                the active agent; or an agent that the run may be handed over to is not here.
         """
         agent = self.by_key.get(info.agent)
         if agent is None:
             raise RunUnavailable("agent_unknown", f"no agent has the key {info.agent!r}")
         try:
             self._check(agent)
-        except AgentDefinitionError as error:
+            self.spec_of(agent)
+            if active is not None:
+                self._check(self.acting(agent, active))
+        except (AgentDefinitionError, UnknownAgent, UsageError) as error:
             raise RunUnavailable("agent_unknown", str(error)) from error
         return agent
 

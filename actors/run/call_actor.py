@@ -9,14 +9,16 @@ result is dropped, and the run's end names the body.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
 import attrs
 import trio
+from msgspec.structs import replace
 
-from greenroom.supervision import Mailbox, failure_of_call
+from greenroom.supervision import Mailbox, failure_of, failure_of_call
 
 from ..agent import Agent
 from ..attachments import with_attachments
@@ -26,27 +28,30 @@ from ..contract.decisions import Suspend
 from ..contract.excerpt import shown_value
 from ..contract.facts import CallFacts
 from ..contract.ids import body_error_id
+from ..contract.messages import Message
 from ..contract.parts import InvalidPart
 from ..contract.phases import Phase
+from ..contract.plain import JSONValue
 from ..contract.rows import CallRow, RunInfo, RunRow
 from ..contract.state import Keys
 from ..engine.effects import StartCall, StartTask
 from ..engine.inputs import CallRaised, CallReturned, CallSuspended, Input, ResultRefused
+from ..handoff import Filter, Handoff
 from ..plugins.contexts import PhaseContext
 from ..state.access import State, WritableState
 from ..state.snapshot import StateSnapshot
-from ..state.values import copied, copied_decision
+from ..state.values import copied, copied_decision, copied_message
 from ..tools.agent_tool import AgentTool
 from ..tools.context import SyncToolContext, ToolContext
 from ..tools.definition import Tool
-from ..tools.invoke import Invocation, ToolFailed, invoke, out_of_time
+from ..tools.invoke import Invocation, ToolFailed, invoke, out_of_time, shown_text
 from .body_port import BodyPort
 from .child_call import ChildCall
 from .children import SLACK, Child, Children, Cue, Release
 from .error_log import ErrorLog
 from .guardrails import in_order, log_failure
 from .hooks import HookFailed
-from .sanitize import InvalidValue, suspend_of, text_of
+from .sanitize import InvalidValue, messages_of, suspend_of, text_of
 from .services import ChildWork
 
 _MAILBOX: Final = 8
@@ -64,6 +69,7 @@ class CallActor:
     _threads: trio.CapacityLimiter
     _journal: ErrorLog
     _run_row: RunRow
+    _thread: Callable[[], Awaitable[list[Message]]]
     _child_runs: ChildWork
 
     async def start(self, cue: StartCall, child: Child) -> None:
@@ -163,6 +169,20 @@ class CallActor:
                 text = f"The tool {tool.name!r} asked for a decision that cannot be stored: {why}."
                 fatal = tool.on_error == "raise"
                 return CallRaised(call_id=call_id, attempt=attempt, code="tool_error", shown=text, fatal=fatal)  # noqa: ASYNC104 - the border has raised what passes
+        if isinstance(tool, Handoff):
+            return await self._handed_over(tool, cue, state)
+        return await self._result(child, tool, cue, of_call, value, state)
+
+    async def _result(  # noqa: PLR0917 - the facts of one attempt
+        self,
+        child: Child,
+        tool: Tool[..., object],
+        cue: StartCall,
+        of_call: str | None,
+        value: object,
+        state: WritableState,
+    ) -> Input:
+        """Return the outcome of a body that has returned a value."""
         try:
             result = normalise_result(value)
         except InvalidPart as error:
@@ -174,7 +194,33 @@ class CallActor:
             refused = await self._guarded(child, tool, cue, of_call, shown)
             if refused is not None:
                 return refused
-        return returned(call_id, attempt, result, state)
+        return returned(cue.call_id, cue.attempt, result, state)
+
+    async def _handed_over(self, tool: Handoff, cue: StartCall, state: WritableState) -> Input:
+        """Return the outcome of a handoff whose callback has returned: its input filter is asked now."""
+        done = returned(cue.call_id, cue.attempt, normalise_result({"agent": tool.key}), state)
+        if tool.input_filter is None:
+            return done
+        try:
+            return replace(done, inherited=await self._filtered(tool.input_filter))
+        except BaseException as error:  # noqa: BLE001, ASYNC103 - user code: the handoff has failed
+            failure = failure_of(error)
+            text = f"The input filter of the handoff failed: {shown_text(failure)}"
+            failed = ToolFailed(text, code="tool_error", fatal=tool.on_error == "raise")
+            failed.__cause__ = failure
+            return self._failed(tool, cue, None, failed)  # noqa: ASYNC104 - the border has raised what passes
+
+    async def _filtered(self, function: Filter) -> tuple[JSONValue, ...]:
+        """Return what an input filter makes of the thread, up to the message with the handoff's call, as JSON.
+
+        Raises:
+            InvalidValue: the filter returned anything but messages.
+            BaseException: raised by the filter.
+        """
+        draft = self._run_row.draft
+        thread = (*await self._thread(), *(() if draft is None else (draft,)))
+        made: Any = function(tuple(map(copied_message, thread)))
+        return messages_of(await made if inspect.isawaitable(made) else made, thread)
 
     async def _guarded(
         self, child: Child, tool: Tool[..., object], cue: StartCall, of_call: str | None, shown: Callable[[], object]

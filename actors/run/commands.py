@@ -16,9 +16,9 @@ import trio
 
 from ..agent import Agent
 from ..contract.decisions import Command, CommandResult, Decision
-from ..contract.rows import CommandContext, RunRecord
+from ..contract.rows import CommandContext, RunRecord, RunRow
 from ..engine.command_rules import reject
-from ..errors import StoreDown, StoreUnavailable
+from ..errors import StoreDown, StoreUnavailable, UnknownAgent
 from .agents import Agents
 from .judging import rules_for
 from .run_registry import RunRegistry
@@ -126,7 +126,7 @@ class RunCommands:
             agent = None
             if command.kind == "decide" and command.decision is not None:
                 command, agent = await self._prepared(run_id, command, command.decision)
-            rules = rules_for(agent, services.clock.now())
+            rules = rules_for(agent, services.clock.now(), below=self._agents.below)
             # the store shields itself between submit and receipt, and its patience bounds the wait
             result = await services.store.post(run_id, command, rules)
         except (StoreUnavailable, StoreDown) as error:
@@ -172,22 +172,22 @@ class RunCommands:
             ticket=ticket,
             call=next((candidate for candidate in record.calls if candidate.call_id == name), None),
         )
-        agent = self._agents.get(record.info.agent)
-        judge = rules_for(agent, self._services.clock.now(), definitions=False)
+        agent = self._acting(self._agents.get(record.info.agent), record.row)
+        judge = rules_for(agent, self._services.clock.now(), below=self._agents.below, definitions=False)
         command_id = decision.decision_id or self.new_id()
         return judge(facts, Command(command_id=command_id, kind="decide", decision=decision, by=by))
 
     async def _prepared(
         self, run_id: str, command: Command, decision: Decision
     ) -> tuple[Command, Agent[object] | None]:
-        """Return a decision whose edited arguments have no masks, and the run's agent, which knows the run's tools.
+        """Return a decision whose edited arguments have no masks, and the active agent, which knows the run's tools.
 
         People were shown masks and sent them back: the call's own values take their place. The agent is None if it is
         not here.
         """
         store, actor = self._services.store, self._roster.get(run_id)
         agent, edited = None if actor is None else actor.agent, decision.edited_arguments
-        if agent is not None and edited is None:
+        if agent is not None and edited is None and not agent.handoffs:
             return command, agent
         outline = await store.outline(run_id)
         if outline is None:
@@ -197,4 +197,11 @@ class RunCommands:
             redactor = self._services.redactor.within(outline.info.workspace)
             edited = redactor.restored(edited, ticket.arguments)
             command = attrs.evolve(command, decision=attrs.evolve(decision, edited_arguments=edited))
-        return command, agent or self._agents.get(outline.info.agent)
+        return command, self._acting(agent or self._agents.get(outline.info.agent), outline.row)
+
+    def _acting(self, agent: Agent[object] | None, row: RunRow | None) -> Agent[object] | None:
+        """Return the active agent of a run, whose tools its tickets are about; None if it is not here."""
+        try:
+            return None if agent is None or row is None else self._agents.acting(agent, row.agent)
+        except UnknownAgent:
+            return None

@@ -25,6 +25,7 @@ from ..contract.ids import body_error_id, error_id, phase_error_id
 from ..contract.messages import Message, ModelRequest
 from ..contract.phases import Phase
 from ..contract.rows import CallRow, RequestChanges, RunInfo
+from ..contract.state import INHERITED
 from ..engine.effects import (
     AnswerBody,
     AskGuards,
@@ -45,6 +46,7 @@ from ..engine.effects import (
 from ..engine.inputs import CallRaised, GuardsDone, Input, PhaseDone, TaskStopped
 from ..engine.state import RunState
 from ..plugins.guardrails import Guardrail, shortest
+from ..plugins.history import inherited_history, repaired
 from ..plugins.plugin import has_hook
 from ..state.access import State
 from ..state.values import copied, own_message
@@ -68,6 +70,8 @@ from .sanitize import text_of
 from .services import Services, retry_until_available
 from .view import typed_output
 
+_OF_THE_RUN: Final = (Phase.RUN_START, Phase.RUN_END)
+"""The phases whose hooks are those of the agent with which the run was started."""
 CHILD_GRACE: Final = 30.0
 """Seconds for a cancelled child run to end if its tool, which knows better, is not here."""
 RUN_END_LIMIT: Final = "run_end:limit"
@@ -102,14 +106,15 @@ class EffectRunner:
         """Perform one effect."""
         match effect:
             case CallModel():
-                self._call_model(effect)
+                self._call_model(effect, state)
             case StartCall() | ParkCall() | ReleaseCall():
                 self._perform_for_call(effect, state)
             case FinishRun():
                 self.finished = True
             case StartTask():
-                body = partial(self._actor(state).start_task, effect)
-                self._start_actor(effect.task_id, effect.tool, body, effect.attempt)
+                agent = self._agent_of(effect.agent)
+                body = partial(self._actor(state, agent).start_task, effect)
+                self._start_actor(agent, effect.task_id, effect.tool, body, effect.attempt)
             case CancelTask():
                 self._cancel_task(effect)
             case AnswerBody():
@@ -131,12 +136,12 @@ class EffectRunner:
 
     # --- model -------------------------------------------------------------------------------------------------------
 
-    def _call_model(self, effect: CallModel) -> None:
-        agent = self._need_agent()
+    def _call_model(self, effect: CallModel, state: RunState) -> None:
+        agent = self._acting(state)
 
         async def request(chosen: Model) -> ModelRequest:
             native = chosen.structured == "native"
-            history = await self._thread()
+            history = await self._history(state)
             if self.part_bytes.needed:
                 history = [*await self.part_bytes.filled(history)]
             return model_request(agent, self.info.run_id, effect, history, model=chosen.name, native=native)
@@ -172,12 +177,20 @@ class EffectRunner:
             self.history = [*map(own_message, stored)]
         return self.history
 
+    async def _history(self, state: RunState) -> list[Message]:
+        """Return the messages that the active agent reads: the thread, or what a handoff has made of it."""
+        thread = await self._thread()
+        if state.row.agent is None:
+            return thread
+        return [*repaired(inherited_history(thread, state.snapshot.cells.get(INHERITED)))]
+
     # --- calls -------------------------------------------------------------------------------------------------------
 
-    def _actor(self, state: RunState) -> CallActor:
+    def _actor(self, state: RunState, agent: Agent[object]) -> CallActor:
         return CallActor(
             info=self.info,
-            agent=self._need_agent(),
+            agent=agent,
+            thread=self._thread,
             deps=self.deps,
             children=self.children,
             threads=self.services.threads,
@@ -187,7 +200,12 @@ class EffectRunner:
         )
 
     def _start_actor(
-        self, call_id: str, tool_name: str, body: Callable[[Child], Awaitable[None]], attempt: int = 0
+        self,
+        agent: Agent[object],
+        call_id: str,
+        tool_name: str,
+        body: Callable[[Child], Awaitable[None]],
+        attempt: int = 0,
     ) -> Child:
         """Start the actor of a call or background task, with an attempt or parked.
 
@@ -204,7 +222,7 @@ class EffectRunner:
             text = text_of(f"The call's actor crashed: {shown_text(error)}")
             return CallRaised(call_id=call_id, attempt=child.attempt, code="internal_error", shown=text)
 
-        tool = None if self.agent is None else self.agent.tool(tool_name)
+        tool = agent.tool(tool_name)
         grace = 5.0 if tool is None else tool.grace
         child = self.children.start(call_key(call_id), body, grace=grace, broke=broke, tool=tool_name)
         child.attempt = attempt
@@ -218,11 +236,14 @@ class EffectRunner:
                 child.ticket, child.attempt = None, effect.attempt
                 mailbox.tell(effect)
             case StartCall():
-                body = partial(self._actor(state).start, effect)
-                self._start_actor(effect.call_id, effect.tool, body, effect.attempt)
+                agent = self._acting(state)
+                body = partial(self._actor(state, agent).start, effect)
+                self._start_actor(agent, effect.call_id, effect.tool, body, effect.attempt)
             case ParkCall():
                 if child is None:
-                    child = self._start_actor(effect.call_id, effect.ticket.tool, self._actor(state).parked)
+                    agent = self._acting(state)
+                    parked = self._actor(state, agent).parked
+                    child = self._start_actor(agent, effect.call_id, effect.ticket.tool, parked)
                     child.mailbox = make_mailbox(effect.call_id)
                 child.ticket = effect.ticket
             case ReleaseCall():
@@ -235,7 +256,7 @@ class EffectRunner:
         row = state.calls.get(effect.call_id)
         if row is None:  # the effect waited for its receipt, and the next step has begun
             row = unknown_call(effect.call_id, effect.child_run)
-        tool = None if self.agent is None else self.agent.tool(row.tool)
+        tool = None if self.agent is None else self._acting(state).tool(row.tool)
         facts: dict[str, Any] = {"parent": self.info, "deps": self.deps, "journal": self.services.journal}
         call = child_call(row, state.row.mirrors, tool, children=self.children, **facts)
         if isinstance(effect, ForwardDecision):
@@ -272,7 +293,7 @@ class EffectRunner:
     # --- phases ------------------------------------------------------------------------------------------------------
 
     def _run_phase(self, effect: RunPhase, state: RunState, given_up: frozenset[str] = frozenset()) -> None:
-        agent = self._need_agent()
+        agent = self._need_agent() if effect.phase in _OF_THE_RUN else self._acting(state)
         watch = _watch(agent, effect, given_up)
         call = None if effect.call_id is None else state.calls[effect.call_id]
         children = self.children
@@ -288,7 +309,7 @@ class EffectRunner:
         async def body(child: Child) -> None:
             guarded = call is not None and self._guarded(agent, call, effect)
             asked = effect.phase in agent.spec.hooked or (call is not None and _conditional(agent, call) is not None)
-            history = await self._thread() if guarded or asked else []
+            history = await self._history(state) if guarded or asked else []
             request = attrs.evolve(
                 hook_request(effect, state, agent, self.deps, history, models=models),
                 find_model=self.services.models.named,
@@ -397,7 +418,8 @@ class EffectRunner:
 
     def _ask_guards(self, effect: AskGuards, state: RunState, given_up: frozenset[str] = frozenset()) -> None:
         """Ask guardrails of the agent in a child; a guardrail that ignores the end of its time is abandoned."""
-        agent, children = self._need_agent(), self.children
+        agent = self._need_agent() if effect.kind == "input" else self._acting(state)
+        children = self.children
         known: tuple[Guardrail, ...] = agent.input_guardrails if effect.kind == "input" else agent.output_guardrails
         chosen = [guardrail for guardrail in known if guardrail.name in effect.names]
         watch = HookDeadlines(shortest(chosen), given_up)
@@ -412,12 +434,12 @@ class EffectRunner:
             return answer(failure=text_of(f"{effect.kind} guardrails: {shown_text(error)}"))
 
         async def body(child: Child) -> None:
-            history = await self._thread()
+            history = await self._history(state)
             asked = RunPhase(phase=phase, step=effect.step, state=effect.state)
             models = HookModels(self.services, agent, self.info.run_id, self.part_bytes)
             request = hook_request(asked, state, agent, self.deps, history, models=models)
             ctx = request.context(State(effect.state, agent.spec.keys), ())
-            texts = [message.content for message in history if message.id in effect.messages]
+            texts = [message.content for message in await self._thread() if message.id in effect.messages]
             value = (
                 partial("\n\n".join, texts)
                 if effect.kind == "input"
@@ -472,6 +494,15 @@ class EffectRunner:
         phase, step, call_id = effect.phase.value, effect.step, effect.call_id
         name = phase_error_id(self.info.run_id, phase, step, call_id)
         return {**self._who(), "error_id": name, "phase": phase, "step": step, "call_id": call_id}
+
+    def _acting(self, state: RunState) -> Agent[object]:
+        """Return the active agent."""
+        return self._agent_of(state.row.agent)
+
+    def _agent_of(self, key: str | None) -> Agent[object]:
+        """Return an agent of the run by its key; None: the run's first agent."""
+        agent = self._need_agent()
+        return agent if key is None else self.services.agents.acting(agent, key)
 
     def _need_agent(self) -> Agent[object]:
         if self.agent is None:

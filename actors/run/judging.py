@@ -7,7 +7,7 @@ the child run is read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from ..agent import Agent
@@ -17,12 +17,19 @@ from ..contract.plain import JSONObject
 from ..engine.command_rules import CommandRules, MirroredTool
 
 
-def rules_for(agent: Agent[object] | None, now: datetime, *, definitions: bool = True) -> CommandRules:
+def rules_for(
+    agent: Agent[object] | None,
+    now: datetime,
+    *,
+    below: Callable[[Agent[object]], Iterable[Agent[object]]],
+    definitions: bool = True,
+) -> CommandRules:
     """Return the rules for commands to a run of this agent; without the agent edited arguments are refused.
 
     Args:
-        agent: None if it is not here.
+        agent: the active one; None if it is not here.
         now: UTC.
+        below: returns the agents whose runs may be child runs of runs of an agent.
         definitions: reject decisions about a tool whose definition has changed.
     """
 
@@ -37,21 +44,14 @@ def rules_for(agent: Agent[object] | None, now: datetime, *, definitions: bool =
 
     def mirrored(ticket: Ticket) -> MirroredTool | None:
         found: MirroredTool | None = None
-        for below in () if agent is None else agents_below(agent):
-            tool = below.tool(ticket.tool)
+        for other in () if agent is None else below(agent):
+            tool = other.tool(ticket.tool)
             if tool is None:
                 continue
-            mark = fingerprint(below.key, ticket.tool, ticket.arguments, below.spec.definition(ticket.tool, ""))
+            mark = fingerprint(other.key, ticket.tool, ticket.arguments, other.spec.definition(ticket.tool, ""))
             found = MirroredTool(fingerprint=mark if definitions else ticket.fingerprint, check=tool.check)
             if mark == ticket.fingerprint:  # several agents may have a tool of this name
                 break
         return found
 
     return CommandRules(now, check, definition, mirrored)
-
-
-def agents_below(agent: Agent[object]) -> Iterator[Agent[object]]:
-    """Yield the agents whose runs may be child runs of a run of this agent, at any depth."""
-    for reached in agent.reached:
-        yield reached
-        yield from agents_below(reached)

@@ -16,12 +16,23 @@ import attrs
 import trio
 
 from ..abc import RunPage, RunQuery, StoreStatistics
+from ..agent import Agent
 from ..contract.calls import CallStatus
 from ..contract.decisions import Ticket
-from ..contract.lifecycle import DONE, RunStatus
+from ..contract.lifecycle import DONE, RunStatus, Stage
 from ..contract.redaction import Redactor
 from ..contract.rows import RunInfo, RunOutline, RunRecord
-from ..errors import RunDegradedError, RuntimeClosed, StoreDown, StoreError, StoreUnavailable, UnknownRun, UsageError
+from ..contract.state import LAST_AGENT, KeyId
+from ..errors import (
+    RunDegradedError,
+    RuntimeClosed,
+    StoreDown,
+    StoreError,
+    StoreUnavailable,
+    UnknownAgent,
+    UnknownRun,
+    UsageError,
+)
 from .agents import Agents
 from .callbacks import StoreReports
 from .change_signals import RunSignal
@@ -317,8 +328,35 @@ class RunReader:
                 raise RunDegradedError(run_id, *reason)
             await notice.wait()
 
+    async def agent_of_thread(self, thread_id: str) -> str:
+        """Return the key of the agent with which the newest completed run of a thread ended; pruned runs do not count.
+
+        Raises:
+            UsageError: the thread has no completed run.
+        """
+        store = self._services.store
+        with self._services.board.looking():
+            thread = await store.thread(thread_id)
+            for info in () if thread is None else reversed(thread.members):
+                outline = await store.outline(info.run_id)
+                if outline is None or outline.stage is not Stage.COMPLETED:
+                    continue
+                record = await store.load(info.run_id)
+                state = () if record is None else record.state
+                last = (write.value for write in state if KeyId(write.scope, write.key) == LAST_AGENT)
+                return str(next(last, info.agent))
+        text = f"thread {thread_id!r} has no completed run, so no agent of it is known; name the agent to start"
+        raise UsageError(text)
+
     def _outcome_of(self, record: RunRecord) -> Any:
-        return make_outcome(record, self._agents.get(record.info.agent), self.redactor)
+        return make_outcome(record, self._acting(record, self._agents.get(record.info.agent)), self.redactor)
+
+    def _acting(self, record: RunRecord, agent: Agent[object] | None) -> Agent[object] | None:
+        """Return the active agent of a run of `agent`; None if it is not here."""
+        try:
+            return None if agent is None else self._agents.acting(agent, record.row.agent)
+        except UnknownAgent:
+            return None
 
     async def _looked(self, run_id: str, notice: trio.Event) -> RunRecord | None:
         """Return the run's record; None if it was unreadable while the run had an owner and has changed since."""
@@ -391,7 +429,7 @@ class RunReader:
         """
         name = record.info.run_id
         actor = self._roster.get(name)
-        agent = (None if actor is None else actor.agent) or self._agents.get(record.info.agent)
+        agent = self._acting(record, (None if actor is None else actor.agent) or self._agents.get(record.info.agent))
         suspended = [call for call in record.calls if call.status is CallStatus.SUSPENDED and call.definition]
         if agent is None or all(
             agent.spec.definition(call.tool, call.call_id) in ("", call.definition) for call in suspended

@@ -7,7 +7,7 @@ commits beyond the log are left out. `Replay` folds the entries without I/O; the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import trio
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from ..abc import Store
 from ..agent import Agent
+from ..agent_graph import finder, graph_of, joined_spec
 from ..contract.recording import RecordDelta
 from ..contract.redaction import Redactor
 from ..engine.recording import CreatedEntry
@@ -29,13 +30,22 @@ BREATH: Final = 32
 """Entries folded between two checkpoints."""
 
 
-async def replay_of(store: Store, run_id: str, agent: Agent[object], redactor: Redactor, *, own: bool) -> Replay:
+async def replay_of(
+    store: Store,
+    run_id: str,
+    agent: Agent[object],
+    redactor: Redactor,
+    *,
+    own: bool,
+    known: Mapping[str, Agent[object]] | None = None,
+) -> Replay:
     """Return the replay of a stored run with an agent.
 
     With `own` the replay has the run's mode of execution. Another agent brings its own mode, unless `start` was given
-    one; a fork keeps its mode.
+    one; a fork keeps its mode. `known`: agents by key, for handoffs that name a key.
 
     Raises:
+        UnknownAgent: no agent has the key that a handoff names.
         UnknownRun: no run has this id.
         StoreError: the stored data is damaged.
     """
@@ -62,7 +72,8 @@ async def replay_of(store: Store, run_id: str, agent: Agent[object], redactor: R
         info = replace(info, execution=agent.execution)
     definitions = {call.call_id: call.definition for call in rows.calls}
     stored = StoredRun(info=info, definitions=definitions, frames=frames, record=record)
-    return Replay(stored, agent.spec, redactor)
+    spec = joined_spec(graph_of(agent, finder(known or {}))) if agent.handoffs else agent.spec
+    return Replay(stored, spec, redactor)
 
 
 async def played(replay: Replay) -> ReplayReport:

@@ -240,7 +240,7 @@ class RunActor:
             self.services,
             claim=claim,
             state=state,
-            spec=AgentSpec(key=state.info.agent) if agent is None else agent.spec,
+            spec=AgentSpec(key=state.info.agent) if agent is None else self.services.agents.spec_of(agent),
             mailbox=ctx.mailbox,
             performer=performer,
             orders=self.orders,
@@ -285,8 +285,8 @@ class RunActor:
         agents, info = self.services.agents, state.info
         try:
             if self.agent is None:
-                self.agent = agents.agent_for(info)
-            text = invalid_state(self.agent.declared_state, state.snapshot)
+                self.agent = agents.agent_for(info, state.row.agent)
+            text = invalid_state(agents.declared_state(self.agent), state.snapshot)
             if text is not None:
                 self.degraded, self.passing = (MISFIT, text), False
                 return None

@@ -442,7 +442,8 @@ class RunLoop:
         if record is None or self._state.row.cursor is not ADMISSION:
             return
         agent = self._performer.agent
-        text = None if agent is None else invalid_state(agent.declared_state, StateSnapshot.restored(0, record.state))
+        declared = () if agent is None else self._services.agents.declared_state(agent)
+        text = invalid_state(declared, StateSnapshot.restored(0, record.state))
         if text is not None:
             raise RunUnavailable(MISFIT, text)
         self.feed(Admit(state=record.state))

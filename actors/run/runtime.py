@@ -37,7 +37,7 @@ from .parts import Parts
 from .reader import RunReader
 from .replay_run import played, replay_of
 from .sanitize import run_id_of
-from .start_request import StartRequest, fork_of, inheriting, new_run
+from .start_request import StartRequest, check_id, fork_of, inheriting, new_run
 
 T = TypeVar("T")
 
@@ -102,7 +102,7 @@ class Runtime:
     @overload
     async def start(self, agent: Agent[T, Deps], text: str, /, **options: Unpack[StartOptions[Deps]]) -> Run[T]: ...
     @overload
-    async def start(self, agent: str, text: str, /, **options: Unpack[StartOptions]) -> Run[Any]: ...
+    async def start(self, agent: str | None, text: str, /, **options: Unpack[StartOptions]) -> Run[Any]: ...
     async def start(self, agent: Any, text: str, /, **options: Unpack[StartOptions]) -> Run[Any]:
         """Start a run. Returns when `run.created` is durable.
 
@@ -110,7 +110,8 @@ class Runtime:
         giving it an owner is one shielded step. After Cancelled the run may exist: start it again with the same id.
 
         Args:
-            agent: an Agent, or the key of an agent that the runtime knows.
+            agent: an Agent, or the key of an agent that the runtime knows. None, with a `thread_id`: the agent with
+                which the newest completed run of the thread ended.
             text: the input; must not be blank without attachments, because providers reject blank messages.
             options: run_id (default: a new id), thread_id (default: a new thread), session_id, by (a principal),
                 workspace, deps (dependencies of this run only), deadline (absolute, with time zone; waiting counts),
@@ -126,10 +127,10 @@ class Runtime:
         that writes the run. None allows any thread, for a caller with access to everything.
 
         Raises:
-            UsageError: an argument is invalid.
+            UsageError: an argument is invalid; or `agent` is None and no run of the thread has completed.
             InvalidAttachment: an attachment is no Image or File, or they are too many or too large together.
-            UnknownAgent: no agent has this key.
-            AgentDefinitionError: the agent has no model.
+            UnknownAgent: no agent has this key, or the key that a handoff names.
+            AgentDefinitionError: the agent has no model, or does not fit to the agents of its handoffs.
             RunExists: a run with other content has the id.
             RunPruned: a pruned run had the id.
             ThreadBusy: on_busy is "refuse" and the thread has an active run.
@@ -139,6 +140,8 @@ class Runtime:
         """
         parts = self._parts
         parts.roster.check_open()
+        if agent is None:
+            agent = await self._agent_to_continue(options.get("run_id"), options.get("thread_id"))
         known = parts.agents.startable(agent)
         unknown = set(options) - StartOptions.__annotations__.keys()
         if unknown:
@@ -156,6 +159,15 @@ class Runtime:
         if birth.thread_id is None:
             return await parts.starter.begin(new, known, deps)
         return await parts.starter.join(new, known, deps, may_join)
+
+    async def _agent_to_continue(self, run_id: str | None, thread_id: str | None) -> str:
+        """Return the agent of a start without one; of a repeated start, the agent of the run."""
+        check_id("run_id", run_id)
+        check_id("thread_id", thread_id)
+        if thread_id is None:
+            raise UsageError("start(None): give an agent, or the thread_id of a thread with a completed run")
+        before = None if run_id is None else await self.reader.outline(run_id)
+        return before.info.agent if before is not None else await self.reader.agent_of_thread(thread_id)
 
     async def get(self, run_id: str) -> Run[Any]:
         """Return the run with this id.
@@ -283,7 +295,8 @@ class Runtime:
 
         Raises:
             UnknownRun: no run has this id.
-            UnknownAgent: `agent` is None and the runtime does not know the run's agent.
+            UnknownAgent: `agent` is None and the runtime does not know the run's agent; or no agent has the key that a
+                handoff names.
             UsageError: `agent` is not an Agent.
             RuntimeClosed: the runtime is closed.
             StoreError: the record is damaged.
@@ -297,7 +310,8 @@ class Runtime:
             if outline is None:
                 raise UnknownRun(run_id)
             tried = parts.agents.find(outline.info.agent) if agent is None else agent
-            replay = await replay_of(services.store, run_id, tried, services.redactor, own=agent is None)
+            known = {**parts.agents.by_key, tried.key: tried}
+            replay = await replay_of(services.store, run_id, tried, services.redactor, own=agent is None, known=known)
         return await played(replay)
 
     @checks_options

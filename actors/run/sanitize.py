@@ -7,26 +7,30 @@ again. Here such data is cleaned if that loses nothing, or refused with an error
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, get_args
 
 import attrs
+from msgspec.structs import replace
 
 from ..contract.codec import MESSAGE_LIMIT, normalise
+from ..contract.converters import converter
 from ..contract.decisions import Command, Decision, SetResult, Suspend
 from ..contract.json_schema import unusable_schema
 from ..contract.messages import (
     CallRequest,
     FinishReason,
+    Message,
     ModelResponse,
     Usage,
     not_an_object,
     read_arguments,
 )
-from ..contract.plain import JSONObject, encodable, exact
+from ..contract.plain import JSONObject, JSONValue, encodable, exact
 from ..errors import UsageError
 from ..options import unknown_value
+from ..state.values import public_message
 
 LATEST: Final = 100 * 365 * 86_400.0
 """Longest wait of a ticket in seconds: a hundred years, because a moment after year 9999 has no date."""
@@ -146,6 +150,38 @@ def _str(value: object, what: str) -> str:
 
 
 # --- tools -----------------------------------------------------------------------------------------------------------
+
+
+def messages_of(value: object, thread: Sequence[Message]) -> tuple[JSONValue, ...]:
+    """Return the messages that an input filter made of a thread, as JSON; each has an id of its own.
+
+    A message that the filter left as it was keeps the items of its provider.
+
+    Raises:
+        InvalidValue: the value holds anything but messages, or a message has no form in JSON.
+    """
+    if not isinstance(value, Iterable) or isinstance(value, str | Mapping):
+        raise InvalidValue(f"it returned {type(value).__name__}; return messages")
+    known, used = {message.id: message for message in thread}, set[str]()
+    out: list[JSONValue] = []
+    for number, given in enumerate(value, 1):
+        if not isinstance(given, Message):
+            raise InvalidValue(f"it returned {type(given).__name__} among its messages; return messages only")
+        if any(part.data is not None for part in given.parts):
+            raise InvalidValue(f"message {number} has bytes; return the images and files of the thread, without bytes")
+        original = known.get(given.id)
+        kept = original is not None and given == public_message(original)
+        message = original if original is not None and kept else replace(given, provider="", items=())
+        if not message.id or message.id in used:
+            message = replace(message, id=f"inherited.{number}")
+        used.add(message.id)
+        data = data_of(converter.unstructure(message), f"message {number}")
+        try:
+            converter.structure(data, Message)
+        except Exception as error:  # cattrs raises groups of what it met
+            raise InvalidValue(f"message {number} has a field of a wrong type ({type(error).__name__})") from error
+        out.append(data)
+    return tuple(out)
 
 
 def suspend_of(suspend: Suspend) -> Suspend:

@@ -9,9 +9,9 @@ up to the end of a step.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 import attrs
 from msgspec.structs import replace
@@ -26,7 +26,7 @@ from ..contract.plain import exact
 from ..contract.redaction import Redactor
 from ..contract.rows import NewRun, OpenGuardrails, RunInfo, RunRecord, RunRow, ThreadInfo
 from ..contract.spec import MODES, Execution, ExecutionMode, execution_data
-from ..contract.state import StateWrite
+from ..contract.state import INHERITED, KeyId, StateWrite
 from ..contract.titles import title_of
 from ..engine.initial_row import created, initial_row
 from ..engine.tasks import newest_input, note_left_behind
@@ -252,7 +252,13 @@ def _begins_again(row: RunRow, history: Sequence[Message], step: int) -> RunRow:
 
 
 def inheriting(new: NewRun, state: Sequence[StateWrite]) -> NewRun:
-    """Return a fork with its parent's state keys of both scopes, as of step 0 and revision 0."""
+    """Return a fork with its parent's state keys of both scopes, as of step 0 and revision 0.
+
+    A handoff up to that step counts: its agent is active.
+    """
+    handed = next((write.value for write in state if KeyId(write.scope, write.key) == INHERITED), None)
+    if isinstance(handed, Mapping):
+        new = replace(new, row=replace(new.row, agent=cast("str", handed["agent"])))
     return replace(new, state=tuple(replace(write, revision=0) for write in state))
 
 

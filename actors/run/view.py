@@ -25,7 +25,7 @@ from ..contract.outcomes import Cancelled, Completed, Failed, Stopped, Waiting
 from ..contract.plain import JSONObject
 from ..contract.redaction import Redactor
 from ..contract.rows import RunRecord
-from ..contract.state import SCOPES
+from ..contract.state import RESERVED, SCOPES
 from ..contract.tasks import TaskView, shown_tasks
 from ..contract.titles import title_of
 from ..contract.waiting_for import WaitingFor
@@ -38,7 +38,9 @@ class RunView:
     """One consistent, durable snapshot of a run. Tickets are redacted; messages and state are private.
 
     Attributes:
-        run_id, agent, thread_id, by: identity and origin.
+        run_id, agent, thread_id, by: identity and origin; `agent` is the key of the agent that the run was started
+            with.
+        active_agent: key of the agent whose step it is; another one than `agent` after a handoff.
         stage, status: of the lifecycle.
         termination: why the run ended; None before that.
         calls: call id -> status, of the whole run in order.
@@ -46,7 +48,8 @@ class RunView:
         tasks: task id -> live background task.
         usage: of the whole run.
         messages: the thread so far, including the current step.
-        state: persistent state keys by name; where a thread's and a run's key share a name, the run's.
+        state: persistent state keys by name, without reserved ones; where a thread's and a run's key share a name, the
+            run's.
         step: the current step, from 1.
         last_sequence: of the newest event.
         pending: accepted commands that have not acted yet.
@@ -74,6 +77,7 @@ class RunView:
     degraded: str | None = None
     title: str = ""
     waiting_for: WaitingFor | None = None
+    active_agent: str = ""
 
 
 def open_tickets(record: RunRecord, redactor: Redactor) -> tuple[Ticket, ...]:
@@ -146,7 +150,7 @@ def make_view(
             written.key: copied(written.value)
             for scope in SCOPES[::-1]
             for written in record.state
-            if written.scope == scope
+            if written.scope == scope and not written.key.startswith(RESERVED)
         },
         step=row.step,
         last_sequence=row.last_sequence,
@@ -154,6 +158,7 @@ def make_view(
         tasks={task.task_id: task for task in shown_tasks(row.tasks)},
         degraded=degraded,
         title=title,
+        active_agent=row.agent or info.agent,
         waiting_for=waiting_for and attrs.evolve(waiting_for, detail=redactor.text(waiting_for.detail)),
     )
 

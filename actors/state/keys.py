@@ -10,7 +10,7 @@ import attrs
 from greenroom.supervision.fields import did_you_mean
 
 from ..contract.plain import exact
-from ..contract.state import SCOPES, KeyId, KeySpec
+from ..contract.state import RESERVED, SCOPES, KeyId, KeySpec
 from ..errors import StateError
 from ..options import checks_fields
 from .values import NotSerializable, check_kind, copied, read, shown, write
@@ -88,6 +88,8 @@ class StateKey(Generic[T]):
         name: Any = self.name
         if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= NAME_LIMIT or " " in name:
             raise StateError(f"state key {name!r}: use 1 to {NAME_LIMIT} printable characters without spaces")
+        if name.startswith(RESERVED) and not isinstance(self, ReservedKey):
+            raise StateError(f"state key {name!r}: names that begin with {RESERVED!r} are reserved; use another one")
         if self.scope not in SCOPES:
             near = did_you_mean(self.scope, SCOPES)
             raise StateError(f"state key {name!r}: scope={self.scope!r} is not known; {near}use 'run' or 'thread'")
@@ -188,6 +190,10 @@ class StateKey(Generic[T]):
         if not isinstance(self.merge, Commutative):
             raise StateError(f"state key {self.name!r} is exclusive")
         return self.encode(self.merge.reduce(self.decode(current), read(self.merge.update or self.type, update)))
+
+
+class ReservedKey(StateKey[T]):
+    """A key of the runtime's own plugins; its name begins with `RESERVED`, and views do not show it."""
 
 
 def _named(kind: object) -> str:

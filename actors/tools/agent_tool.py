@@ -134,8 +134,13 @@ class _ObjectArguments(Arguments):
             raise ArgumentsError(f"Invalid arguments: {message_of(failure_of_call(error))}.") from error  # noqa: ASYNC104 - the border has raised what passes
 
 
-def _object_arguments(name: str, kind: Any) -> Arguments:
-    """Return the arguments that a class describes.
+def object_arguments(name: str, option: str, kind: Any) -> Arguments:
+    """Return the arguments that a class describes: one object, converted as the argument `input`.
+
+    Args:
+        name: of the tool.
+        option: the caller's name of the class.
+        kind: the class.
 
     Raises:
         ToolDefinitionError: the class has no JSON form, or its form is no object.
@@ -143,7 +148,7 @@ def _object_arguments(name: str, kind: Any) -> Arguments:
 
     def fault(what: str) -> ToolDefinitionError:
         way = "give a class of attrs, dataclasses, msgspec or TypedDict"
-        return ToolDefinitionError(f"tool {name!r}, option parameters={kind!r}: {what}; {way}")
+        return ToolDefinitionError(f"tool {name!r}, option {option}={kind!r}: {what}; {way}")
 
     try:
         (root,), definitions = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
@@ -196,6 +201,6 @@ def agent_tool(
     plain = tool(_work, name=name, description=text if description is None else description, replay="safe", **options)
     fields: dict[str, Any] = {str(field.alias): getattr(plain, field.name) for field in attrs.fields(Tool)}
     if parameters is not None:
-        fields["arguments"] = _object_arguments(plain.name, parameters)
+        fields["arguments"] = object_arguments(plain.name, "parameters", parameters)
     fields["deps_type"] = ANY if agent.deps_type is None else agent.deps_type
     return AgentTool(**fields, agent=agent, build_input=build_input or _same, extract=extract)

@@ -17,7 +17,7 @@ from greenroom.supervision.fields import did_you_mean
 
 from ..contract.messages import ToolInfo
 from ..contract.plain import JSONObject, JSONValue, exact
-from ..contract.spec import Concurrency, GateKind, ToolSpec
+from ..contract.spec import HANDOFF, Concurrency, GateKind, ToolSpec
 from ..errors import ToolDefinitionError
 from ..plugins.guardrails import Guardrail, ToolInputGuardrail, ToolOutputGuardrail, check_guardrails
 from .arguments import Arguments, GivenArguments, given_arguments, read_arguments
@@ -367,6 +367,8 @@ def _check_values(options: ToolOptions, fault: Callable[[str, str], ToolDefiniti
     effect, approval = options.get("effect", "read"), options.get("needs_approval", False)
     if not isinstance(effect, str) or not effect.isidentifier():
         raise fault("effect", f"use one of {', '.join(EFFECTS)}, or an identifier of your own")
+    if effect == HANDOFF:
+        raise fault("effect", "handoffs have it, and no other tool; use another identifier")
     _check_effect(effect, fault)
     _check_predicate("needs_approval", approval, fault, ctx=None, arguments={})
     _check_predicate("is_enabled", options.get("is_enabled", True), fault, ctx=None)

@@ -25,6 +25,7 @@ from greenroom.actors.agent import Agent as Agent
 from greenroom.actors.agent import stop_at_tools as stop_at_tools
 from greenroom.actors.attachments import File as File
 from greenroom.actors.attachments import Image as Image
+from greenroom.actors import filters as filters
 from greenroom.actors.contract import stop as stop
 from greenroom.actors.contract.ticket_summary import TicketSummary as TicketSummary
 from greenroom.actors.contract.calls import CallStatus as CallStatus
@@ -92,6 +93,8 @@ from greenroom.actors.errors import ToolError as ToolError
 from greenroom.actors.errors import UnknownAgent as UnknownAgent
 from greenroom.actors.errors import UnknownRun as UnknownRun
 from greenroom.actors.errors import UsageError as UsageError
+from greenroom.actors.handoff import Handoff as Handoff
+from greenroom.actors.handoff import handoff as handoff
 from greenroom.actors.plugins.contexts import GateContext as GateContext
 from greenroom.actors.plugins.contexts import PhaseContext as PhaseContext
 from greenroom.actors.plugins.guardrails import input_guardrail as input_guardrail
@@ -172,6 +175,7 @@ __all__ = [
     "Follower",
     "GateContext",
     "GreenroomError",
+    "Handoff",
     "IdleTimeout",
     "Image",
     "InvalidAttachment",
@@ -258,6 +262,8 @@ __all__ = [
     "WaitingFor",
     "WritableState",
     "commutative",
+    "filters",
+    "handoff",
     "input_guardrail",
     "open_runtime",
     "output_guardrail",

@@ -18,6 +18,7 @@ from greenroom.actors.engine.recording import ForcedEndEntry
 from greenroom.testing import FakeWall, FunctionModel, ScriptedModel, call, delay, fail, text, think
 
 from .child_scenes import in_child, with_expert
+from .handoff_scenes import Callback, H, only, other
 from .part_scenes import AT, CHART, DRAWS, TABLE
 from .runs import agent, home
 from .scene_plugins import hide, scripted, slow
@@ -497,6 +498,23 @@ async def deadlines(play: Play) -> None:
         await run.send("x")
         wall.step(8 * 3600)
         await run.result()
+
+
+# --- other agents ----------------------------------------------------------------------------------------------------
+
+
+@program("parallel_streaming")
+async def handoffs_to_and_fro(play: Play) -> None:
+    """A handoff with callback and filter beside a task, another that is ignored, one back, and one that fails."""
+    script = [call("crawl", id="N"), H, call("transfer_to_third", id="T")], call("put", id="P", word="p"), "done"
+    back = call("transfer_to_helper", id="back")
+    desk = other(call("look", id="L"), [delay(2), back], handoffs=["helper"], tools=MORE["tools"], state=[WORD])
+    callback = Callback()
+    handoffs = [gr.handoff(desk, on_handoff=callback.plain, input_filter=only("user")), other("third", key="third")]
+    life = await play(*script, handoffs=handoffs, do=[after(6, restart), after(8, restart)], **MORE)
+    async with home(play.shelf.open(), agents=[life.scene.agent], deps=Outside()) as runtime:
+        await (await runtime.fork("r", step=2, new_run_id="f")).wait()
+        await (await runtime.start(None, "more", run_id="n", thread_id="t", execution=play.mode)).wait()
 
 
 # --- threads, forks, owners ------------------------------------------------------------------------------------------

@@ -138,7 +138,17 @@ def test_a_runtime_has_the_names_that_a_user_needs_and_no_other():
         *("cancel", "check", "closing", "decide", "new_id", "pause", "post", "send"),
     ]
     assert [name for name in dir(gr.RunReader) if not name.startswith("_")] == [
-        *("check_open", "closed", "degraded", "events", "follow", "info", "missing_requirement", "on_change"),
+        *(
+            "agent_of_thread",
+            "check_open",
+            "closed",
+            "degraded",
+            "events",
+            "follow",
+            "info",
+            "missing_requirement",
+            "on_change",
+        ),
         *(
             "outage",
             "outcome",

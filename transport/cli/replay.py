@@ -46,9 +46,9 @@ def replay(given: argparse.Namespace) -> int:
 async def _replayed(given: argparse.Namespace, redactor: Redactor, screen: Screen) -> int:
     database = paths.database(given.db)
     info = await info_of(database, given.run_id)
-    agent = _agent_for(info.agent, given.agent, database)
+    agent, known = _agent_for(info.agent, given.agent, database)
     async with reading(database) as store:
-        replayed = await replay_of(store, info.run_id, agent, redactor, own=agent.key == info.agent)
+        replayed = await replay_of(store, info.run_id, agent, redactor, own=agent.key == info.agent, known=known)
     walk = _Walk(screen, redactor)
     for number, folded in enumerate(replayed.steps(), 1):
         if given.step:
@@ -58,8 +58,8 @@ async def _replayed(given: argparse.Namespace, redactor: Redactor, screen: Scree
     return _told(replayed, screen)
 
 
-def _agent_for(key: str, target: str | None, database: Path) -> gr.Agent[object]:
-    """Return the agent with the run's key in the named file, or its only agent.
+def _agent_for(key: str, target: str | None, database: Path) -> tuple[gr.Agent[object], dict[str, gr.Agent[object]]]:
+    """Return the agent with the run's key in the named file, or its only agent, and all agents of the file by key.
 
     Raises:
         UsageError: There is no such agent.
@@ -67,14 +67,14 @@ def _agent_for(key: str, target: str | None, database: Path) -> gr.Agent[object]
     """
     if target is None:
         if key == KEY:
-            return census()
+            return census(), {}
         raise gr.UsageError(
             f"the run is of the agent {key!r}, which {database} does not hold; name it: --agent FILE.py"
         )
     agents = load_agents(target)
     same = [agent for agent in agents if agent.key == key]
     if same or len(agents) == 1:
-        return (same or list(agents))[0]
+        return (same or list(agents))[0], {agent.key: agent for agent in agents}
     raise gr.UsageError(f"{target} has no agent {key!r}; name another one to try it: {target}:NAME")
 
 

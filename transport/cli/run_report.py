@@ -122,6 +122,7 @@ class RunReport:
         data: dict[str, Any] = {
             "runId": view.run_id,
             "agent": view.agent,
+            "activeAgent": view.active_agent,
             "by": view.by,
             "title": view.title,
             "status": view.status,
@@ -157,7 +158,9 @@ class RunReport:
 
     def _head(self, screen: Screen, now: datetime) -> None:
         view, info = self._view, self._record.info
-        screen.row(f"{view.run_id}  {text_format.clean(view.agent)}  {view.stage.value}", "strong")
+        agents = dict.fromkeys((view.agent, view.active_agent))
+        names = " → ".join(map(text_format.clean, agents))
+        screen.row(f"{view.run_id}  {names}  {view.stage.value}", "strong")
         by = text_format.clean(view.by)
         started = f"started {info.created_at:%Y-%m-%d %H:%M:%S} UTC ({_ago(info.created_at, now)}) by {by}"
         screen.row(

@@ -114,6 +114,7 @@ def view_of(address: Endpoint, data: JSONObject) -> RunView:
         return RunView(
             run_id=data["run"],
             agent=data["agent"],
+            active_agent=data["activeAgent"],
             thread_id=data["thread"],
             by=data["by"],
             stage=Stage(data["stage"]),

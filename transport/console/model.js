@@ -13,7 +13,7 @@ export const asksOutcome = ({ reason, action }) =>
 export class RunModel {
   constructor(run) {
     this.run = run;
-    this.agent = this.by = this.thread = this.model = this.input = this.title = "";
+    this.agent = this.active = this.by = this.thread = this.model = this.input = this.title = "";
     this.stage = null;
     this.facts = {}; // workspace, deadline, parent, forkedFrom
     this.startedAt = this.endedAt = null;
@@ -65,6 +65,7 @@ export class RunModel {
     const at = millis(event.timestamp);
     this.last = event.sequence;
     this.agent ||= event.agentId;
+    this.active ||= this.agent; // another one after a handoff
     this.startedAt ??= at;
     this.#finishStages(event.type);
     const handler = HANDLERS[event.type];
@@ -74,6 +75,7 @@ export class RunModel {
 
   add(item) {
     item.number = this.items.push(item);
+    item.agent = this.active;
     this.changed.add(item);
     return item;
   }
@@ -115,7 +117,7 @@ export class RunModel {
 
   created(payload, at) {
     const { agent, by, threadId: thread, input, title = "" } = payload;
-    Object.assign(this, { agent, by, thread, input, title });
+    Object.assign(this, { agent, active: agent, by, thread, input, title });
     for (const name of ["workspace", "deadline", "parent", "forkedFrom"])
       if (payload[name]) this.facts[name] = payload[name];
     this.stage = payload.to;
@@ -341,7 +343,7 @@ const HANDLERS = {
     this.note("item.overruled", { plugin, verdict, by, tool }, at, { icon: "dot" });
   },
   "run.guardrail.tripped"({ callId: id, guardrail, kind, verdict, info }, at) {
-    const subject = this.calls.get(id)?.tool ?? id ?? this.agent;
+    const subject = this.calls.get(id)?.tool ?? id ?? this.active;
     const detail = info === undefined || info === null || typeof info === "string" ? info : JSON.stringify(info);
     const judged = kind.startsWith("tool_") ? verdict : "trip"; // only a guardrail of a tool rejects
     const tone = judged === "trip" ? "bad" : "wait";
@@ -357,7 +359,7 @@ const HANDLERS = {
     this.note(text, { tool }, at, { icon: "warn", tone: "wait", detail });
   },
   "run.cleanup.overrun"({ tool, graceSeconds: grace, stack }, at) {
-    this.note("item.overrun", { tool: tool ?? this.agent, grace }, at, { icon: "warn", tone: "wait", detail: stack });
+    this.note("item.overrun", { tool: tool ?? this.active, grace }, at, { icon: "warn", tone: "wait", detail: stack });
   },
   "run.step.started": it.stepStarted,
   "run.step.finished": it.stepFinished,
@@ -406,6 +408,10 @@ const HANDLERS = {
     const tone = end === "completed" ? "good" : "bad";
     const tool = this.calls.get(id)?.tool ?? id;
     this.note(`item.child.${end}`, { tool }, at, { icon: "dot", tone, detail: code });
+  },
+  "run.handoff"({ fromAgent: from, toAgent: to }, at) {
+    this.active = to;
+    this.note("item.handoff", { from, to }, at, { icon: "dot" });
   },
   "run.approval.requested": it.requested,
   "run.approval.resolved": it.resolved,

@@ -159,7 +159,7 @@ export class Page {
   }
 
   #head({ run, model, live }) {
-    const agent = oneLine(model.agent, 80);
+    const agent = oneLine(model.active, 80);
     this.#once("agent", agent, () => part("run-agent").replaceChildren(foreign(agent || "…")));
     this.#once("run", run, () => this.#subtitle(run));
     if (live) this.#once("stage", model.shown, (before) => this.#stage(model, before));
@@ -221,7 +221,7 @@ export class Page {
     const chip = part("run-stage");
     chip.className = `chip chip-${stage}`;
     chip.replaceChildren(sign(stage), word);
-    if (before !== undefined) announce(t("stage.said", { agent: oneLine(model.agent, 60), stage: word.textContent }));
+    if (before !== undefined) announce(t("stage.said", { agent: oneLine(model.active, 60), stage: word.textContent }));
   }
 
   /** The list of facts: name -> setter of its value; an empty value hides the line. */
@@ -330,7 +330,7 @@ export class Page {
     const [text, go, fault] = [part("send-text"), part("send-go"), part("send-fault")];
     const { run, model } = this.#entry;
     if (this.#sending || !text.value.trim()) return;
-    const { agent, thread, done } = model;
+    const { active: agent, thread, done } = model;
     const frame = done ? { type: "start", agent, thread, text: text.value } : { type: "send", run, text: text.value };
     this.#sending = text.readOnly = go.disabled = true;
     say(go, "send.sending");

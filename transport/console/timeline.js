@@ -104,7 +104,7 @@ export class Timeline {
     }
     if (model.waitingSince !== null) return [t("run.waiting"), model.waitingSince - this.skew()];
     if (model.thinking)
-      return [t("run.thinking", { agent: oneLine(model.agent, 60) }), model.thinking.since - this.skew()];
+      return [t("run.thinking", { agent: oneLine(model.active, 60) }), model.thinking.since - this.skew()];
     return ["", null];
   }
 
@@ -161,7 +161,7 @@ export class Timeline {
   #row(item) {
     let row;
     try {
-      row = new ROWS[item.kind](item, this.#model.startedAt, this.#model.agent);
+      row = new ROWS[item.kind](item, this.#model.startedAt, item.agent || this.#model.agent);
       row.update(item);
     } catch (error) {
       row = this.#broken(item, error);

@@ -318,6 +318,7 @@ CUSTOM: Final = frozenset(
         "run.task.finished",
         "run.child.started",
         "run.child.finished",
+        "run.handoff",
         "run.approval.requested",
         "run.approval.resolved",
     }

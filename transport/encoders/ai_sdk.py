@@ -25,6 +25,7 @@ before it, every tool part in a state that the protocol defines. At most one blo
 | run.task.started, run.task.progress, run.task.finished | `data-task` with `status`, replaced by the next |
 | run.task.output.delta | `data-task-output`, transient |
 | run.child.started, run.child.finished | `data-child` with the call's id, replaced by the next |
+| run.handoff | `data-handoff` with the call's id |
 | run.input.received | `data-input` |
 | run.degraded, run.inference.retried, run.context.trimmed | `data-notice` |
 | run.cleanup.overrun, run.guardrail.tripped | `data-notice` |
@@ -210,6 +211,10 @@ def _child(d: AiSdkBuilder, payload: Payload) -> None:
     d.data("child", payload["callId"], {"stage": "running", **payload})
 
 
+def _handed_over(d: AiSdkBuilder, payload: Payload) -> None:
+    d.data("handoff", payload["callId"], payload)
+
+
 def _task_printed(d: AiSdkBuilder, payload: Payload) -> None:
     d.say("data-task-output", data=payload, transient=True)
 
@@ -357,6 +362,7 @@ _ON: Final[Mapping[str, Callable[[AiSdkBuilder, Payload], None]]] = {
     "run.task.finished": _task,
     "run.child.started": _child,
     "run.child.finished": _child,
+    "run.handoff": _handed_over,
     "run.approval.requested": _opened_ticket,
     "run.approval.resolved": _closed_ticket,
     "run.input.received": _input,

@@ -319,6 +319,7 @@ def plain_view(view: RunView) -> dict[str, Any]:
         "run": view.run_id,
         "thread": view.thread_id,
         "agent": view.agent,
+        "activeAgent": view.active_agent,
         "by": view.by,
         "title": view.title,
         "stage": view.stage,

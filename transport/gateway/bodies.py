@@ -76,12 +76,14 @@ class RunBody(ResponseBody, frozen=True, kw_only=True):
     """A run at one moment.
 
     `calls`: call id -> status; `tasks`: task id -> live background task; `degraded`: why the run has no owner here, or
-    null; `waiting_for`: why the run does not proceed, or null.
+    null; `waiting_for`: why the run does not proceed, or null; `active_agent`: the agent whose step it is, another one
+    than `agent` after a handoff.
     """
 
     run: str
     thread: str
     agent: str
+    active_agent: str
     by: str
     title: str
     stage: Stage

@@ -73,6 +73,7 @@ class Timeline:
     _mirrors: set[str] = attrs.field(factory=set)
     _thinking: datetime | None = None
     _said: str = ""
+    _active: str = ""
 
     def __repr__(self) -> str:
         return f"<Timeline of {self.agent or 'nothing'} up to event {self.last}>"
@@ -80,7 +81,7 @@ class Timeline:
     def tell(self, event: Event) -> tuple[Line, ...]:
         """Fold an event and return its lines; most events have none."""
         self._origin = self._origin or event.timestamp
-        self.agent, self.last = event.agent_id, event.sequence
+        self.agent, self.last = self._active or event.agent_id, event.sequence
         at = (event.timestamp - self._origin).total_seconds()
         handler = _HANDLERS.get(event.type)
         return () if handler is None else tuple(handler(self, event, event.payload, at))
@@ -211,6 +212,11 @@ class Timeline:
         code = "" if payload.get("code") is None else f" ({text_format.one_line(payload['code'], 40)})"
         yield Line(at=at, kind="note", who=self._call(payload).tool, what=f"the child run is {payload['stage']}{code}")
 
+    def _handed_over(self, _: Event, payload: JSONObject, at: float) -> Iterator[Line]:
+        self._active = payload["toAgent"]
+        agent = text_format.one_line(payload["toAgent"], 40)
+        yield Line(at=at, kind="note", who=self.agent, what=f"hands the run over to the agent {agent}")
+
     def _requested(self, _: Event, payload: JSONObject, at: float) -> Iterator[Line]:
         tool = text_format.subject(payload["tool"], 40)
         self._tickets[payload["ticketId"]] = tool
@@ -318,6 +324,7 @@ _HANDLERS: Final[Mapping[str, Callable[[Timeline, Event, JSONObject, float], Ite
     "run.task.finished": Timeline._task_finished,
     "run.child.started": Timeline._child_started,
     "run.child.finished": Timeline._child_finished,
+    "run.handoff": Timeline._handed_over,
     "run.approval.requested": Timeline._requested,
     "run.approval.resolved": Timeline._resolved,
     "run.gate.overruled": Timeline._overruled,

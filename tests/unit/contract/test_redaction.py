@@ -96,7 +96,7 @@ def test_a_secret_in_any_foreign_field_of_any_event_never_appears(event, field, 
 def test_free_text_of_every_event_is_read_by_the_redactor():
     """A new field of a free kind must be marked, or be put on this list with a reason."""
     ours = {"by", "code", "reason", "role", "to", "source", "agent", "fingerprint", "effect", "workspace", "deadline"}
-    ours |= {"reviewers", "plugin", "guardrail", "key", "keys", "writer", "other"}
+    ours |= {"reviewers", "plugin", "guardrail", "key", "keys", "writer", "other", "from_agent", "to_agent"}
     ids = {
         "call_id",
         "task_id",

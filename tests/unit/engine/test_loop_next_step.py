@@ -9,7 +9,7 @@ from greenroom.actors.contract.calls import CallPosition, CallStatus
 from greenroom.actors.contract.decisions import Ticket
 from greenroom.actors.contract.facts import FinalOutput
 from greenroom.actors.contract.messages import CallRequest
-from greenroom.actors.contract.rows import CallRow
+from greenroom.actors.contract.rows import CallRow, Handover
 from greenroom.actors.contract.spec import AgentSpec, ToolSpec
 from greenroom.actors.engine.calls import derive_stage
 from greenroom.actors.engine.inputs import CallRaised
@@ -101,6 +101,19 @@ def test_the_first_row_that_holds_decides(rule: Any, hows: tuple[str, str]) -> N
 @pytest.mark.rule("LO-2")
 def test_a_tool_whose_result_is_no_output_is_passed_over() -> None:
     assert comes_to("stop_on_first_tool", "succeeded", output=False) == RunAgain()
+
+
+@pytest.mark.rule("LO-28")
+@pytest.mark.parametrize("rule", SPECS.values(), ids=list(SPECS))
+@pytest.mark.parametrize("hows", list(itertools.product(ENDS, repeat=2)), ids=" ".join)
+def test_a_handoff_comes_after_waiting_calls_and_before_an_output_of_tools(rule: Any, hows: tuple[str, str]) -> None:
+    spec = AgentSpec(key="k", tools={name: ToolSpec(name=name) for name in "abc"}, tool_use=rule)
+    calls = {one.call_id: one for one in (row(index, how) for index, how in enumerate(hows))}
+    handoff = Handover(agent="other", call_id="a")
+    found = choose_next(spec, calls, derive_stage(calls.values()), "said", handoff=handoff)
+    without = choose_next(spec, calls, derive_stage(calls.values()), "said")
+    settled = all(how in ENDED for how in hows)
+    assert found == (handoff if settled else without)
 
 
 def test_no_result_counts_while_a_sibling_waits() -> None:

@@ -33,6 +33,7 @@ VIEW = {
     "run": "r1",
     "thread": "t",
     "agent": "support",
+    "activeAgent": "support",
     "by": "ann",
     "title": "Refund order 7",
     "stage": "needs_approval",
@@ -48,7 +49,11 @@ VIEW = {
     "degraded": None,
     "waitingFor": {"kind": "thread", "detail": "another run works on its thread", "run": "r0"},
 }
-LINE = {name: value for name, value in VIEW.items() if name not in ("calls", "tickets", "tasks", "waitingFor")} | {
+LINE = {
+    name: value
+    for name, value in VIEW.items()
+    if name not in ("calls", "tickets", "tasks", "waitingFor", "activeAgent")
+} | {
     "usage": {},
     "createdAt": "2026-01-01T00:00:00Z",
     "endedAt": None,
