@@ -25,7 +25,7 @@ from .contract.spec import MODES, AgentSpec, Execution, ExecutionMode, execution
 from .contract.state import Keys
 from .contract.stop import MaxRounds, StopCondition, StopOnTool
 from .errors import AgentDefinitionError, StateError
-from .handoff import Handoff, handoff_of
+from .handoff import Handoff, fault_of, handoff_of
 from .models.answers import Output, read_output_type
 from .options import checks_fields
 from .plugins.guardrails import InputGuardrail, OutputGuardrail, check_guardrails
@@ -488,7 +488,9 @@ def _check_tools(agent: Agent[object]) -> None:
         if tool.name in seen:
             raise _fault(agent, f"two tools are named {tool.name!r}; rename one with @gr.tool(name=...)")
         seen.add(tool.name)
-    _check_handoffs(agent, seen)
+    wrong = fault_of(agent.handoffs, seen)
+    if wrong is not None:
+        raise _fault(agent, wrong)
     for tool in agent.builtin:
         if tool.name in seen:
             raise _fault(
@@ -497,18 +499,6 @@ def _check_tools(agent: Agent[object]) -> None:
                 "@gr.tool(name=...)",
             )
     _check_use(agent, agent.tool_use)
-
-
-def _check_handoffs(agent: Agent[object], seen: set[str]) -> None:
-    """Check the handoffs. `seen`: the names of the tools; gets theirs."""
-    handoffs: Any = agent.handoffs
-    if not isinstance(handoffs, tuple) or not all(isinstance(handoff, Handoff) for handoff in handoffs):
-        raise _fault(agent, f"handoffs={handoffs!r:.200}: give a list of agents, keys, or gr.handoff(...)")
-    for handoff in handoffs:
-        if handoff.name in seen:
-            way = "give another name: gr.handoff(..., tool_name=...)"
-            raise _fault(agent, f"the handoff to {handoff.key!r} and another tool are named {handoff.name!r}; {way}")
-        seen.add(handoff.name)
 
 
 def _check_use(agent: Agent[object], use: object) -> None:
@@ -667,7 +657,11 @@ def _essence(agent: Agent[object], policies: Policies) -> Any:
         | ({"policies": chosen} if chosen else {})
         | ({} if agent.tool_choice == "auto" else {"tool_choice": [agent.tool_choice, agent.reset_tool_choice]})
         | ({"guardrails": guards} if any(guards) else {})
-        | ({"handoffs": [_handoff_essence(handoff) for handoff in agent.handoffs]} if agent.handoffs else {})
+        | (
+            {"handoffs": [[one.key, *_tool_essence(one), one.input_filter is not None] for one in agent.handoffs]}
+            if agent.handoffs
+            else {}
+        )
         | {
             "key": agent.key,
             "instructions": agent.instructions if isinstance(agent.instructions, str) else ["function"],
@@ -690,11 +684,6 @@ def _essence(agent: Agent[object], policies: Policies) -> Any:
 def _is_data(plugin: Plugin) -> bool:
     """Return True if only the plugin's policy matters."""
     return isinstance(plugin, PolicyPlugin) and not hooked([plugin])
-
-
-def _handoff_essence(handoff: Handoff) -> Any:
-    filtered = [] if handoff.input_filter is None else ["input_filter"]
-    return [handoff.key, *_tool_essence(handoff), *filtered]
 
 
 def _tool_essence(tool: Tool[..., object]) -> Any:

@@ -226,3 +226,20 @@ def handoff_of(given: Any) -> Handoff:
     if isinstance(given, str) or isinstance(getattr(given, "spec", None), AgentSpec):
         return handoff(given)
     return cast("Handoff", given)  # the check of the agent names any other value
+
+
+def fault_of(handoffs: object, names: set[str]) -> str | None:
+    """Return what is wrong with the handoffs of an agent; None if nothing is.
+
+    Args:
+        handoffs: as the agent has them.
+        names: of the agent's tools; gets those of the handoffs.
+    """
+    if not isinstance(handoffs, tuple) or not all(isinstance(handoff, Handoff) for handoff in handoffs):
+        return f"handoffs={handoffs!r:.200}: give a list of agents, keys, or gr.handoff(...)"
+    for handoff in handoffs:
+        if handoff.name in names:
+            way = "give another name: gr.handoff(..., tool_name=...)"
+            return f"the handoff to {handoff.key!r} and another tool are named {handoff.name!r}; {way}"
+        names.add(handoff.name)
+    return None
