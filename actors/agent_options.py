@@ -11,10 +11,12 @@ from .contract.facts import CallFacts, FinalOutput
 from .contract.plain import JSONObject
 from .contract.spec import Execution
 from .contract.stop import StopCondition
+from .handoff import Handoff
 from .plugins.contexts import PhaseContext
 from .plugins.guardrails import InputGuardrail, OutputGuardrail
 from .plugins.plugin import Plugin
 from .state.keys import StateKey
+from .tools.agent_tool import ChildAgent
 from .tools.definition import Tool
 
 if TYPE_CHECKING:
@@ -59,3 +61,4 @@ class AgentOptions(TypedDict, Generic[T, Deps], total=False):
     state: Iterable[StateKey[Any]]
     input_guardrails: Iterable[InputGuardrail[Deps, Any]]
     output_guardrails: Iterable[OutputGuardrail[Deps, T, Any]]
+    handoffs: Iterable[ChildAgent | str | Handoff]

@@ -11,7 +11,7 @@ import inspect
 import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Final, Literal, Protocol, TypeVar, cast, overload
+from typing import Any, Final, Literal, TypeVar, cast, overload
 
 import attrs
 
@@ -19,7 +19,7 @@ from .contract.messages import Message
 from .contract.plain import exact
 from .contract.spec import HANDOFF, AgentSpec, ToolSpec
 from .errors import AgentDefinitionError, ToolDefinitionError
-from .tools.agent_tool import object_arguments
+from .tools.agent_tool import ChildAgent, object_arguments
 from .tools.context import SyncToolContext, ToolContext
 from .tools.definition import Enabled, Predicate, Tool, tool
 from .tools.named_deps import named_deps
@@ -28,22 +28,6 @@ Given = TypeVar("Given")
 Filter = Callable[[tuple[Message, ...]], Iterable[Message] | Awaitable[Iterable[Message]]]
 """(the thread up to the message with the handoff's call) -> what the next agent reads instead; sync or async."""
 _NAME_LIMIT: Final = 64
-
-
-class _Agent(Protocol):
-    """An agent, as a handoff sees it."""
-
-    @property
-    def key(self) -> str:
-        """Names the agent."""
-
-    @property
-    def description(self) -> str:
-        """For people and for other agents."""
-
-    @property
-    def spec(self) -> AgentSpec:
-        """The agent as the engine sees it."""
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -57,7 +41,7 @@ class Handoff(Tool[..., Any]):
         takes_input: the callback gets the input as its second argument.
     """
 
-    agent: _Agent | str
+    agent: ChildAgent | str
     on_handoff: Callable[..., object] | None = None
     input_filter: Filter | None = None
     takes_input: bool = False
@@ -89,7 +73,7 @@ async def _no_callback() -> None:
 
 @overload
 def handoff(
-    agent: _Agent | str,
+    agent: ChildAgent | str,
     *,
     tool_name: str | None = None,
     tool_description: str | None = None,
@@ -102,7 +86,7 @@ def handoff(
 ) -> Handoff: ...
 @overload
 def handoff(
-    agent: _Agent | str,
+    agent: ChildAgent | str,
     *,
     tool_name: str | None = None,
     tool_description: str | None = None,
@@ -114,7 +98,7 @@ def handoff(
     on_error: Literal["return", "raise"] = "return",
 ) -> Handoff: ...
 def handoff(
-    agent: _Agent | str,
+    agent: ChildAgent | str,
     *,
     tool_name: str | None = None,
     tool_description: str | None = None,
