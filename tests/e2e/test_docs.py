@@ -198,8 +198,9 @@ FOREIGN = {"MockClock", "GeneratorExit", "KeyboardInterrupt", "SystemExit"}
 
 
 def defined_names(root: Path) -> dict[str, set[str]]:
-    """Class or constant of the packages -> what is defined in it; the test models are not the design's subject."""
+    """Class or constant of the packages -> what is defined in it, or in a base; test models are not the design's subject."""
     found: dict[str, set[str]] = {}
+    bases: list[tuple[str, str]] = []
     for path in (path for package in ("actors", "supervision", "transport") for path in (root / package).rglob("*.py")):
         if path.is_relative_to(root / "actors" / "testing"):
             continue
@@ -213,8 +214,11 @@ def defined_names(root: Path) -> dict[str, set[str]]:
                     if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)
                 }
                 found.setdefault(node.name, set()).update(names)
+                bases += [(node.name, base.id) for base in node.bases if isinstance(base, ast.Name)]
             elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 found.setdefault(node.id, set())
+    for name, base in bases:
+        found[name] |= found.get(base, set())
     return found
 
 
