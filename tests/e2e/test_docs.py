@@ -198,7 +198,7 @@ FOREIGN = {"MockClock", "GeneratorExit", "KeyboardInterrupt", "SystemExit"}
 
 
 def defined_names(root: Path) -> dict[str, set[str]]:
-    """Class or constant of the packages -> what is defined in it, or in a base; test models are not the design's subject."""
+    """Class or constant of the packages -> what is defined in it or a base; test models are not the design's subject."""
     found: dict[str, set[str]] = {}
     bases: list[tuple[str, str]] = []
     for path in (path for package in ("actors", "supervision", "transport") for path in (root / package).rglob("*.py")):
