@@ -47,6 +47,8 @@ RUN = (
     "docs/embedding.md",
 )
 PAGES = (
+    "docs/loop.md",
+    "docs/guardrails.md",
     "README.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
@@ -198,7 +200,7 @@ FOREIGN = {"MockClock", "GeneratorExit", "KeyboardInterrupt", "SystemExit"}
 
 
 def defined_names(root: Path) -> dict[str, set[str]]:
-    """Class or constant of the packages -> what is defined in it or a base; test models are not the design's subject."""
+    """Class or constant of the packages -> what is defined in it or a base. The test models are not the subject."""
     found: dict[str, set[str]] = {}
     bases: list[tuple[str, str]] = []
     for path in (path for package in ("actors", "supervision", "transport") for path in (root / package).rglob("*.py")):
