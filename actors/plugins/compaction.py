@@ -53,7 +53,7 @@ class Compaction(Plugin):
         above: tokens of messages without a summary, 1 or more.
         keep: the newest messages that are never summed up, 1 or more.
         model: sums up: a Model or "provider:name"; None: the agent's own.
-        count: message -> its tokens; default: a quarter of its characters.
+        count: message -> its tokens; default: a quarter of its characters, and 1,000 for each image or file.
 
     Raises:
         AgentDefinitionError: a number is out of range, or the model is neither.
@@ -118,9 +118,10 @@ class Compaction(Plugin):
 
 
 def transcript(messages: list[Message]) -> str:
-    """Return messages as text: a line for each, with the calls that were made."""
+    """Return messages as text: a line for each, with the calls that were made and the facts of images and files."""
     lines = []
     for message in messages:
         calls = "".join(f" [calls {call.tool} with {dict(call.arguments)}]" for call in message.calls)
-        lines.append(f"{message.role}: {message.content}{calls}")
+        parts = "".join(f" [{part.line()}]" for part in message.parts)
+        lines.append(f"{message.role}: {message.content}{parts}{calls}")
     return "\n".join(lines)

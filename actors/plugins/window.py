@@ -22,7 +22,7 @@ class ContextWindow(Plugin):
     Args:
         tokens: that the messages may have; None: no limit.
         messages: how many messages are sent; None: no limit.
-        count: message -> its tokens; default: a quarter of its characters.
+        count: message -> its tokens; default: a quarter of its characters, and 1,000 for each image or file.
 
     Raises:
         AgentDefinitionError: nothing is limited, or a number is out of range.

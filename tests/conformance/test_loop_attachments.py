@@ -367,3 +367,23 @@ async def test_a_cancelled_run_keeps_what_its_calls_returned(play, autojump_cloc
 
 def test_the_tool_of_the_scenes_is_a_tool():
     assert chart.name == "chart"
+
+
+@pytest.mark.rule("AT-23")
+@SEQUENTIAL
+async def test_a_context_window_counts_images(play, autojump_clock):
+    calls = [call("chart", id="A", kind="one")], [call("chart", id="B", kind="one")]
+    life = await play(*calls, "done", plugins=[gr.ContextWindow(1_500)], **DRAWS)
+    assert [seen(request) for request in life.requests] == [{}, {"A": [PNG]}, {"B": [PNG]}]
+
+
+@pytest.mark.rule("AT-23")
+@SEQUENTIAL
+async def test_a_summary_is_made_of_facts(play, autojump_clock):
+    asked: list[gr.ModelRequest] = []
+    sums = FunctionModel(lambda request: asked.append(request) or "in short")
+    calls = [call("chart", id="A", kind="one")], [call("chart", id="B", kind="one")]
+    await play(*calls, "done", plugins=[gr.Compaction(above=1_500, keep=1, model=sums)], **DRAWS)
+    words = asked[0].messages[-1].content
+    assert "[image image/png, 15 bytes]" in words
+    assert all(not message.parts for request in asked for message in request.messages)
