@@ -22,6 +22,7 @@ from ..errors import UsageError
 from ..options import checks_fields, unknown_option, unknown_value
 from .codec import normalise
 from .ids import canonical_json
+from .parts import Part, facts_of
 from .plain import JSONObject, JSONValue
 from .row_forms import Value
 
@@ -369,6 +370,7 @@ class Command:
         decision: for decide and expire.
         mode: for cancel: "now" or "after_step".
         text: for send.
+        parts: for send: images and files, with their bytes until the command is journaled.
         reason, by: why, and the principal.
         posted_at: UTC.
         early: a decision for a call that has not suspended yet.
@@ -383,6 +385,7 @@ class Command:
     by: str | None = None
     posted_at: datetime | None = None
     early: bool = False
+    parts: tuple[Part, ...] = ()
 
     def content(self) -> bytes:
         """Return the bytes that are equal if two commands with one id are the same; sender and time do not count.
@@ -393,6 +396,7 @@ class Command:
         parts: list[object]
         if decision is None:
             parts = [self.kind, self.mode if self.kind == "cancel" else "", self.text, self.reason]
+            parts += facts_of(self.parts)
         else:
             values = (decision.result, decision.edited_arguments)
             parts = [self.kind, decision.target, decision.action, *values, decision.reason]

@@ -175,12 +175,13 @@ class RunDegraded(Payload, frozen=True, kw_only=True):
 
 @_event("run.input.received")
 class InputReceived(Payload, frozen=True, kw_only=True):
-    """New input was accepted; it joins the thread at the next step."""
+    """New input was accepted; it joins the thread at the next step. `attachments` as in run.created."""
 
     command_id: str
     message_id: str
     text: Annotated[str, FOREIGN_TEXT]
     by: str | None = None
+    attachments: Annotated[tuple[JSONObject, ...], FOREIGN_TEXT] = ()
 
 
 @_event("run.cancel.requested")

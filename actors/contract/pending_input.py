@@ -34,13 +34,13 @@ def apart(row: RunRow) -> RunRow:
     return replace(row, pending_input=kept, sent=sent)
 
 
-def whole(run_id: str, row: RunRow, texts: Mapping[str, str]) -> RunRow:
+def whole(run_id: str, row: RunRow, commands: Mapping[str, Command]) -> RunRow:
     """Return the row with these messages again.
 
     Args:
         run_id: the run.
         row: a result of `apart`.
-        texts: command id -> the text of that command.
+        commands: command id -> the command with the text and the parts.
     """
     if not row.sent:
         return row
@@ -48,9 +48,9 @@ def whole(run_id: str, row: RunRow, texts: Mapping[str, str]) -> RunRow:
     for sent_text in row.sent:
         producer = Producer(run_id=run_id, step=sent_text.step)
         name = message_id(run_id, sent_text.number)
-        pending.insert(
-            sent_text.at, Message(id=name, role="user", content=texts[sent_text.command_id], producer=producer)
-        )
+        command = commands[sent_text.command_id]
+        message = Message(id=name, role="user", content=command.text, producer=producer, parts=command.parts)
+        pending.insert(sent_text.at, message)
     return replace(row, pending_input=tuple(pending))
 
 

@@ -12,6 +12,7 @@ from ..contract.calls import CallPosition
 from ..contract.decisions import Command, Decision, InboxItem
 from ..contract.lifecycle import Stage
 from ..contract.messages import Message, Producer
+from ..contract.parts import facts_of
 from ..contract.pending_input import text_size
 from ..contract.phases import BETWEEN_STEPS, LEAVING, TOOLS
 from ..contract.rows import CallRow, PendingCancel, SentText
@@ -87,6 +88,7 @@ def _send(builder: StepBuilder, command: Command) -> None:
         role="user",
         content=command.text,
         producer=Producer(run_id=builder.info.run_id, step=builder.row.step),
+        parts=command.parts,
     )
     builder.row.pending_input += (message,)
     size = text_size(command.text)
@@ -95,7 +97,13 @@ def _send(builder: StepBuilder, command: Command) -> None:
     )
     builder.emit(
         "run.input.received",
-        ev.InputReceived(command_id=command.command_id, message_id=message.id, text=command.text, by=command.by),
+        ev.InputReceived(
+            command_id=command.command_id,
+            message_id=message.id,
+            text=command.text,
+            by=command.by,
+            attachments=facts_of(command.parts) if command.parts else (),
+        ),
     )
     builder.row.unread_input_by = command.by or ""
 

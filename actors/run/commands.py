@@ -9,12 +9,14 @@ command raises no error.
 from __future__ import annotations
 
 import secrets as random_ids
+from collections.abc import Sequence
 from typing import Literal
 
 import attrs
 import trio
 
 from ..agent import Agent
+from ..attachments import File, Image, parts_of
 from ..contract.decisions import Command, CommandResult, Decision
 from ..contract.rows import CommandContext, RunRecord, RunRow
 from ..engine.command_rules import reject
@@ -93,15 +95,23 @@ class RunCommands:
         return await self.post(run_id, command)
 
     async def send(
-        self, run_id: str, text: str, *, by: str | None = None, command_id: str | None = None
+        self,
+        run_id: str,
+        text: str,
+        *,
+        attachments: Sequence[Image | File] = (),
+        by: str | None = None,
+        command_id: str | None = None,
     ) -> CommandResult:
         """Give a run more input; see `Run.send`.
 
         Raises:
-            UsageError: the text is not a str, or blank.
+            UsageError: the text is not a str, or blank without attachments.
+            InvalidAttachment: the attachments are invalid.
             UnknownRun: no run has this id.
         """
-        command = Command(command_id=command_id or self.new_id(), kind="send", text=text, by=by)
+        parts = parts_of(attachments)
+        command = Command(command_id=command_id or self.new_id(), kind="send", text=text, by=by, parts=parts)
         return await self.post(run_id, command)
 
     async def post(self, run_id: str, command: Command) -> CommandResult:

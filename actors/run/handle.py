@@ -14,6 +14,7 @@ from typing import Final, Generic, Literal, TypeVar, overload
 import attrs
 import trio
 
+from ..attachments import File, Image
 from ..contract.codec import SchemaError
 from ..contract.decisions import ActionWord, CommandResult, Decision, decision_of
 from ..contract.envelope import Event, decode_event
@@ -232,14 +233,28 @@ class Run(Generic[T_co]):
         return await self._commands.pause(self.id, reason=reason, by=by, command_id=command_id)
 
     @checks_options
-    async def send(self, text: str, *, by: str | None = None, command_id: str | None = None) -> CommandResult:
+    async def send(
+        self,
+        text: str,
+        *,
+        attachments: Sequence[Image | File] = (),
+        by: str | None = None,
+        command_id: str | None = None,
+    ) -> CommandResult:
         """Give the run more input, which joins the thread at the next step. Accepted means journaled.
 
+        Args:
+            text: must not be blank without attachments.
+            attachments: images and files, at most 100 and 8 MiB together.
+            by: a principal; "local" if not given.
+            command_id: repeats a send whose result was lost.
+
         Raises:
-            UsageError: the text is not a str, or blank.
+            UsageError: the text is not a str, or blank without attachments.
+            InvalidAttachment: an attachment is no Image or File, or they are too many or too large together.
             UnknownRun: no run has this id.
         """
-        return await self._commands.send(self.id, text, by=by, command_id=command_id)
+        return await self._commands.send(self.id, text, attachments=attachments, by=by, command_id=command_id)
 
 
 async def _decoded(follower: Follower) -> AsyncGenerator[Event, None]:

@@ -220,7 +220,8 @@ class RunActor:
                 return None  # neither agent nor deps, and no command arrived meanwhile
             while len(ctx.mailbox):
                 ctx.mailbox.pop()  # the hinted command is in the inbox: load the record again
-        part_bytes = PartBytes(self.services, state.info.thread_id, any(call.parts for call in state.calls.values()))
+        part_bytes = PartBytes(self.services, state.info.thread_id, any(item.command.parts for item in inbox))
+        part_bytes.needed = part_bytes.needed or any(call.parts for call in state.calls.values())
         part_bytes.note((*state.row.pending_input, *(history or ())))
         performer = EffectRunner(
             part_bytes=part_bytes,

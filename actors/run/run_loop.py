@@ -384,7 +384,7 @@ class RunLoop:
         elif len(self._mailbox):
             hint = self._mailbox.peek()
             if hint.position == row.inbox + 1:
-                self.feed(CommandArrived(item=hint))
+                self._take_command(hint)
             else:  # a command before it was not hinted, or this command was read from the store
                 self._behind = hint.position > row.inbox
             self._mailbox.pop()
@@ -423,13 +423,18 @@ class RunLoop:
             self.feed(streamed)
         self.feed(message)
 
+    def _take_command(self, item: InboxItem) -> None:
+        if item.command.parts:
+            self._performer.part_bytes.needed = True
+        self.feed(CommandArrived(item=item))
+
     async def _catch_up(self) -> None:
         """Consume the inbox from the store: hints were lost or arrived out of order."""
         record = await retry_until_available(self._services.store.load, self._claim.run_id)
         self._behind = False
         for item in () if record is None else record.inbox:
             if item.position == self._state.row.inbox + 1:
-                self.feed(CommandArrived(item=item))
+                self._take_command(item)
 
     async def _admit(self) -> None:
         """Admit the run to its thread, with the thread's state keys as they are now.

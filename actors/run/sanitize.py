@@ -341,7 +341,12 @@ def command_of(command: Command, *, local: str, now: datetime) -> Command:
             by = decision.decided_by if by is None else by
         if by is None and kind != "expire":
             by = local
-        text = input_of(command.text, "send: the text") if kind == "send" else _str(command.text, "the text")
+        alone = bool(command.parts)
+        text = (
+            input_of(command.text, "send: the text", may_be_blank=alone)
+            if kind == "send"
+            else _str(command.text, "the text")
+        )
         reason = _maybe(reason, "reason")
     except InvalidValue as error:
         raise UsageError(f"{kind}: {error}; give a str") from error

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import attrs
 
 from ..contract.decisions import Command, CommandResult
+from ..contract.parts import light
 from ..contract.rows import CommandContext, Commit, Judge, NewRun
 from ..errors import StoreError, ThreadBusy
 
@@ -54,8 +55,13 @@ def judged(judge: Judge, facts: CommandContext, command: Command) -> CommandResu
 
 
 def journaled(facts: CommandContext, command: Command, result: CommandResult) -> Command:
-    """Return an accepted command as its run reads it: an early decision is bound to the call's present action."""
+    """Return an accepted command as its run reads it.
+
+    An early decision is bound to the call's present action; images and files are without their bytes.
+    """
     decision, call = command.decision, facts.call
+    if command.parts:
+        command = attrs.evolve(command, parts=light(command.parts))
     if result.code != "early" or decision is None or call is None:
         return command
     bound = attrs.evolve(decision, fingerprint=decision.fingerprint or call.fingerprint)

@@ -423,6 +423,8 @@ class MemoryTables:
         result = _commit_rules.judged(judge, facts, command)
         if result.status != "accepted":
             return PostResult(result)
+        if command.parts:
+            run.thread.keep(command.parts)
         command = _commit_rules.journaled(facts, command, result)
         run.inbox.append((command, result))
         position = len(run.inbox)

@@ -337,6 +337,14 @@ def copy_parts(connection: sqlite3.Connection, thread: int, parent: str, blobs: 
             connection.execute(_COPY_PART, (thread, parent, digest))
 
 
+def add_parts(connection: sqlite3.Connection, number: int, parts: Sequence[Part]) -> None:
+    """Keep the bytes that come with a command, in the thread of its run."""
+    (thread,) = connection.execute("SELECT thread FROM runs WHERE number = ?", (number,)).fetchone()
+    for digest, data in _encode_parts(parts):
+        if data is not None:
+            connection.execute(_ADD_PART, (thread, digest, data))
+
+
 def add_command(
     connection: sqlite3.Connection, number: int, item: InboxItem, result: CommandResult, key: str | None
 ) -> None:
@@ -386,11 +394,12 @@ def find_target(connection: sqlite3.Connection, number: int, key: str) -> tuple[
 def load_row(connection: sqlite3.Connection, number: int, run_id: str, blob: bytes) -> RunRow:
     """Return a run's row from its bytes, with the texts of pending input, which are in the inbox."""
     row = codec.load(RunRow, blob)
-    texts: dict[str, str] = {}
+    commands: dict[str, Command] = {}
     for sent_text in row.sent:
-        known = find_command(connection, number, sent_text.command_id)
-        texts[sent_text.command_id] = "" if known is None else known[0].text
-    return whole(run_id, row, texts)
+        name = sent_text.command_id
+        known = find_command(connection, number, name)
+        commands[name] = Command(command_id=name, kind="send") if known is None else known[0]
+    return whole(run_id, row, commands)
 
 
 def waiting_input(connection: sqlite3.Connection, number: int, consumed: int) -> tuple[int, int]:

@@ -395,6 +395,8 @@ class TransactionWriter:
         if result.status != "accepted":
             return Result(PostResult(result))
         item = InboxItem(position=posted + 1, command=_commit_rules.journaled(facts, command, result))
+        if command.parts:
+            _sql.add_parts(connection, number, command.parts)
         _sql.add_command(connection, number, item, result, _commit_rules.target_key(facts, command))
         self._changes.posts += 1
         return Result(PostResult(result, item))

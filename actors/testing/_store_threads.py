@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import attrs
 from msgspec.structs import replace
 
 from ..abc import Created, Store
 from ..contract.lifecycle import Stage
+from ..contract.messages import Producer
 from ..contract.parts import MAX_BYTES, light, part_of
-from ..contract.rows import NewRun
+from ..contract.rows import NewRun, RunRow, SentText
 from ..contract.state import StateWrite
 from ..errors import ThreadBusy
 from ._store_tools import (
@@ -184,6 +186,30 @@ async def the_bytes_of_parts_are_kept_once_for_each_thread(store: Store, _: Hook
     forecast = await store.prune(LATER, dry_run=True)
     expect(forecast.runs, 1, "a dry run counts")
     expect(dict(await store.parts(f"{me}.f", tuple(both))), {image.sha256: b"one"}, "and deletes nothing")
+
+
+@scenario
+async def the_bytes_of_a_command_are_kept_in_the_thread(store: Store, hooks: HookLog, me: str) -> None:
+    """The journaled command has the facts of its parts; a rejected or repeated command keeps nothing."""
+    author = await create(store, new_run(me, me))
+    file, other = part_of("file", b"sent", "a/b"), part_of("file", b"other", "a/b")
+    command = attrs.evolve(say(f"{me}.s"), parts=(file,))
+    first = await store.post(me, command, judge)
+    again = await store.post(me, command, judge)
+    expect((first.status, again.status), ("accepted", "duplicate"), "the same command is one")
+    changed = await store.post(me, attrs.evolve(command, parts=(other,)), judge)
+    expect(changed.status, "rejected", "the same id with other parts is another command")
+    expect(dict(await store.parts(me, (file.sha256, other.sha256))), {file.sha256: b"sent"}, "its bytes are kept")
+    (item,) = await store.commands(me)
+    expect(item.command.parts, light((file,)), "the journaled command has facts only")
+    expect([posted.command.parts for _, posted in hooks.items], [light((file,))], "and so has the hint")
+    given = replace(message(f"{me}.m1"), parts=light((file,)), producer=Producer(run_id=me, step=1))
+    sent = SentText(number=1, step=1, command_id=f"{me}.s", size=5)
+    row = replace(RunRow(), stage=Stage.RUNNING, inbox=1, pending_input=(given,), sent=(sent,), last_sequence=2)
+    await author.write(row=row, consumed=1)
+    record = await store.load(me)
+    found = () if record is None else record.row.pending_input
+    expect([waits.parts for waits in found], [light((file,))], "input that waits for a step has its parts")
 
 
 @scenario

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import greenroom as gr
+from greenroom.testing import call
 from greenroom.transport import Limits, connect
 
 from ..support.ai_sdk_page import Page
@@ -205,3 +206,46 @@ async def test_other_media_of_an_ag_ui_message_are_refused(part, words):
         reply = await front.post(front.body("r1"))
         assert words in reply.body.decode(), reply.body
         assert (await runtime.runs()).runs == ()
+
+
+# --- more input ------------------------------------------------------------------------------------------------------
+
+
+@gr.tool(needs_approval=True)
+async def pay() -> str:
+    return "paid"
+
+
+def asking() -> gr.Agent[Any]:
+    return agent(call("pay", id="c1"), "done", "done", tools=[pay])
+
+
+@pytest.mark.rule("AT-20", "AT-24")
+async def test_more_input_over_http_and_websocket_takes_attachments():
+    helper = asking()
+    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
+        run = await runtime.start(helper, "hi")
+        await run.wait()
+        body = {"type": "send", "text": "", "attachments": [{"data": IMAGE}]}
+        reply = await http(address, "POST", f"/v1/runs/{run.id}/commands", body=body)
+        assert (reply.status, reply.json()["status"]) == (202, "accepted"), reply.body
+        wrong = {"type": "send", "text": "x", "attachments": [{"data": "???", "mediaType": "a/b"}]}
+        reply = await http(address, "POST", f"/v1/runs/{run.id}/commands", body=wrong)
+        assert (reply.status, "not base64" in reply.json()["error"]["message"]) == (422, True)
+        async with connect(address.url, token=TOKEN) as client:
+            assert (await client.send(run.id, "more", attachments=[TABLE])).ok
+        await run.decide((await run.wait()).tickets[0].approve())
+        await run.result()
+        sent = [part.data for m in helper.model.requests[-1].messages for part in m.parts]
+        assert sent == [PNG, TABLE.part.data]
+
+
+@pytest.mark.rule("AT-21", "AT-24")
+async def test_an_ag_ui_message_beside_answers_may_have_files():
+    helper = asking()
+    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
+        front = Front(address)
+        await front.ask("r1", "hi")
+        front.say("u2", [media("image", {"type": "data", "value": IMAGE, "mimeType": "image/png"})])
+        await front.run("r2", front.answers({"approved": True}))
+        assert seen(helper.model.requests[-1]) == {"user": [PNG]}

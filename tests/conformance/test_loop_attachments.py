@@ -94,6 +94,52 @@ async def test_attachments_are_part_of_the_content_of_a_start(shelf, autojump_cl
                 await runtime.start(helper, "hi", run_id="r", attachments=other)
 
 
+def sends(words: str, *attachments: Any, **options: Any) -> Any:
+    async def act(scene: Any) -> None:
+        scene.note(await scene.run.send(words, attachments=attachments, by="ada", **options))
+
+    return act
+
+
+@pytest.mark.rule("AT-24")
+@pytest.mark.parametrize("seconds", [None, 0.5, 3.0, 9.0])
+async def test_more_input_may_have_attachments(play, seconds, autojump_clock):
+    """It joins the thread at the next step, also after a restart, and its bytes with it."""
+    script = [delay(2), call("chart", id="A", seconds=6.0, kind="none")], "done", "done"
+    acts = [after(1, sends("and this", CHART, TABLE)), *([] if seconds is None else [after(seconds, restart)])]
+    life = await play(*script, do=acts, **DRAWS)
+    assert life.replies == ["accepted"]
+    assert seen(life.requests[-1]) == {"user": [PNG, TABLE.part.data]}
+    (received,) = life.payloads("input.received")
+    assert received["attachments"] == FACTS
+    assert PNG.decode("latin1")[:12] not in stored(life).replace("\\x", "x")
+
+
+@pytest.mark.rule("AT-24")
+@SEQUENTIAL
+async def test_more_input_may_be_an_image_alone_and_acts_once(play, autojump_clock):
+    acts = [
+        after(1, sends("", CHART, command_id="s1")),
+        after(0, sends("", CHART, command_id="s1")),
+        after(0, sends("", TABLE, command_id="s1")),
+    ]
+    life = await play([delay(3), text("so far")], "done", do=acts)
+    assert life.replies == ["accepted", "duplicate", "rejected decision_id_conflict"]
+    assert seen(life.requests[-1]) == {"user": [PNG]}
+
+
+@pytest.mark.rule("AT-4", "AT-24")
+async def test_more_input_with_anything_else_is_refused(shelf, autojump_clock):
+    async with home(shelf.open()) as runtime:
+        run = await runtime.start(agent([delay(5), text("done")]), "hi")
+        for given in (CHART, [PNG], [CHART] * 101):
+            with pytest.raises(gr.InvalidAttachment, match="attachments"):
+                await run.send("more", attachments=given)
+        with pytest.raises(gr.UsageError, match="blank"):
+            await run.send(" ")
+        await run.result()
+
+
 @pytest.mark.rule("AT-13")
 @SEQUENTIAL
 async def test_an_input_that_waits_for_its_thread_keeps_its_parts(play, autojump_clock):

@@ -120,13 +120,25 @@ MORE: dict[str, Any] = {"tools": [*TOOLS, put, again, reports, crawl, deaf, boss
 
 @program("parallel_batch_approval")
 async def images_and_files(play: Play) -> None:
-    """In the input, in results of calls, of a background task and of a child run."""
+    """In the input, in more input, in results of calls, of a background task and of a child run."""
+
+    async def more(scene: Any) -> None:
+        scene.note(await scene.run.send("and this", attachments=[TABLE], by="ada"))
+
     expert = gr.Agent("expert", model=ScriptedModel(["so"]))
     tools = [*DRAWS["tools"], draws_later, expert.as_tool(extract=lambda completed: [completed.output, CHART])]
     first = [call("chart", id="A"), call("draws_later", id="B"), call("expert", id="C", input="do it")]
     second = [call("chart", id="D", kind="deep"), call("sign", id="E")]
     options: Any = {"attachments": [CHART, AT, TABLE]}
-    await play(first, second, "so far", "done", do=[restart, approve("E"), pause(10)], start=options, tools=tools)
+    await play(
+        first,
+        second,
+        "so far",
+        "done",
+        do=[after(1, more), restart, approve("E"), pause(10)],
+        start=options,
+        tools=tools,
+    )
 
 
 @gr.tool(background=True, replay="safe")

@@ -222,17 +222,21 @@ class Client:
         run = _checked(run_id, "run_id")
         return await self._command(Pause(id=_id(command_id), run=run, reason=_text(reason, "reason")))
 
-    async def send(self, run_id: str, text: str, *, command_id: str | None = None) -> CommandResult:
-        """Give a run more input. An accepted input is durable.
+    async def send(
+        self, run_id: str, text: str, *, attachments: Sequence[Image | File] = (), command_id: str | None = None
+    ) -> CommandResult:
+        """Give a run more input, with images and files as in `start`. An accepted input is durable.
 
         Raises:
-            UsageError: The text is blank or not a str, or the id is invalid.
+            UsageError: The text is not a str, or blank without attachments; or the id is invalid.
             ConnectError: The connection was given up.
 
         Cancellation: the command may or may not have been sent. Repeat the call with the same `command_id`.
         """
         run = _checked(run_id, "run_id")
-        return await self._command(Send(id=_id(command_id), run=run, text=input_of(text, "the text")))
+        parts = parts_of(attachments)
+        said = input_of(text, "the text", may_be_blank=bool(parts))
+        return await self._command(Send(id=_id(command_id), run=run, text=said, attachments=tuple(map(_sent, parts))))
 
     async def start(
         self,

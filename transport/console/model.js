@@ -286,8 +286,8 @@ export class RunModel {
     this.note(text, { tool, by }, at, { icon: good ? "check" : "slash", tone, detail: reason, after });
   }
 
-  received({ text, by }, at) {
-    this.add({ kind: "input", text, by, at, first: false });
+  received({ text, attachments, by }, at) {
+    this.add({ kind: "input", text, attachments, by, at, first: false });
   }
 
   cancelAsked({ mode, by, reason }, at) {

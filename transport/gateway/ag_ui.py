@@ -38,7 +38,7 @@ from ..encoders.ag_ui_history import Payload, fold, messages
 from ..protocol.codes import Refused
 from ..protocol.up import Send, Start
 from .access import Principal
-from .ag_ui_input import RunAgentInput, SentMessage, plain_messages, read_content, read_input, text_of, unanswered
+from .ag_ui_input import RunAgentInput, SentMessage, plain_messages, read_content, read_input, unanswered
 from .ag_ui_resume import OPEN, ResumeRefused, decide, find, load, open_tickets
 from .http import EVENT_STREAM, Request, Response, Route, Streamed
 from .run_response import RunResponse
@@ -190,8 +190,12 @@ async def _resume(gateway: Gateway, who: Principal, agent: str, run_input: RunAg
         return attrs.evolve(await _begin(gateway, who, agent, run_input), behind=run_id)
     await _check_unused(gateway, who, run_input, None)
     new = await _new(gateway, who, run_input.threadId, waiting)
-    said = [(message.id, text_of(message)) for message in new]
-    sends = [Send(id=command_of(run_input.threadId, id_), run=run_id, text=text) for id_, text in said if text.strip()]
+    said = [(command_of(run_input.threadId, message.id), *read_content(message)) for message in new]
+    sends = [
+        Send(id=name, run=run_id, text=text, attachments=attachments)
+        for name, text, attachments in said
+        if text.strip() or attachments
+    ]
     try:
         await decide(gateway, who, record, entries, sends)
     except ResumeRefused as declined:

@@ -226,19 +226,6 @@ def unanswered(messages: Sequence[SentMessage]) -> list[SentMessage]:
     return newest[::-1]
 
 
-def text_of(message: SentMessage) -> str:
-    """Return the text of a user message that may hold nothing else.
-
-    Raises:
-        Refused: unprocessable: the message has a part other than text.
-    """
-    text, attachments = read_content(message)
-    if attachments:
-        said = "send text here, and files with the message that starts a run"
-        raise Refused("unprocessable", f"message {message.id!r:.60} holds an image or a file; {said}")
-    return text
-
-
 def read_content(message: SentMessage) -> tuple[str, tuple[SentAttachment, ...]]:
     """Return the text of a user message, and its images and files.
 

@@ -255,7 +255,10 @@ class Api:
             )
         if isinstance(command, Pause):
             return await commands.pause(command.run, reason=command.reason, by=who.name, command_id=command.id)
-        return await commands.send(command.run, command.text, by=who.name, command_id=command.id)
+        attachments = tuple(map(_attachment, command.attachments))
+        return await commands.send(
+            command.run, command.text, attachments=attachments, by=who.name, command_id=command.id
+        )
 
     async def _rejection(self, command: RunCommand, result: CommandResult) -> Refused:
         code = result.code if result.code in REJECTIONS else "internal"

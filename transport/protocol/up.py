@@ -184,11 +184,12 @@ class Cancel:
 
 @attrs.frozen(kw_only=True)
 class Send:
-    """Give a run more input."""
+    """Give a run more input. `attachments` as in `start`."""
 
     id: CommandId = attrs.field(validator=_id)
     run: str
     text: Input
+    attachments: tuple[SentAttachment, ...] = ()
 
 
 @attrs.frozen(kw_only=True)

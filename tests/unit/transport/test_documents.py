@@ -47,6 +47,7 @@ from ...support.judges import need_node_modules
 
 HTTP, WS, FRAMES = openapi(ROUTES), asyncapi(), gateway_schema()
 MOMENT = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)
+SENT = [{"mediaType": "a/b", "data": "eA==", "url": None, "name": "n"}]
 EXAMPLES = {
     "hello": {"token": "t", "client": "c", "protocol": SUBPROTOCOL},
     "subscribe": {"run": "r", "after": 3, "epoch": "e", "id": "i"},
@@ -74,7 +75,7 @@ EXAMPLES = {
         "session": "s",
         "onBusy": "refuse",
         "title": "t",
-        "attachments": [{"mediaType": "a/b", "data": "eA==", "url": None, "name": "n"}],
+        "attachments": SENT,
     },
     "fork": {"id": "i", "run": "r", "step": 2, "newRun": "n"},
     "decide": {
@@ -88,7 +89,7 @@ EXAMPLES = {
         "fingerprint": "f",
     },
     "cancel": {"id": "i", "run": "r", "mode": "after_step", "reason": "why"},
-    "send": {"id": "i", "run": "r", "text": "t"},
+    "send": {"id": "i", "run": "r", "text": "t", "attachments": SENT},
     "pause": {"id": "i", "run": "r", "reason": "why"},
     "ping": {"id": "i"},
 }
