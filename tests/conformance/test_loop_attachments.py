@@ -433,3 +433,28 @@ async def test_a_summary_is_made_of_facts(play, autojump_clock):
     words = asked[0].messages[-1].content
     assert "[image image/png, 15 bytes]" in words
     assert all(not message.parts for request in asked for message in request.messages)
+
+
+@pytest.mark.rule("AT-25")
+@SEQUENTIAL
+@pytest.mark.parametrize("input_filter", [None, gr.filters.without_tools, gr.filters.nested])
+async def test_the_agent_of_a_handoff_reads_the_parts_of_what_it_inherits(play, input_filter, autojump_clock):
+    other = gr.Agent("other", model=ScriptedModel([[delay(3), text("done")]]))
+    hands = gr.handoff(other, input_filter=input_filter)
+    steps = call("chart", id="A"), call("transfer_to_other", id="H")
+    life = await play(
+        *steps,
+        start={"attachments": [AT]},
+        do=[after(5, restart)],
+        handoffs=[hands],
+        model=ScriptedModel(list(steps)),
+        **DRAWS,
+    )
+    assert life.outcome.output == "done"
+    inherited = seen(other.model.requests[-1])
+    if input_filter is gr.filters.nested:
+        assert inherited == {"user": [AT.part.url, PNG, TABLE.part.data]}
+        assert "[file text/csv, 18 bytes, sales.csv]" in other.model.requests[-1].messages[-1].content
+    else:
+        results = {} if input_filter else {"A": [PNG, TABLE.part.data]}
+        assert inherited == {"user": [AT.part.url], **results}
