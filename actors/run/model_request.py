@@ -47,9 +47,9 @@ def model_request(
         model: names the asked model.
         native: the model itself enforces the form of the final answer; else the system text describes it.
     """
-    changes = effect.changes
-    asked = "" if changes is None else changes.instructions or ""
-    instructions = agent.instructions if isinstance(agent.instructions, str) else asked
+    changes, instructions = effect.changes, agent.instructions
+    if not isinstance(instructions, str):
+        instructions = "" if changes is None else changes.instructions or ""
     text = "\n\n".join(filter(None, (instructions, "" if native else agent.output_words)))
     system = (Message(id="system", role="system", content=text),) if text else ()
     messages, tools, settings = (*system, *history), agent.tool_infos, agent.settings
