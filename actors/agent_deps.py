@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator
 from typing import get_origin
 
 from .contract.phases import Phase
+from .handoff import Handoff
 from .plugins.guardrails import Guardrail
 from .plugins.plugin import Plugin, has_hook, name_of
 from .tools.definition import Tool
-from .tools.named_deps import named_deps, provides
+from .tools.named_deps import ANY, named_deps, provides
 
 
 def misfit(
@@ -33,6 +34,8 @@ def _named(
 ) -> Iterator[tuple[str, object]]:
     """Yield each function and the dependencies that it names."""
     for tool in tools:
+        if isinstance(tool, Handoff) and not isinstance(tool.agent, str):  # the run keeps its dependencies
+            yield f"the agent {tool.key!r} of a handoff", tool.agent.deps_type or ANY
         yield f"the tool {tool.name!r}", tool.deps_type
         for option in ("needs_approval", "is_enabled"):
             yield f"{option} of the tool {tool.name!r}", named_deps(getattr(tool, option))

@@ -11,6 +11,7 @@ from greenroom.actors.contract.excerpt import LARGE
 from greenroom.actors.run.instructions import ask_instructions
 from greenroom.testing import FunctionModel, call, delay, fail, text
 
+from ..support.handoff_scenes import H, other
 from ..support.scene_plugins import hide, scripted
 from ..support.scenes import Life, Scene, after, cancel, restart
 
@@ -254,6 +255,35 @@ async def test_a_function_in_place_of_a_function_is_the_same_agent(play, autojum
     script = [delay(20), "never"]
     life = await play(script, instructions=lambda ctx: "old", do=[after(10, newer), after(0, restart)])
     assert (systems(life), life.payloads("degraded")) == (["old"], [])
+
+
+# --- handoffs --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("OU-14")
+async def test_the_active_agents_function_is_asked_with_the_context_of_the_run(play, autojump_clock):
+    first, second = Manner(["ask"]), Manner(["know"])
+    desk = other(C, [delay(20), "done"], instructions=second)
+    life = await play(H, instructions=first, handoffs=[desk], do=[after(30, restart)])
+    assert (systems(life), first.asked) == (["ask"], [1])
+    assert [request.messages[0].content for request in desk.model.requests] == ["know"] * 3
+    assert (second.asked, life.outcome.output) == ([2, 3], "done")
+
+
+@pytest.mark.rule("OU-14")
+async def test_a_text_follows_a_function_and_a_function_a_text(play, autojump_clock):
+    desk = other("done", instructions="You know.")
+    life = await play(H, instructions=Manner(["ask"]), handoffs=[desk])
+    assert (systems(life), desk.model.requests[0].messages[0].content) == (["ask"], "You know.")
+
+
+@pytest.mark.rule("OU-14")
+async def test_the_form_is_the_active_agents(play, autojump_clock):
+    form = {"type": "object", "required": ["n"]}
+    desk = other("no", "still no", '{"n": 1}', output_type=form, output_retries=2)
+    life = await play(H, output_type=int, output_retries=0, handoffs=[desk])
+    assert (life.outcome.output, life.requests[0].output_schema) == ({"n": 1}, {"type": "integer"})
+    assert [request.output_schema for request in desk.model.requests] == [form] * 3
 
 
 async def test_an_abandoned_function_is_not_asked_again():

@@ -99,6 +99,9 @@ async def judges_input(ctx: gr.PhaseContext[Other], text: str) -> None: ...
 async def judges_output(ctx: gr.PhaseContext[Other], output: str) -> None: ...
 
 
+async def gives_over(ctx: gr.ToolContext[Other]) -> None: ...
+
+
 class Manner:
     async def __call__(self, ctx: gr.PhaseContext[Other]) -> str:
         return "x"
@@ -121,6 +124,8 @@ MISFITS: list[tuple[dict[str, Any], str]] = [
         "the guardrail 'judges_result' of the tool 'plain' takes",
     ),
     ({"tools": [gr.Agent("clerk", deps_type=Other).as_tool()]}, "the tool 'clerk' takes"),
+    ({"handoffs": [gr.Agent("clerk", deps_type=Other)]}, "the agent 'clerk' of a handoff takes"),
+    ({"handoffs": [gr.handoff("clerk", on_handoff=gives_over)]}, "the tool 'transfer_to_clerk' takes"),
     ({"instructions": Manner()}, "the function of the instructions takes"),
     ({"input_guardrails": [judges_input]}, "the guardrail 'judges_input' takes"),
     ({"output_guardrails": [judges_output]}, "the guardrail 'judges_output' takes"),

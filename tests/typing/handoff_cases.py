@@ -1,0 +1,51 @@
+"""What type checkers must know of handoffs; checked by test_typing.py, never run."""
+
+from collections.abc import Iterable
+from typing import assert_type
+
+import attrs
+
+import greenroom as gr
+
+
+@attrs.frozen
+class Deps:
+    limit: int
+
+
+@attrs.frozen
+class Reason:
+    text: str
+
+
+desk = gr.Agent("desk", deps_type=Deps, output_type=int)
+
+
+async def noted(ctx: gr.ToolContext[Deps]) -> None:
+    assert_type(ctx.deps, Deps)
+
+
+def explained(ctx: gr.SyncToolContext[Deps], reason: Reason) -> None:
+    assert_type(reason, Reason)
+
+
+def newest(messages: tuple[gr.Message, ...]) -> Iterable[gr.Message]:
+    return messages[-1:]
+
+
+plain = gr.handoff(desk, on_handoff=noted, input_filter=newest)
+typed = gr.handoff("clerk", on_handoff=explained, input_type=Reason, needs_approval=True, on_error="raise")
+assert_type(gr.Agent("front", handoffs=[desk, "clerk", plain, typed]), gr.Agent[str])
+assert_type(gr.Agent("front", deps_type=Deps, handoffs=[desk], output_type=int), gr.Agent[int, Deps])
+gr.Agent("front", handoffs=[noted])  # type: ignore[list-item]
+gr.handoff(7)  # type: ignore[call-overload]
+gr.handoff(desk, on_handoff=explained)  # type: ignore[arg-type]
+gr.handoff(desk, on_handoff=noted, input_type=Reason)  # type: ignore[arg-type]
+gr.handoff(desk, on_handoff=explained, input_type=str)  # type: ignore[arg-type]
+gr.handoff(desk, input_filter=noted)  # type: ignore[arg-type]
+
+
+async def started(runtime: gr.Runtime) -> None:
+    assert_type(await runtime.start(desk, "x", thread_id="t", deps=Deps(1)), gr.Run[int])
+    run = await runtime.start(None, "x", thread_id="t", deps=Deps(1))
+    assert_type((await run.view()).active_agent, str)
