@@ -105,7 +105,7 @@ def test_a_reference_is_followed_inside_of_the_schema():
             "$.a",
             "leads nowhere",
         ),
-        ({"$ref": "#"}, "$", "limits"),
+        ({"$ref": "#"}, "$", "invalid"),
         ({"type": "integer", "minimum": 3, "maximum": 2}, "$", "no number"),
         ({"type": "number", "exclusiveMinimum": 3, "maximum": 3}, "$", "no number"),
         ({"enum": [1, 2], "minimum": 3}, "$", "none of"),
@@ -125,6 +125,14 @@ def test_a_schema_without_a_value_is_an_error_that_names_the_place(schema, path,
         value_for(schema, "0")
     assert caught.value.path == path
     assert isinstance(caught.value, gr.UsageError)
+
+
+@pytest.mark.rule("TK-4")
+def test_a_schema_whose_values_never_end_is_an_error():
+    schema = {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}
+    with pytest.raises(UnsupportedSchema, match="limits") as caught:
+        value_for(schema, "0")
+    assert caught.value.path.startswith("$.a.a.a")
 
 
 @pytest.mark.parametrize(
