@@ -8,7 +8,7 @@ import greenroom as gr
 
 from .harness import Benchmark, Figure, Spent, Values, on_trio
 from .raw_trio import raw_run
-from .workload import adding, guarded, run_once, together, warm, with_child
+from .workload import adding, guarded, handing_over, run_once, together, warm, with_child
 
 
 async def _alone(quick: bool) -> Values:
@@ -45,7 +45,7 @@ async def _alone(quick: bool) -> Values:
 async def _features(quick: bool) -> Values:
     """Blocks of runs with further parts beside blocks of the run with one tool, in turn, in one process."""
     blocks, runs = (2, 10) if quick else (8, 50)
-    agents = {"tool": adding(), "child": with_child(), "guardrails": guarded()}
+    agents = {"tool": adding(), "child": with_child(), "handoff": handing_over(), "guardrails": guarded()}
     spent, cpu = {name: Spent() for name in agents}, dict.fromkeys(agents, 0.0)
     async with gr.open_runtime(agents=agents.values()) as runtime:
         for agent in agents.values():
@@ -90,6 +90,8 @@ BENCHMARK = Benchmark(
         Figure(key="commits", what="commits per run", unit="", digits=1),
         Figure(key="cpu_ms_child", what="a parent with one child run in place of the tool, CPU", unit="ms", digits=3),
         Figure(key="ratio_child", what="ratio to the run with one tool, in one process", unit="x", digits=2),
+        Figure(key="cpu_ms_handoff", what="a handoff in place of the tool, CPU", unit="ms", digits=3),
+        Figure(key="ratio_handoff", what="ratio to the run with one tool, in one process", unit="x", digits=2),
         Figure(
             key="cpu_ms_guardrails",
             what="one tool and three guardrails (input, output, arguments), CPU",

@@ -79,6 +79,13 @@ def with_child() -> gr.Agent[str]:
     return gr.Agent("parent", tools=[child.as_tool()], model=model, stop=[gr.stop.MaxRounds(3)])
 
 
+def handing_over() -> gr.Agent[str]:
+    """An agent whose one call hands the run over to another agent, which answers at once."""
+    other = gr.Agent("other", model=QuietModel(0))
+    model = QuietModel(tool="transfer_to_other", arguments={})
+    return gr.Agent("first", handoffs=[other], model=model, stop=[gr.stop.MaxRounds(3)])
+
+
 @gr.input_guardrail
 async def heard(ctx: gr.PhaseContext, text: str) -> None:
     """Let any input pass, beside the model request."""

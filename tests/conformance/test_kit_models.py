@@ -418,3 +418,78 @@ async def test_wrong_arguments_of_an_override_are_named(arguments, words):
     async with home() as runtime:
         with pytest.raises((gr.UsageError, gr.AgentDefinitionError), match=words), runtime.override(**arguments):
             pass
+
+
+# --- several agents in one run ---------------------------------------------------------------------------------------
+
+
+def office(front: Any, back: Any, shop: Shop, **options: Any) -> gr.Agent[Any]:
+    """Two agents that can hand over to each other."""
+    desk = agent(back, shop, key="back", handoffs=["front"], **options)
+    return gr.Agent("front", model=front, handoffs=[desk])
+
+
+@pytest.mark.rule("TK-1")
+async def test_each_agent_of_a_run_reads_its_own_script_also_when_it_comes_back(autojump_clock):
+    shop = Shop()
+    front = ScriptedModel([fail("overloaded"), call("transfer_to_back"), "front again"])
+    back = ScriptedModel([call("find", word="a"), call("transfer_to_front")])
+    async with home() as runtime:
+        outcome = await (await runtime.start(office(front, back, shop), "Go.")).result()
+    assert outcome.output == "front again"
+    asked = [(request.agent, request.model_attempts) for request in (*front.requests, *back.requests)]
+    assert asked == [("front", 0), ("front", 1), ("front", 2), ("back", 0), ("back", 1)]
+    front.assert_complete()
+    back.assert_complete()
+
+
+@pytest.mark.rule("TK-1")
+async def test_agents_of_a_run_may_share_one_script(autojump_clock):
+    """Both read it from its beginning."""
+
+    def forget(messages: Any) -> Any:
+        return messages[:1]  # a filter does not move the position
+
+    script = ScriptedModel([call("transfer_to_back"), "done"])
+    back = gr.Agent("back", model=script)
+    front = gr.Agent("front", model=script, handoffs=[gr.handoff(back, input_filter=forget)])
+    async with home() as runtime:
+        outcome = await (await runtime.start(front, "Go.")).wait()
+    assert [(request.agent, request.model_attempts) for request in script.requests][:2] == [("front", 0), ("back", 0)]
+    assert isinstance(outcome, gr.Completed)
+
+
+@pytest.mark.rule("TK-3")
+async def test_auto_model_goes_through_the_agents_and_ends(autojump_clock):
+    shop = Shop()
+    async with home() as runtime:
+        run = await runtime.start(office(AutoModel(), AutoModel(), shop), "Go.")
+        assert (await run.result()).output == "Done."
+        view = await run.view()
+    assert sorted(shop.names) == ["buy", "find"]
+    assert view.active_agent == "front"  # which has called its only handoff, and answers when the run comes back
+
+
+@pytest.mark.rule("TK-6")
+async def test_a_record_of_several_agents_serves_each_its_own_answers(autojump_clock):
+    shop = Shop()
+    front = ScriptedModel([call("transfer_to_back"), "front again"])
+    back = ScriptedModel([call("find", word="a"), call("transfer_to_front")])
+    async with home() as runtime:
+        await (await runtime.start(office(front, back, shop), "Go.", run_id="r")).result()
+        model = await recorded(runtime, "r")
+        assert model.answers == {"front": 2, "back": 2}
+        with runtime.override(model):
+            again = await (await runtime.start("front", "Go.")).result()
+    assert again.output == "front again"
+    assert shop.calls == [("find", "a")] * 2
+
+
+@pytest.mark.rule("TK-8")
+async def test_an_override_names_the_active_agent(autojump_clock):
+    shop = Shop()
+    front, own = ScriptedModel([call("transfer_to_back")]), ScriptedModel(["own"])
+    async with home() as runtime:
+        with runtime.override(ScriptedModel(["other"]), agents=["back"]):
+            outcome = await (await runtime.start(office(front, own, shop), "Go.")).result()
+    assert (outcome.output, own.received) == ("other", 0)
