@@ -171,7 +171,7 @@ class ModelRequest(Value, frozen=True, kw_only=True):
         settings: provider settings (temperature and so on).
         run_id: the run.
         step: the run's step, from 1.
-        model_attempts: answers and errors that this run has received from the model so far.
+        model_attempts: answers and errors that this agent has received in this run so far, from any model.
         output_schema: JSON Schema of the final answer; None for plain text. Unless the model's class sets
             `structured = "native"`, the system text already asks for it.
         prefix: the text that the answer continues, because an earlier stream of the step broke. The messages already
