@@ -238,7 +238,7 @@ class _Cleaner:
     def _container(self, value: Any, depth: int) -> Any:
         if depth == 0:
             raise ValueError(f"nested more than {MAX_DEPTH} levels deep, or it holds itself")
-        if isinstance(value, Mapping):
+        if type(value) is dict or isinstance(value, Mapping):
             out = {}
             for key, item in value.items():  # each item is counted as it comes: a foreign container may have no end
                 self._left -= 1

@@ -56,8 +56,9 @@ def _stamp(moment: datetime) -> bytes:
         if moment.tzinfo is None:
             raise ValueError(f"{moment.isoformat()} has no time zone; use datetime.now(UTC) or .replace(tzinfo=UTC)")
         moment = moment.astimezone(UTC)
-    # msgspec writes "YYYY-MM-DDTHH:MM:SS", then a fraction if there is one; six times as fast as isoformat
-    return b"%b.%03dZ" % (_encode(moment)[1:20], moment.microsecond // 1000)
+    # msgspec writes "YYYY-MM-DDTHH:MM:SS", then six digits of a fraction if there is one; much faster than isoformat
+    written = _encode(moment)
+    return written[1:24] + b"Z" if moment.microsecond else written[1:20] + b".000Z"
 
 
 class EventEncoder:

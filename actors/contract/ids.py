@@ -96,10 +96,10 @@ def _holds_no_number(value: object) -> bool:
             return False
         case float():
             return not math.isfinite(value)
-        case Mapping():
-            return any(_holds_no_number(item) for item in value.values() if type(item) not in _NUMBERLESS)
         case list() | tuple() | set() | frozenset():
             return any(_holds_no_number(item) for item in value if type(item) not in _NUMBERLESS)
+        case Mapping():
+            return any(_holds_no_number(item) for item in value.values() if type(item) not in _NUMBERLESS)
         case _:
             return False
 

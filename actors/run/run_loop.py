@@ -5,7 +5,8 @@ Theory of operation. Inputs arrive from three places: children (model answers, r
 without awaiting the store. Effects marked `durable` wait in the outbox until the receipt of their commit arrives (as do
 model requests and hooks while the thread's history is unread); all other effects run at once. Receipts arrive in the
 order of the commits, so the outbox is a queue. Awaits happen only in `live` and the steps that it awaits; between two
-of them `_turn` drains everything that is ready, so no invariant is broken across a checkpoint.
+of them `_turn` drains everything that is ready, so no invariant is broken across a checkpoint. While the owner waits, a
+child that ends takes the turn in its own last step (`_take_turn`): a step of a run wakes no task but those of its work.
 
 Example, a step that calls one unsafe tool:
 

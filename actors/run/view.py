@@ -181,6 +181,10 @@ def make_outcome(record: RunRecord, agent: Agent[object] | None, redactor: Redac
         return Waiting(tickets=open_tickets(record, redactor))
     cut: dict[str, Any] = {"outcome_unknown": row.unknown}
     match termination.kind:
+        case TerminationKind.NATURAL_END | TerminationKind.BEHAVIOR_REQUESTED | TerminationKind.SUSPENDED:
+            given = copied(row.output)
+            output = given if agent is None else typed_output(agent, given)
+            return Completed(output=output, usage=row.usage, termination=termination, finish=row.finish, **cut)
         case TerminationKind.CANCELLED:
             return Cancelled(reason=termination.detail, by=termination.by, code=termination.code, **cut)
         case TerminationKind.ERROR | TerminationKind.BLOCKED:
@@ -197,10 +201,6 @@ def make_outcome(record: RunRecord, agent: Agent[object] | None, redactor: Redac
                 finish=row.finish,
                 **cut,
             )
-        case TerminationKind.NATURAL_END | TerminationKind.BEHAVIOR_REQUESTED | TerminationKind.SUSPENDED:
-            given = copied(row.output)
-            output = given if agent is None else typed_output(agent, given)
-            return Completed(output=output, usage=row.usage, termination=termination, finish=row.finish, **cut)
 
 
 def typed_output(agent: Agent[object], value: object) -> Any:

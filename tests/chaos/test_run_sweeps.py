@@ -302,6 +302,11 @@ def test_the_store_fails_at_every_write_and_nothing_acknowledged_is_lost(make, f
 # --- a run that crashes again and again ------------------------------------------------------------------------------
 
 
+def has_crashed(task: trio.lowlevel.Task) -> bool:
+    """True while a crashed incarnation waits for its children: another error there makes no further crash."""
+    return any(frame.f_code.co_qualname == "Children.end" for frame, _ in task.iter_await_frames())
+
+
 class CrashAgain(chaos.StepHook):
     """Crashes the run's actor at step k, and each of its next incarnations at once."""
 
@@ -311,7 +316,9 @@ class CrashAgain(chaos.StepHook):
         self.errors: list[chaos.InjectedCrashError] = []
 
     def _look(self, k: int, task: trio.lowlevel.Task) -> None:
-        if k < self._k or len(self.errors) >= self._times or task.name != "runtime/r" or not can_crash(task):
+        if k < self._k or len(self.errors) >= self._times or task.name != "runtime/r":
+            return
+        if has_crashed(task) or not can_crash(task):
             return
         error = chaos.InjectedCrashError(f"crash {len(self.errors) + 1}")
         fault = chaos.CrashAt(0, lambda one: one is task, error)

@@ -103,7 +103,7 @@ async def test_so_many_bodies_of_tools_begin(play, autojump_clock):
     assert ended(life) == ("budget_exhausted", "tool_calls: 2 of 2 are used")
     assert life.scene.outside.attempts("C") == 0
     life = await play(*script, plugins=[gr.Budget(tool_calls=3)], start={"run_id": "x", "thread_id": "x"})
-    assert (life.outcome.output, life.effects[-3:]) == ("done", ["A", "B", "C"])
+    assert (life.outcome.output, sorted(life.effects[-3:])) == ("done", ["A", "B", "C"])  # B and C run at once
 
 
 @pytest.mark.rule("PO-22")

@@ -109,9 +109,12 @@ async def test_a_nudge_is_never_refused_even_when_the_mailbox_is_full():
 async def test_a_nudge_wakes_a_parked_consumer():
     box = Mailbox("a")
     async with trio.open_nursery() as nursery:
+        assert not box.parked
         nursery.start_soon(box.wait)
         await wait_all_tasks_blocked()
+        assert box.parked
         box.nudge()
+        assert not box.parked  # woken, though not running yet
 
 
 async def test_a_cancelled_wait_does_not_use_up_a_nudge():
