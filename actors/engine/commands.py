@@ -20,7 +20,7 @@ from .child_runs import decide_mirror, drop_early
 from .decisions import act, cancelled, expire, refuse
 from .pauses import decide_run_ticket, expire_run_ticket, find_run_ticket, pause
 from .state import StepBuilder
-from .termination import end, lose_bodies
+from .termination import end, end_unowned
 
 
 def command_arrived(builder: StepBuilder, item: InboxItem) -> None:
@@ -54,8 +54,10 @@ def _consume(builder: StepBuilder, item: InboxItem) -> None:
 
 
 def cancel_unowned(builder: StepBuilder, items: tuple[InboxItem, ...]) -> None:
-    """Cancel a run without agent or deps: apply the cancel, refuse every decision in the inbox with an event."""
-    lose_bodies(builder)
+    """Cancel a run without agent or deps: apply the cancel, refuse every decision in the inbox with an event.
+
+    The cancel is among the items, or was consumed by an owner whose process ended before the run did.
+    """
     for item in items:
         if item.position != builder.row.inbox + 1:
             continue
@@ -70,7 +72,7 @@ def cancel_unowned(builder: StepBuilder, items: tuple[InboxItem, ...]) -> None:
         elif command.kind == "decide" and command.decision is not None:
             refuse(builder, command.decision, "run_done", "the run was cancelled while no process could work on it")
     if builder.row.cancel is not None:
-        end(builder, cancelled(builder.row.cancel))
+        end_unowned(builder, cancelled(builder.row.cancel))
 
 
 def _note_cancel(builder: StepBuilder, command: Command) -> PendingCancel:

@@ -59,7 +59,7 @@ from .state import RunState, StepBuilder, Transition
 from .steps import admit, arrive, continue_run
 from .task_requests import desk_asked, task_said
 from .tasks import task_of
-from .termination import abandon, fail, lose_bodies, overran, work_stopped
+from .termination import LATE, abandon, end, end_unowned, overran, work_stopped
 from .tool_bodies import body_said
 
 
@@ -115,9 +115,7 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
         case CancelUnowned():
             cancel_unowned(builder, message.items)
         case DeadlinePassed():
-            if message.unowned:
-                lose_bodies(builder)
-            fail(builder, "run_timeout", "the run's deadline passed")
+            (end_unowned if message.unowned else end)(builder, LATE)
         case BodyOverran():
             overran(builder, message.item)
         case WorkStopped():

@@ -38,6 +38,8 @@ from .tickets import close_call, withdraw
 PARENT_ENDED = "its parent run ends"
 """Why a child run is cancelled; the parent's own reason is in the parent's log."""
 CANCELLED_TEXT = "This call was cancelled before it finished."
+LATE = Termination(kind=TerminationKind.ERROR, code="run_timeout", detail="the run's deadline passed")
+"""The end of a run whose deadline has passed."""
 
 
 def fail(builder: StepBuilder, code: str, detail: str, *, error_id: str | None = None) -> None:
@@ -104,6 +106,23 @@ def stop_work(builder: StepBuilder, termination: Termination) -> None:
                     by=termination.by,
                 )
             )
+
+
+def end_unowned(builder: StepBuilder, termination: Termination) -> None:
+    """End a run without its agent, or complete an end that has begun; no hook and no guardrail is asked.
+
+    An output that an earlier owner had not concluded may be unjudged, so the run ends for this termination then.
+    """
+    lose_bodies(builder)
+    match builder.row.cursor:
+        case RunPosition.RUN_END:
+            terminal(builder)
+        case RunPosition.STOPPING if builder.row.termination is not None:
+            if builder.row.output is not None:
+                builder.row.termination = termination
+            stop_work(builder, builder.row.termination)
+        case _:
+            end(builder, termination)
 
 
 def overran(builder: StepBuilder, item: Unfinished) -> None:

@@ -42,7 +42,6 @@ from ..engine.inputs import (
     FailUnrecoverable,
     Input,
 )
-from ..engine.machine import due
 from ..engine.state import RunState
 from ..errors import StoreDown
 from ..state.declared_keys import invalid_state
@@ -317,11 +316,11 @@ class RunActor:
     async def _ask_deps(self, state: RunState, inbox: tuple[InboxItem, ...]) -> Any:
         """Await the deps provider until the run can end without deps: after a cancel, or when its deadline passes."""
         until = math.inf
-        if any(_is_cancel(item) for item in inbox):
+        if _is_cancelled(state, inbox):
             self.cap_deps_wait()
             until = self._patient_until
-        elif state.deadline is not None:
-            until = self._at_deadline(state.deadline)
+        elif self.deadline is not None:
+            until = self._at_deadline(self.deadline)
         # Without a deadline the call does not depend on wall time, and each new run would wake the clock watch.
         watched = nullcontext() if until == math.inf else self.services.clock_watch.waiting(self)
         try:
@@ -338,12 +337,13 @@ class RunActor:
             left = (BodyOverran(item=overrun.item) for overrun in self.left.values() if not overrun.ended.is_set())
             commands = (CommandArrived(item=item) for item in inbox)
             return (*left, Activate(admitted=self.orders.admitted, agent_digest=agent.spec.digest), *commands)
-        if any(_is_cancel(item) for item in inbox):
+        if _is_cancelled(state, inbox):
             return (CancelUnowned(items=inbox),)
-        if due(state, self.services.clock.now())[0]:
+        if self.deadline is not None and self.deadline <= self.services.clock.now():  # also of an end that has begun
             return (DeadlinePassed(unowned=True),)
         return ()  # the run is left untouched; the next owner with agent and deps reads the inbox
 
 
-def _is_cancel(item: InboxItem) -> bool:
-    return item.command.kind == "cancel"
+def _is_cancelled(state: RunState, inbox: tuple[InboxItem, ...]) -> bool:
+    """Return True if a cancel was accepted, and consumed or not: a process may end before the run does."""
+    return state.row.cancel is not None or any(item.command.kind == "cancel" for item in inbox)

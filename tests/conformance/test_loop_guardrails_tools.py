@@ -334,6 +334,16 @@ async def test_a_result_without_a_guardrail_is_stored(play, autojump_clock):
     assert stored(await play([CALL], "done", **cast())).count(SECRET) > 3
 
 
+@PARALLEL
+@pytest.mark.rule("GU-8")
+async def test_one_guardrail_judges_the_results_of_several_calls_at_once(play, autojump_clock, bell):
+    """Each call has its own verdict, and a limit of time of its own."""
+    calls = [call("open", id="A", n=1), call("open", id="B", n=2), call("open", id="C", seconds=11.0)]
+    covers = bell.behind(lambda ctx, result: gr.Reject("no") if "2" in result else None, seconds=3.0)
+    life = await play(calls, "done", **cast(output_guardrails=[covers]))
+    assert life.tool_texts == {"A": f"{SECRET} 1", "B": "no", "C": f"{SECRET} 7"}
+
+
 @pytest.mark.rule("GU-8")
 @pytest.mark.parametrize("stops", [gr.Reject("no"), gr.Trip("no"), None])
 async def test_results_are_judged_in_order_up_to_the_first_that_does_not_allow(play, autojump_clock, bell, stops):

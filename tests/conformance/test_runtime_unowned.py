@@ -11,7 +11,7 @@ from greenroom.actors.run.clock import Clock
 from greenroom.testing import call, delay
 
 from ..support.runs import agent, events_of, home, types
-from ..support.scene_plugins import scripted
+from ..support.scene_plugins import scripted, slow
 
 
 @gr.tool(needs_approval=True)
@@ -252,3 +252,41 @@ async def test_many_runs_of_a_failing_provider_do_not_hold_up_the_alarm(shelf, a
         provider.error = None
         await trio.sleep(80)
         assert {(await (await runtime.get(f"r{number}")).view()).status for number in range(40)} == {"done"}
+
+
+@gr.tool(grace=20.0)
+async def tidies() -> str:
+    """Clean up for a while when cancelled."""
+    try:
+        await trio.sleep_forever()
+    finally:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(15)
+    return "never"
+
+
+@pytest.mark.rule("L-91")
+@pytest.mark.parametrize("missing", NOBODY)
+@pytest.mark.parametrize("why", ["cancel", "deadline"])
+@pytest.mark.parametrize("at", ["body", "run_end"])
+async def test_an_end_that_has_begun_is_completed_without_an_owner(shelf, autojump_clock, why, at, missing):
+    """The process ends while the work stops, or while a hook of run_end is asked."""
+    clock = Clock()
+    ending: dict[str, Any] = {"plugins": [scripted("x", run_end=slow(15))]} if at == "run_end" else {}
+    script = call("tidies", id="c1") if at == "body" else [delay(100), "x"]
+    helper = agent(script, "done", tools=[tidies], **ending)
+    deadline = clock.now() + timedelta(seconds=10) if why == "deadline" else None
+    async with home(shelf, agents=[helper], clock=clock, drain=0) as runtime:
+        run = await runtime.start(helper, "hi", run_id="r1", deadline=deadline, deps="own")
+        await trio.sleep(10)
+        if why == "cancel":
+            await run.cancel(by="ada")
+        await trio.sleep(5)
+        assert (await run.view()).status == "running"
+    async with home(shelf, **({"agents": [helper], "clock": clock, "drain": 0} | NOBODY[missing])) as runtime:
+        with trio.fail_after(20):
+            outcome = await _ended(await runtime.get("r1"))
+        assert isinstance(outcome, gr.Cancelled if why == "cancel" else gr.Failed)
+        assert outcome.outcome_unknown == (("c1",) if at == "body" else ())
+    async with home(shelf, agents=[helper]) as runtime:
+        assert (await runtime.replay("r1")).equal
