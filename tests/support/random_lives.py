@@ -47,6 +47,8 @@ from .recording_stores import WatchedShelf
 ROOT = "r"
 LONG = 30_000.0
 """Virtual seconds in which whatever works comes to its rest."""
+ALLOWED = 2
+"""Crashes of owners in a scene; after one more in a short time a run is given up."""
 STEPS = 10_000
 """Steps of one task at one moment of virtual time after which it works for ever."""
 PATIENCE = 30
@@ -81,6 +83,8 @@ class Life:
         seen: run -> the events that its follower got, in order.
         posted: the accepted commands.
         changed: how often the agents were changed. missing: the role whose agent the next process lacks.
+        gap: virtual seconds until the next process. outages: writes that the store will not answer.
+        broken: crashes of owners so far. begun, pruned: ids of runs. names: counts ids of commands and runs.
     """
 
     scene: RandomScene
@@ -95,9 +99,10 @@ class Life:
     missing: int | None = None
     gap: float = 0.0
     outages: int = 0
+    broken: int = 0
     begun: set[str] = attrs.field(factory=set)
     pruned: set[str] = attrs.field(factory=set)
-    forks: int = 0
+    names: int = 0
     shelf: WatchedShelf = attrs.field(init=False)
     wall: FakeWall = attrs.field(init=False)
     clock: Any = attrs.field(init=False)
@@ -312,8 +317,8 @@ class Life:
         self._took(run, "decide", f"by {name}", name, answer)
 
     def _name(self) -> str:
-        self.forks += 1
-        return f"c{self.forks}"
+        self.names += 1
+        return f"c{self.names}"
 
     async def _tickets(self) -> list[tuple[gr.Run[Any], gr.Ticket]]:
         return [(run, ticket) for run in await self._runs(done=False) for ticket in (await run.view()).tickets]
@@ -391,16 +396,16 @@ class Life:
 
     async def fork(self, *lots: float) -> None:
         """A run is forked at a step."""
-        run, self.forks = await self._one(lots[0], done=True), self.forks + 1
+        run, self.names = await self._one(lots[0], done=True), self.names + 1
         if run is not None:
             with suppress(gr.UsageError, gr.UnknownAgent):
-                await self.runtime.fork(run.id, step=int(lots[1] * 3), new_run_id=f"fork{self.forks}")
+                await self.runtime.fork(run.id, step=int(lots[1] * 3), new_run_id=f"fork{self.names}")
 
     async def another(self, *lots: float) -> None:
         """Another run begins, in the same thread or in its own."""
-        self.forks += 1
+        self.names += 1
         with suppress(_Gone):
-            await self._begin(f"next{self.forks}", thread_id="t" if lots[0] < 0.6 else None)
+            await self._begin(f"next{self.names}", thread_id="t" if lots[0] < 0.6 else None)
 
     async def change(self, *lots: float) -> None:
         """The next process has other versions of the agents."""
@@ -414,7 +419,20 @@ class Life:
 
     async def refuse(self, *lots: float) -> None:
         """The store cannot write the next commit: the owner of that run begins again."""
-        self.shelf.refusals = 1
+        if self.broken < ALLOWED:
+            self.broken += 1
+            self.shelf.refusals = 1
+
+    async def crash(self, *lots: float) -> None:
+        """The owner of a run crashes, in the middle of whatever it does."""
+        owners = [
+            task for task in chaos.program_tasks() if task.name in {f"runtime/{run.id}" for run in await self._runs()}
+        ]
+        able = sorted((task for task in owners if not chaos.waits_for_children(task)), key=lambda task: task.name)
+        if able and self.broken < ALLOWED:
+            self.broken += 1
+            victim = able[int(lots[0] * len(able))]
+            chaos.CrashAt(0, lambda task: task is victim, ZeroDivisionError()).before_task_step(victim)
 
     async def outage(self, *lots: float) -> None:
         """The store does not answer for its next writes."""

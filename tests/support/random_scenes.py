@@ -352,6 +352,7 @@ ACTS: tuple[tuple[int, str], ...] = (
     (1, "missing_agent"),
     (2, "refuse"),
     (2, "outage"),
+    (3, "crash"),
 )
 WAITS = (None, None, None, 0.0, 0.0, 0.001, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 40.0, 70.0)
 
@@ -373,7 +374,7 @@ def draw(seed: int) -> RandomScene:
         kind=dice.choice(["memory", "memory", "memory", "sqlite"]),
         mode=dice.choice(list(EXECUTIONS)),
         roles=roles,
-        acts=tuple(_act(dice) for _ in range(dice.randint(0, 9))),
+        acts=tuple(_act(dice) for _ in range(dice.choice([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 14, 20]))),
         runtime=tuple(runtime.items()),
         ask=dice.choice(["hi", "hi", "hi", "hi", "slow", "slow", "evil"]),
         deadline=dice.choice([None, None, None, None, None, None, 8.0, 60.0]),
