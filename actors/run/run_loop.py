@@ -311,9 +311,15 @@ class RunLoop:
         if receipt.next_in_thread is not None:
             self._services.directory.registry.thread_freed(receipt.next_in_thread)
         input_read = entry.state.row.inbox != self.durable.row.inbox
-        before, self.durable = self.durable.row.status, entry.state
+        before, self.durable = self.durable, entry.state
         status, parent = entry.state.row.status, entry.state.info.parent_run
-        if parent is not None and status is not before:
+        # at rest, tickets open and close by commands, by what was seen of child runs, and by a new release of the agent
+        if parent is not None and (
+            status is not before.row.status
+            or input_read
+            or entry.state.row.mirrors is not before.row.mirrors
+            or entry.state.row.counters.tickets != before.row.counters.tickets
+        ):
             self._services.directory.registry.child_moved(parent)
         self._publish_rest(status, again=input_read)
         # the exit of its owner reports the rest of a run that is done, and every waiter waits for the exit of an owner

@@ -283,6 +283,33 @@ async def test_a_mirror_of_a_mirror_is_decided_at_each_level(play, autojump_cloc
     assert life.view.usage.requests == 6, "those of all three, once"
 
 
+@pytest.mark.rule("CR-12", "CR-23")
+@pytest.mark.parametrize("depth", [1, 2])
+async def test_a_ticket_that_a_waiting_child_run_opens_or_closes_is_seen_by_its_parent(shelf, autojump_clock, depth):
+    """The parent has left memory, and the child run waits before and after; also through a run between them."""
+    options = {"execution": "parallel_batch_approval"}
+    clerk = expert([call("sign", id="P"), call("sign", id="Q")], "signed", **options)
+    chain = [clerk]
+    for level in range(depth):
+        tools = [*TOOLS, chain[-1].as_tool(name="expert")]
+        chain.append(gr.Agent(f"level{level}", tools=tools, model=ScriptedModel([K, "done"])))
+    async with home(shelf, agents=[chain[-1]], deps=Outside(), passivate_after=5.0, drain=0) as runtime:
+        run = await runtime.start(chain[-1], "go", run_id=RUN)
+        names = [RUN]
+        for _ in range(depth):
+            names.append(child_run_id(names[-1], "K"))
+        await trio.sleep(20)
+        child = await runtime.get(names[-1])
+        assert (await child.pause(by="eve")).ok
+        await trio.sleep(20)
+        assert [ticket.tool for ticket in (await run.view()).tickets] == ["sign", "sign", ""]
+        assert (await child.decide("P", "resume", by="eve")).ok
+        await trio.sleep(20)
+        assert [ticket.tool for ticket in (await run.view()).tickets] == ["sign", ""]
+        assert (await child.view()).status == (await run.view()).status == "waiting"
+
+
+
 @pytest.mark.rule("CR-26")
 @SEQUENTIAL
 async def test_forks_have_no_part_in_child_runs(play, autojump_clock):

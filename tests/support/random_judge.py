@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 import msgspec
+import trio
 
 import greenroom as gr
 from greenroom.actors.contract.envelope import decode_event
@@ -59,7 +60,7 @@ class Judge:
         thread = await life.runtime.store.messages(record.info.thread_id)
         view, report = await run.view(), await life.runtime.replay(run.id)
         found = [
-            *broken_promises(frames, record, list(self._commits(run.id, frames))),
+            *broken_promises(frames, record, list(self._commits(run.id))),
             *self._broken_events(events),
             *broken_history(thread, f"thread {run.thread_id}"),
             *self._broken_commands(run.id, events, [message.content for message in view.messages]),
@@ -74,14 +75,11 @@ class Judge:
         if view.status is not record.row.status or view.tickets:
             yield f"its view has {view.status}, {view.tickets}"
 
-    def _commits(self, run_id: str, frames: Sequence[bytes]) -> Iterator[Commit]:
-        """The submitted commits of a run that became durable."""
-        last = 1
-        for commit, written in self.life.submitted:
-            if commit.run_id != run_id or commit.expected_last != last:
-                continue
-            if tuple(frames[commit.expected_last : commit.last]) == written and (written or commit.last == last):
-                last = commit.last
+    def _commits(self, run_id: str) -> Iterator[Commit]:
+        """The commits of a run that became durable."""
+        for written in self.life.submitted:
+            commit = written.commit
+            if commit.run_id == run_id and written.durable:
                 yield commit
 
     def _broken_events(self, events: Sequence[gr.Event]) -> Iterator[str]:
@@ -165,15 +163,22 @@ class Judge:
                 yield f"{tool} of {key} ran {times} times, with consent for {allowed}"
 
     async def broken_mirrors(self) -> AsyncIterator[str]:
-        """At rest: the open mirrors of a parent run are the open tickets of its child runs."""
+        """At rest: the open mirrors of a parent run are the open tickets of its child runs, soon."""
+        for _ in range(3):
+            if not [sentence async for sentence in self._broken_mirrors()]:
+                return
+            await trio.sleep(5)
+        async for sentence in self._broken_mirrors():
+            yield sentence
+
+    async def _broken_mirrors(self) -> AsyncIterator[str]:
         life = self.life
-        store: Any = life.runtime.store
         for run in await life._runs(done=False):
-            record = await store.load(run.id, calls="all")
+            record = await life.runtime.store.load(run.id, calls="all")
             for call in record.calls:
                 if call.child_run is None or call.settled or not call.child_started:
                     continue
-                child = await store.load(call.child_run, calls="all")
+                child = await life.runtime.store.load(call.child_run, calls="all")
                 mirrors = [m for m in record.row.mirrors if m.ticket.call_id == call.call_id]
                 shown = {m.ticket.child_ticket_id for m in mirrors if m.decision is None}
                 there = set() if child is None else {t.ticket_id for t in _open_of(child)}

@@ -75,6 +75,15 @@ class Posted:
 
 
 @attrs.define(eq=False)
+class Written:
+    """A commit that was submitted, and whether it became durable."""
+
+    commit: Commit
+    frames: tuple[bytes, ...]
+    durable: bool = False
+
+
+@attrs.define(eq=False)
 class Life:
     """A scene while it is played.
 
@@ -94,7 +103,8 @@ class Life:
     seen: dict[str, list[gr.Event]] = attrs.field(factory=dict)
     posted: list[Posted] = attrs.field(factory=list)
     models: list[Any] = attrs.field(factory=list)
-    submitted: list[tuple[Commit, Sequence[bytes]]] = attrs.field(factory=list)
+    submitted: list[Written] = attrs.field(factory=list)
+    flying: list[Written] = attrs.field(factory=list)
     changed: int = 0
     missing: int | None = None
     gap: float = 0.0
@@ -130,7 +140,7 @@ class Life:
         place: Any = self.shelf.open(faults=self._at)
         place._faults = self._at
         self._record(place)
-        self._dead, self._kill, self.scope = False, None, trio.CancelScope()
+        self._dead, self._kill, self.scope, self.flying = False, None, trio.CancelScope(), []
         agents = self._agents()
         options = {**dict(self.scene.runtime), "deps": self.world, "clock": self.clock}
         over = False
@@ -168,14 +178,24 @@ class Life:
             if left <= 0:
                 self._dead = True
                 self.scope.cancel()
+                if self.flying and point == "after_commit":  # else the write was no commit
+                    self.flying[0].durable = True
                 raise InjectedCrash("the process dies here")
 
     def _record(self, place: Any) -> None:
         submit = type(place).submit
 
         def noting(claim: Any, commit: Any, frames: Any, deliver: Any) -> None:
-            self.submitted.append((commit, tuple(frames)))
-            submit(place, claim, commit, frames, deliver)
+            written = Written(commit, tuple(frames))
+            self.submitted.append(written)
+            self.flying.append(written)
+
+            def settled(receipt: Any) -> None:
+                self.flying.remove(written)
+                written.durable = receipt.kind == "committed"
+                deliver(receipt)
+
+            submit(place, claim, commit, frames, settled)
 
         place.submit = noting
 
@@ -281,19 +301,17 @@ class Life:
                 await run.wait()
             busy.pop(run.id, None)
 
+        patience = PATIENCE
         with trio.move_on_after(seconds):
             async with trio.open_nursery() as nursery:
                 for run in runs:
                     nursery.start_soon(wait, run)
-                patience = PATIENCE
                 while busy and patience:
                     held = [run for run in tuple(busy.values()) if _waits((await run.view()).waiting_for)]
                     patience = patience - 1 if len(held) == len(busy) else PATIENCE
                     await trio.sleep(10.0)
                 nursery.cancel_scope.cancel()
-                if not patience:
-                    return []
-        return list(busy.values())
+        return list(busy.values()) if patience else []
 
     def _took(
         self, run: gr.Run[Any], kind: str, by: str, command_id: str, answer: gr.CommandResult, said: str = ""
