@@ -309,7 +309,6 @@ async def test_a_ticket_that_a_waiting_child_run_opens_or_closes_is_seen_by_its_
         assert (await child.view()).status == (await run.view()).status == "waiting"
 
 
-
 @pytest.mark.rule("CR-26")
 @SEQUENTIAL
 async def test_forks_have_no_part_in_child_runs(play, autojump_clock):
