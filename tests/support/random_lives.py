@@ -192,7 +192,7 @@ class Life:
 
             def settled(receipt: Any) -> None:
                 self.flying.remove(written)
-                written.durable = receipt.kind == "committed"
+                written.durable = written.durable or receipt.kind == "committed"  # a kill may hide that it is
                 deliver(receipt)
 
             submit(place, claim, commit, frames, settled)
