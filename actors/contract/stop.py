@@ -7,13 +7,12 @@ not counted). A stop condition never drops an answer that the model has just giv
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from functools import lru_cache
-from typing import Any, cast
+from collections.abc import Iterable
 
 import attrs
 
 from ..errors import UsageError
+from .patterns import WAY_OUT, linear
 
 
 @attrs.frozen
@@ -55,37 +54,15 @@ class StopOnTool:
     name: str
 
 
-@lru_cache(maxsize=256)
-def _linear(pattern: str) -> Callable[[str], Any]:
-    """Return a search function whose time is proportional to the text, for every pattern.
-
-    `re` would need hours for some patterns and texts while no other code runs; the text comes from a model, the pattern
-    from any user.
-    """
-    import re2  # noqa: PLC0415 - 8 ms of import for those that match text
-
-    options = re2.Options()
-    options.log_errors = False
-    try:
-        return cast("Callable[[str], Any]", re2.compile(pattern, options=options).search)
-    except re2.error as error:
-        said = error.args[0] if error.args else error
-        text = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
-        raise ValueError(text) from error
-
-
 def _compiles(_: object, __: object, value: str) -> None:
     try:
         re.compile(value)
     except re.error as error:
         raise UsageError(f"ContentMatch({value!r}) is not a regular expression: {error}") from error
     try:
-        _linear(value)
+        linear(value)
     except ValueError as error:
-        raise UsageError(
-            f"ContentMatch({value!r}) cannot be searched in linear time: {error}; write the pattern without"
-            " back-references, look-around and counts above 1,000"
-        ) from error
+        raise UsageError(f"ContentMatch({value!r}) cannot be searched in linear time: {error}; {WAY_OUT}") from error
 
 
 @attrs.frozen
@@ -104,7 +81,7 @@ class ContentMatch:
 
     def met(self, text: str) -> bool:
         """Return True if the pattern matches somewhere in the text."""
-        return _linear(self.pattern)(text.encode("utf-8", "replace").decode()) is not None
+        return linear(self.pattern)(text)
 
 
 @attrs.frozen

@@ -402,6 +402,117 @@ async def test_of_a_guardrail_of_an_agent(autojump_clock, door, kind):
     await each_error(scene)
 
 
+ANSWERS: dict[str, Callable[[], Any]] = {"what it raises": boom, "what it returns": Hostile}
+
+
+def _sync_and_async(function: Callable[[], Any], *, is_async: bool) -> Callable[..., Any]:
+    async def asked(*_: Any) -> Any:
+        return function()
+
+    return asked if is_async else lambda *_: function()
+
+
+@pytest.mark.rule("OU-3")
+@pytest.mark.parametrize("door", ANSWERS)
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_of_instructions(autojump_clock, door, is_async):
+    async def scene() -> None:
+        function = _sync_and_async(ANSWERS[door], is_async=is_async)
+        async with two_runs(agent("done", instructions=function)) as run:
+            outcome = await run.wait()
+            assert isinstance(outcome, gr.Failed)
+            assert (outcome.code, outcome.message[:14]) == ("plugin_error", "instructions: ")
+
+    await each_error(scene)
+
+
+@pytest.mark.parametrize("door", ANSWERS)
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_of_is_enabled(autojump_clock, door, is_async):
+    """The tool of a predicate that fails is not offered, which is reported."""
+
+    async def scene() -> None:
+        function = _sync_and_async(ANSWERS[door], is_async=is_async)
+        tools = [fine, gr.tool(name="hidden", is_enabled=function)(fine.function)]
+        model = ScriptedModel([call("fine"), "done"])
+        async with two_runs(gr.Agent("bad", tools=tools, model=model)) as run:
+            assert (await run.result()).output == "done"
+            assert [[tool.name for tool in request.tools] for request in model.requests] == [["fine"], ["fine"]]
+            assert "run.degraded" in [event.type for event in await events_of(run)]
+
+    await each_error(scene)
+
+
+USES: dict[str, Callable[[], Any]] = {
+    **ANSWERS,
+    "its output": lambda: gr.FinalOutput(Hostile()),
+    "the keys of its output": lambda: gr.FinalOutput(HostileDict(a=1)),
+}
+
+
+@pytest.mark.parametrize("door", USES)
+async def test_of_tool_use(autojump_clock, door):
+    async def scene() -> None:
+        use = _sync_and_async(USES[door], is_async=False)
+        async with two_runs(agent(call("fine"), "done", tools=[fine], tool_use=use)) as run:
+            outcome = await run.wait()
+            assert isinstance(outcome, gr.Failed)
+            assert (outcome.code, outcome.message[:20]) == ("plugin_error", "Agent(tool_use=...):")
+
+    await each_error(scene)
+
+
+@attrs.frozen
+class Question:
+    x: int = 0
+
+
+@pytest.mark.rule("CR-1")
+@pytest.mark.parametrize("door", ANSWERS)
+@pytest.mark.parametrize("moment", ["build_input", "extract"])
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_of_an_agent_as_a_tool(autojump_clock, door, moment, is_async):
+    async def scene() -> None:
+        options: dict[str, Any] = {"parameters": Question, "build_input": lambda question: "q", "extract": lambda c: 1}
+        options[moment] = _sync_and_async(ANSWERS[door], is_async=is_async)
+        child = gr.Agent("child", model=ScriptedModel(["answer"]))
+        bad = agent(call("child", {"x": 1}), "done", tools=[child.as_tool(**options)])
+        async with two_runs(bad) as run:
+            assert (await run.result()).output == "done"
+            (result,) = [event.payload for event in await events_of(run) if event.type == "run.tool.result"]
+            failed = (moment, door) != ("extract", "what it returns")  # a value that cannot be shown is a result
+            assert (result["status"], result.get("code")) == (
+                ("failed", "tool_error") if failed else ("succeeded", None)
+            )
+
+    await each_error(scene)
+
+
+@pytest.mark.parametrize("door", ANSWERS)
+async def test_of_the_count_of_a_window(autojump_clock, door):
+    async def scene() -> None:
+        window = gr.ContextWindow(tokens=100, count=_sync_and_async(ANSWERS[door], is_async=False))
+        async with two_runs(agent("done", plugins=[window])) as run:
+            outcome = await run.wait()
+            assert isinstance(outcome, gr.Failed)
+            assert outcome.code == "plugin_error"
+
+    await each_error(scene)
+
+
+@pytest.mark.rule("PO-27")
+@pytest.mark.parametrize("door", ANSWERS)
+async def test_of_the_count_of_a_compaction(autojump_clock, door):
+    async def scene() -> None:
+        compaction = gr.Compaction(above=1, keep=1, count=_sync_and_async(ANSWERS[door], is_async=False))
+        async with two_runs(agent("done", plugins=[compaction])) as run:
+            assert (await run.result()).output == "done"
+            (reported,) = [e.payload for e in await events_of(run) if e.type == "run.degraded"]
+            assert reported["detail"].startswith("plugin 'Compaction' in before_inference")
+
+    await each_error(scene)
+
+
 @pytest.mark.rule("P-44")
 async def test_of_the_hook_of_run_end(autojump_clock):
     async def scene() -> None:

@@ -1,0 +1,136 @@
+"""A judge of values by JSON Schemas whose work is bounded. Imports jsonschema.
+
+Theory of operation. The keywords are jsonschema's, each wrapped by a count of its work: a step, one more for each item
+of the value and of the keyword, and at each level one for a fault and for each `_MESSAGE` characters of its message. A
+judgement that takes more than `STEPS` ends as `TooMuchWork`: alternatives that refer to each other double the work with
+each level of a value, and the value is a model's or a client's. Keywords that call `re`, and `uniqueItems`, which
+compares all items with each other, are written anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache
+from typing import Any, Final
+
+import jsonschema
+from jsonschema import ValidationError
+from jsonschema.validators import extend, validator_for
+from referencing import Registry
+
+from .patterns import linear
+from .plain import JSONObject
+
+STEPS: Final = 250_000
+"""Steps of one judgement, about a second."""
+_MESSAGE: Final = 1_000
+"""Characters of a fault's message that count as a step: a message quotes the value."""
+
+_SQUARE: Final = 50
+"""Comparisons that count as a step, of keywords that compare all items with each other."""
+
+_Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError] | None]
+
+_left: ContextVar[list[int]] = ContextVar("steps that are left of a judgement")
+
+
+class TooMuchWork(ValueError):
+    """A judgement takes more than `STEPS`; the text is for the author of the value."""
+
+
+@contextmanager
+def bounded_work() -> Iterator[None]:
+    """Bound the work of the judgement inside the block.
+
+    Raises:
+        TooMuchWork: it takes more than `STEPS`.
+    """
+    before = _left.set([STEPS])
+    try:
+        yield
+    finally:
+        _left.reset(before)
+
+
+def of(schema: JSONObject) -> Any:
+    """Return jsonschema's validator of a schema, for use in `bounded_work`. No reference is fetched."""
+    return _bounded(validator_for(schema, default=jsonschema.Draft202012Validator))(schema, registry=Registry())
+
+
+@lru_cache(maxsize=16)
+def _bounded(kind: Any) -> Any:
+    keywords = {word: _counted(word, _LINEAR.get(word, keyword)) for word, keyword in kind.VALIDATORS.items()}
+    return extend(kind, validators=keywords)  # type: ignore[no-untyped-call]
+
+
+def _counted(word: str, keyword: _Keyword) -> _Keyword:
+    squared = word.startswith("unevaluated")
+
+    def judged(validator: Any, said: Any, value: Any, schema: Any) -> Iterator[ValidationError]:
+        size = _size(value)
+        _spend(1 + size + _size(said) + (size * size // _SQUARE if squared else 0))
+        for fault in keyword(validator, said, value, schema) or ():
+            _spend(1 + len(fault.message) // _MESSAGE)
+            yield fault
+
+    return judged
+
+
+def _spend(steps: int) -> None:
+    left = _left.get()
+    left[0] -= steps
+    if left[0] < 0:
+        raise TooMuchWork("the value takes too long to be judged by the schema; give a smaller or flatter one")
+
+
+def _size(value: Any) -> int:
+    return len(value) if type(value) in (dict, list) else 0
+
+
+# --- keywords in linear time -----------------------------------------------------------------------------------------
+
+
+def _pattern(validator: Any, pattern: str, value: Any, _: Any) -> Iterator[ValidationError]:
+    if validator.is_type(value, "string") and not linear(pattern)(value):
+        yield ValidationError(f"{value!r} does not match {pattern!r}")
+
+
+def _pattern_properties(validator: Any, patterns: Any, value: Any, _: Any) -> Iterator[ValidationError]:
+    if validator.is_type(value, "object"):
+        for pattern, part in patterns.items():
+            for name in filter(linear(pattern), value):
+                yield from validator.descend(value[name], part, path=name, schema_path=pattern)
+
+
+def _additional_properties(validator: Any, part: Any, value: Any, schema: Any) -> Iterator[ValidationError]:
+    """Judge what neither `properties` nor `patternProperties` names."""
+    if validator.is_type(value, "object"):
+        found = [linear(pattern) for pattern in schema.get("patternProperties", ())]
+        rest = {name: item for name, item in value.items() if not any(matches(name) for matches in found)}
+        properties = {"properties": schema.get("properties", {})}
+        yield from _ADDITIONAL(validator, part, rest, properties)
+
+
+def _unique_items(validator: Any, wanted: Any, value: Any, _: Any) -> Iterator[ValidationError]:
+    if wanted and validator.is_type(value, "array") and len({_hashable(item) for item in value}) < len(value):
+        yield ValidationError(f"{value!r} has non-unique elements")
+
+
+def _hashable(value: Any) -> Any:
+    """Return what is equal for equal JSON values: of 1 and 1.0, not of 1 and true."""
+    if isinstance(value, bool):
+        return "bool", value, None
+    if isinstance(value, Mapping):
+        return "object", frozenset((name, _hashable(item)) for name, item in value.items())
+    return ("array", tuple(map(_hashable, value))) if isinstance(value, list | tuple) else value
+
+
+_ADDITIONAL: Final = jsonschema.Draft202012Validator.VALIDATORS["additionalProperties"]
+_LINEAR: Final[Mapping[str, _Keyword]] = {
+    "pattern": _pattern,
+    "patternProperties": _pattern_properties,
+    "additionalProperties": _additional_properties,
+    "uniqueItems": _unique_items,
+}
