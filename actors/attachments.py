@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from .contract.parts import (
     MAX_BYTES,
+    MAX_PARTS,
     Attachment,
     Part,
     PartType,
@@ -24,10 +25,12 @@ from .contract.parts import (
 )
 from .contract.plain import encodable, exact
 from .errors import InvalidAttachment
-from .state.values import copied
+from .state.values import copied, shown
 
 _LONGEST_NAME: Final = 255
 """Most characters of a file's name, as in most file systems."""
+_LONGEST_ESCAPED: Final = 1_048_576
+"""Most characters of a data: address without base64, because escapes are slow to decode: about a second."""
 _LONGEST_URL: Final = 8_192
 """Most characters of an address; longer ones are refused by many servers."""
 
@@ -128,12 +131,16 @@ def parts_of(given: Any) -> tuple[Part, ...]:
     if type(given) is tuple and not given:
         return given
     if isinstance(given, Attachment | str | bytes) or not isinstance(given, Iterable):
-        raise InvalidAttachment(f"attachments={given!r:.200}: give a list of gr.Image and gr.File")
-    parts = []
+        raise InvalidAttachment(f"attachments={shown(given)}: give a list of gr.Image and gr.File")
+    parts: list[Part] = []
     for index, item in enumerate(given):
-        if not isinstance(item, Attachment):
-            raise InvalidAttachment(f"attachments[{index}]={item!r:.200}: give a gr.Image or a gr.File")
-        parts.append(item.part)
+        part = getattr(item, "part", None) if isinstance(item, Attachment) else None
+        if not isinstance(part, Part):
+            raise InvalidAttachment(f"attachments[{index}]={shown(item)}: give a gr.Image or a gr.File")
+        if index == MAX_PARTS:
+            more = len(given) if isinstance(given, Sized) else f"more than {MAX_PARTS}"
+            raise InvalidAttachment(f"attachments: {more} images and files; give at most {MAX_PARTS} in one message")
+        parts.append(part)
     fault = fault_of_parts(parts)
     if fault is not None:
         raise InvalidAttachment(f"attachments: {fault}")
@@ -154,8 +161,11 @@ def with_attachments(value: Any, data: Any) -> object:
 
 def _bytes(kind: str, data: object) -> bytes:
     if not isinstance(data, bytes | bytearray | memoryview):
-        raise InvalidAttachment(f"{kind}({data!r:.200}): give bytes, such as those of pathlib.Path(...).read_bytes()")
-    size = data.nbytes if isinstance(data, memoryview) else len(data)
+        raise InvalidAttachment(f"{kind}({shown(data)}): give bytes, such as those of pathlib.Path(...).read_bytes()")
+    try:
+        size = data.nbytes if isinstance(data, memoryview) else len(data)
+    except ValueError as error:
+        raise InvalidAttachment(f"{kind}(<a memoryview>): {error}; give the bytes themselves") from error
     if size == 0:
         raise InvalidAttachment(f"{kind}(b''): there are no bytes; leave an empty one out")
     if size > MAX_BYTES:
@@ -169,7 +179,7 @@ def _media_type(kind: str, given: object) -> str:
     text = exact(given).lower() if isinstance(given, str) else ""
     if not is_media_type(text):
         way = "give type/subtype without parameters, such as 'image/png' or 'application/pdf'"
-        raise InvalidAttachment(f"{kind}(media_type={given!r:.200}): {way}")
+        raise InvalidAttachment(f"{kind}(media_type={shown(given)}): {way}")
     return _image_type(text) if kind == "Image" else text
 
 
@@ -181,9 +191,10 @@ def _image_type(found: str) -> str:
 
 def _name(given: object) -> str:
     text = exact(given) if isinstance(given, str) else ""
-    if not (0 < len(text) <= _LONGEST_NAME) or not encodable(text) or not text.isprintable() or set(text) & set("/\\"):
-        way = f"give 1 to {_LONGEST_NAME} printable characters without slashes, or None"
-        raise InvalidAttachment(f"File(name={given!r:.200}): {way}")
+    plain = 0 < len(text) <= _LONGEST_NAME and encodable(text) and text.isprintable() and not set(text) & set("/\\")
+    if not plain or text in (".", ".."):
+        way = f"give 1 to {_LONGEST_NAME} printable characters without slashes, other than . and .., or None"
+        raise InvalidAttachment(f"File(name={shown(given)}): {way}")
     return text
 
 
@@ -201,7 +212,7 @@ def _at_address(given: object, media_type: str | None) -> Part:
         valid = False
     if not valid or len(url) > _LONGEST_URL or not (url.isascii() and url.isprintable() and " " not in url):
         way = f"give an http, https or data address of at most {_LONGEST_URL:,} characters (data: as much as the bytes)"
-        raise InvalidAttachment(f"Image(url={given!r:.200}): {way}")
+        raise InvalidAttachment(f"Image(url={shown(given)}): {way}")
     return Part(type="image", media_type=media_type or type_of_url(url), url=url)
 
 
@@ -216,6 +227,9 @@ def decoded_url(url: str) -> tuple[bytes, str]:
         raise InvalidAttachment(f"{url!r:.100} is no data: address; give data:<media type>;base64,<bytes>")
     media_type, *options = head.removeprefix("data:").split(";")
     if "base64" not in options:
+        if len(body) > _LONGEST_ESCAPED or not encodable(body):
+            way = f"give base64, or at most {_LONGEST_ESCAPED:,} characters without lone surrogates"
+            raise InvalidAttachment(f"a data: address: {body!r:.60} cannot be decoded; {way}")
         return unquote_to_bytes(body), media_type.lower()
     return decoded(body, "a data: address"), media_type.lower()
 

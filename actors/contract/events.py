@@ -61,7 +61,7 @@ class RunCreated(Payload, frozen=True, kw_only=True):
     """The run is stored. `input` is its input, `by` the principal, `title` one line for lists of runs.
 
     `workspace` is the name of the run's directory, without the path. `attachments` are the images and files of the
-    input: type, media_type, size and sha256 of each, an address in place of the last two, and a file's name.
+    input: type, mediaType, size and sha256 of each, an address in place of the last two, and a file's name.
     """
 
     to: Stage

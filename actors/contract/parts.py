@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 
 from msgspec.structs import replace
 
+from .casing import camel
 from .plain import JSONObject
 from .row_forms import Value
 
@@ -109,6 +110,11 @@ def light(parts: Iterable[Part]) -> tuple[Part, ...]:
 def facts_of(parts: Iterable[Part]) -> tuple[JSONObject, ...]:
     """Return the facts of parts."""
     return tuple(part.facts() for part in parts)
+
+
+def facts_on_wire(parts: Iterable[Part]) -> tuple[JSONObject, ...]:
+    """Return the facts of parts as an event of its own has them: with the names of fields on the wire."""
+    return tuple({camel(name): value for name, value in part.facts().items()} for part in parts)
 
 
 def detected(data: bytes) -> str | None:

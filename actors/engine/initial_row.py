@@ -14,7 +14,7 @@ from ..contract.envelope import timestamp
 from ..contract.events import RunCreated
 from ..contract.lifecycle import Stage
 from ..contract.messages import Message
-from ..contract.parts import Part, facts_of
+from ..contract.parts import Part, facts_on_wire
 from ..contract.rows import Counters, EventDraft, RunInfo, RunRow
 
 
@@ -43,6 +43,6 @@ def created(info: RunInfo, text: str, parts: tuple[Part, ...] = ()) -> EventDraf
         parent=info.parent_run,
         forked_from=None if info.forked_from is None else f"{info.forked_from}@{info.forked_step}",
         title=info.title,
-        attachments=facts_of(parts) if parts else (),
+        attachments=facts_on_wire(parts) if parts else (),
     )
     return EventDraft("run.created", payload)

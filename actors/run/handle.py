@@ -23,6 +23,7 @@ from ..contract.parts import Part
 from ..contract.plain import JSONObject
 from ..entry import checks_options
 from ..errors import StoreError, UsageError
+from ..state.values import shown
 from .commands import RunCommands
 from .follow import Follower
 from .reader import RunReader
@@ -131,7 +132,7 @@ class Run(Generic[T_co]):
             RuntimeClosed: the runtime is closed.
         """
         if not isinstance(part, Part | str):
-            raise UsageError(f"part({part!r:.200}): give a Part of a message, or its sha256")
+            raise UsageError(f"part({shown(part)}): give a Part of a message, or its sha256")
         return await self._reader.part(self.id, part.sha256 if isinstance(part, Part) else part)
 
     # --- commands ----------------------------------------------------------------------------------------------------

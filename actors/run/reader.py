@@ -33,6 +33,7 @@ from ..errors import (
     UnknownRun,
     UsageError,
 )
+from ..state.values import shown
 from .agents import Agents
 from .callbacks import StoreReports
 from .change_signals import RunSignal
@@ -275,14 +276,17 @@ class RunReader:
             UnknownRun: no run has this id.
             UsageError: the thread has no part with this digest.
         """
+        if not isinstance(sha256, str):
+            raise UsageError(f"sha256={shown(sha256)}: give the digest of a part, a str")
+        digest = text_of(sha256)
         outline = await self.outline(run_id)
         if outline is None:
             raise UnknownRun(run_id)
         with self._services.board.looking():
-            found = await self._services.store.parts(outline.info.thread_id, (text_of(sha256),))
+            found = await self._services.store.parts(outline.info.thread_id, (digest,))
         if not found:
             raise UsageError(f"the thread of run {run_id!r} has no image or file with the digest {sha256!r:.100}")
-        body: bytes = found[sha256]
+        body: bytes = found[digest]
         return body
 
     async def outcome(self, run_id: str, *, final: bool) -> Any:

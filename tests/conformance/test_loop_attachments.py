@@ -7,6 +7,7 @@ import pytest
 import trio
 
 import greenroom as gr
+from greenroom.actors.contract.casing import camel
 from greenroom.actors.contract.parts import MAX_BYTES
 from greenroom.testing import FakeWall, FunctionModel, ScriptedModel, call, delay, text
 
@@ -32,6 +33,11 @@ async def kept(life: Any, *parts: gr.Part) -> dict[str, bytes]:
         return dict(await runtime.store.parts(THREAD, [part.sha256 for part in parts]))
 
 
+def on_wire(*facts: dict[str, Any]) -> list[dict[str, Any]]:
+    """Facts of parts as an event has them."""
+    return [{camel(name): value for name, value in one.items()} for one in facts]
+
+
 # --- input -----------------------------------------------------------------------------------------------------------
 
 
@@ -40,9 +46,9 @@ async def test_attachments_of_a_start_are_parts_of_the_input(play, autojump_cloc
     life = await play("done", start={"attachments": [CHART, AT, TABLE]})
     assert [seen(request) for request in life.requests] == [{"user": [PNG, AT.part.url, b"month,sales\nMay,7\n"]}]
     (created,) = life.payloads("created")
-    assert created["attachments"] == [FACTS[0], AT.part.facts(), FACTS[1]]
+    assert created["attachments"] == on_wire(FACTS[0], AT.part.facts(), FACTS[1])
     parts = life.view.messages[0].parts
-    assert [(part.facts(), part.data) for part in parts] == [(facts, None) for facts in created["attachments"]]
+    assert [(part.facts(), part.data) for part in parts] == [(f, None) for f in (FACTS[0], AT.part.facts(), FACTS[1])]
     assert await kept(life, parts[0], AT.part) == {parts[0].sha256: PNG}
 
 
@@ -319,7 +325,7 @@ async def test_a_fork_has_the_parts_of_its_history(play, autojump_clock):
             assert set(seen(helper.model.requests[-1])) >= parts
             assert all(data for found in seen(helper.model.requests[-1]).values() for data in found)
             (created, *_) = await events_of(fork)
-            assert created.payload["attachments"] == [FACTS[1]]
+            assert created.payload["attachments"] == on_wire(FACTS[1])
             assert (await runtime.replay(fork.id)).equal
 
 

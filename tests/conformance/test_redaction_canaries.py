@@ -160,7 +160,7 @@ def assert_clean(where: str, shown: object) -> None:
 
 
 async def everything(
-    runtime: gr.Runtime, address: Address, run_id: str, *, over: bool
+    runtime: gr.Runtime, address: Address, run_id: str, *, over: bool, until: str = "run.approval.requested"
 ) -> AsyncIterator[tuple[str, object]]:
     """Every output about one run that a gateway and a runtime have."""
     for path in ("", "/events"):
@@ -175,7 +175,7 @@ async def everything(
     yield "the view", repr((view.tickets, view.termination))
     async with welcomed(address) as talk:
         await talk.say("subscribe", run=run_id, after=0)
-        frames = json.dumps(await talk.until("run.approval.requested"))
+        frames = json.dumps(await talk.until(until))
         refusal = json.dumps(await talk.ask("decide", run=run_id, target="none", mode="approve", id="x"))
     yield "WebSocket frames", frames
     yield "a refusal", refusal
@@ -211,6 +211,76 @@ async def test_no_output_of_a_run_that_touches_secrets_everywhere_shows_one(tmp_
         reply = await http(address, "POST", "/v1/ag-ui/agents/again/run", body=AG_UI)
         assert reply.status == 200, reply.body
         assert_clean("AG-UI", reply.body)
+    assert_clean("the log", caplog.text)
+
+
+def _raises(*_: object) -> object:
+    raise ValueError({"password": TOLD, "key": KEY, "shaped": SHAPED, "at": f"{PLACE}/b.csv"})
+
+
+FORM = {"type": "object", "additionalProperties": {"type": "integer"}}
+WRONG = json.dumps({f"{KEY} {SHAPED} in {PLACE}": f"{KEY} {SHAPED} in {PLACE}"})
+ENDS = {"completed": gr.Completed, "failed": gr.Failed}
+
+
+def _draws(ctx: gr.ToolContext) -> list[object]:
+    return [KEY, gr.File(b"x", media_type="text/plain", name=f"{KEY}.txt"), gr.Image(url=f"https://a.example/?k={KEY}")]
+
+
+def _child(*steps: object, **options: object) -> gr.Tool[..., object]:
+    return agent(*steps, key="child").as_tool(**options)
+
+
+draws = gr.tool(name="draws")(_draws)
+rejected = gr.tool(
+    name="draws", output_guardrails=[gr.tool_output_guardrail(lambda c, r: gr.Reject(f"{KEY} in {PLACE}"), name="g")]
+)(_draws)
+tripping = gr.input_guardrail(lambda c, t: gr.Trip({"password": TOLD, "k": t}), name="g")
+CALL = call("draws", id="c1")
+ASKS = call("child", input=f"{KEY} {SHAPED}", id="c1")
+
+SECRETIVE = {
+    "instructions": (lambda: agent("x", instructions=_raises), "failed"),
+    "an answer of another form": (lambda: agent(WRONG, WRONG, output_type=FORM), "failed"),
+    "a use of tools": (lambda: agent(CALL, tools=[draws], tool_use=_raises), "failed"),
+    "parts of a result": (lambda: agent(CALL, "x", tools=[draws]), "completed"),
+    "a predicate": (lambda: agent("x", tools=[gr.tool(name="draws", is_enabled=_raises)(_draws)]), "completed"),
+    "a trip": (lambda: agent("x", input_guardrails=[tripping]), "failed"),
+    "a guardrail": (lambda: agent("x", output_guardrails=[gr.output_guardrail(_raises, name="g")]), "failed"),
+    "a rejected result": (lambda: agent(CALL, "x", tools=[rejected]), "completed"),
+    "a child run": (lambda: agent(ASKS, KEY, tools=[_child(f"{SHAPED} in {PLACE}")]), "completed"),
+    "a child run that fails": (
+        lambda: agent(ASKS, "x", tools=[_child(fail("unauthorized", f"{KEY} {PLACE}"))]),
+        "completed",
+    ),
+    "the extract of a child run": (lambda: agent(ASKS, "x", tools=[_child("y", extract=_raises)]), "completed"),
+    "a compaction": (
+        lambda: agent(CALL, f"a summary of {KEY}", "x", tools=[draws], plugins=[gr.Compaction(above=1, keep=1)]),
+        "completed",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", SECRETIVE)
+async def test_no_output_of_what_belongs_to_the_loop_shows_a_secret(case, caplog):
+    caplog.set_level("DEBUG")
+    make, end = SECRETIVE[case]
+    attachments = [
+        gr.File(b"x", media_type="text/plain", name=f"{KEY}.txt"),
+        gr.Image(url=f"https://user:{KEY}@a.example/?password={TOLD}"),
+    ]
+    async with gr.open_runtime(agents=[make()], secrets=[KEY]) as runtime, gateway(runtime) as address:
+        run = await runtime.start("helper", f"use {KEY}", workspace=PLACE, attachments=attachments)
+        outcome = await run.wait()
+        assert type(outcome) is ENDS[end]
+        page = await runtime.runs()
+        for one in page.runs:
+            async for where, shown in everything(runtime, address, one.info.run_id, over=True, until="run.created"):
+                assert_clean(where, shown)
+        if end == "failed":
+            assert_clean("the outcome", repr(outcome))
+        assert "[redacted]" in (await frames_of(runtime, run.id)).decode()
     assert_clean("the log", caplog.text)
 
 

@@ -1,6 +1,7 @@
 """Images and files as programs make them: what is taken, what is refused, and where the limits are."""
 
 import base64
+import itertools
 
 import pytest
 
@@ -17,6 +18,19 @@ HEADS = {
     "image/webp": b"RIFF\x10\x00\x00\x00WEBPVP8 ",
     "application/pdf": b"%PDF-1.7 more",
 }
+
+
+class Hostile:
+    """A value that cannot be shown."""
+
+    def __repr__(self) -> str:
+        raise SystemExit
+
+
+def released() -> memoryview:
+    view = memoryview(bytearray(PNG))
+    view.release()
+    return view
 
 
 @pytest.mark.rule("AT-2")
@@ -106,6 +120,18 @@ def test_a_file_has_a_name():
         (lambda: gr.Image(url="data:image/png;base64,???"), "is not base64"),
         (lambda: gr.Image(url="data:image/png;base64,"), "there are no bytes"),
         (lambda: gr.Image(url="data:text/html;base64,aGk="), "text/html is no type of images"),
+        (lambda: gr.Image(url="data:image/png,\ud800"), "lone surrogates"),
+        (lambda: gr.Image(url="data:image/png," + "%41" * 400_000), "give base64, or at most 1,048,576 characters"),
+        (lambda: gr.File(PNG, media_type="a/b", name=".."), "other than . and .."),
+        (lambda: gr.File(released(), media_type="a/b"), "released"),
+        (lambda: gr.File(Hostile(), media_type="a/b"), "<a Hostile that cannot be shown>"),
+        (lambda: gr.File(PNG, media_type=Hostile()), "<a Hostile that cannot be shown>"),
+        (lambda: gr.File(PNG, media_type="a/b", name=Hostile()), "<a Hostile that cannot be shown>"),
+        (lambda: gr.Image(url=Hostile()), "<a Hostile that cannot be shown>"),
+        (lambda: parts_of(Hostile()), "<a Hostile that cannot be shown>"),
+        (lambda: parts_of([Hostile()]), "<a Hostile that cannot be shown>"),
+        (lambda: parts_of([object.__new__(gr.Image)]), "give a gr.Image"),
+        (lambda: parts_of(itertools.repeat(gr.Image(PNG))), "more than 100 images and files"),
     ],
 )
 def test_what_is_invalid_is_refused_with_the_value_and_the_way_out(make, said):

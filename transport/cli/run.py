@@ -63,11 +63,12 @@ def attached(path: Path) -> Attachment:
         UsageError: The file cannot be read, is too large, or its type is unknown.
     """
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise UsageError(f"--attach {path}: {path.stat().st_size:,} bytes; at most {MAX_BYTES:,} are taken")
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)  # bounded: the path may be a device without an end
     except OSError as error:
         raise UsageError(f"--attach {path}: {error.strerror or error}; give a file that can be read") from error
+    if len(data) > MAX_BYTES:
+        raise UsageError(f"--attach {path}: more than {MAX_BYTES:,} bytes; give a smaller file")
     try:
         return attachment_of(data, detected(data) or mimetypes.guess_type(path.name)[0], path.name)
     except UsageError as error:

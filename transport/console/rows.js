@@ -48,7 +48,7 @@ class InputRow extends Row {
 function attached(part) {
   const known = part !== null && typeof part === "object" ? part : {};
   const bytes = Number.isFinite(known.size) ? size(known.size) : known.url;
-  const said = [known.media_type, bytes, known.name].filter((word) => typeof word === "string" && word);
+  const said = [known.mediaType, bytes, known.name].filter((word) => typeof word === "string" && word);
   return oneLine(said.join(" · ") || JSON.stringify(part), 300);
 }
 
