@@ -10,7 +10,7 @@ import msgspec
 
 from .codec import MESSAGE_LIMIT, shortened
 from .patterns import WAY_OUT, linear
-from .plain import JSONObject
+from .plain import JSONObject, JSONValue
 
 if TYPE_CHECKING:
     import jsonschema
@@ -105,7 +105,7 @@ class _Parts:
         named = str(schema.get("$schema", ""))
         self._resource = specification_with(named, default=DRAFT202012).create_resource
         self._root = self._resource(schema)
-        self._beside: dict[int, list[Any]] = {}
+        self._beside: dict[int, list[JSONValue]] = {}
         self._words: set[str] = set()
 
     def fault(self) -> str | None:
@@ -158,7 +158,7 @@ class _Parts:
         weights: dict[int, int] = {}
         open_: set[int] = set()
 
-        def weight(contents: Any) -> int:
+        def weight(contents: object) -> int:
             here = id(contents)
             if here in open_:
                 raise _Endless
@@ -176,7 +176,7 @@ class _Parts:
             return f"{heaviest:,} of its parts apply to one value, by references; at most {_AT_ONCE:,}"
         return None
 
-    def _whole(self) -> Iterator[Any]:
+    def _whole(self) -> Iterator[object]:
         """Yield all parts."""
         yield self._root.contents
         for beside in self._beside.values():
@@ -187,7 +187,7 @@ class _Endless(Exception):
     """A part of a schema applies to a value because the part itself does."""
 
 
-def _in_place(contents: JSONObject) -> Iterator[Any]:
+def _in_place(contents: JSONObject) -> Iterator[JSONValue]:
     """Yield the parts of a part that apply to the same value."""
     for word in ("allOf", "anyOf", "oneOf"):
         yield from contents.get(word, ())

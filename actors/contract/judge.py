@@ -9,11 +9,11 @@ compares all items with each other, are written anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import jsonschema
 from jsonschema import ValidationError
@@ -31,7 +31,18 @@ _MESSAGE: Final = 1_000
 _SQUARE: Final = 50
 """Comparisons that count as a step, of keywords that compare all items with each other."""
 
-_Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError] | None]
+
+class _Validator(Protocol):
+    """What a keyword uses of jsonschema's validator."""
+
+    def is_type(self, instance: object, type: str) -> bool: ...  # noqa: A002 - jsonschema's name
+    def descend(
+        self, instance: object, schema: object, path: object = None, schema_path: object = None
+    ) -> Iterator[ValidationError]: ...
+
+
+_Keyword = Callable[..., Iterator[ValidationError] | None]
+"""(validator, value of the keyword, value to judge, part of the schema) -> its faults."""
 
 _left: ContextVar[list[int]] = ContextVar("steps that are left of a judgement")
 
@@ -60,7 +71,7 @@ def of(schema: JSONObject) -> Any:
 
 
 @lru_cache(maxsize=16)
-def _bounded(kind: Any) -> Any:
+def _bounded(kind: type[jsonschema.protocols.Validator]) -> Any:
     keywords = {word: _counted(word, _LINEAR.get(word, keyword)) for word, keyword in kind.VALIDATORS.items()}
     return extend(kind, validators=keywords)  # type: ignore[no-untyped-call]
 
@@ -68,7 +79,7 @@ def _bounded(kind: Any) -> Any:
 def _counted(word: str, keyword: _Keyword) -> _Keyword:
     squared = word.startswith("unevaluated")
 
-    def judged(validator: Any, said: Any, value: Any, schema: Any) -> Iterator[ValidationError]:
+    def judged(validator: _Validator, said: object, value: object, schema: object) -> Iterator[ValidationError]:
         size = _size(value)
         _spend(1 + size + _size(said) + (size * size // _SQUARE if squared else 0))
         for fault in keyword(validator, said, value, schema) or ():
@@ -85,26 +96,30 @@ def _spend(steps: int) -> None:
         raise TooMuchWork("the value takes too long to be judged by the schema; give a smaller or flatter one")
 
 
-def _size(value: Any) -> int:
-    return len(value) if type(value) in (dict, list) else 0
+def _size(value: object) -> int:
+    return len(value) if isinstance(value, dict | list) else 0
 
 
 # --- keywords in linear time -----------------------------------------------------------------------------------------
 
 
-def _pattern(validator: Any, pattern: str, value: Any, _: Any) -> Iterator[ValidationError]:
+def _pattern(validator: _Validator, pattern: str, value: str, _: object) -> Iterator[ValidationError]:
     if validator.is_type(value, "string") and not linear(pattern)(value):
         yield ValidationError(f"{value!r} does not match {pattern!r}")
 
 
-def _pattern_properties(validator: Any, patterns: Any, value: Any, _: Any) -> Iterator[ValidationError]:
+def _pattern_properties(
+    validator: _Validator, patterns: JSONObject, value: JSONObject, _: object
+) -> Iterator[ValidationError]:
     if validator.is_type(value, "object"):
         for pattern, part in patterns.items():
             for name in filter(linear(pattern), value):
                 yield from validator.descend(value[name], part, path=name, schema_path=pattern)
 
 
-def _additional_properties(validator: Any, part: Any, value: Any, schema: Any) -> Iterator[ValidationError]:
+def _additional_properties(
+    validator: _Validator, part: object, value: JSONObject, schema: JSONObject
+) -> Iterator[ValidationError]:
     """Judge what neither `properties` nor `patternProperties` names."""
     if validator.is_type(value, "object"):
         found = [linear(pattern) for pattern in schema.get("patternProperties", ())]
@@ -113,12 +128,12 @@ def _additional_properties(validator: Any, part: Any, value: Any, schema: Any) -
         yield from _ADDITIONAL(validator, part, rest, properties)
 
 
-def _unique_items(validator: Any, wanted: Any, value: Any, _: Any) -> Iterator[ValidationError]:
+def _unique_items(validator: _Validator, wanted: bool, value: Sequence[object], _: object) -> Iterator[ValidationError]:
     if wanted and validator.is_type(value, "array") and len({_hashable(item) for item in value}) < len(value):
         yield ValidationError(f"{value!r} has non-unique elements")
 
 
-def _hashable(value: Any) -> Any:
+def _hashable(value: object) -> object:
     """Return what is equal for equal JSON values: of 1 and 1.0, not of 1 and true."""
     if isinstance(value, bool):
         return "bool", value, None

@@ -239,6 +239,20 @@ tripping = gr.input_guardrail(lambda c, t: gr.Trip({"password": TOLD, "k": t}), 
 CALL = call("draws", id="c1")
 ASKS = call("child", input=f"{KEY} {SHAPED}", id="c1")
 
+
+def _desk() -> gr.Agent[str]:
+    return agent(f"the key is {KEY}, the other {SHAPED}, in {PLACE}", key="desk")
+
+
+@attrs.frozen
+class Order:
+    password: str
+    note: str
+
+
+READS = {"on_handoff": lambda ctx, given: None, "input_type": Order}
+GIVES = call("transfer_to_desk", {"password": TOLD, "note": f"{KEY} {SHAPED}"}, id="c1")
+MOVES = call("transfer_to_desk", id="c1")
 SECRETIVE = {
     "instructions": (lambda: agent("x", instructions=_raises), "failed"),
     "an answer of another form": (lambda: agent(WRONG, WRONG, output_type=FORM), "failed"),
@@ -254,6 +268,19 @@ SECRETIVE = {
         "completed",
     ),
     "the extract of a child run": (lambda: agent(ASKS, "x", tools=[_child("y", extract=_raises)]), "completed"),
+    "the input of a handoff": (lambda: agent(GIVES, handoffs=[gr.handoff(_desk(), **READS)]), "completed"),
+    "the callback of a handoff": (
+        lambda: agent(MOVES, f"the key is {KEY}", handoffs=[gr.handoff(_desk(), on_handoff=_raises)]),
+        "completed",
+    ),
+    "the filter of a handoff": (
+        lambda: agent(MOVES, f"the key is {KEY}", handoffs=[gr.handoff(_desk(), input_filter=_raises)]),
+        "completed",
+    ),
+    "the messages of a filter": (
+        lambda: agent(MOVES, handoffs=[gr.handoff(_desk(), input_filter=gr.filters.nested)]),
+        "completed",
+    ),
     "a compaction": (
         lambda: agent(CALL, f"a summary of {KEY}", "x", tools=[draws], plugins=[gr.Compaction(above=1, keep=1)]),
         "completed",

@@ -488,6 +488,58 @@ async def test_of_an_agent_as_a_tool(autojump_clock, door, moment, is_async):
     await each_error(scene)
 
 
+HANDOFFS: dict[str, Callable[[], dict[str, Any]]] = {
+    "a callback": lambda: {"on_handoff": _sync_and_async(boom, is_async=False)},
+    "an async callback": lambda: {"on_handoff": _sync_and_async(boom, is_async=True)},
+    "a filter": lambda: {"input_filter": _sync_and_async(boom, is_async=False)},
+    "an async filter": lambda: {"input_filter": _sync_and_async(boom, is_async=True)},
+    "what a filter returns": lambda: {"input_filter": lambda messages: Hostile()},
+    "the messages of a filter": lambda: {"input_filter": lambda messages: [Hostile()]},
+    "the fields of a message": lambda: {
+        "input_filter": lambda messages: [gr.Message(id=Hostile(), role="user", content="x")]  # type: ignore[arg-type]
+    },
+    "the content of a message": lambda: {
+        "input_filter": lambda messages: [gr.Message(id="m", role="user", content=Hostile())]  # type: ignore[arg-type]
+    },
+    "the iterator of a filter": lambda: {"input_filter": lambda messages: map(boom, messages)},
+}
+
+
+@pytest.mark.rule("HA-8", "HA-14")
+@pytest.mark.parametrize("door", HANDOFFS)
+async def test_of_a_handoff(door):
+    """In real time, for the thread of a sync callback. Nothing is handed over."""
+
+    async def scene() -> None:
+        desk = gr.Agent("desk", model=ScriptedModel(["never"]))
+        handoffs = [gr.handoff(desk, **HANDOFFS[door]())]
+        async with two_runs(agent(call("transfer_to_desk"), "done", handoffs=handoffs)) as run:
+            assert (await run.result()).output == "done"
+            (result,) = [event.payload for event in await events_of(run) if event.type == "run.tool.result"]
+            assert (result["status"], result["code"]) == ("failed", "tool_error")
+            assert (await run.view()).active_agent == "helper"
+
+    await each_error(scene)
+
+
+@pytest.mark.rule("HA-3")
+async def test_of_the_predicates_of_a_handoff(autojump_clock):
+    """A handoff whose is_enabled fails is not offered; one whose needs_approval fails needs one."""
+
+    async def scene() -> None:
+        desk = gr.Agent("desk", model=ScriptedModel(["desk"] * 2))
+        handoffs = [gr.handoff(desk, tool_name="hidden", is_enabled=boom), gr.handoff(desk, needs_approval=boom)]
+        bad = agent(call("transfer_to_desk", id="c1"), handoffs=handoffs)
+        async with two_runs(bad) as run:
+            outcome = await run.wait()
+            assert isinstance(outcome, gr.Waiting)
+            assert [tool.name for tool in bad.model.requests[0].tools] == ["transfer_to_desk"]  # type: ignore[union-attr]
+            await run.decide("c1", "approve")
+            assert (await run.result()).output == "desk"
+
+    await each_error(scene)
+
+
 @pytest.mark.parametrize("door", ANSWERS)
 async def test_of_the_count_of_a_window(autojump_clock, door):
     async def scene() -> None:
