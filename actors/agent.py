@@ -15,7 +15,7 @@ from .abc import Model
 from .agent_deps import misfit
 from .agent_options import AgentOptions, Deps, Instructs, ToolUse
 from .contract.decisions import Decision, Ticket
-from .contract.ids import content_digest
+from .contract.ids import AGENT_KEYS, content_digest, is_agent_key
 from .contract.messages import ToolInfo
 from .contract.outcomes import Completed
 from .contract.phases import Phase
@@ -63,7 +63,6 @@ _GRACE: Final = 5.0
 """Default grace of a tool, in seconds."""
 _SLACK: Final = 5.0
 """Seconds by which the grace of an agent's tool exceeds the graces inside of its runs, so that these end first."""
-_KEY_LIMIT: Final = 64
 """Most characters of an agent's key, which is in every event and in names of tools made from it."""
 
 
@@ -408,8 +407,8 @@ def _fault(agent: Agent[object], what: str) -> AgentDefinitionError:
 
 def _check_parts(agent: Agent[object]) -> None:
     key = agent.key
-    if not isinstance(key, str) or not key.isprintable() or not 0 < len(key) <= _KEY_LIMIT or " " in key:
-        raise AgentDefinitionError(f"agent key {key!r}: use 1 to {_KEY_LIMIT} printable characters without spaces")
+    if not is_agent_key(key):
+        raise AgentDefinitionError(f"agent key {key!r:.200}: {AGENT_KEYS}")
     if not _instructs(agent.instructions):
         _check_text(agent, "instructions", "give a str, or a function (ctx) -> str")
     _check_text(agent, "description", "give a str")
@@ -534,7 +533,8 @@ def _check_names(
     for name in names:
         if name not in known:
             near = did_you_mean(name, known)
-            raise _fault(agent, f"{where} names the tool {name!r}; {near}the tools are: {', '.join(known) or 'none'}")
+            tools = ", ".join(known) or "none"
+            raise _fault(agent, f"{where} names the tool {name!r:.200}; {near}the tools are: {tools}")
 
 
 def _check_stop(agent: Agent[object]) -> None:
@@ -587,7 +587,8 @@ def _check_deps(agent: Agent[object]) -> None:
 
 def _is_limit(value: object, *, whole: bool) -> bool:
     kinds = int if whole else (int, float)
-    return isinstance(value, kinds) and not isinstance(value, bool) and value >= 0 and math.isfinite(value)
+    finite = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+    return finite and isinstance(value, kinds) and not isinstance(value, bool) and value >= 0
 
 
 def _spec(agent: Agent[object], policies: Policies) -> AgentSpec:

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, TypeVar, cast, overload
 
 import attrs
 
+from .contract.ids import AGENT_KEYS, is_agent_key
 from .contract.messages import Message
 from .contract.plain import exact
 from .contract.spec import HANDOFF, AgentSpec, ToolSpec
@@ -138,6 +139,8 @@ def handoff(
     key = agent if isinstance(agent, str) else getattr(agent, "key", None)
     if not isinstance(key, str) or not (isinstance(agent, str) or isinstance(getattr(agent, "spec", None), AgentSpec)):
         raise AgentDefinitionError(f"handoff({agent!r:.200}): give an Agent, or the key of one")
+    if not is_agent_key(key):
+        raise AgentDefinitionError(f"handoff({key!r:.200}): no agent has such a key: {AGENT_KEYS}")
     where = f"handoff to {key!r}"
     for option, value, count in (
         ("on_handoff", on_handoff, 1 + (input_type is not None)),
@@ -152,10 +155,8 @@ def handoff(
         raise AgentDefinitionError(f"{where}: input_type= is for a callback; give on_handoff=, (ctx, input)")
     name = f"transfer_to_{re.sub(r'[^a-zA-Z0-9_-]', '_', key)}" if tool_name is None else tool_name
     if isinstance(name, str) and len(name) > _NAME_LIMIT:
-        text = (
-            f"{where}: the tool name {name!r} has more than {_NAME_LIMIT} characters; give a shorter one as tool_name="
-        )
-        raise AgentDefinitionError(text)
+        way = f"has more than {_NAME_LIMIT} characters; give a shorter one as tool_name="
+        raise AgentDefinitionError(f"{where}: the tool name {name!r:.100} {way}")
     told = "" if isinstance(agent, str) else agent.description
     description = " ".join(filter(None, (f"Hand the conversation over to the agent {key!r}.", told)))
     try:

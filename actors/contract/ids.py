@@ -16,6 +16,10 @@ import msgspec
 
 from .plain import base_value
 
+_LONGEST_KEY: Final = 64
+AGENT_KEYS: Final = f"use 1 to {_LONGEST_KEY} printable characters without spaces"
+"""What the key of an agent may be, for messages."""
+
 _canonical = msgspec.json.Encoder(order="sorted", enc_hook=base_value)
 
 
@@ -124,3 +128,8 @@ def fingerprint(agent: str, tool: str, arguments: object, definition: str = "") 
 def content_digest(value: object) -> str:
     """Return a hash that tells a repetition from other content under the same id (sha256, first 32 hex digits)."""
     return hashlib.sha256(canonical_json(value)).hexdigest()[:32]
+
+
+def is_agent_key(key: object) -> bool:
+    """Return True if a value can be the key of an agent, see `AGENT_KEYS`."""
+    return isinstance(key, str) and key.isprintable() and 0 < len(key) <= _LONGEST_KEY and " " not in key

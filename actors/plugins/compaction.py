@@ -12,10 +12,10 @@ from ..contract.messages import Message
 from ..errors import AgentDefinitionError
 from ..state.keys import ReservedKey
 from .contexts import PhaseContext
-from .history import Unit, estimated_tokens, units
+from .history import Unit, units
 from .mutation import Mutation
 from .plugin import Plugin
-from .window import limit_of
+from .window import count_of, limit_of
 
 ORDER: Final = (
     "Sum up the conversation below for an assistant that continues it and will not see it. Keep what was asked and "
@@ -77,7 +77,7 @@ class Compaction(Plugin):
         self._above = limit_of("Compaction(above=", above) or 1
         self._keep = limit_of("Compaction(keep=", keep) or 1
         self._model = model
-        self._count = estimated_tokens if count is None else count
+        self._count = count_of("Compaction", count)
 
     def __repr__(self) -> str:
         return f"Compaction(above={self._above}, keep={self._keep})"

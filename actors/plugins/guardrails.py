@@ -29,6 +29,8 @@ from .contexts import GateContext, PhaseContext
 
 LIMIT: Final = 30.0
 """Seconds for a guardrail without a timeout of its own, equal to the default of a plugin's hook."""
+_LONGEST_NAME: Final = 128
+"""Characters; the row of a run holds the names of guardrails that are asked."""
 _LONGEST: Final = 86_400.0
 """Seconds; a longer timeout is a mistake."""
 
@@ -219,7 +221,10 @@ def _define(made: Any, function: Any, given: object, timeout: object, more: Mapp
         raise AgentDefinitionError(f"{decorator}: {function!r} is not a function; write one with def and decorate it")
     name = getattr(function, "__name__", None) if given is None else given
     if not isinstance(name, str) or not name.isprintable() or not name.strip() or name == "<lambda>":
-        raise AgentDefinitionError(f"{decorator}: name={name!r}: give a name of printable characters with name=")
+        raise AgentDefinitionError(f"{decorator}: name={name!r:.200}: give a name of printable characters with name=")
+    if len(name) > _LONGEST_NAME:
+        way = f"give one of at most {_LONGEST_NAME} characters with name="
+        raise AgentDefinitionError(f"{decorator}: name={name!r:.200} has {len(name):,} characters; {way}")
     where = f"guardrail {name!r} ({made.kind})"
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise AgentDefinitionError(f"{where} is a generator function; return one verdict")

@@ -173,12 +173,17 @@ class Fallback(PolicyPlugin):
                 raise AgentDefinitionError(f'Fallback({model!r}): give Model objects or "provider:name"')
         if not models:
             raise AgentDefinitionError("Fallback() needs a model")
-        kinds = _ANOTHER_MODEL if on is None else tuple(sorted({on} if isinstance(on, str) else set(on)))
-        for kind in kinds:
-            if kind not in MODEL_ERROR_KINDS:
+        wanted: tuple[object, ...] = _ANOTHER_MODEL
+        if on is not None:
+            wanted = tuple(on) if isinstance(on, Iterable) and not isinstance(on, str) else (on,)
+        for kind in wanted:
+            if not isinstance(kind, str) or kind not in MODEL_ERROR_KINDS:
                 near = did_you_mean(kind, MODEL_ERROR_KINDS)
-                raise AgentDefinitionError(f"Fallback(on={kind!r}): {near}the kinds are {', '.join(MODEL_ERROR_KINDS)}")
+                raise AgentDefinitionError(
+                    f"Fallback(on={kind!r:.200}): {near}the kinds are {', '.join(MODEL_ERROR_KINDS)}"
+                )
         names = tuple(model.name if isinstance(model, Model) else str(model) for model in models)
+        kinds = tuple(sorted(set(map(str, wanted))))
         self.__attrs_init__(FallbackPolicy(models=names, on=kinds), models)
 
 
@@ -249,10 +254,15 @@ class Budget(PolicyPlugin):
     ) -> None:
         counts = {"requests": requests, "input": input, "output": output, "total": total, "tool_calls": tool_calls}
         limits = {name: _whole(f"Budget({name}=", value, 0) for name, value in counts.items() if value is not None}
+        given: object = prices
+        if not isinstance(given, Mapping | None):
+            raise AgentDefinitionError(f"Budget(prices={prices!r:.200}): give a dict of names and gr.Price")
         known = dict(prices or {})
-        for name, price in known.items():
-            if not isinstance(price, Price):
-                raise AgentDefinitionError(f"Budget(prices={{{name!r}: {price!r}}}): give a gr.Price")
+        pairs: Iterable[tuple[object, object]] = known.items()
+        for name, price in pairs:
+            if not isinstance(price, Price) or not isinstance(name, str):
+                way = "give the name of a model, such as 'openai:gpt-5-mini', and a gr.Price"
+                raise AgentDefinitionError(f"Budget(prices={{{name!r:.200}: {price!r:.200}}}): {way}")
             for field, value in attrs.asdict(price).items():
                 if value is not None or field != "cached":
                     _number(f"Budget(prices={{{name!r}: Price({field}=", value, 0.0, 1e12)

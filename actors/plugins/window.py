@@ -41,7 +41,7 @@ class ContextWindow(Plugin):
             raise AgentDefinitionError("ContextWindow() limits nothing; give tokens= or messages=")
         self._tokens = limit_of("ContextWindow(tokens=", tokens)
         self._messages = limit_of("ContextWindow(messages=", messages)
-        self._count = estimated_tokens if count is None else count
+        self._count = count_of("ContextWindow", count)
 
     def __repr__(self) -> str:
         return f"ContextWindow(tokens={self._tokens}, messages={self._messages})"
@@ -74,6 +74,17 @@ class ContextWindow(Plugin):
 
     def _size(self, unit: Unit) -> int:
         return sum(map(self._count, unit))
+
+
+def count_of(plugin: str, count: Callable[[Message], int] | None) -> Callable[[Message], int]:
+    """Return the function that counts the tokens of a message.
+
+    Raises:
+        AgentDefinitionError: it is no function.
+    """
+    if count is not None and not callable(count):
+        raise AgentDefinitionError(f"{plugin}(count={count!r:.200}): give a function, (message) -> tokens, or None")
+    return count or estimated_tokens
 
 
 def limit_of(what: str, value: int | None) -> int | None:

@@ -16,7 +16,7 @@ import attrs
 from greenroom.supervision.fields import did_you_mean
 
 from ..contract.messages import ToolInfo
-from ..contract.plain import JSONObject, JSONValue, exact
+from ..contract.plain import JSONObject, JSONValue, encodable, exact
 from ..contract.spec import HANDOFF, Concurrency, GateKind, ToolSpec
 from ..errors import ToolDefinitionError
 from ..plugins.guardrails import Guardrail, ToolInputGuardrail, ToolOutputGuardrail, check_guardrails
@@ -38,6 +38,7 @@ EFFECTS: Final = ("read", "write", "patch", "shell", "network", "publish", "depl
 """The effect classes that policies know; a tool may use another identifier."""
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_LONGEST_EFFECT: Final = 64
 _CHOICES: Final[Mapping[str, tuple[str | None, ...]]] = {
     "replay": ("unsafe", "safe"),
     "concurrency": ("shared", "ordered", "exclusive"),
@@ -312,6 +313,8 @@ def _define(
         if option in given:
             given[option] = tuple(given[option])
     settings: dict[str, Any] = {"description": first_paragraph(function), **given, "name": name}
+    if not encodable(settings["description"]):
+        raise ToolDefinitionError(f"tool {name!r}: its description has a lone surrogate, which is no text; remove it")
     deps_type = named_deps(function, namespace)
     return Tool(function=function, is_async=is_async, arguments=arguments, deps_type=deps_type, **settings)
 
@@ -324,7 +327,7 @@ def _name(function: object, given: object) -> str:
         raise ToolDefinitionError("a lambda cannot be a tool (no annotations, no docstring); write a function with def")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ToolDefinitionError(
-            f"tool name {name!r}: use 1 to 64 of a-z A-Z 0-9 _ and -; give another one with name="
+            f"tool name {name!r:.200}: use 1 to 64 of a-z A-Z 0-9 _ and -; give another one with name="
         )
     return exact(name)
 
@@ -345,7 +348,7 @@ def _refuse_non_functions(function: object, name: str) -> None:
 
 def _check_options(name: str, options: ToolOptions) -> None:
     def fault(option: str, what: str) -> ToolDefinitionError:
-        return ToolDefinitionError(f"tool {name!r}, option {option}={options.get(option)!r}: {what}")
+        return ToolDefinitionError(f"tool {name!r}, option {option:.100}={options.get(option)!r:.200}: {what}")
 
     for option, kind in _GUARDS.items():
         listed = _listed(options.get(option, ()))
@@ -365,8 +368,9 @@ def _check_options(name: str, options: ToolOptions) -> None:
 
 def _check_values(options: ToolOptions, fault: Callable[[str, str], ToolDefinitionError]) -> None:
     effect, approval = options.get("effect", "read"), options.get("needs_approval", False)
-    if not isinstance(effect, str) or not effect.isidentifier():
-        raise fault("effect", f"use one of {', '.join(EFFECTS)}, or an identifier of your own")
+    if not isinstance(effect, str) or not effect.isidentifier() or len(effect) > _LONGEST_EFFECT:
+        way = f"an identifier of your own, of at most {_LONGEST_EFFECT} characters"
+        raise fault("effect", f"use one of {', '.join(EFFECTS)}, or {way}")
     if effect == HANDOFF:
         raise fault("effect", "handoffs have it, and no other tool; use another identifier")
     _check_effect(effect, fault)
