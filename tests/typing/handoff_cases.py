@@ -1,6 +1,6 @@
 """What type checkers must know of handoffs; checked by test_typing.py, never run."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import assert_type
 
 import attrs
@@ -33,8 +33,21 @@ def newest(messages: tuple[gr.Message, ...]) -> Iterable[gr.Message]:
     return messages[-1:]
 
 
+async def later(messages: Sequence[gr.Message]) -> list[gr.Message]:
+    return [message for message in messages if message.role == "user"]
+
+
+def words(messages: tuple[gr.Message, ...]) -> list[str]:
+    return [message.content for message in messages]
+
+
 plain = gr.handoff(desk, on_handoff=noted, input_filter=newest)
 typed = gr.handoff("clerk", on_handoff=explained, input_type=Reason, needs_approval=True, on_error="raise")
+assert_type(gr.handoff(desk, input_filter=later, tool_name="ask_desk", tool_description="Knows."), gr.Handoff)
+gr.handoff(desk, input_filter=gr.filters.without_tools, is_enabled=False)
+gr.handoff(desk, input_filter=gr.filters.nested)
+gr.handoff(desk, input_filter=words)  # type: ignore[arg-type]
+gr.handoff(desk, on_error="ignore")  # type: ignore[call-overload]
 assert_type(gr.Agent("front", handoffs=[desk, "clerk", plain, typed]), gr.Agent[str])
 assert_type(gr.Agent("front", deps_type=Deps, handoffs=[desk], output_type=int), gr.Agent[int, Deps])
 gr.Agent("front", handoffs=[noted])  # type: ignore[list-item]
