@@ -120,6 +120,7 @@ def remember_agent(builder: StepBuilder) -> None:
     """Note in the thread with which agent a completed run ended, if a run of the thread was ever handed over."""
     row = builder.row
     key = row.handoff.agent if row.handoff is not None else row.agent
-    if key is None and LAST_AGENT not in builder.snapshot.cells:
+    cells = builder.snapshot.cells
+    if key is None and (not cells or LAST_AGENT not in cells):
         return
     builder.reserve(LAST_AGENT, key or builder.info.agent)

@@ -170,7 +170,7 @@ def _follow(builder: StepBuilder, found: NextStep | None) -> None:
         case None:
             pass
         case RunAgain() | Handover():
-            if isinstance(found, Handover):
+            if type(found) is Handover:
                 announce_handoff(builder, found)
             if builder.spec.output_guardrails and builder.final and _stop_judged(builder):
                 return  # the guardrails decide what the thread gets

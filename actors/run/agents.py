@@ -82,6 +82,7 @@ class Agents:
     _named: Callable[[str], Model]
     overrides: list[Override] = attrs.field(init=False, factory=list)
     _failing: set[str] = attrs.field(init=False, factory=set)
+    _graphs: dict[str, Mapping[str, Agent[object]]] = attrs.field(init=False, factory=dict)
     _joined: dict[str, AgentSpec] = attrs.field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
@@ -121,7 +122,12 @@ class Agents:
         Raises:
             UnknownAgent, UsageError: as `find`, about an agent of a handoff.
         """
-        return graph_of(agent, self.find) if agent.handoffs else {agent.key: agent}
+        if not agent.handoffs:
+            return {agent.key: agent}
+        graph = self._graphs.get(agent.key)
+        if graph is None:
+            graph = self._graphs[agent.key] = graph_of(agent, self.find)
+        return graph
 
     def declared_state(self, agent: Agent[object]) -> Iterable[StateKey[Any]]:
         """Return the state keys that an agent declares, and those that its runs may be handed over to."""

@@ -162,27 +162,9 @@ class CallActor:
             if record.ended is not None:
                 self._children.give_up(child, record.stack, record.ended)
         if isinstance(value, Suspend):
-            try:
-                return CallSuspended(call_id=call_id, attempt=attempt, suspend=suspend_of(value))
-            except BaseException as error:  # noqa: BLE001, ASYNC103 - its values are the tool's objects, and reading them may run any code
-                why = error if isinstance(error, InvalidValue) else failure_text(failure_of_call(error))
-                text = f"The tool {tool.name!r} asked for a decision that cannot be stored: {why}."
-                fatal = tool.on_error == "raise"
-                return CallRaised(call_id=call_id, attempt=attempt, code="tool_error", shown=text, fatal=fatal)  # noqa: ASYNC104 - the border has raised what passes
+            return self._suspended(tool, cue, value)
         if isinstance(tool, Handoff):
             return await self._handed_over(tool, cue, state)
-        return await self._result(child, tool, cue, of_call, value, state)
-
-    async def _result(  # noqa: PLR0917 - the facts of one attempt
-        self,
-        child: Child,
-        tool: Tool[..., object],
-        cue: StartCall,
-        of_call: str | None,
-        value: object,
-        state: WritableState,
-    ) -> Input:
-        """Return the outcome of a body that has returned a value."""
         try:
             result = normalise_result(value)
         except InvalidPart as error:
@@ -194,7 +176,18 @@ class CallActor:
             refused = await self._guarded(child, tool, cue, of_call, shown)
             if refused is not None:
                 return refused
-        return returned(cue.call_id, cue.attempt, result, state)
+        return returned(call_id, attempt, result, state)
+
+    @staticmethod
+    def _suspended(tool: Tool[..., object], cue: StartCall, value: Suspend) -> Input:
+        """Return the input about a body that asks for a decision."""
+        try:
+            return CallSuspended(call_id=cue.call_id, attempt=cue.attempt, suspend=suspend_of(value))
+        except BaseException as error:  # noqa: BLE001, ASYNC103 - its values are the tool's objects, and reading them may run any code
+            why = error if isinstance(error, InvalidValue) else failure_text(failure_of_call(error))
+            text = f"The tool {tool.name!r} asked for a decision that cannot be stored: {why}."
+            fatal = tool.on_error == "raise"
+            return CallRaised(call_id=cue.call_id, attempt=cue.attempt, code="tool_error", shown=text, fatal=fatal)  # noqa: ASYNC104 - the border has raised what passes
 
     async def _handed_over(self, tool: Handoff, cue: StartCall, state: WritableState) -> Input:
         """Return the outcome of a handoff whose callback has returned: its input filter is asked now."""

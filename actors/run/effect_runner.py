@@ -179,6 +179,8 @@ class EffectRunner:
 
     async def _history(self, state: RunState) -> list[Message]:
         """Return the messages that the active agent reads: the thread, or what a handoff has made of it."""
+        if self.history is not None and state.row.agent is None:  # the usual case
+            return self.history
         thread = await self._thread()
         if state.row.agent is None:
             return thread
@@ -497,7 +499,8 @@ class EffectRunner:
 
     def _acting(self, state: RunState) -> Agent[object]:
         """Return the active agent."""
-        return self._agent_of(state.row.agent)
+        key, agent = state.row.agent, self.agent
+        return agent if key is None and agent is not None else self._agent_of(key)
 
     def _agent_of(self, key: str | None) -> Agent[object]:
         """Return an agent of the run by its key; None: the run's first agent."""
