@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from enum import Enum
 from pathlib import PurePath
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from cattrs import BaseValidationError, ForbiddenExtraKeysError, transform_error
@@ -159,18 +159,11 @@ def normalise(value: object) -> tuple[Any, str | None]:
         return f"<a {_type_name(value)} that cannot be shown>", _said(failure_of_call(error))  # noqa: ASYNC104 - the border has raised what passes
 
 
-class StoredResult(NamedTuple):
-    """A tool's result as it is stored.
-
-    Attributes:
-        data: JSON data, with the facts of images and files in their place.
-        parts: the images and files, in order, with their bytes.
-        why: why `data` is only a text in place of the value; None if it is the value.
-    """
-
-    data: Any
-    parts: tuple[Part, ...]
-    why: str | None
+StoredResult = tuple[Any, tuple[Part, ...], str | None]
+"""A tool's result as it is stored: JSON data with the facts of images and files in their place; these, in order, with
+their bytes; and why the data is only a text in place of the value (None if it is the value). A plain tuple, because one
+is made for each call.
+"""
 
 
 def normalise_result(value: object) -> StoredResult:
@@ -179,17 +172,18 @@ def normalise_result(value: object) -> StoredResult:
     Raises:
         InvalidPart: an image or a file is deep inside the value, or they are too many or too large together.
     """
-    cleaner = _Cleaner([], listed=isinstance(value, list | tuple))
+    cleaner = _Cleaner(value)
     try:
-        data, why = cleaner.clean(value, MAX_DEPTH), None
+        data = cleaner.clean(value, MAX_DEPTH)
     except InvalidPart:
         raise
     except BaseException as error:  # noqa: BLE001, ASYNC103 - as in `normalise`
-        data, why = f"<a {_type_name(value)} that cannot be shown>", _said(failure_of_call(error))
-    fault = fault_of_parts(cleaner.parts or ()) if cleaner.parts else None
-    if fault is not None:
-        raise InvalidPart(fault)
-    return StoredResult(data, () if why is not None else tuple(cleaner.parts or ()), why)
+        return f"<a {_type_name(value)} that cannot be shown>", (), _said(failure_of_call(error))  # noqa: ASYNC104 - the border has raised what passes
+    if cleaner.parts:
+        fault = fault_of_parts(cleaner.parts)
+        if fault is not None:
+            raise InvalidPart(fault)
+    return data, cleaner.parts, None
 
 
 def message_of(error: BaseException) -> str:
@@ -218,12 +212,13 @@ def failure_text(error: BaseException) -> str:
 class _Cleaner:
     """Walks one foreign value once; returns new data of exact built-in types only."""
 
-    __slots__ = ("_left", "_listed", "parts")
+    __slots__ = ("_left", "_top", "parts")
 
-    def __init__(self, parts: list[Part] | None = None, *, listed: bool = False) -> None:
-        """`parts`: takes images and files; None: they have no place. `listed`: the value is a list."""
+    def __init__(self, top: object = None) -> None:
+        """`top`: the value, if images and files have their place in it."""
         self._left = MAX_ITEMS
-        self.parts, self._listed = parts, listed
+        self._top = top
+        self.parts: tuple[Part, ...] = ()
 
     def clean(self, value: Any, depth: int) -> Any:
         kind = type(value)
@@ -279,9 +274,9 @@ class _Cleaner:
 
     def _converted(self, value: object, depth: int) -> Any:
         if isinstance(value, Attachment):
-            if self.parts is None or depth < MAX_DEPTH - self._listed:
+            if value is not self._top and (depth < MAX_DEPTH - 1 or not isinstance(self._top, list | tuple)):
                 raise InvalidPart(f"{value!r} has no place here: {PLACES}")
-            self.parts.append(value.part)
+            self.parts += (value.part,)
             return value.part.facts()
         if depth == 0:
             raise ValueError(f"nested more than {MAX_DEPTH} levels deep, or it holds itself")

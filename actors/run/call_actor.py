@@ -171,8 +171,8 @@ class CallActor:
             text = f"The tool {tool.name!r} ran, and its result cannot be kept: {error}."
             return self._failed(tool, cue, of_call, ToolFailed(text, code="tool_error", fatal=tool.on_error == "raise"))
         if tool.output_guardrails:
-            data = result.data
-            shown = partial(with_attachments, value, data) if result.parts else partial(copied, data)
+            data, parts, _ = result
+            shown = partial(with_attachments, value, data) if parts else partial(copied, data)
             refused = await self._guarded(child, tool, cue, of_call, shown)
             if refused is not None:
                 return refused

@@ -11,8 +11,10 @@ from collections.abc import Iterable, Sequence
 import attrs
 from msgspec.structs import replace
 
+from ..contract.decisions import Command
 from ..contract.messages import Message
 from ..contract.parts import Part
+from ..contract.rows import CallRow
 from .services import Services, retry_until_available
 
 
@@ -34,9 +36,12 @@ class PartBytes:
         self.needed = True
         self._known |= {part.sha256: part.data for part in parts if part.data is not None}
 
-    def note(self, messages: Iterable[Message]) -> None:
-        """Note whether messages have parts."""
-        self.needed = self.needed or any(message.parts for message in messages)
+    def note(self, carriers: Iterable[Message | CallRow | Command]) -> None:
+        """Note whether messages, calls or commands have parts."""
+        for carrier in carriers:
+            if carrier.parts:
+                self.needed = True
+                return
 
     async def filled(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Return messages whose parts have their bytes. A part whose bytes are lost stays without.

@@ -219,9 +219,14 @@ class RunActor:
                 return None  # neither agent nor deps, and no command arrived meanwhile
             while len(ctx.mailbox):
                 ctx.mailbox.pop()  # the hinted command is in the inbox: load the record again
-        part_bytes = PartBytes(self.services, state.info.thread_id, any(item.command.parts for item in inbox))
-        part_bytes.needed = part_bytes.needed or any(call.parts for call in state.calls.values())
-        part_bytes.note((*state.row.pending_input, *(history or ())))
+        part_bytes = PartBytes(self.services, state.info.thread_id)
+        part_bytes.note(state.row.pending_input)
+        if history:
+            part_bytes.note(history)
+        if state.calls:
+            part_bytes.note(state.calls.values())
+        if inbox:
+            part_bytes.note([item.command for item in inbox])
         performer = EffectRunner(
             part_bytes=part_bytes,
             services=self.services,

@@ -171,7 +171,7 @@ def new_run(birth: StartRequest, now: datetime, redactor: Redactor) -> NewRun:
         role="user",
         content=birth.text,
         producer=Producer(run_id=info.run_id, step=0),
-        parts=light(birth.parts),
+        parts=light(birth.parts) if birth.parts else (),
     )
     on_busy: Literal["queue", "refuse"] = "refuse" if birth.on_busy == "refuse" else "queue"
     return NewRun(
@@ -179,7 +179,7 @@ def new_run(birth: StartRequest, now: datetime, redactor: Redactor) -> NewRun:
         row=initial_row((message,)),
         messages=(),
         created=created(info, birth.text, birth.parts),
-        parts=tuple(part for part in birth.parts if part.data is not None),
+        parts=tuple(part for part in birth.parts if part.data is not None) if birth.parts else (),
         on_busy=on_busy,
         thread_runs=0 if birth.thread_id is None else None,
     )
