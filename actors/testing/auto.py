@@ -67,10 +67,13 @@ class AutoModel(_TestModel):
         self._only = None if call_tools == "all" else frozenset(names)
         self._output = output
         self._seed = seed
-        self._called: dict[tuple[str, str], set[str]] = {}  # (run, agent) -> tools
+        self._called: dict[tuple[str, str], dict[int, tuple[str, ...]]] = {}  # (run, agent) -> tools of each answer
 
     async def _step(self, request: ModelRequest) -> tuple[Part, ...]:
-        called = self._calls_of(request)
+        answers = self._answers_of(request)
+        called = {tool for tools in answers.values() for tool in tools}
+        if request.model_attempts and not answers:  # the process has been restarted since
+            called = _calls_in(request)
         chosen = [tool for tool in request.tools if self._only is None or tool.name in self._only]
         if request.tool_choice == "none":
             chosen = []
@@ -79,27 +82,21 @@ class AutoModel(_TestModel):
         calls = tuple(
             Call(tool.name, self._value(request, tool.name, tool.schema)) for tool in chosen if tool.name not in called
         )
-        called.update(call.tool for call in calls)
+        answers[request.model_attempts] = tuple(call.tool for call in calls)
         return calls or (Text(self._answer(request)),)
 
-    def _calls_of(self, request: ModelRequest) -> set[str]:
-        """Return the tools that this agent has called in this run.
+    def _answers_of(self, request: ModelRequest) -> dict[int, tuple[str, ...]]:
+        """Return the tools that this agent has called in this run, by the number of the answer.
 
-        The messages know them after a restart, and this model where a hook or a filter hides the messages.
+        An answer at or after the present position has been lost, with a process that ended before its commit.
         """
         who = (request.run_id, request.agent)
-        known = self._called.pop(who, None)
-        if known is None:
-            known = {
-                call.tool
-                for message in request.messages
-                if message.producer is not None and message.producer.run_id == request.run_id
-                for call in message.calls
-            }
-            if len(self._called) >= RUNS:
-                del self._called[next(iter(self._called))]
-        self._called[who] = known  # as its newest entry
-        return known
+        known = self._called.pop(who, {})
+        if len(self._called) >= RUNS:
+            del self._called[next(iter(self._called))]
+        kept = {number: tools for number, tools in known.items() if number < request.model_attempts}
+        self._called[who] = kept  # as its newest entry
+        return kept
 
     def _value(self, request: ModelRequest, name: str, schema: JSONObject) -> JSONObject:
         value = value_for(schema, f"{self._seed} {request.agent} {name}")
@@ -113,3 +110,9 @@ class AutoModel(_TestModel):
         if request.output_schema is None:
             return _ANSWER
         return msgspec.json.encode(value_for(request.output_schema, f"{self._seed} {request.agent}")).decode()
+
+
+def _calls_in(request: ModelRequest) -> set[str]:
+    """Return the tools that messages of this run have called; hooks and filters may hide some."""
+    ours = (one for one in request.messages if one.producer is not None and one.producer.run_id == request.run_id)
+    return {call.tool for message in ours for call in message.calls}

@@ -166,6 +166,23 @@ async def test_hidden_messages_and_a_restart_make_no_second_call(autojump_clock)
 
 
 @pytest.mark.rule("TK-3")
+async def test_an_answer_that_a_crash_has_lost_is_given_again():
+    """The model outlives the runtime, and has given an answer that no commit holds."""
+    model, schema = AutoModel(), {"type": "object", "properties": {}}
+    tools = (gr.ToolInfo(name="find", description="", schema=schema),)
+
+    async def answered(attempts: int) -> list[str]:
+        request = gr.ModelRequest(agent="a", messages=(), tools=tools, run_id="r", model_attempts=attempts)
+        async with model.stream(request) as events:
+            (response,) = [event async for event in events if isinstance(event, gr.ModelResponse)]
+        return [made.tool for made in response.calls]
+
+    assert await answered(0) == ["find"]
+    assert await answered(0) == ["find"]
+    assert await answered(1) == []
+
+
+@pytest.mark.rule("TK-3")
 async def test_a_second_run_of_the_thread_calls_the_tools_again(autojump_clock):
     shop, model = Shop(), AutoModel()
     async with home() as runtime:
