@@ -221,7 +221,11 @@ async def test_a_tool_without_valid_arguments_ends_the_run_with_the_place(autoju
     def body(ctx, arguments):
         return "done"
 
-    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?!)"}}, "required": ["a"]}
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "string", "pattern": "^a$", "minLength": 3}},
+        "required": ["a"],
+    }
     tool = gr.Tool.from_schema(body, name="made", schema=schema)
     async with home() as runtime:
         outcome = await (await runtime.start(gr.Agent("a", tools=[tool], model=AutoModel()), "Go.")).wait()
