@@ -12,7 +12,7 @@ from ..contract.calls import CallPosition
 from ..contract.decisions import Command, Decision, InboxItem
 from ..contract.lifecycle import Stage
 from ..contract.messages import Message, Producer
-from ..contract.parts import facts_of
+from ..contract.parts import facts_on_wire
 from ..contract.pending_input import text_size
 from ..contract.phases import BETWEEN_STEPS, LEAVING, TOOLS
 from ..contract.rows import CallRow, PendingCancel, SentText
@@ -104,7 +104,7 @@ def _send(builder: StepBuilder, command: Command) -> None:
             message_id=message.id,
             text=command.text,
             by=command.by,
-            attachments=facts_of(command.parts) if command.parts else (),
+            attachments=facts_on_wire(command.parts) if command.parts else (),
         ),
     )
     builder.row.unread_input_by = command.by or ""

@@ -117,7 +117,7 @@ async def test_more_input_may_have_attachments(play, seconds, autojump_clock):
     assert life.replies == ["accepted"]
     assert seen(life.requests[-1]) == {"user": [PNG, TABLE.part.data]}
     (received,) = life.payloads("input.received")
-    assert received["attachments"] == FACTS
+    assert received["attachments"] == on_wire(*FACTS)
     assert PNG.decode("latin1")[:12] not in stored(life).replace("\\x", "x")
 
 

@@ -56,6 +56,14 @@ def test_files_are_attached_and_shown_as_lines(inside: Inside) -> None:
 
 
 @pytest.mark.rule("AT-22")
+def test_show_has_a_line_for_each_part(inside: Inside) -> None:
+    attach = ("--attach", "chart", "--attach", "sales.csv", "--db", "s.db", "--run-id", "r")
+    assert inside("run", "viewer.py", "what is it?", *attach).returncode == 0
+    shown = inside("show", "r", "--db", "s.db").stdout
+    assert "asked: what is it?\nwith:  image/png 28 bytes\nwith:  text/csv 6 bytes sales.csv\n" in shown
+
+
+@pytest.mark.rule("AT-22")
 def test_a_file_alone_is_an_input(inside: Inside) -> None:
     done = inside("run", "viewer.py", "--attach", "chart")
     assert done.returncode == 0, done.stderr

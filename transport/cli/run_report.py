@@ -168,6 +168,8 @@ class RunReport:
         )
         input_text = next((event.payload.get("input", "") for event in self._events[:1]), "")
         screen.row(f"asked: {text_format.one_line(input_text, 500)}")
+        for part in (part for event in self._events[:1] for part in event.payload.get("attachments", ())):
+            screen.row(f"with:  {text_format.attached(part)}")
         usage = view.usage
         counts = [
             text_format.plural(view.step, "step"),

@@ -134,7 +134,8 @@ def attached(part: JSONObject) -> str:
     count, name = part.get("size"), part.get("name")
     told = size(count) if isinstance(count, int) else one_line(str(part.get("url", "")), 80)
     named = one_line(name, 40) if isinstance(name, str) else ""
-    return " ".join(filter(None, (one_line(part["media_type"], 60), told, named)))
+    media_type = part.get("mediaType") or part.get("media_type")  # as an event of its own has it; in a result
+    return " ".join(filter(None, (one_line(str(media_type), 60), told, named)))
 
 
 def size(count: int) -> str:

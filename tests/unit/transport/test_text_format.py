@@ -127,3 +127,4 @@ def test_images_and_files_of_a_result_are_lines():
     )
     assert text_format.result([image] * 9, 40).endswith("…")
     assert text_format.result({"type": "image", "media_type": 7}, 80) == '{"type": "image", "media_type": 7}'
+    assert text_format.attached({"type": "image", "mediaType": "image/png", "size": 1}) == "image/png 1 byte"
