@@ -79,6 +79,13 @@ class ChildRuns:
         Cancellation: the child run is left alone.
         """
         try:
+            await self._watch(call, child)
+        except RuntimeClosed:  # the parent's owner is being stopped, too; the next one begins here again
+            child.pausing = True
+            await trio.sleep_forever()
+
+    async def _watch(self, call: ChildCall, child: Child) -> None:
+        try:
             await self._begin(call)
         except _NotStarted as error:
             text = text_of(str(error))
@@ -178,27 +185,24 @@ class ChildRuns:
     ) -> None:
         """Report the child run until its end. `patience`: seconds without a wait after which `limit` is cancelled."""
         known, last = set(call.known), None
-        try:
-            signal = self._services.board.signal(call.child_run)
-            while True:
-                change, rest = signal.change(), signal.rest()
-                seen = await self._look(call, known, late)
-                waits, was = seen.status is RunStatus.WAITING, None if last is None else last.status
-                if waits:
-                    limit.deadline = math.inf
-                elif was is not seen.status:
-                    limit.deadline = trio.current_time() + patience
-                if seen != last:
-                    call.submit(seen)
-                if seen.outcome is not None:
-                    return
-                last = seen
-                asked = any(ticket.status == "open" for ticket in seen.tickets)
-                await (change if asked else rest).wait()
-                while asked and self._glance(call.child_run) == (seen.status, _open(seen.tickets)):
-                    await signal.change().wait()  # text is streamed, or progress: nothing that a parent shows
-        except RuntimeClosed:  # the parent's owner is being stopped, too
-            await trio.sleep_forever()
+        signal = self._services.board.signal(call.child_run)
+        while True:
+            change, rest = signal.change(), signal.rest()
+            seen = await self._look(call, known, late)
+            waits, was = seen.status is RunStatus.WAITING, None if last is None else last.status
+            if waits:
+                limit.deadline = math.inf
+            elif was is not seen.status:
+                limit.deadline = trio.current_time() + patience
+            if seen != last:
+                call.submit(seen)
+            if seen.outcome is not None:
+                return
+            last = seen
+            asked = any(ticket.status == "open" for ticket in seen.tickets)
+            await (change if asked else rest).wait()
+            while asked and self._glance(call.child_run) == (seen.status, _open(seen.tickets)):
+                await signal.change().wait()  # text is streamed, or progress: nothing that a parent shows
 
     def _glance(self, run_id: str) -> tuple[RunStatus, frozenset[str]] | None:
         """Return status and open tickets of a run that has an owner here, without a read; None if they are unknown."""
@@ -324,8 +328,11 @@ class ChildRuns:
         if watcher is not None and not watched:
             await watcher.ended.wait()  # it may have been starting the child run
         name = f"cancel:{call.parent.run_id}/{call.call_id}"
-        if await self._post_cancel(call, name, effect.reason, effect.by) and not watched:
-            await self._report(call, trio.CancelScope(), math.inf)
+        try:
+            if await self._post_cancel(call, name, effect.reason, effect.by) and not watched:
+                await self._report(call, trio.CancelScope(), math.inf)
+        except RuntimeClosed:
+            await trio.sleep_forever()
 
     async def _post_cancel(self, call: ChildCall, name: str, reason: str, by: str | None) -> bool:
         """Ask the child run to end. Returns False if it was never started."""

@@ -1,4 +1,6 @@
-"""All parts of the agent loop in one run, whose process ends after each commit; models call every tool by themselves.
+"""All parts of the agent loop in one run, whose process ends after each commit or is cancelled at each step.
+
+Models call every tool by themselves.
 
 One run has instructions as a function, guardrails, a background task, a picture as a result, and a handoff with a
 callback and a filter; its second agent has an output type and an agent as a tool, whose own tool asks for an approval.
@@ -15,6 +17,7 @@ import pytest
 import trio
 
 import greenroom as gr
+from greenroom.supervision import chaos
 from greenroom.testing import AutoModel, crash_points
 
 FULL = os.environ.get("GREENROOM_CHAOS") == "full"
@@ -167,5 +170,27 @@ def quiet() -> Iterator[None]:
 def test_a_process_with_the_whole_loop_ends_after_each_commit_and_the_next_one_finishes_the_run(execution, seed):
     sample = None if FULL else (8, seed)
     report = crash_points(lambda: World(execution), scenario, check, seeds=SEEDS, sample=sample)
+    print(report)  # noqa: T201 - for the log of the CI
+    report.require()
+
+
+class Cancelled(World):
+    """A world whose first process is cancelled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store, self.scope, self.finished = gr.MemoryStore(), trio.CancelScope(), False
+
+
+async def two_processes(world: Cancelled) -> None:
+    with world.scope:
+        await scenario(world, world.store)
+        world.finished = True
+    if not world.finished:
+        await scenario(world, world.store)
+
+
+def test_a_process_with_the_whole_loop_is_cancelled_at_each_step_and_the_next_one_finishes_the_run(seed):
+    report = chaos.sweep_cancel(Cancelled, two_processes, check, seeds=SEEDS, sample=None if FULL else (12, seed))
     print(report)  # noqa: T201 - for the log of the CI
     report.require()
