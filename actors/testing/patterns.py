@@ -28,6 +28,10 @@ _CATEGORIES: Final[Mapping[_Node, Callable[[str], bool]]] = {
 _EMPTY: Final[frozenset[_Node]] = frozenset({_constants.AT, _constants.ASSERT, _constants.ASSERT_NOT})
 
 
+LONGEST: Final = 100_000
+"""Most characters of a text that is made."""
+
+
 class UnknownPattern(Exception):
     """The expression is invalid, or has a part for which no text can be made."""
 
@@ -44,6 +48,7 @@ class PatternText:
     """
 
     def __init__(self, pattern: str, rng: Random) -> None:
+        self._left = 0
         try:
             self._tree = _parser.parse(pattern)
         except (_constants.error, RecursionError, OverflowError) as error:
@@ -58,13 +63,16 @@ class PatternText:
         Raises:
             UnknownPattern: no text can be made for a part of the expression.
         """
-        self._groups, self._more = {}, more
+        self._groups, self._more, self._left = {}, more, LONGEST
         return self._all(self._tree)
 
     def _all(self, nodes: Iterable[tuple[_Node, _Node]]) -> str:
         return "".join(self._one(op, value) for op, value in nodes)
 
     def _one(self, op: _Node, value: _Node) -> str:
+        self._left -= 1
+        if self._left < 0:
+            raise UnknownPattern(f"no text of more than {LONGEST:,} characters is made for a pattern")
         if op is _constants.LITERAL:
             return chr(value)
         if op in (_constants.NOT_LITERAL, _constants.ANY, _constants.IN):

@@ -18,9 +18,10 @@ from random import Random
 from typing import Any, Final
 
 from ..contract.json_schema import unusable_schema
+from ..contract.patterns import linear
 from ..contract.plain import JSONObject, JSONValue
 from ..errors import UsageError
-from .patterns import PatternText, UnknownPattern
+from .patterns import LONGEST, PatternText, UnknownPattern
 from .schema_merging import merged
 
 _SHALLOW: Final = 4
@@ -264,6 +265,8 @@ class _Values:
         most = schema.get("maxLength", max(least, 1) + 7)
         if least > most:
             raise UnsupportedSchema(path, f"no text has {least} to {most} characters")
+        if least > LONGEST:
+            raise UnsupportedSchema(path, f"no text of {least:,} characters is made; at most {LONGEST:,} are")
         if "pattern" in schema:
             return self._matching(schema["pattern"], least, schema.get("maxLength", math.inf), path)
         if schema.get("contentEncoding") == "base64":
@@ -283,11 +286,12 @@ class _Values:
     def _matching(self, pattern: str, least: int, most: float, path: str) -> str:
         try:
             drawn = PatternText(pattern, self._rng)
-            for more in (*(1, 3, 8) * _TRIES, *range(least + 1)):
+            matches = _search(pattern)
+            for more in (*(1, 3, 8) * _TRIES, *range(0, least, least // _TRIES + 1), least):
                 text = drawn.draw(more)
                 padded = text + self._letters(least - len(text), least - len(text)) if len(text) < least else text
                 for whole in dict.fromkeys((text, padded)):
-                    if least <= len(whole) <= most and re.search(pattern, whole):
+                    if least <= len(whole) <= most and matches(whole):
                         return whole
         except (UnknownPattern, re.error) as error:
             raise UnsupportedSchema(path, str(error)) from error
@@ -301,6 +305,8 @@ class _Values:
         rest = schema.get("items", True)
         if isinstance(rest, list):  # as older drafts write prefixItems
             heads, rest = rest, schema.get("additionalItems", True)
+        if max(least, schema.get("minContains", 0)) > _NODES:
+            raise UnsupportedSchema(path, f"at most {_NODES:,} items are made")
         wanted = [schema["contains"]] * schema.get("minContains", 1) if "contains" in schema else []
         least = max(least, len(wanted) + (len(heads) if wanted else 0))
         usual = max(least, len(heads)) + (self._rng.randint(0, 2) if depth < _SHALLOW and rest is not False else 0)
@@ -379,6 +385,14 @@ class _Values:
                 )
             if name not in made:
                 yield name
+
+
+def _search(pattern: str) -> Callable[[str], object]:
+    """Return a search in linear time; for a pattern that RE2 does not take, the search of `re`."""
+    try:
+        return linear(pattern)
+    except ValueError:
+        return re.compile(pattern).search
 
 
 def _exclusive(schema: JSONObject, key: str) -> Fraction | None:

@@ -110,6 +110,11 @@ def test_a_reference_is_followed_inside_of_the_schema():
         ({"type": "number", "exclusiveMinimum": 3, "maximum": 3}, "$", "no number"),
         ({"enum": [1, 2], "minimum": 3}, "$", "none of"),
         ({"type": "string", "pattern": "(?!)"}, "$", "no text was found"),
+        ({"type": "string", "minLength": 10**9}, "$", "no text of 1,000,000,000 characters is made"),
+        ({"type": "string", "pattern": "^(([a-z]{99}){99}){99}$"}, "$", "no text of more than 100,000 characters"),
+        ({"type": "array", "minItems": 10**9}, "$", "at most 20,000 items are made"),
+        ({"type": "array", "contains": {}, "minContains": 10**9}, "$", "at most 20,000 items are made"),
+        ({"type": "string", "pattern": "^(a+)+b{99}c$", "maxLength": 90}, "$", "no text was found"),
         ({"type": "string", "pattern": "^a$", "minLength": 3}, "$", "no text was found"),
         ({"type": "string", "not": {"type": "string"}}, "$", "no value was found"),
         ({"type": "array", "items": {"enum": [1]}, "uniqueItems": True, "minItems": 2}, "$[1]", "too few different"),
@@ -167,6 +172,13 @@ def test_a_schema_whose_values_never_end_is_an_error():
 def test_keywords_are_kept_alone_and_together(schema):
     for seed in range(8):
         assert schema_fault(schema, value_for(schema, str(seed))) is None
+
+
+def test_a_text_that_is_filled_up_is_searched_in_linear_time():
+    """`re` would try each way to share the letters among the groups."""
+    made = str(value_for({"type": "string", "pattern": "^(a+)+$", "minLength": 5_000}, "0"))
+    assert set(made) == {"a"}
+    assert len(made) >= 5_000
 
 
 def test_a_pattern_of_a_class_may_have_a_back_reference():
