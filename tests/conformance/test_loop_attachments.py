@@ -464,3 +464,23 @@ async def test_the_agent_of_a_handoff_reads_the_parts_of_what_it_inherits(play, 
     else:
         results = {} if input_filter else {"A": [PNG, TABLE.part.data]}
         assert inherited == {"user": [AT.part.url], **results}
+
+
+@pytest.mark.rule("AT-13")
+async def test_bytes_of_an_ending_that_the_store_takes_back_are_kept(play, autojump_clock):
+    """A command is accepted while the result that ends the run is written: the store refuses that commit first."""
+    runs: list[Any] = []
+
+    async def look(scene: Any) -> None:
+        runs.append(scene.run)
+
+    async def draw(ctx: Context) -> Any:
+        """Draws."""
+        await trio.sleep(3)
+        await runs[0].cancel(mode="after_step", by="ada")
+        return [CHART]
+
+    tool = gr.tool(draw)
+    life = await play(call("draw", id="A"), tools=[tool], tool_use="stop_on_first_tool", do=[after(1, look)])
+    assert [part.sha256 for part in life.view.messages[-1].parts] == [CHART.part.sha256]
+    assert await kept(life, CHART.part) == {CHART.part.sha256: PNG}
