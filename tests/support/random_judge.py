@@ -43,7 +43,11 @@ class Judge:
             records[run.id] = await life.runtime.store.load(run.id, calls="all")
             async for sentence in self._broken_run(run, records[run.id]):
                 yield f"{run.id}: {sentence}"
-        for sentence in (*self._broken_families(records), *self._broken_bodies(records)):
+        for sentence in (
+            *self._broken_families(records),
+            *self._broken_bodies(records),
+            *self._broken_deaths(records),
+        ):
             yield sentence
         for request in (request for model in life.models for request in model.requests):
             for sentence in broken_history(request.messages, f"request of {request.run_id} in step {request.step}"):
@@ -149,6 +153,25 @@ class Judge:
         seen = self.life.seen.get(run_id)
         return seen[-1] if seen and seen[-1].type in ENDS else None
 
+    def _broken_deaths(self, records: dict[str, Any]) -> Iterator[str]:
+        """What a death of a process has cut off is asked about, or its outcome is named as unknown."""
+        for key in sorted(self.life.world.cut):
+            run_id, _, call_id = key.partition("/")
+            call = (
+                next((row for row in records[run_id].calls if row.call_id == call_id), None)
+                if run_id in records
+                else None
+            )
+            if call is None or call.tool in SAFE:
+                continue
+            named = False
+            for event in self.life.seen.get(run_id, []):
+                about = event.payload.get("callId") == call_id
+                unknown = "outcome_unknown" in (event.payload.get("reason"), event.payload.get("code"))
+                named |= (about and unknown) or call_id in event.payload.get("outcomeUnknown", ())
+            if not named:
+                yield f"{call.tool} of {key} was cut off by a death, and no event names that"
+
     def _broken_bodies(self, records: dict[str, Any]) -> Iterator[str]:
         tools = {f"{run_id}/{call.call_id}": call.tool for run_id, record in records.items() for call in record.calls}
         consents: Counter[str] = Counter()
@@ -162,14 +185,32 @@ class Judge:
             if tool not in SAFE and times > allowed:
                 yield f"{tool} of {key} ran {times} times, with consent for {allowed}"
 
-    async def broken_mirrors(self) -> AsyncIterator[str]:
-        """At rest: the open mirrors of a parent run are the open tickets of its child runs, soon."""
+    async def broken_rest(self) -> AsyncIterator[str]:
+        """What is broken of runs at rest, and stays so for a while: woken parents look at their child runs first."""
         for _ in range(3):
-            if not [sentence async for sentence in self._broken_mirrors()]:
+            if not [sentence async for sentence in self._broken_rest()]:
                 return
             await trio.sleep(5)
+        async for sentence in self._broken_rest():
+            yield sentence
+
+    async def _broken_rest(self) -> AsyncIterator[str]:
         async for sentence in self._broken_mirrors():
             yield sentence
+        async for sentence in self._broken_lists():
+            yield sentence
+
+    async def _broken_lists(self) -> AsyncIterator[str]:
+        """Lists, views, records and outcomes name the same open tickets."""
+        life = self.life
+        for line in (await life.runtime.runs(limit=1000)).runs:
+            if line.row.status is not gr.RunStatus.WAITING:
+                continue
+            run = await life.runtime.get(line.info.run_id)
+            view, record = await run.view(), await life.runtime.store.load(run.id, calls="all")
+            shown, there = {ticket.ticket_id for ticket in view.tickets}, {t.ticket_id for t in _open_of(record)}
+            if not (shown == there and len(shown) == line.asked_count):
+                yield f"{run.id}: its view has {shown}, its rows {there}, the list {line.asked_count}"
 
     async def _broken_mirrors(self) -> AsyncIterator[str]:
         life = self.life

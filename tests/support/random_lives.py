@@ -32,6 +32,7 @@ from .random_judge import ENDS, Judge
 from .random_scenes import (
     EXECUTIONS,
     GUARDRAILS,
+    HANDOFF_OPTIONS,
     INPUTS,
     OPTIONS,
     PLUGINS,
@@ -47,6 +48,8 @@ from .recording_stores import WatchedShelf
 ROOT = "r"
 LONG = 30_000.0
 """Virtual seconds in which whatever works comes to its rest."""
+EXPECTED = ("bursts", "beyond repair", "cannot be written", "ZeroDivisionError", "StoreDown", "scripted ", "disk full")
+"""What the faults of a scene say; the log has nothing else at ERROR."""
 ALLOWED = 2
 """Crashes of owners in a scene; after one more in a short time a run is given up."""
 STEPS = 10_000
@@ -74,7 +77,7 @@ class Posted:
     text: str = ""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Written:
     """A commit that was submitted, and whether it became durable."""
 
@@ -83,7 +86,7 @@ class Written:
     durable: bool = False
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Life:
     """A scene while it is played.
 
@@ -177,6 +180,7 @@ class Life:
             self._kill = left, point
             if left <= 0:
                 self._dead = True
+                self.world.die()
                 self.scope.cancel()
                 if self.flying and point == "after_commit":  # else the write was no commit
                     self.flying[0].durable = True
@@ -216,6 +220,13 @@ class Life:
         for name in role.guardrails:
             kind, guardrail = GUARDRAILS[name]
             options.setdefault(kind, []).append(guardrail)
+        options["handoffs"] = [
+            gr.handoff(
+                made[other] if other > number else f"role{other}",
+                **{key: value for name in names for key, value in HANDOFF_OPTIONS[name]().items()},
+            )
+            for other, names in role.handoffs
+        ]
         if self.changed % 3 == 1:
             options["stop"] = [*options.get("stop", ()), gr.stop.MaxRounds(9)]
         if self.changed % 3 == 2:
@@ -469,7 +480,7 @@ class Life:
                 self.faults.append(f"{run.id} works for ever: {await _state(run)}")
             if not await self._runs(done=False):
                 break
-            self.faults += [sentence async for sentence in Judge(self).broken_mirrors()]
+            self.faults += [sentence async for sentence in Judge(self).broken_rest()]
             await self._look_after(turn)
         self.faults += [f"{run.id} does not end: {await _state(run)}" for run in await self._runs(done=False)]
         await self._follow()
@@ -530,7 +541,7 @@ def _listening(lines: list[str]) -> Iterator[None]:
         log.propagate = propagate
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Steps(trio.abc.Instrument):
     """Ends a scene whose tasks run for ever while virtual time does not pass."""
 
@@ -576,6 +587,7 @@ def play(scene: RandomScene, *, heard: list[str] | None = None, types: list[str]
         life.faults += ["".join(traceback.format_exception(leaf)) for leaf in leaves(error)]
     finally:
         shutil.rmtree(folder)
+    life.faults += [f"unexpected: {line}" for line in lines if not any(words in line for words in EXPECTED)]
     if types is not None:
         types += [f"{run_id} {event.type}" for run_id, seen in life.seen.items() for event in seen]
     return life.faults
@@ -598,7 +610,14 @@ def _smaller(scene: RandomScene) -> Iterator[RandomScene]:
         yield attrs.evolve(scene, acts=_without(scene.acts, index))
     if len(scene.roles) > 1:
         last = len(scene.roles) - 1
-        roles = [attrs.evolve(role, tools=tuple(t for t in role.tools if t[0] != last)) for role in scene.roles[:last]]
+        roles = [
+            attrs.evolve(
+                role,
+                tools=tuple(item for item in role.tools if item[0] != last),
+                handoffs=tuple(item for item in role.handoffs if item[0] != last),
+            )
+            for role in scene.roles[:last]
+        ]
         yield attrs.evolve(scene, roles=tuple(roles))
     for number, role in enumerate(scene.roles):
         for smaller in _smaller_roles(role):
@@ -611,7 +630,7 @@ def _smaller(scene: RandomScene) -> Iterator[RandomScene]:
 
 
 def _smaller_roles(role: Role) -> Iterator[Role]:
-    for name in ("script", "plugins", "guardrails", "options"):
+    for name in ("script", "plugins", "guardrails", "options", "handoffs"):
         values = getattr(role, name)
         for index in reversed(range(len(values))):
             yield attrs.evolve(role, **{name: _without(values, index)})

@@ -7,7 +7,8 @@ A scene is data: names, numbers, and parts of scripts. `random_lives.py` plays i
 makes a failing scene shorter.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from random import Random
 from typing import Any
 
@@ -41,16 +42,30 @@ class World(Outside):
 
     Attributes:
         bodies: the idempotency key of every body that began.
+        at_work: those of the bodies that are being executed. cut: those that a death of a process has cut off.
         asked: how often the predicate of `moody` was asked.
     """
 
     bodies: list[str] = attrs.field(factory=list)
+    at_work: list[str] = attrs.field(factory=list)
+    cut: set[str] = attrs.field(factory=set)
     asked: int = 0
 
-    def body(self, ctx: Any, **arguments: Any) -> Any:
+    @contextmanager
+    def body(self, ctx: Any, **arguments: Any) -> Iterator[None]:
         """A body is executed."""
-        self.bodies.append(ctx.idempotency_key)
-        return super().body(ctx, **arguments)
+        key = ctx.idempotency_key
+        self.bodies.append(key)
+        self.at_work.append(key)
+        try:
+            with Outside.body(self, ctx, **arguments):  # no `super`: a class with slots is another one than it names
+                yield
+        finally:
+            self.at_work.remove(key)
+
+    def die(self) -> None:
+        """The process dies now."""
+        self.cut.update(self.at_work)
 
 
 async def _judged(ctx: Any, value: Any) -> Any:
@@ -235,6 +250,32 @@ TOOL_OPTIONS: Mapping[str, Callable[[], dict[str, Any]]] = {
 }
 
 
+async def _greets(ctx: gr.ToolContext[World]) -> None:
+    await ctx.deps.work(ctx, 2.0)
+
+
+async def _trips_over(ctx: gr.ToolContext[World]) -> None:
+    await trio.sleep(1)
+    raise gr.ToolError("not now")
+
+
+def _breaks_off(messages: Any) -> Any:
+    raise ValueError("this filter bursts")
+
+
+HANDOFF_OPTIONS: Mapping[str, Callable[[], dict[str, Any]]] = {
+    "greets": lambda: {"on_handoff": _greets},
+    "trips": lambda: {"on_handoff": _trips_over},
+    "nested": lambda: {"input_filter": gr.filters.nested},
+    "without tools": lambda: {"input_filter": gr.filters.without_tools},
+    "the newest": lambda: {"input_filter": lambda messages: messages[-2:]},
+    "no filter": lambda: {"input_filter": _breaks_off},
+    "approved": lambda: {"needs_approval": True},
+    "moody": lambda: {"is_enabled": _moody},
+    "fatal": lambda: {"on_error": "raise"},
+}
+
+
 # --- the data of a scene ---------------------------------------------------------------------------------------------
 
 
@@ -246,6 +287,7 @@ class Role:
         script: what its model says, an answer each; after the last one it says "done" for ever.
         plugins, guardrails, options: names in the tables of this module.
         tools: (number of another role, names of options): agents as tools.
+        handoffs: the same: agents to which the run may be handed over, also those before it.
     """
 
     script: tuple[tuple[Any, ...], ...]
@@ -253,6 +295,7 @@ class Role:
     guardrails: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     tools: tuple[tuple[int, tuple[str, ...]], ...] = ()
+    handoffs: tuple[tuple[int, tuple[str, ...]], ...] = ()
 
 
 @attrs.frozen
@@ -289,7 +332,9 @@ class RandomScene:
             f"seed {self.seed}: {self.kind}, {self.mode}, {dict(self.runtime)}, {self.ask!r}, until {self.deadline}"
         ]
         for number, role in enumerate(self.roles):
-            lines.append(f"  role {number}: {role.plugins} {role.guardrails} {role.options} {role.tools}")
+            lines.append(
+                f"  role {number}: {role.plugins} {role.guardrails} {role.options} {role.tools} {role.handoffs}"
+            )
             lines += [f"    {', '.join(map(str, answer))}" for answer in role.script]
         lines += [f"  {act.kind} after {act.wait}: {act.lots}" for act in self.acts]
         return "\n".join(lines)
@@ -367,6 +412,8 @@ def draw(seed: int) -> RandomScene:
         runtime["max_running"] = dice.choice([1, 2])
     if dice.random() < 0.1:
         runtime["max_depth"] = 1
+    elif any(other < number for number, role in enumerate(roles) for other, _ in role.handoffs):
+        runtime["max_depth"] = 2  # else a child run that is handed back begins the same again, eight deep
     if dice.random() < 0.4:
         runtime["passivate_after"] = dice.choice([0.5, 5.0])
     return RandomScene(
@@ -393,15 +440,18 @@ def _some(dice: Random, names: Sequence[str], *weights: float) -> tuple[str, ...
 
 
 def _role(dice: Random, number: int, count: int) -> Role:
-    later = range(number + 1, count)
+    later, others = range(number + 1, count), [other for other in range(count) if other != number]
     tools = tuple((other, _some(dice, tuple(TOOL_OPTIONS), 6, 3, 1)) for other in later)
-    options = _some(dice, tuple(OPTIONS), 5, 3, 2, 1)
+    handing = others if dice.random() < 0.4 else []
+    handoffs = tuple((other, _some(dice, tuple(HANDOFF_OPTIONS), 4, 4, 2)) for other in handing)
+    made = [f"expert{other}" for other in later] * 2 + [f"transfer_to_role{other}" for other in handing] * 2
     return Role(
-        script=tuple(_answer(dice, number, step, later) for step in range(dice.randint(1, 4))),
+        script=tuple(_answer(dice, number, step, made) for step in range(dice.randint(1, 4))),
         plugins=_chosen(_some(dice, tuple(PLUGINS), 5, 3, 2, 1)),
         guardrails=_some(dice, tuple(GUARDRAILS), 5, 1, 2, 1),
-        options=_chosen(options),
+        options=_chosen(_some(dice, tuple(OPTIONS), 5, 3, 2, 1)),
         tools=tools,
+        handoffs=handoffs,
     )
 
 
@@ -415,7 +465,7 @@ def _chosen(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(kept.values())
 
 
-def _answer(dice: Random, number: int, step: int, later: Sequence[int]) -> tuple[Any, ...]:
+def _answer(dice: Random, number: int, step: int, others: Sequence[str]) -> tuple[Any, ...]:
     """One answer of a model: texts, calls, pauses, and how it ends."""
     parts: list[Any] = []
     if dice.random() < 0.15:
@@ -425,7 +475,7 @@ def _answer(dice: Random, number: int, step: int, later: Sequence[int]) -> tuple
     if dice.random() < 0.3:
         parts.append(delay(dice.choice([0.1, 2.0, 6.0])))
     for index in range(dice.choices([0, 1, 2, 3, 4], [3, 6, 5, 3, 1])[0]):
-        parts += _call(dice, f"{'abc'[number]}{step}{index}", later)
+        parts += _call(dice, f"{'abc'[number]}{step}{index}", others)
     if dice.random() < 0.03:
         parts.append(malformed("look", '{"a": ', id=f"bad{step}"))
     ending = dice.random()
@@ -438,11 +488,14 @@ def _answer(dice: Random, number: int, step: int, later: Sequence[int]) -> tuple
     return tuple(parts or [text(dice.choice(["fine", "8", '{"n": 2}', "evil answer", "slow answer", "burst"]))])
 
 
-def _call(dice: Random, name: str, later: Sequence[int]) -> list[Any]:
-    """A call, and sometimes a pause of the stream after it."""
-    if later and dice.random() < 0.45:
-        words = dice.choice(["go", "go", "go", "slow", "evil", "reject"])
-        made = call(f"expert{dice.choice(later)}", input=words, id=name)
+def _call(dice: Random, name: str, others: Sequence[str]) -> list[Any]:
+    """A call, and sometimes a pause of the stream after it. `others`: tools that are agents."""
+    if others and dice.random() < 0.45:
+        tool = dice.choice(others)
+        words = (
+            {} if tool.startswith("transfer") else {"input": dice.choice(["go", "go", "go", "slow", "evil", "reject"])}
+        )
+        made = call(tool, words, id=name)
     else:
         _, tool, arguments = dice.choices(CALLS, [weight for weight, _, _ in CALLS])[0]
         given = {key: value for key, value in arguments(dice).items() if value is not None}
