@@ -252,7 +252,8 @@ class Life:
             else:
                 await trio.sleep(act.wait)
             await self._follow()
-            await getattr(self, act.kind)(*act.lots)
+            with suppress(gr.StoreUnavailable):
+                await getattr(self, act.kind)(*act.lots)
         await self._finish()
         self.faults += [sentence async for sentence in Judge(self).broken()]
         return True
@@ -264,6 +265,8 @@ class Life:
             raise _Gone
         if self.scene.deadline is not None:
             options["deadline"] = self.clock.now() + timedelta(seconds=self.scene.deadline)
+        if self.scene.attached:
+            options["attachments"] = [gr.File(b"a file", media_type="text/plain", name="a.txt")]
         agent = self.runtime.agents["role0"]
         await self.runtime.start(agent, self.scene.ask, run_id=run_id, execution=EXECUTIONS[self.scene.mode], **options)
         self.begun.add(run_id)
@@ -402,7 +405,9 @@ class Life:
         run, name = await self._one(lots[0]), self._name()
         if run is not None:
             said = f"{INPUTS[int(lots[1] * len(INPUTS) * 0.999)] if lots[2] < 0.5 else 'more'} {name}"
-            self._took(run, "send", f"by {name}", name, await run.send(said, by=f"by {name}", command_id=name), said)
+            files = [gr.File(b"more", media_type="text/plain")] if lots[3] < 0.2 else []
+            answer = await run.send(said, attachments=files, by=f"by {name}", command_id=name)
+            self._took(run, "send", f"by {name}", name, answer, said)
 
     async def restart(self, *lots: float) -> None:
         """The process ends, in the middle of whatever it does."""

@@ -125,10 +125,20 @@ async def _dear(ctx: Any, arguments: Any) -> bool:
     return bool(arguments["cents"] > 100)
 
 
+@gr.tool
+async def picture(ctx: gr.ToolContext[World], seconds: float = 1.0) -> Any:
+    """Returns a text with a file."""
+    await ctx.deps.work(ctx, seconds)
+    return ["here", gr.File(b"what was found", media_type="text/plain", name="found.txt")]
+
+
 TOOLS = (
     *(attrs.evolve(tool, needs_approval=_dear) if tool.name == "spend" else tool for tool in MORE["tools"]),
     moody,
     errand,
+    picture,
+    attrs.evolve(picture, name="covered_picture", output_guardrails=(_DOOR,)),
+    attrs.evolve(picture, name="picture_task", background=True, replay="safe"),
     word,
     attrs.evolve(word, name="judged", input_guardrails=(_ENTRY,)),
     attrs.evolve(word, name="masked", output_guardrails=(_DOOR,)),
@@ -325,11 +335,13 @@ class RandomScene:
     runtime: tuple[tuple[str, Any], ...] = ()
     ask: str = "hi"
     deadline: float | None = None
+    attached: bool = False
 
     def shown(self) -> str:
         """The scene, for people."""
         lines = [
-            f"seed {self.seed}: {self.kind}, {self.mode}, {dict(self.runtime)}, {self.ask!r}, until {self.deadline}"
+            f"seed {self.seed}: {self.kind}, {self.mode}, {dict(self.runtime)}",
+            f"  {self.ask!r}, attached {self.attached}, until {self.deadline}",
         ]
         for number, role in enumerate(self.roles):
             lines.append(
@@ -374,6 +386,9 @@ CALLS: tuple[tuple[int, str, Callable[[Random], dict[str, Any]]], ...] = (
     (2, "judged", lambda dice: {"word": dice.choice(["fine", "reject", "slow", "slow", "evil", "hang", "burst"])}),
     (2, "masked", lambda dice: {"word": dice.choice(["fine", "reject", "slow", "slow", "evil", "hang", "burst"])}),
     (2, "guarded", lambda dice: {"word": dice.choice(["fine", "reject", "slow"])}),
+    (2, "picture", lambda dice: {"seconds": dice.choice([0.0, 3.0])}),
+    (1, "covered_picture", lambda dice: {"seconds": dice.choice([0.0, 3.0])}),
+    (1, "picture_task", lambda dice: {"seconds": dice.choice([0.0, 20.0])}),
     (1, "nothing", lambda dice: {}),
     (1, "pay", lambda dice: {"cents": "x"}),
 )
@@ -425,12 +440,13 @@ def draw(seed: int) -> RandomScene:
         runtime=tuple(runtime.items()),
         ask=dice.choice(["hi", "hi", "hi", "hi", "slow", "slow", "evil"]),
         deadline=dice.choice([None, None, None, None, None, None, 8.0, 60.0]),
+        attached=dice.random() < 0.15,
     )
 
 
 def _act(dice: Random) -> Act:
     kind = dice.choices([name for _, name in ACTS], [weight for weight, _ in ACTS])[0]
-    return Act(kind, dice.choice(WAITS), tuple(round(dice.random(), 3) for _ in range(6)))
+    return Act(kind, dice.choice(WAITS), tuple(dice.randrange(1000) / 1000 for _ in range(6)))
 
 
 def _some(dice: Random, names: Sequence[str], *weights: float) -> tuple[str, ...]:
