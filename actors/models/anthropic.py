@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from .codecs.anthropic import NEWEST, AnthropicCodec
-from .http import SILENCE, HTTPModel, base_url_of, key_of
+from .http import SILENCE, HTTPModel, base_url_of, default_url, key_of
 
 OFFICIAL: Final = "https://api.anthropic.com"
 
@@ -43,7 +42,7 @@ class Anthropic(HTTPModel):
         idle_timeout: float | None = SILENCE,
         api_version: str = NEWEST,
     ) -> None:
-        place = base_url_of(f"anthropic:{name}", base_url or os.environ.get("ANTHROPIC_BASE_URL") or OFFICIAL)
+        place = base_url_of(f"anthropic:{name}", default_url(base_url, "ANTHROPIC_BASE_URL", OFFICIAL))
         host, key = urlsplit(OFFICIAL).hostname, key_of(f"anthropic:{name}", api_key, "ANTHROPIC_API_KEY")
         token = None if key or api_key is not None else key_of(f"anthropic:{name}", None, "ANTHROPIC_AUTH_TOKEN")
         if token:

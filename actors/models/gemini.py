@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from .codecs.gemini import GeminiCodec
-from .http import SILENCE, HTTPModel, base_url_of, key_of
+from .http import SILENCE, HTTPModel, base_url_of, default_url, key_of
 
 OFFICIAL: Final = "https://generativelanguage.googleapis.com"
 
@@ -43,7 +42,7 @@ class Gemini(HTTPModel):
         idle_timeout: float | None = SILENCE,
         api_version: str = "v1beta",
     ) -> None:
-        place = base_url_of(f"gemini:{name}", base_url or os.environ.get("GOOGLE_GEMINI_BASE_URL") or OFFICIAL)
+        place = base_url_of(f"gemini:{name}", default_url(base_url, "GOOGLE_GEMINI_BASE_URL", OFFICIAL))
         host = urlsplit(OFFICIAL).hostname
         missing = f"there is no API key for {host}: set GEMINI_API_KEY, or give api_key="
         super().__init__(

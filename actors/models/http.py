@@ -103,6 +103,14 @@ async def _client(base_url: str) -> AsyncIterator[httpx.AsyncClient]:
 # --- what a user gives -----------------------------------------------------------------------------------------------
 
 
+def default_url(given: str | None, variable: str, official: str) -> str:
+    """Return the base URL that was given, else that of the environment, else the official one.
+
+    An empty one that was given is no base URL: what is meant for another service must not go to the official one.
+    """
+    return given if given is not None else os.environ.get(variable) or official
+
+
 def base_url_of(model: str, base_url: str) -> str:
     """Return a base URL without a slash at its end.
 
@@ -115,6 +123,7 @@ def base_url_of(model: str, base_url: str) -> str:
             isinstance(base_url, str)
             and parts.scheme in ("http", "https")
             and bool(parts.hostname)
+            and parts.port != 0
             and not (parts.query or parts.fragment)
         )
         httpx.URL(base_url)

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from .codecs.openai_chat import OpenAIChatCodec
 from .codecs.openai_responses import OpenAIResponsesCodec
-from .http import SILENCE, HTTPModel, base_url_of, key_of
+from .http import SILENCE, HTTPModel, base_url_of, default_url, key_of
 
 OFFICIAL: Final = "https://api.openai.com/v1"
 MISSING: Final = "there is no API key for api.openai.com: set OPENAI_API_KEY, or give api_key="
@@ -42,7 +42,7 @@ class OpenAIChat(HTTPModel):
         structured: Literal["native", "prompt"] = "native",
         idle_timeout: float | None = SILENCE,
     ) -> None:
-        place = base_url_of(f"openai:{name}", base_url or os.environ.get("OPENAI_BASE_URL") or OFFICIAL)
+        place = base_url_of(f"openai:{name}", default_url(base_url, "OPENAI_BASE_URL", OFFICIAL))
         official = is_official(place)
         codec = OpenAIChatCodec(
             name,
@@ -91,7 +91,7 @@ class OpenAIResponses(HTTPModel):
         idle_timeout: float | None = SILENCE,
     ) -> None:
         prefix = "openai-responses"
-        place = base_url_of(f"{prefix}:{name}", base_url or os.environ.get("OPENAI_BASE_URL") or OFFICIAL)
+        place = base_url_of(f"{prefix}:{name}", default_url(base_url, "OPENAI_BASE_URL", OFFICIAL))
         official = is_official(place)
         super().__init__(
             prefix,

@@ -13,6 +13,7 @@ import trio
 import trio.testing
 
 import greenroom as gr
+from greenroom.actors.models import resolve_model
 from greenroom.actors.models.http import HTTPModel
 from greenroom.actors.testing.wire_formats import SIGNATURE
 from greenroom.models import OpenAIChat
@@ -355,10 +356,20 @@ def variable_of(prefix: str) -> str:
 # --- what is refused at the start ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("base_url", ["localhost:80", "ftp://host", "https://", "https://host/v1?x=1", 7])
+@pytest.mark.parametrize(
+    "base_url",
+    ["localhost:80", "ftp://host", "https://", "https://host/v1?x=1", 7, "http://host:99999", "http://host:0/v1"],
+)
 def test_what_is_no_base_url_is_refused(base_url):
     with pytest.raises(gr.AgentDefinitionError, match='give one such as "https://host/v1"'):
         OpenAIChat("small", base_url=base_url)
+
+
+@pytest.mark.parametrize("prefix", PREFIXES.values())
+def test_an_empty_base_url_is_not_the_official_one(prefix):
+    """As from a variable of a shell that is not set: the request is not for the official service."""
+    with pytest.raises(gr.AgentDefinitionError, match="base_url='': give one such as"):
+        resolve_model(f"{prefix}:small", base_url="")
 
 
 @pytest.mark.rule("M-2")

@@ -86,6 +86,7 @@ def test_wrong_options_are_named(cli):
     for words, said in (
         (("--model", "openia:x"), "did you mean 'openai'?"),
         (("--model", "openai:x", "--base-url", "localhost:80"), 'give one such as "https://host/v1"'),
+        (("--model", "openai:x", "--base-url", ""), "base_url='': give one such as"),
         (("--base-url", "http://localhost"), "add --model openai:NAME"),
         (("--model", "openai:x"), "set OPENAI_API_KEY"),
     ):
