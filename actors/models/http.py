@@ -123,7 +123,7 @@ def base_url_of(model: str, base_url: str) -> str:
             isinstance(base_url, str)
             and parts.scheme in ("http", "https")
             and bool(parts.hostname)
-            and parts.port != 0
+            and (parts.port is None or parts.port >= 0)  # raises for a port that is none
             and not (parts.query or parts.fragment)
         )
         httpx.URL(base_url)

@@ -86,9 +86,7 @@ class Agents:
     _joined: dict[str, AgentSpec] = attrs.field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        for agent in tuple(self.by_key.values()):
-            for reached in agent.reached:
-                self.find(reached)
+        self._add(tuple(reached for agent in self.by_key.values() for reached in agent.reached))
 
     def __repr__(self) -> str:
         return f"<Agents {', '.join(sorted(self.by_key)) or 'none'}>"
@@ -105,16 +103,31 @@ class Agents:
             UsageError: another agent has the key of the given one.
         """
         if isinstance(wanted, Agent):
-            known = self.by_key.setdefault(wanted.key, wanted)
-            if known.spec.digest != wanted.spec.digest:
-                raise UsageError(f"another agent has the key {wanted.key!r} in this runtime; keys must be unique")
-            for reached in wanted.reached:
-                self.find(reached)
+            if self.by_key.get(wanted.key) is not wanted:
+                self._add((wanted,))
             return wanted
         agent = self.by_key.get(wanted) if isinstance(wanted, str) else None
         if agent is None:
             raise unknown_agent(wanted, self.by_key)
         return agent
+
+    def _add(self, agents: tuple[Agent[object], ...]) -> None:
+        """Add agents, and those that their runs may reach, each once: agents that share others are no tree.
+
+        Raises:
+            UsageError: two agents have one key; none is added then.
+        """
+        new: dict[str, Agent[object]] = {}
+        todo, seen = [*reversed(agents)], set[int]()
+        while todo:
+            agent = todo.pop()
+            known = self.by_key.get(agent.key) or new.setdefault(agent.key, agent)
+            if known.spec.digest != agent.spec.digest:
+                raise UsageError(f"another agent has the key {agent.key!r} in this runtime; keys must be unique")
+            if id(agent) not in seen:
+                seen.add(id(agent))
+                todo += reversed(agent.reached)
+        self.by_key |= new
 
     def graph(self, agent: Agent[object]) -> Mapping[str, Agent[object]]:
         """Return the agents that a run of this agent may be handed over to, itself first, by key.
@@ -176,12 +189,19 @@ class Agents:
             AgentDefinitionError: the agent, or one that works for it, has no model, or the model refuses the settings;
                 or agents that hand runs over to each other do not fit together.
         """
+        before = frozenset(self.by_key)
         agent = self.find(wanted)
-        self._check(agent)
-        if agent.handoffs or agent.children:
-            for other in (*self.graph(agent).values(), *self.below(agent)):
-                self.spec_of(other)
-                self._check(other)
+        try:
+            self._check(agent)
+            if agent.handoffs or agent.children:
+                for other in (*self.graph(agent).values(), *self.below(agent)):
+                    self.spec_of(other)
+                    self._check(other)
+        except BaseException:
+            for key in self.by_key.keys() - before:  # the key is free for the agent that is made right
+                del self.by_key[key]
+                self._joined.pop(key, None)
+            raise
         return agent
 
     def _check(self, agent: Agent[object]) -> None:
