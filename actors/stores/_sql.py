@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import attrs
+import msgspec
 
 from ..contract import codec
 from ..contract.decisions import Command, CommandResult, InboxItem, Ticket
@@ -93,8 +93,7 @@ _COPY_PART: Final = (
 )
 
 
-@attrs.frozen
-class EncodedRows:
+class EncodedRows(msgspec.Struct, frozen=True):
     """The encoded rows of a commit or of a new run, each with its columns. Made in the trio thread.
 
     Attributes:
@@ -133,11 +132,11 @@ def encode_commit(commit: Commit, frames: Sequence[bytes]) -> EncodedRows:
     messages = _encode_messages(commit.messages) if commit.messages else ()
     state = _encode_state(commit.state) if commit.state else ()
     taken = dump_taken(commit.taken) if commit.taken else b""
-    size = len(row) + len(taken) + sum(map(len, frames))
-    for rows in (calls, tickets, messages, state):
-        size += sum(len(values[-1]) for values in rows)
     parts = _encode_parts(commit.parts) if commit.parts else ()
-    size += sum(len(data or b"") for _, data in parts)
+    size = len(row) + len(taken) + sum(map(len, frames))
+    for rows in (calls, tickets, messages, state, parts):
+        for values in rows:
+            size += len(values[-1] or b"")
     return EncodedRows(row, calls, tickets, messages, state, size, taken=taken, parts=parts)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
+from msgspec.structs import replace
 
 from ..abc import Created, Receipt, StoreStatistics
 from ..contract import codec
@@ -170,8 +171,7 @@ class TransactionWriter:
         self._broken |= changes.broken
         for name in changes.ended:
             self._broken.pop(self._known.pop(name, (0, 0))[0], None)
-        self.statistics = attrs.evolve(
-            statistics,
+        self.statistics = StoreStatistics(  # evolve asks the class for its fields, for each transaction
             commits=statistics.commits + changes.commits,
             transactions=statistics.transactions + 1,
             events=statistics.events + changes.written,
@@ -344,7 +344,7 @@ class TransactionWriter:
         if new.thread_parent is not None:
             copied = _sql.copy_messages(connection, thread, new.thread_parent)
             _sql.copy_parts(connection, thread, new.thread_parent[0], blobs)
-            blobs = attrs.evolve(blobs, messages=[row for row in blobs.messages if row[0] not in copied])
+            blobs = replace(blobs, messages=[row for row in blobs.messages if row[0] not in copied])
         self._changes.events += (number, 1, request.frame)
         if blobs.taken:
             self._changes.record += (number, 1, blobs.taken)
