@@ -152,6 +152,10 @@ def _str(value: object, what: str) -> str:
 # --- tools -----------------------------------------------------------------------------------------------------------
 
 
+_MORE_MESSAGES: Final = 10_000
+"""Messages that a filter may return beyond those of the thread: an endless iterator is no history."""
+
+
 def messages_of(value: object, thread: Sequence[Message]) -> tuple[JSONValue, ...]:
     """Return the messages that an input filter made of a thread, as JSON; each has an id of its own.
 
@@ -165,6 +169,8 @@ def messages_of(value: object, thread: Sequence[Message]) -> tuple[JSONValue, ..
     known, used = {message.id: message for message in thread}, set[str]()
     out: list[JSONValue] = []
     for number, given in enumerate(value, 1):
+        if number > len(thread) + _MORE_MESSAGES:
+            raise InvalidValue(f"it returned more than {number - 1:,} messages of {len(thread):,}")
         if not isinstance(given, Message):
             raise InvalidValue(f"it returned {type(given).__name__} among its messages; return messages only")
         if any(part.data is not None for part in given.parts):

@@ -9,6 +9,7 @@ The path of a request tells its format. A request without a reply is answered wi
 from __future__ import annotations
 
 import json
+import math
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -20,6 +21,10 @@ import attrs
 import h11
 import trio
 
+from greenroom.supervision.fields import did_you_mean
+
+from ..errors import UsageError
+from ..state.values import shown
 from .wire_formats import FORMATS, Answer, Format, Part
 
 
@@ -44,6 +49,9 @@ class FaultReply:
         pause: seconds between two events.
         raw: bytes in place of the stream.
         media: the content type of the stream.
+
+    Raises:
+        UsageError: a value is none that a service can send; the message names it.
     """
 
     answer: Answer = attrs.field(factory=Answer)
@@ -62,6 +70,24 @@ class FaultReply:
     raw: bytes | None = None
     media: str = "text/event-stream; charset=utf-8"
 
+    def __attrs_post_init__(self) -> None:
+        lines = isinstance(self.headers, dict) and all(
+            isinstance(text, str) and text.isascii() and text.isprintable()
+            for pair in self.headers.items()
+            for text in pair
+        )
+        for name, fits, way in (
+            ("status", isinstance(self.status, int) and 100 <= self.status <= 599, "a number from 100 to 599"),
+            ("headers", lines, "a dict of printable ASCII texts"),
+            ("body", isinstance(self.body, bytes | None), "bytes, or None"),
+            ("raw", isinstance(self.raw, bytes | None), "bytes, or None"),
+            ("cut", self.cut is None or (isinstance(self.cut, int) and self.cut >= 0), "a number of bytes, or None"),
+            ("pause", isinstance(self.pause, int | float) and 0 <= self.pause < math.inf, "seconds, 0 or more"),
+            ("media", isinstance(self.media, str), "a str"),
+        ):
+            if not fits:
+                raise UsageError(f"reply({name}={shown(getattr(self, name))}): give {way}")
+
 
 def reply(*parts: Part, finish: str = "", **faults: Any) -> FaultReply:
     """Return a reply with these parts: texts, `think(...)`, `call(...)` and `malformed(...)`.
@@ -70,7 +96,14 @@ def reply(*parts: Part, finish: str = "", **faults: Any) -> FaultReply:
         *parts: of the answer, in order.
         finish: the format's own word for why the answer ends; "": the usual one.
         **faults: fields of `FaultReply`.
+
+    Raises:
+        UsageError: there is no such fault, or a value is none that a service can send.
     """
+    known = [field.name for field in attrs.fields(FaultReply) if field.name != "answer"]
+    for name in faults:
+        if name not in known:
+            raise UsageError(f"reply({name:.100}=...): {did_you_mean(name, known)}the faults are {', '.join(known)}")
     return FaultReply(answer=Answer(parts=parts, finish=finish), **faults)
 
 
@@ -239,7 +272,13 @@ async def open_fault_server(*replies: FaultReply) -> AsyncIterator[FaultServer]:
     """Open a service that gives these replies in order, until the block ends.
 
     The service listens on a free port of 127.0.0.1, in real time: sockets and a virtual clock do not fit together.
+
+    Raises:
+        UsageError: one of them is no reply.
     """
+    for given in replies:
+        if not isinstance(given, FaultReply):
+            raise UsageError(f"open_fault_server({shown(given)}): give replies, as reply('a text')")
     server = FaultServer(list(replies))
     async with trio.open_nursery() as nursery:
         listeners = await nursery.start(partial(trio.serve_tcp, server.serve, 0, host="127.0.0.1"))

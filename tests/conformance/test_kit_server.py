@@ -1,5 +1,7 @@
 """open_fault_server: each fault, in each of the four formats, as a run meets it."""
 
+import math
+
 import pytest
 import trio
 
@@ -80,3 +82,27 @@ async def test_an_endless_answer_is_closed_by_a_cancel(name):
             assert server.requests[0].closed_by_peer()
         with trio.fail_after(60):
             await server.left.wait()
+
+
+@pytest.mark.parametrize(
+    ("faults", "words"),
+    [
+        ({"status": "x"}, "reply(status='x'): give a number from 100 to 599"),
+        ({"status": 99}, "reply(status=99)"),
+        ({"cut": -1}, "reply(cut=-1): give a number of bytes"),
+        ({"pause": math.nan}, "reply(pause=nan): give seconds, 0 or more"),
+        ({"headers": {"a": "b\r\nc: d"}}, "give a dict of printable ASCII texts"),
+        ({"raw": "text"}, "reply(raw='text'): give bytes"),
+        ({"hangs": True}, "did you mean 'hang'? the faults are"),
+    ],
+)
+def test_a_reply_that_no_service_can_send_is_refused(faults, words):
+    with pytest.raises(gr.UsageError) as caught:
+        reply("x", **faults)
+    assert words in str(caught.value)
+
+
+async def test_what_is_no_reply_is_refused():
+    with pytest.raises(gr.UsageError, match=r"open_fault_server\('x'\): give replies"):
+        async with open_fault_server("x"):  # type: ignore[arg-type]
+            pass

@@ -4,6 +4,7 @@ Beside the run whose code misbehaves another one works in the same runtime; it h
 has to be able to start a third. What the run itself comes to names the door.
 """
 
+import itertools
 import operator
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -501,6 +502,7 @@ HANDOFFS: dict[str, Callable[[], dict[str, Any]]] = {
     "the content of a message": lambda: {
         "input_filter": lambda messages: [gr.Message(id="m", role="user", content=Hostile())]  # type: ignore[arg-type]
     },
+    "an endless iterator": lambda: {"input_filter": lambda messages: itertools.repeat(messages[0])},
     "the iterator of a filter": lambda: {"input_filter": lambda messages: map(boom, messages)},
 }
 
