@@ -81,7 +81,11 @@ def out_of_turn(call: CallRow, others: Iterable[CallRow], tools: Mapping[str, To
     """
     if call.effect == HANDOFF:
         return any(other.at is not CallPosition.SETTLED and comes_before(other, call) for other in others)
-    open_before = [other for other in others if other.index < call.index and other.at is not CallPosition.SETTLED]
+    open_before = [
+        other
+        for other in others
+        if other.index < call.index and other.at is not CallPosition.SETTLED and other.effect != HANDOFF
+    ]
     for other in open_before:
         mine, theirs = _concurrency(call, tools), _concurrency(other, tools)
         if mine == "exclusive" or theirs == "exclusive" or (mine == theirs == "ordered"):

@@ -59,6 +59,21 @@ async def test_a_handoff_waits_for_a_call_that_people_are_asked_about(play, auto
     assert life.outcome.output == "done"
 
 
+@gr.tool(concurrency="exclusive", needs_approval=True)
+async def vote(ctx: gr.ToolContext[Any]) -> str:
+    """Runs beside nothing else, and needs an approval."""
+    await ctx.deps.work(ctx)
+    return "voted"
+
+
+@pytest.mark.rule("HA-4")
+async def test_an_exclusive_call_behind_a_handoff_does_not_wait_for_it(play, autojump_clock):
+    desk = other("done")
+    life = await play([H, call("vote", id="V")], tools=[vote], handoffs=[desk], do=[approve("V")])
+    assert [payload["callId"] for payload in life.payloads("tool.result")] == ["V", "H"]
+    assert life.outcome.output == "done"
+
+
 @pytest.mark.rule("HA-5")
 async def test_the_first_of_several_handoffs_is_carried_out(play, autojump_clock):
     first, second = other("first"), other("second", key="second")

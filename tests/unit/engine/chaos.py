@@ -60,6 +60,18 @@ TOOLS = {
         ToolSpec(name="lawyer", gate="always", replay_safe=True, child_agent="inner"),
     )
 }
+HANDOFFS = {
+    tool.name: tool
+    for tool in (
+        ToolSpec(name="pass_b", effect="handoff", handoff="b", replay_safe=True, bodiless=True, output=False),
+        ToolSpec(name="pass_a", effect="handoff", handoff="a", replay_safe=True, bodiless=True, output=False),
+        ToolSpec(name="tell_b", effect="handoff", handoff="b", output=False),
+        ToolSpec(name="brief_c", effect="handoff", handoff="c", replay_safe=True, output=False),
+        ToolSpec(name="plea_c", effect="handoff", handoff="c", gate="always", output=False),
+        ToolSpec(name="doubt_a", effect="handoff", handoff="a", gate="ask", output=False),
+    )
+}
+"""Handoffs between three agents."""
 HOLDING = (Phase.RUN_START, Phase.STEP_START, Phase.STEP_END)
 """Phases whose hooks may hold the run."""
 LIMIT = 400
@@ -187,8 +199,8 @@ class Chaos:
             suspend = attrs.evolve(self.suspend(), reason="external_event")
             more["ticket_requests"] = (suspend,) * rng.choice((1, 1, 2))
         if phase is Phase.BEFORE_INFERENCE and rng.random() < 0.3:
-            names = tuple(rng.sample(list(TOOLS), 3))
-            include = rng.choice((None, tuple(rng.sample(list(TOOLS), 8))))
+            names = tuple(rng.sample(list(self.world.spec.tools), 3))
+            include = rng.choice((None, tuple(rng.sample(list(self.world.spec.tools), 8))))
             more["request"] = RequestChanges(include=include, exclude=names)
         if phase is Phase.AFTER_INFERENCE:
             more["edits"] = self.edits()
@@ -274,7 +286,7 @@ class Chaos:
 
     def request(self) -> CallRequest:
         self.numbers += 1
-        name = self.rng.choice((*TOOLS, *TOOLS, "nowhere"))
+        name = self.rng.choice((*self.world.spec.tools, *self.world.spec.tools, "nowhere"))
         fresh = f"c{self.numbers}"
         call_id = self.rng.choices((fresh, "", "again"), (8, 1, 1))[0]
         arguments = {"n": self.rng.randrange(2)} if call_id != "again" and self.rng.random() < 0.8 else {}
@@ -322,7 +334,7 @@ class Chaos:
         kind = rng.choices(("spawn", "cancel", "look"), (3, 2, 1))[0]
         if kind == "spawn" and bodies:
             nth = rng.choice((1, 1, 2, 3))
-            world.spawns(rng.choice(bodies), rng.choice((*TOOLS, "nowhere")), nth=nth, n=rng.randrange(2))
+            world.spawns(rng.choice(bodies), rng.choice((*world.spec.tools, "nowhere")), nth=nth, n=rng.randrange(2))
         elif kind == "cancel":
             world.asks(inp.CancelAsked, task_id=rng.choice(["c0.task1", *(t.task_id for t in world.row.tasks)]))
         elif kind == "look":

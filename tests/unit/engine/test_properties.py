@@ -7,6 +7,7 @@ again with them.
 
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from greenroom.actors.contract import stop
 from greenroom.actors.contract.phases import Phase
 from greenroom.actors.contract.spec import MODES, AgentSpec
 
-from .chaos import TOOLS, Chaos
+from .chaos import HANDOFFS, TOOLS, Chaos
 from .world import OWN, World
 from .writers import KEYS
 
@@ -79,3 +80,52 @@ def test_every_life_of_a_run_keeps_every_promise(
     except BaseException:
         note("\n".join(world.trace))
         raise
+
+
+def joined(first: AgentSpec, second: AgentSpec, third: AgentSpec) -> AgentSpec:
+    """The first of three agents that hand their runs over to each other."""
+    graph: dict[str, AgentSpec] = {}
+    for key, spec in zip("abc", (first, second, third), strict=True):
+        own = attrs.evolve(spec, key=key, tools={**TOOLS, **HANDOFFS}, handoffs=True)
+        graph[key] = attrs.evolve(own.within(first, first.keys), graph=graph)
+    return graph["a"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", [*MODES, OWN], ids=[*MODES, "own"])
+@settings(max_examples=max(settings.default.max_examples // 2, 1))
+@given(
+    spec=st.builds(joined, specs, specs, specs),
+    seed=st.integers(0, 2**32 - 1),
+    moves=st.integers(0, 150),
+    deadline=st.sampled_from((None, None, 600.0)),
+    lazy=st.booleans(),
+)
+def test_every_life_of_a_run_that_is_handed_over_keeps_every_promise(
+    mode: Any, spec: AgentSpec, seed: int, moves: int, deadline: float | None, lazy: bool
+) -> None:
+    world = World(spec, execution=mode, deadline=deadline, lazy=lazy)
+    try:
+        Chaos(world, seed).play(moves)
+    except BaseException:
+        note("\n".join(world.trace))
+        raise
+    events = world.store.events
+    handed = [event.payload for event in events if event.type == "run.handoff"]
+    agents = ["a", *(payload.to_agent for payload in handed)]
+    assert [payload.from_agent for payload in handed] == agents[:-1]
+    for before, payload in enumerate(handed):
+        ended = [
+            one.payload for one in events if one.type == "run.tool.result" and one.payload.call_id == payload.call_id
+        ]
+        assert [(one.status, one.result) for one in ended] == [("succeeded", {"agent": agents[before + 1]})]
+    over = iter(agents)
+    active = next(over)
+    waiting = False
+    for event in events:
+        if event.type == "run.handoff":
+            assert not waiting
+            waiting = True
+        elif event.type == "run.step.started":
+            active, waiting = (next(over), False) if waiting else (active, False)
+            assert event.payload.agent == (None if active == "a" else active)

@@ -329,7 +329,8 @@ class World:
             self._check_start(effect)
             self.parked.discard(effect.call_id)
         if isinstance(effect, fx.RunPhase):
-            assert effect.phase in self.spec.hooked or effect.phase is Phase.TOOL_GATE
+            hooked = self.spec.acting(self.row.agent).hooked
+            assert effect.phase in hooked or effect.phase is Phase.TOOL_GATE
         self.outstanding[key] = effect
 
     def answer(self, message: inp.Input) -> Transition:
