@@ -255,7 +255,8 @@ class Life:
             with suppress(gr.StoreUnavailable):
                 await getattr(self, act.kind)(*act.lots)
         await self._finish()
-        self.faults += [sentence async for sentence in Judge(self).broken()]
+        if not self.faults:
+            self.faults += [sentence async for sentence in Judge(self).broken()]
         return True
 
     async def _begin(self, run_id: str, **options: Any) -> None:
@@ -481,8 +482,10 @@ class Life:
             raise _Gone
         for turn in range(TURNS):
             await self._follow()
-            for run in await self._rested(LONG):
-                self.faults.append(f"{run.id} works for ever: {await _state(run)}")
+            late = await self._rested(LONG)
+            if late:
+                self.faults += [f"{run.id} works for ever: {await _state(run)}" for run in late]
+                return
             if not await self._runs(done=False):
                 break
             self.faults += [sentence async for sentence in Judge(self).broken_rest()]
