@@ -93,11 +93,10 @@ class ChildRuns:
                 CallRaised(call_id=call.call_id, attempt=call.attempt, code=error.code, shown=text, fatal=error.fatal)
             )
             return
-        child.pausing = True  # from here on another owner can watch
         tool = call.tool
         patience = math.inf if tool is None or tool.timeout is None else tool.timeout
         with trio.CancelScope() as limit:
-            await self._report(call, limit, patience)
+            await self._report(call, limit, patience, watcher=child)
             return
         assert tool is not None  # noqa: S101 - without a tool there is no limit
         await self._post_cancel(call, f"timeout:{call.parent.run_id}/{call.call_id}", str(out_of_time(tool)), None)
@@ -181,9 +180,18 @@ class ChildRuns:
     # --- watching ----------------------------------------------------------------------------------------------------
 
     async def _report(
-        self, call: ChildCall, limit: trio.CancelScope, patience: float, *, late: ToolFailed | None = None
+        self,
+        call: ChildCall,
+        limit: trio.CancelScope,
+        patience: float,
+        *,
+        late: ToolFailed | None = None,
+        watcher: Child | None = None,
     ) -> None:
-        """Report the child run until its end. `patience`: seconds without a wait after which `limit` is cancelled."""
+        """Report the child run until its end. `patience`: seconds without a wait after which `limit` is cancelled.
+
+        The `watcher` keeps the parent run in memory until the first report: the child run may have woken its parent.
+        """
         known, last = set(call.known), None
         signal = self._services.board.signal(call.child_run)
         while True:
@@ -196,6 +204,8 @@ class ChildRuns:
                 limit.deadline = trio.current_time() + patience
             if seen != last:
                 call.submit(seen)
+            if watcher is not None:
+                watcher.pausing = True  # from here on another owner can watch
             if seen.outcome is not None:
                 return
             last = seen

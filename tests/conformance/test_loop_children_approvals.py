@@ -241,6 +241,15 @@ async def test_a_waiting_parent_leaves_memory_and_is_woken(play, autojump_clock,
 
 
 @pytest.mark.rule("CR-23")
+async def test_a_parent_that_leaves_memory_at_once_has_looked_at_the_child_run_that_woke_it(play, autojump_clock):
+    play.runtime["passivate_after"] = 0.0
+    script = [call("sign", id="P")], [call("ask", id="Q", mode="use_decision_as_tool_result")], "signed"
+    acts = [after(5, in_child("P")), after(20, in_child("Q", result="yes")), after(20, in_child("Q"))]
+    life = await play(K, "done", tools=with_expert(*script), do=acts)
+    assert (life.view.stage, life.tool_texts) == ("completed", {"K": "signed"})
+
+
+@pytest.mark.rule("CR-23")
 async def test_a_parent_is_looked_at_after_opening_and_leaves_memory_again(play, autojump_clock):
     play.runtime["passivate_after"] = 20.0
     spy = Spy()
