@@ -5,6 +5,7 @@ Lengthen the search with GREENROOM_CHAOS=full; a failing example names spec, see
 again with them.
 """
 
+import random
 from typing import Any
 
 import attrs
@@ -82,11 +83,15 @@ def test_every_life_of_a_run_keeps_every_promise(
         raise
 
 
-def joined(first: AgentSpec, second: AgentSpec, third: AgentSpec) -> AgentSpec:
-    """The first of three agents that hand their runs over to each other."""
-    graph: dict[str, AgentSpec] = {}
-    for key, spec in zip("abc", (first, second, third), strict=True):
-        own = attrs.evolve(spec, key=key, tools={**TOOLS, **HANDOFFS}, handoffs=True)
+def joined(first: AgentSpec, seed: int) -> AgentSpec:
+    """The first of three agents that hand their runs over to each other; the others differ from it by lot."""
+    rng, graph = random.Random(seed), dict[str, AgentSpec]()
+    for key in "abc":
+        own = attrs.evolve(first, key=key, tools={**TOOLS, **HANDOFFS}, handoffs=True)
+        if key != "a":
+            hooked = frozenset(rng.sample(list(Phase), rng.randrange(len(Phase))))
+            judges = rng.choice(((), ("o",)))
+            own = attrs.evolve(own, hooked=hooked, output_guardrails=judges, tool_use="run_model_again", stop=())
         graph[key] = attrs.evolve(own.within(first, first.keys), graph=graph)
     return graph["a"]
 
@@ -95,7 +100,7 @@ def joined(first: AgentSpec, second: AgentSpec, third: AgentSpec) -> AgentSpec:
 @pytest.mark.parametrize("mode", [*MODES, OWN], ids=[*MODES, "own"])
 @settings(max_examples=max(settings.default.max_examples // 2, 1))
 @given(
-    spec=st.builds(joined, specs, specs, specs),
+    spec=specs,
     seed=st.integers(0, 2**32 - 1),
     moves=st.integers(0, 150),
     deadline=st.sampled_from((None, None, 600.0)),
@@ -104,21 +109,23 @@ def joined(first: AgentSpec, second: AgentSpec, third: AgentSpec) -> AgentSpec:
 def test_every_life_of_a_run_that_is_handed_over_keeps_every_promise(
     mode: Any, spec: AgentSpec, seed: int, moves: int, deadline: float | None, lazy: bool
 ) -> None:
-    world = World(spec, execution=mode, deadline=deadline, lazy=lazy)
+    world = World(joined(spec, seed), execution=mode, deadline=deadline, lazy=lazy)
     try:
         Chaos(world, seed).play(moves)
     except BaseException:
         note("\n".join(world.trace))
         raise
-    events = world.store.events
+    events = world.store.events[1:]  # the first is no draft: run.created
     handed = [event.payload for event in events if event.type == "run.handoff"]
     agents = ["a", *(payload.to_agent for payload in handed)]
     assert [payload.from_agent for payload in handed] == agents[:-1]
-    for before, payload in enumerate(handed):
+    for payload in handed:
         ended = [
-            one.payload for one in events if one.type == "run.tool.result" and one.payload.call_id == payload.call_id
+            event.payload.status
+            for event in events
+            if event.type == "run.tool.result" and event.payload.call_id == payload.call_id
         ]
-        assert [(one.status, one.result) for one in ended] == [("succeeded", {"agent": agents[before + 1]})]
+        assert ended == ["succeeded"]
     over = iter(agents)
     active = next(over)
     waiting = False
