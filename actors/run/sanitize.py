@@ -27,10 +27,11 @@ from ..contract.messages import (
     not_an_object,
     read_arguments,
 )
+from ..contract.parts import Part, fault_of_parts
 from ..contract.plain import JSONObject, JSONValue, encodable, exact
 from ..errors import UsageError
 from ..options import unknown_value
-from ..state.values import public_message
+from ..state.values import public_message, shown
 
 LATEST: Final = 100 * 365 * 86_400.0
 """Longest wait of a ticket in seconds: a hundred years, because a moment after year 9999 has no date."""
@@ -385,6 +386,11 @@ def _check_form(command: Any) -> None:
         raise unknown_value("kind", command.kind, _KINDS)
     if command.mode not in _CANCEL_MODES:
         raise unknown_value("mode", command.mode, _CANCEL_MODES)
+    parts = command.parts
+    if type(parts) is not tuple or not all(isinstance(part, Part) for part in parts):
+        raise UsageError(f"{command.kind}: parts={shown(parts)}: give a tuple of parts, or use send(attachments=...)")
+    if (fault := fault_of_parts(parts)) is not None:
+        raise UsageError(f"{command.kind}: {fault}")
     decision = command.decision
     if not isinstance(decision, Decision) and (decision is not None or command.kind in _DECIDING):
         raise UsageError(f"{command.kind}: {decision!r:.200} is no Decision; make one with ticket.approve() or .deny()")

@@ -238,7 +238,7 @@ def test_budgets_and_truncation_are_part_of_the_spec():
         (lambda: gr.Budget(total=1.5), r"Budget\(total=1.5\)"),
         (lambda: gr.Budget(cost=1.0), r"Budget\(cost=...\) needs prices"),
         (lambda: gr.Budget(cost=-1.0, prices={"x": gr.Price(1, 2)}), r"Budget\(cost=-1.0\)"),
-        (lambda: gr.Budget(requests=1, prices={"x": (1, 2)}), "give a gr.Price"),
+        (lambda: gr.Budget(requests=1, prices={"x": (1, 2)}), "give the name of a model, .* and a gr.Price"),
         (lambda: gr.Budget(requests=1, prices={"x": gr.Price("1", 2)}), r"Price\(input='1'\)"),
         (lambda: gr.ContinueTruncated(0), r"ContinueTruncated\(times=0\): give a whole number, 1 or more"),
     ],

@@ -22,6 +22,7 @@ from trio.testing import MockClock
 import greenroom as gr
 from greenroom.actors.contract.events import CATALOGUE
 from greenroom.actors.contract.redaction import Redactor
+from greenroom.actors.contract.spec import AgentSpec
 from greenroom.actors.replay.comparison import Replay, StoredRun
 from greenroom.actors.run.replay_run import replay_of
 
@@ -49,13 +50,15 @@ class Written:
     program: str
     stored: StoredRun
     agent: gr.Agent[Any]
+    known: Mapping[str, gr.Agent[Any]]
+    spec: AgentSpec
     redactor: Redactor
 
     def report(self, position: int, frame: bytes) -> gr.ReplayReport:
         """The replay of the run with another event at a position, from 0."""
         frames = [*self.stored.frames]
         frames[position] = frame
-        replay = Replay(attrs.evolve(self.stored, frames=frames), self.agent.spec, self.redactor)
+        replay = Replay(attrs.evolve(self.stored, frames=frames), self.spec, self.redactor)
         for _ in replay.steps():
             pass
         return replay.report()
@@ -78,9 +81,17 @@ class Gathering(Death):
             redactor = runtime._parts.services.redactor
             outline = await runtime.store.outline(run_id)
             assert outline is not None
-            made = runtime.agents[outline.info.agent]
-            replay = await replay_of(runtime.store, run_id, made, redactor, own=True)
-            self.written[run_id] = Written(program=self.program, stored=replay._stored, agent=made, redactor=redactor)
+            known = runtime.agents
+            made = known[outline.info.agent]
+            replay = await replay_of(runtime.store, run_id, made, redactor, own=True, known=known)
+            self.written[run_id] = Written(
+                program=self.program,
+                stored=replay._stored,
+                agent=made,
+                known=known,
+                spec=replay._fold._spec,
+                redactor=redactor,
+            )
 
 
 def gathered(name: str, kind: str, folder: Path, monkeypatch: Any) -> dict[str, Written]:
@@ -204,7 +215,7 @@ def test_an_event_in_a_copy_of_a_file_is_compared(tmp_path: Path, monkeypatch: A
 
 async def replayed(file: Path, run_id: str, run: Written) -> gr.ReplayReport:
     async with gr.open_runtime(gr.SQLiteStore(file, writer="inline"), secrets=["swordfish"]) as runtime:
-        replay = await replay_of(runtime.store, run_id, run.agent, run.redactor, own=True)
+        replay = await replay_of(runtime.store, run_id, run.agent, run.redactor, own=True, known=run.known)
         for _ in replay.steps():
             pass
         return replay.report()
