@@ -6,7 +6,8 @@ here, because the commit may not be durable yet; all others are read from the st
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 import attrs
 from msgspec.structs import replace
@@ -16,6 +17,9 @@ from ..contract.messages import Message
 from ..contract.parts import Part
 from ..contract.rows import CallRow
 from .services import Services, retry_until_available
+
+_NONE: Final[Mapping[str, bytes]] = {}
+"""One for all runs: most have no parts, and a waiting run should be small."""
 
 
 @attrs.define(eq=False)
@@ -29,12 +33,12 @@ class PartBytes:
     _services: Services
     _thread_id: str
     needed: bool = False
-    _known: dict[str, bytes] = attrs.field(factory=dict, repr=False)
+    _known: Mapping[str, bytes] = attrs.field(default=_NONE, repr=False)
 
     def keep(self, parts: Iterable[Part]) -> None:
         """Take the bytes of parts that join the thread."""
         self.needed = True
-        self._known |= {part.sha256: part.data for part in parts if part.data is not None}
+        self._known = {**self._known, **{part.sha256: part.data for part in parts if part.data is not None}}
 
     def note(self, carriers: Iterable[Message | CallRow | Command]) -> None:
         """Note whether messages, calls or commands have parts."""
@@ -53,7 +57,10 @@ class PartBytes:
         missing = {part.sha256 for part in parts if part.sha256 not in self._known}
         if missing:
             read = self._services.store.parts
-            self._known |= await retry_until_available(read, self._thread_id, tuple(sorted(missing)))
+            self._known = {
+                **self._known,
+                **await retry_until_available(read, self._thread_id, tuple(sorted(missing))),
+            }
         known = self._known
         return [
             replace(
