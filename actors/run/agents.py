@@ -197,10 +197,11 @@ class Agents:
                 for other in (*self.graph(agent).values(), *self.below(agent)):
                     self.spec_of(other)
                     self._check(other)
-        except BaseException:
+        except BaseException:  # whatever it is, it is raised again
             for key in self.by_key.keys() - before:  # the key is free for the agent that is made right
                 del self.by_key[key]
-                self._joined.pop(key, None)
+            self._graphs.clear()  # both are caches, and may hold agents that are not known any more
+            self._joined.clear()
             raise
         return agent
 

@@ -3,7 +3,7 @@
 import pytest
 
 import greenroom as gr
-from greenroom.testing import ScriptedModel
+from greenroom.testing import ScriptedModel, call
 
 
 def layers(count: int, kind: str) -> gr.Agent[str]:
@@ -48,6 +48,21 @@ async def test_a_start_that_is_refused_adds_no_agent(autojump_clock):
             with pytest.raises(gr.UnknownAgent, match="this runtime knows: none"):
                 await runtime.start(key, "hi")
         assert (await (await runtime.start(right, "hi")).result()).output == "x"
+
+
+async def test_a_refused_start_leaves_no_graph_of_handoffs_behind(autojump_clock):
+    """The agent that is made right hands its runs over to its own agents, not to those of the refused one."""
+
+    def front(*other: object, **options: object) -> gr.Agent[str]:
+        desk = gr.Agent("desk", model=ScriptedModel(list(other)))
+        lost = gr.Agent("lost", **options)  # type: ignore[arg-type]
+        return gr.Agent("front", handoffs=[desk, lost], model=ScriptedModel([call("transfer_to_desk")]))
+
+    async with gr.open_runtime() as runtime:
+        with pytest.raises(gr.AgentDefinitionError, match="agent 'lost' has no model"):
+            await runtime.start(front("the old desk"), "hi")
+        right = front("the new desk", model=ScriptedModel(["x"]))
+        assert (await (await runtime.start(right, "hi")).result()).output == "the new desk"
 
 
 async def test_of_two_agents_with_one_key_none_is_added(autojump_clock):
