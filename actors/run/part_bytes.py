@@ -40,6 +40,10 @@ class PartBytes:
         self.needed = True
         self._known = {**self._known, **{part.sha256: part.data for part in parts if part.data is not None}}
 
+    def forget(self) -> None:
+        """Leave the bytes to the store: all commits are durable, and a run that waits should be small."""
+        self._known = _NONE
+
     def note(self, carriers: Iterable[Message | CallRow | Command]) -> None:
         """Note whether messages, calls or commands have parts."""
         for carrier in carriers:

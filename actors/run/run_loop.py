@@ -337,6 +337,8 @@ class RunLoop:
         if resting is not self._resting:
             self._resting, self._leave_at, again = resting, math.inf, True
             self._services.passivation.forget(self._mailbox)
+            if resting and not self._outbox:
+                self._performer.part_bytes.forget()
             if resting and self._services.agents.can_revive(self._state.info):
                 self._leave_at = self._services.passivation.rests(self._mailbox)  # nudges the mailbox at that moment
         if again:

@@ -13,7 +13,7 @@ from greenroom.testing import FakeWall, FunctionModel, ScriptedModel, call, dela
 
 from ..support.part_scenes import AT, CHART, DRAWS, FACTS, PNG, TABLE, chart, seen
 from ..support.runs import agent, events_of, home
-from ..support.scene_tools import TOOLS, Context
+from ..support.scene_tools import TOOLS, Context, Outside
 from ..support.scenes import THREAD, after, approve, cancel, restart
 
 SEQUENTIAL = pytest.mark.parametrize("mode", ["sequential"])
@@ -50,6 +50,32 @@ async def test_attachments_of_a_start_are_parts_of_the_input(play, autojump_cloc
     parts = life.view.messages[0].parts
     assert [(part.facts(), part.data) for part in parts] == [(f, None) for f in (FACTS[0], AT.part.facts(), FACTS[1])]
     assert await kept(life, parts[0], AT.part) == {parts[0].sha256: PNG}
+
+
+class Counting(gr.MemoryStore):
+    """Counts the reads of bytes."""
+
+    reads = 0
+
+    async def parts(self, *args: Any) -> Any:
+        """Count."""
+        self.reads += 1
+        return await super().parts(*args)
+
+
+@pytest.mark.rule("AT-13")
+async def test_the_bytes_of_a_waiting_run_are_in_the_store_only(autojump_clock):
+    """While the run works they are kept; the first request of a process, and the first one after a rest, reads them."""
+    store, calls = Counting(), [call("look", id="L"), call("pay", id="P"), call("look", id="M")]
+    helper = agent(*calls, "done", tools=TOOLS)
+    async with home(store, agents=[helper], deps=Outside(), passivate_after=None) as runtime:
+        run = await runtime.start(helper, "hi", attachments=[CHART])
+        await run.wait()
+        assert (len(helper.model.requests), store.reads) == (2, 1)
+        assert (await run.decide("P", "approve")).ok
+        await run.result()
+        assert (len(helper.model.requests), store.reads) == (4, 2)
+    assert [seen(request)["user"] for request in helper.model.requests] == [[PNG]] * 4
 
 
 @pytest.mark.rule("AT-5")
