@@ -157,8 +157,8 @@ def handoff(
     if isinstance(name, str) and len(name) > _NAME_LIMIT:
         way = f"has more than {_NAME_LIMIT} characters; give a shorter one as tool_name="
         raise AgentDefinitionError(f"{where}: the tool name {name!r:.100} {way}")
-    told = "" if isinstance(agent, str) else agent.description
-    description = " ".join(filter(None, (f"Hand the conversation over to the agent {key!r}.", told)))
+    about = "" if isinstance(agent, str) else agent.description
+    description = " ".join(filter(None, (f"Hand the conversation over to the agent {key!r}.", about)))
     try:
         plain = tool(
             _stand_in,
@@ -203,7 +203,7 @@ def _takes(function: object, count: int) -> bool:
 
 
 def handoff_of(given: Any) -> Handoff:
-    """Return the handoff that an item of `Agent(handoffs=[...])` stands for; what is none comes back unchanged.
+    """Return the handoff that an item of `Agent(handoffs=[...])` means; an invalid item is returned unchanged.
 
     Raises:
         AgentDefinitionError: the name made from the key is no name of a tool.

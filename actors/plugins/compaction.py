@@ -21,7 +21,7 @@ ORDER: Final = (
     "Sum up the conversation below for an assistant that continues it and will not see it. Keep what was asked and "
     "decided, facts, names, numbers, and what is still open. Answer with the summary alone."
 )
-"""What the model that sums up is told to do."""
+"""The instructions of the model that sums up."""
 
 
 @attrs.frozen

@@ -125,7 +125,7 @@ async def recorded(runtime: Runtime, run_id: str, *, after_step: int = 0) -> Rec
 
 
 async def _asked(runtime: Runtime, run_id: str) -> dict[str, tuple[int, str | None]]:
-    """Return the step and the agent of each request by its message id; None stands for the run's agent."""
+    """Return the step and the agent of each request by its message id; None: the run's agent."""
     found, last = dict[str, tuple[int, str | None]](), 0
     while page := await runtime.reader.events(run_id, after=last, limit=_PAGE):
         last += len(page)

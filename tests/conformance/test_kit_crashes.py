@@ -1,4 +1,4 @@
-"""crash_points: a process ends after each commit of its store, and the next one goes on."""
+"""crash_points: a process ends after each commit of its store, and the next one continues."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -50,7 +50,7 @@ def check(world: World) -> Iterator[str]:
     if len(world.paid) > 1:
         yield "paid twice"
     if not world.paid and "outcome_unknown" not in world.reasons:
-        yield "not paid, and nobody was asked"
+        yield "not paid, and no person was asked"
 
 
 @pytest.mark.rule("TK-10")
@@ -82,7 +82,7 @@ def test_nothing_that_follows_the_commit_is_stored():
 
     async def noted(world: World, store: gr.Store) -> None:
         if world.processes:
-            async with gr.open_runtime(store, drain=0) as runtime:  # without agents: no run goes on
+            async with gr.open_runtime(store, drain=0) as runtime:  # without agents: no run continues
                 seen[-1].append(len(await runtime.store.events("r")))
         await scenario(world, store)
 

@@ -15,7 +15,7 @@ class Order:
 clerk = gr.Agent("clerk", output_type=int)
 
 
-def told(order: Order) -> str:
+def in_words(order: Order) -> str:
     return f"order {order.number}"
 
 
@@ -29,7 +29,7 @@ def doubled(completed: gr.Completed[int]) -> int:
 
 plain = clerk.as_tool()
 assert_type(plain, gr.Tool[..., Any])
-clerk.as_tool(name="shop", description="Sells.", parameters=Order, build_input=told, extract=doubled)
+clerk.as_tool(name="shop", description="Sells.", parameters=Order, build_input=in_words, extract=doubled)
 clerk.as_tool(build_input=later, needs_approval=True, timeout=30.0, on_error="raise", grace=60.0, effect="publish")
 clerk.as_tool(replay="safe")  # type: ignore[call-overload]
 clerk.as_tool(on_error="ignore")  # type: ignore[call-overload]

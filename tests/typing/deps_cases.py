@@ -122,7 +122,7 @@ async def opens() -> None:
 # --- agents as tools -------------------------------------------------------------------------------------------------
 
 
-def told(report: Report) -> str:
+def in_words(report: Report) -> str:
     return report.title
 
 
@@ -134,13 +134,13 @@ def number(completed: gr.Completed[int]) -> int:
     return completed.output
 
 
-assert_type(full.as_tool(parameters=Report, build_input=told, extract=title), gr.Tool[..., Any])
+assert_type(full.as_tool(parameters=Report, build_input=in_words, extract=title), gr.Tool[..., Any])
 full.as_tool(build_input=lambda text: text.upper())
 full.as_tool(parameters=Report, build_input=lambda report: report.title)
 full.as_tool(extract=number)  # type: ignore[arg-type]
-full.as_tool(build_input=told)  # type: ignore[arg-type]
+full.as_tool(build_input=in_words)  # type: ignore[arg-type]
 full.as_tool(parameters=Report)  # type: ignore[call-overload]
-full.as_tool(parameters=Deps, build_input=told)  # type: ignore[arg-type]
+full.as_tool(parameters=Deps, build_input=in_words)  # type: ignore[arg-type]
 gr.Agent("boss", tools=[full.as_tool()], deps_type=Deps)
 
 

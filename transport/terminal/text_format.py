@@ -132,10 +132,10 @@ def _is_part(data: object) -> bool:
 def attached(part: JSONObject) -> str:
     """Return the facts of an image or a file in a few words: image/png 2.1 kB, text/csv 9 bytes sales.csv."""
     count, name = part.get("size"), part.get("name")
-    told = size(count) if isinstance(count, int) else one_line(str(part.get("url", "")), 80)
+    facts = size(count) if isinstance(count, int) else one_line(str(part.get("url", "")), 80)
     named = one_line(name, 40) if isinstance(name, str) else ""
     media_type = part.get("mediaType") or part.get("media_type")  # as an event of its own has it; in a result
-    return " ".join(filter(None, (one_line(str(media_type), 60), told, named)))
+    return " ".join(filter(None, (one_line(str(media_type), 60), facts, named)))
 
 
 def size(count: int) -> str:
