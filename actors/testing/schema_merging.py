@@ -14,7 +14,8 @@ def merged(one: JSONValue, other: JSONValue) -> JSONValue:
     """Return a schema for values that are valid against both.
 
     A second anyOf, oneOf or reference is put into an `allOf` of its own, which is merged once the first is resolved.
-    Of a keyword that cannot be merged, such as a second pattern, the first stays: the value is judged against both schemas.
+    Of a keyword that cannot be merged, such as a second pattern, the first stays, because the value is judged against
+    both schemas.
     """
     if one is True or one == {}:
         return other
