@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 from datetime import datetime
 from typing import Final, Literal, Protocol, get_args
 
@@ -124,13 +125,17 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
             down: the store has failed for good.
         last: sequence of the run's newest durable event (for committed).
         error: the failure.
-        next_in_thread: the run that was held because its thread was busy, and may work now; None if there is none.
+        next_in_thread: the run that was held because its thread was busy, and may work now; None if there is none, or
+            if another process owns that run.
+        posted: position of the run's newest accepted command, so that the owner learns of a command whose hint was
+            lost; 0 if every accepted command is hinted (a store that is not shared).
     """
 
     kind: ReceiptKind
     last: int = 0
     error: Exception | None = None
     next_in_thread: str | None = None
+    posted: int = 0
 
 
 Deliver = Callable[[Receipt], None]
@@ -144,7 +149,10 @@ class StoreHooks(Protocol):
     """Reports of a store to the runtime: called synchronously, in the trio thread, in commit order."""
 
     def posted(self, run_id: str, item: InboxItem) -> None:
-        """Report a durable command. Called before the caller of `post` resumes."""
+        """Report a durable command, in the process that owns the run; if no process owns it, in the poster's.
+
+        In the poster's own process it is called before the caller of `post` resumes. An item may be reported twice.
+        """
 
     def committed(self, run_id: str, last: int, frames: Sequence[bytes]) -> None:
         """Report durable events of a run: `frames`, the newest of which has sequence `last`.
@@ -158,16 +166,134 @@ class StoreHooks(Protocol):
     def unavailable(self, error: Exception | None) -> None:
         """Report that the whole store stopped answering (an error) or answers again (None)."""
 
+    # The rest is called by shared stores only. Each is a hint: it may be lost, late or repeated.
+
+    def moved(self, run_id: str, last: int) -> None:
+        """Report that a watched run of another process has durable events up to sequence `last`, or changed otherwise.
+
+        See `Store.watch`.
+        """
+        return
+
+    def work(self) -> None:
+        """Report that there may be runs to claim; see `Store.claim_ready`."""
+        return
+
+    def thread_freed(self, run_id: str) -> None:
+        """Report that a run that this process owns is not held by its thread any more."""
+        return
+
+    def voided(self) -> None:
+        """Report that every claim of this process is void: `good_until` has passed, or the process was declared dead.
+
+        The store gives the runs back, and serves new claims.
+        """
+        return
+
+    def renamed(self, epoch: str) -> None:
+        """Report that the logs have another identity: sequences that were returned before mean nothing now."""
+        return
+
+
+@attrs.frozen(kw_only=True)
+class Taken:
+    """Another process owns the run, so there is no claim. There is no stealing.
+
+    Attributes:
+        process: name of the process (`ProcessInfo.name`).
+    """
+
+    process: str
+
+
+@attrs.frozen(kw_only=True)
+class Ability:
+    """The runs that a process can work on.
+
+    Attributes:
+        agents: keys of its agents; None: it takes every run.
+        deps: it can work on runs that were started with deps of their own.
+    """
+
+    agents: frozenset[str] | None = None
+    deps: bool = True
+
+
+@attrs.frozen(kw_only=True)
+class ReadyRun:
+    """A run that was claimed because there is something to do.
+
+    Attributes:
+        claim: the new claim.
+        held: another run works on the run's thread; never True in a shared store, where a held run is not ready.
+    """
+
+    claim: Claim
+    held: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class QueueInfo:
+    """A queue of runs. A queue exists since its first run, or since it was given a limit.
+
+    Attributes:
+        name: the agent's key, if `start` was given no queue.
+        max_running: most runs of the queue that may work at once, over all processes; None: no limit.
+        paused: no run of the queue is claimed.
+        ready: runs that wait to be claimed now.
+        working: runs that have an owner and do not wait for people.
+        oldest: since when the oldest ready run is ready, UTC; None if no run is ready.
+    """
+
+    name: str
+    max_running: int | None = None
+    paused: bool = False
+    ready: int = 0
+    working: int = 0
+    oldest: datetime | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ProcessInfo:
+    """A process that has a shared store open, or had it.
+
+    Attributes:
+        name: unique.
+        host, pid, version: of the process; the version is Greenroom's.
+        level: newest version of rows that the process reads.
+        beat: advances while the process lives.
+        dead: declared dead; its runs are free.
+        room: for how many more runs it has room; None: no limit.
+        started_at: UTC.
+        agents: key -> digest of the agents that it has.
+        runs: open runs that it owns.
+    """
+
+    name: str
+    host: str = ""
+    pid: int = 0
+    version: str = ""
+    level: int = 0
+    beat: int = 0
+    dead: bool = False
+    room: int | None = None
+    started_at: datetime | None = None
+    agents: Mapping[str, str] = attrs.field(factory=dict)
+    runs: int = 0
+
 
 @attrs.frozen(kw_only=True)
 class Created:
     """The outcome of create_run: a new run with its claim, or why there is none.
 
     Attributes:
-        claim: of the new run; None if nothing was written, and then one of the last three fields has the reason.
+        claim: of the new run; None if nothing was written, and then one of the last four fields has the reason; also
+            None if the run was written and no claim was asked for (`unclaimed`).
         held: the thread has an active run; `Receipt.next_in_thread` of that run's end names this run.
         behind: that active run, if the new run is held.
+        unclaimed: the run was written without a claim, as asked.
         existing: the run that has this id.
+        deduplicated: an open run has the same `NewRun.dedupe`; it is `existing`.
         pruned: a run had this id and was pruned: its `RunInfo.content`, or "" if unknown.
         thread_changed: the thread differs from `NewRun.thread_runs`.
     """
@@ -175,7 +301,9 @@ class Created:
     claim: Claim | None
     held: bool = False
     behind: str | None = None
+    unclaimed: bool = False
     existing: RunInfo | None = None
+    deduplicated: bool = False
     pruned: str | None = None
     thread_changed: bool = False
 
@@ -212,6 +340,9 @@ class RunSummary:
             UTC; None while the run does not wait.
         asked: the first open tickets, oldest first, at most `ASKED`.
         asked_count: how many tickets are open.
+        queue: the run's queue.
+        owner: name of the process that owns the run; None if no process does, or the store is not shared.
+        dead: why the run is a dead letter: no process claims it any more, until it is revived; None if it is not.
     """
 
     info: RunInfo
@@ -222,6 +353,9 @@ class RunSummary:
     waiting_since: datetime | None = None
     asked: tuple[TicketSummary, ...] = ()
     asked_count: int = 0
+    queue: str = ""
+    owner: str | None = None
+    dead: str | None = None
 
     @property
     def title(self) -> str:
@@ -377,20 +511,42 @@ class Store(abc.ABC):
 
     threaded: bool = False
     """True if the store works in another thread, so that virtual time must not be used with it."""
+    shared: bool = False
+    """True if several processes may have the storage open at once.
+
+    Then a claim may be `Taken`, a run at rest has no owner (`release`), and `StoreHooks` reports what other processes
+    do. In a store that is not shared the one process owns every run, and the methods about other processes do nothing.
+    """
 
     @property
     @abc.abstractmethod
     def epoch(self) -> str:
         """The identity of the logs. Constant, also over restarts, for as long as returned sequences stay valid.
 
-        Known while the store is open. A copy (a backup that is put into use) has another epoch.
+        Known while the store is open. A copy (a backup that is put into use) has another epoch. A shared store may get
+        another epoch while it is open (`StoreHooks.renamed`): a failover may lose events that were returned.
         """
+
+    @property
+    def good_until(self) -> float:
+        """Until when no other process can have this store's claims, in trio time; infinite if it is not shared.
+
+        Begin no effect outside of the store after that time. `StoreHooks.voided` follows soon after it.
+        """
+        return math.inf
+
+    @property
+    def offset(self) -> float:
+        """Seconds to add to this machine's clock to get the storage's clock; 0 if the store is not shared."""
+        return 0.0
 
     @abc.abstractmethod
     async def run(self, hooks: StoreHooks, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Open the store and serve until cancelled; then write the queue, close, and re-raise Cancelled.
 
-        Calls `task_status.started()` when open. Opening voids all earlier claims.
+        Calls `task_status.started()` when open. Opening voids the claims of owners that are gone; in a store that is
+        not shared, those are all earlier claims. Closing gives back the runs that this store has claimed, which counts
+        as no crash.
 
         Raises:
             StoreOpenError: the store cannot be opened (before started).
@@ -398,12 +554,14 @@ class Store(abc.ABC):
         """
 
     @abc.abstractmethod
-    async def create_run(self, new: NewRun, frame: bytes) -> Created:
+    async def create_run(self, new: NewRun, frame: bytes, *, claim: bool = True) -> Created:
         """Write a run, its first messages and its run.created event (`frame`), and claim it. Durable on return.
 
         A run id is used once, for ever: an existing run with the id is unchanged and returned as `existing`; the id of
         a pruned run gives `pruned`. The first run of a thread makes its `info.by` the thread's owner. `new.thread_runs`
-        is compared in the transaction that writes the run.
+        is compared in the transaction that writes the run. While an open run has `new.dedupe`, that run is `existing`.
+
+        `claim=False`: the run waits in its queue until `claim_ready` takes it, in any process.
 
         Raises:
             ThreadBusy: the thread has an active run and new.on_busy is "refuse"; nothing written.
@@ -412,12 +570,51 @@ class Store(abc.ABC):
         """
 
     @abc.abstractmethod
-    async def claim(self, run_id: str) -> Claim | None:
-        """Claim a run: a new fencing token, which voids older claims. None if no run has this id or it is done."""
+    async def claim(self, run_id: str) -> Claim | Taken | None:
+        """Claim a run: a new fencing token, which voids older claims. None if no run has this id or it is done.
+
+        Taken: another process owns the run. A run that this process owns is claimed anew. Held runs and dead letters
+        can be claimed by their id.
+        """
+
+    async def release(self, claims: Sequence[Claim]) -> Sequence[str]:
+        """Give up runs that are at rest: from now on each process may claim them when there is something to do.
+
+        Returns the ids of runs that were refused, because they have unread commands: their claims are still good. A
+        claim that is void is released already. Does nothing in a store that is not shared.
+        """
+        return ()
+
+    async def give_back(self, claims: Sequence[Claim], *, after: float = 0.0) -> None:
+        """Give up runs that are not at rest; no process claims them for `after` seconds. Counts as no crash.
+
+        For runs that this process cannot work on, and for owners that have ended. Void claims are ignored. Does nothing
+        in a store that is not shared.
+        """
+        return
 
     @abc.abstractmethod
     async def open_runs(self) -> Sequence[tuple[str, bool]]:
         """Return all runs that are not done, oldest first, each with whether its thread holds it."""
+
+    async def claim_ready(self, room: int, ability: Ability, now: datetime) -> Sequence[ReadyRun]:
+        """Claim up to `room` runs that need an owner and have none: not at rest, or waiting with background tasks.
+
+        Runs of the queues take turns, and within a queue the lowest rank is first: the time at which the run became
+        ready, less ten seconds for each step of its priority. Left out are runs that are not ready before a later time,
+        that `ability` leaves out, that are dead letters, of queues that are paused or at their limit, and (in a shared
+        store) that another run of their thread holds. Costs the size of the result and the number of queues.
+
+        In a store that is not shared, a run that was claimed since the opening has an owner.
+        """
+        raise NotImplementedError
+
+    async def claim_due(self, now: datetime, ability: Ability, *, limit: int = 100) -> Sequence[ReadyRun]:
+        """Claim runs without an owner that wait, or are held, and whose timer fired by `now`, earliest first.
+
+        In a store that is not shared, a waiting run has no owner here, too, once `claim_due` is asked for it.
+        """
+        raise NotImplementedError
 
     @abc.abstractmethod
     async def to_do(self) -> Sequence[tuple[str, bool]]:
@@ -575,3 +772,52 @@ class Store(abc.ABC):
     @abc.abstractmethod
     def statistics(self) -> StoreStatistics:
         """Return counts since the store was opened."""
+
+    # --- other processes ---------------------------------------------------------------------------------------------
+
+    def watch(self, run_id: str) -> AbstractContextManager[None]:
+        """Report changes of a run by `StoreHooks.moved` for the time of the block, if another process works on it.
+
+        Changes before the report begins are reported once it has begun. A lost report is made up for within seconds.
+        """
+        return nullcontext()
+
+    def publish(self, agents: Mapping[str, str], *, room: int | None) -> None:
+        """Say which agents this process has (key -> digest) and for how many more runs it has room (None: no limit).
+
+        Never waits. Other processes see it soon.
+        """
+        return
+
+    async def agents(self) -> Mapping[str, frozenset[str]]:
+        """Return the agents of all live processes: key -> digests. Empty in a store that is not shared."""
+        return {}
+
+    async def processes(self) -> Sequence[ProcessInfo]:
+        """Return the processes that have the store open, or own runs still. Empty in a store that is not shared."""
+        return ()
+
+    async def bury(self, process: str) -> bool:
+        """Declare a process dead and free its runs at once. False if no live process has this name.
+
+        For a supervisor that has seen the process end, such as its parent.
+        """
+        return False
+
+    # --- queues ------------------------------------------------------------------------------------------------------
+
+    async def queues(self) -> Sequence[QueueInfo]:
+        """Return the queues, by name."""
+        raise NotImplementedError
+
+    async def set_queue(self, name: str, *, max_running: int | None = None, paused: bool = False) -> None:
+        """Limit a queue, or pause it. Runs that work already continue."""
+        raise NotImplementedError
+
+    async def revive_run(self, run_id: str) -> bool:
+        """Let a dead letter be claimed again, with no crash counted. False if the run is no dead letter.
+
+        Raises:
+            UnknownRun: no run has this id.
+        """
+        raise NotImplementedError

@@ -542,6 +542,10 @@ class NewRun(Value, frozen=True, kw_only=True):
         taken: the beginning of the run's record; empty if it is not recorded.
         parts: with their bytes, which join the thread with the run. Those of a fork's history have no bytes here: the
             store copies them from the thread that `thread_parent` names.
+        queue: where the run waits for an owner; "" for the queue of its agent's key.
+        ready_at: the run is not claimed before this time; None: at once.
+        priority: -100 to 100; each step counts like ten seconds of waiting, and a higher one is claimed earlier.
+        dedupe: at most one open run has this key; None: any number.
     """
 
     info: RunInfo
@@ -554,6 +558,10 @@ class NewRun(Value, frozen=True, kw_only=True):
     thread_runs: int | None = None
     taken: tuple[RecordEntry, ...] = ()
     parts: tuple[Part, ...] = ()
+    queue: str = ""
+    ready_at: datetime | None = None
+    priority: int = 0
+    dedupe: str | None = None
 
 
 @attrs.frozen(kw_only=True)

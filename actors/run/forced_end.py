@@ -19,7 +19,7 @@ from ..contract.decisions import Command, InboxItem
 from ..contract.envelope import EventEncoder
 from ..contract.lifecycle import RunStatus
 from ..contract.recording import RecordEntry
-from ..contract.rows import RunOutline
+from ..contract.rows import Claim, RunOutline
 from ..engine.forced_end import forced_commit
 from ..engine.recording import Entry, ForcedEndEntry, RecordGap
 from ..errors import StoreDown, StoreError, UnknownRun
@@ -82,7 +82,7 @@ async def _end_by_force(services: Services, outline: RunOutline, items: Sequence
     """Write the end. Returns False if the run changed meanwhile and has to be read again."""
     store, run_id = services.store, outline.info.run_id
     claim = await retry_until_available(store.claim, run_id)
-    if claim is None:
+    if not isinstance(claim, Claim):
         return False
     commit = forced_commit(outline, [item.command for item in items], why, services.clock.now())
     entry: Entry = ForcedEndEntry(why=why, items=tuple(items), posted=outline.posted, readable=outline.row is not None)

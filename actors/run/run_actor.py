@@ -281,7 +281,8 @@ class RunActor:
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         try:
-            return await retry_until_available(self.services.store.claim, self.run_id)
+            claim = await retry_until_available(self.services.store.claim, self.run_id)
+            return claim if isinstance(claim, Claim) else None
         except StoreDown:  # the runtime fails and reports the cause; the run stays unchanged
             return None
 

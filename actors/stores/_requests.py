@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 import attrs
 import trio
 
-from ..abc import Created, Deliver, Receipt, StoreHooks
+from ..abc import Created, Deliver, Receipt, StoreHooks, Taken
 from ..contract.decisions import Command, CommandResult, InboxItem
 from ..contract.rows import Claim, Commit, Judge, NewRun
 from ..errors import StoreDown
@@ -89,11 +89,12 @@ class PendingRequest(Generic[T]):
 
 @attrs.define(eq=False)
 class CreateRequest(PendingRequest[Created]):
-    """A new run with its first event."""
+    """A new run with its first event. `claimed`: its creator becomes its owner."""
 
     new: NewRun
     frame: bytes
     blobs: object = None
+    claimed: bool = True
 
     def settle(self, result: Result[Created], hooks: StoreHooks) -> None:
         """Report the durable event to the runtime, then wake the creator."""
@@ -105,7 +106,7 @@ class CreateRequest(PendingRequest[Created]):
 
 
 @attrs.define(eq=False)
-class ClaimRequest(PendingRequest[Claim | None]):
+class ClaimRequest(PendingRequest[Claim | Taken | None]):
     """A request for a new fencing token of a run."""
 
     run_id: str

@@ -6,7 +6,7 @@ import abc
 from collections.abc import Sequence
 from datetime import datetime
 
-from ..abc import Created, Deliver, Pruned, Store
+from ..abc import Created, Deliver, Pruned, Store, Taken
 from ..contract.decisions import Command, CommandResult
 from ..contract.rows import Claim, Commit, Judge, NewRun
 from ..errors import UsageError
@@ -23,11 +23,11 @@ class RequestStore(Store):
 
     _queue: WriteQueue
 
-    async def create_run(self, new: NewRun, frame: bytes) -> Created:
+    async def create_run(self, new: NewRun, frame: bytes, *, claim: bool = True) -> Created:
         """Write a run and claim it; durable on return. See `Store.create_run`."""
-        return await self._queue.ask(CreateRequest(new, frame))
+        return await self._queue.ask(CreateRequest(new, frame, claimed=claim))
 
-    async def claim(self, run_id: str) -> Claim | None:
+    async def claim(self, run_id: str) -> Claim | Taken | None:
         """Claim a run with a new fencing token. See `Store.claim`."""
         return await self._queue.ask(ClaimRequest(run_id))
 

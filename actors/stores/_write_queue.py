@@ -77,6 +77,21 @@ class NullHooks(StoreHooks):
     def unavailable(self, error: Exception | None) -> None:
         """Do nothing."""
 
+    def moved(self, run_id: str, last: int) -> None:
+        """Do nothing."""
+
+    def work(self) -> None:
+        """Do nothing."""
+
+    def thread_freed(self, run_id: str) -> None:
+        """Do nothing."""
+
+    def voided(self) -> None:
+        """Do nothing."""
+
+    def renamed(self, epoch: str) -> None:
+        """Do nothing."""
+
 
 class Writer(Protocol):
     """Executes queued requests, for one opening of the store."""

@@ -284,9 +284,9 @@ class SQLiteStore(RequestStore):
 
     # Rows are encoded at once, in the trio thread, so that a value that changes later is written as it was.
 
-    async def create_run(self, new: NewRun, frame: bytes) -> Created:
+    async def create_run(self, new: NewRun, frame: bytes, *, claim: bool = True) -> Created:
         """Write a run and claim it; durable on return. See `Store.create_run`."""
-        request = CreateRequest(new, frame)
+        request = CreateRequest(new, frame, claimed=claim)
         try:
             request.blobs = _sql.encode_new(new, frame)
         except Exception as error:  # a foreign value may raise anything; only this run fails

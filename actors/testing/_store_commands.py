@@ -21,6 +21,7 @@ from ._store_tools import (
     HookLog,
     OpenStore,
     call_row,
+    claimed,
     create,
     decide,
     expect,
@@ -331,7 +332,7 @@ async def opening_again_voids_all_claims(open_store: OpenStore, me: str) -> None
         author.store = second
         late = author.make(1)
         expect((await author.send(late).receipt()).kind, "lease_lost", "the claim of the first opening is void")
-        claim = await second.claim(me)
+        claim = await claimed(second, me)
         expect((await author.send(late, claim).receipt()).kind, "committed", "a new one is good")
 
 

@@ -17,6 +17,7 @@ from ._store_tools import (
     HookLog,
     SubmittedCommit,
     call_row,
+    claimed,
     create,
     expect,
     frame,
@@ -154,9 +155,7 @@ async def an_old_claim_writes_nothing(store: Store, _: HookLog, me: str) -> None
     """A newer claim makes all older ones useless."""
     author = await create(store, new_run(me, me))
     await author.write()
-    newer = await store.claim(me)
-    if newer is None:
-        raise AssertionError("an open run can be claimed")
+    newer = await claimed(store, me)
     expect(newer.token > author.claim.token, True, "a newer claim has a larger token")
     late = author.make(1, messages=(message("late"),))
     expect((await author.send(late).receipt()).kind, "lease_lost", "the old claim is refused")
@@ -206,9 +205,7 @@ async def a_commit_that_can_not_be_written_fails_alone(store: Store, _: HookLog,
     record = await loaded(store, bad.run_id)
     expect((record.row, record.state), (before, ()), "nothing of the failed commits was written")
     expect([item.id for item in await store.messages(bad.run_id)], ["m1"], "no message of them either")
-    claim = await store.claim(bad.run_id)
-    if claim is None:
-        raise AssertionError("the run can be claimed again")
+    claim = await claimed(store, bad.run_id)
     await Author(store, claim, record.row).write()
     expect(len(await store.events(good.run_id)), 3, "the other run has all its events")
 
@@ -220,7 +217,7 @@ async def a_commit_whose_parts_do_not_fit_is_failed(store: Store, _: HookLog, me
     commit, sent = author.make(2), SubmittedCommit()
     store.submit(author.claim, commit, [frame(me, 2)], sent.deliver)
     expect((await sent.receipt()).kind, "failed", "one frame for two events is refused")
-    claim = await store.claim(me)
+    claim = await claimed(store, me)
     wrong = replace(commit, row=replace(commit.row, last_sequence=9))
     expect((await author.send(wrong, claim).receipt()).kind, "failed", "a row of another event is refused")
     expect(len(await store.events(me)), 1, "nothing was written")

@@ -177,12 +177,12 @@ class _Pair:
         """A new claim, the only one that is good from now on; the old one is tried."""
         claims = [await store.claim(run.name) for store in self.stores]
         expect(claims[0] is None, claims[1] is None, "exactly the open runs can be claimed")
-        if claims[0] is None or claims[1] is None:
+        if not isinstance(claims[0], Claim) or not isinstance(claims[1], Claim):
             return
         run.old.append((run.authors[0].claim, run.authors[1].claim))
         for author, claim in zip(run.authors, claims, strict=True):
-            expect(claim is not None and claim.token > author.claim.token, True, "tokens grow")
-            author.claim = claim or author.claim
+            expect(isinstance(claim, Claim) and claim.token > author.claim.token, True, "tokens grow")
+            author.claim = claim if isinstance(claim, Claim) else author.claim
         await self.send(run, 1, run.row, claims=run.old[-1])
 
     async def send(

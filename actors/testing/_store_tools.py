@@ -46,6 +46,11 @@ class HookLog:
     frames: list[tuple[str, int, tuple[bytes, ...]]] = attrs.field(factory=list)
     outages: list[Exception | None] = attrs.field(factory=list)
     sweeps: int = 0
+    moves: list[tuple[str, int]] = attrs.field(factory=list)
+    works: int = 0
+    freed: list[str] = attrs.field(factory=list)
+    voids: int = 0
+    epochs: list[str] = attrs.field(factory=list)
 
     def posted(self, run_id: str, item: InboxItem) -> None:
         """Record the item."""
@@ -62,6 +67,26 @@ class HookLog:
     def unavailable(self, error: Exception | None) -> None:
         """Record the outage."""
         self.outages.append(error)
+
+    def moved(self, run_id: str, last: int) -> None:
+        """Record the change."""
+        self.moves.append((run_id, last))
+
+    def work(self) -> None:
+        """Count the call."""
+        self.works += 1
+
+    def thread_freed(self, run_id: str) -> None:
+        """Record the run."""
+        self.freed.append(run_id)
+
+    def voided(self) -> None:
+        """Count the call."""
+        self.voids += 1
+
+    def renamed(self, epoch: str) -> None:
+        """Record the epoch."""
+        self.epochs.append(epoch)
 
 
 @attrs.define(eq=False)
@@ -246,6 +271,18 @@ class Author:
     async def end(self, *, stage: Stage = Stage.COMPLETED, at: datetime = NOW) -> Receipt:
         """Write the terminal commit."""
         return await self.write(row=replace(self.row, stage=stage), at=at)
+
+
+async def claimed(store: Store, run_id: str) -> Claim:
+    """Claim a run that can be claimed.
+
+    Raises:
+        AssertionError: the store gave no claim.
+    """
+    claim = await store.claim(run_id)
+    if not isinstance(claim, Claim):
+        raise AssertionError(f"run {run_id} can be claimed here, but claim() returned {claim!r}")  # noqa: TRY004 - a kit's verdict
+    return claim
 
 
 async def create(store: Store, new: NewRun) -> Author:
