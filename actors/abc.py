@@ -488,7 +488,19 @@ class RunPage:
 
 @attrs.frozen(kw_only=True)
 class StoreStatistics:
-    """Counts since the store was opened; `bytes_written` is 0 if unknown, `queued` is the present queue length."""
+    """Counts since the store was opened; `bytes_written` is 0 if unknown, `queued` is the present queue length.
+
+    The rest is 0 if the store is not shared.
+
+    Attributes:
+        beat_age: seconds since the newest confirmed beat of this process.
+        reconnects: connections that were opened again after a failure.
+        repeated: batches that were sent again because their outcome was unknown.
+        hints_sent, hints_received: hints to and from other processes.
+        claims: runs that this process has claimed.
+        freed: runs of dead processes that this process has freed.
+        dead_letters: of these, runs that became dead letters.
+    """
 
     commits: int = 0
     transactions: int = 0
@@ -496,6 +508,14 @@ class StoreStatistics:
     posts: int = 0
     queued: int = 0
     bytes_written: int = 0
+    beat_age: float = 0.0
+    reconnects: int = 0
+    repeated: int = 0
+    hints_sent: int = 0
+    hints_received: int = 0
+    claims: int = 0
+    freed: int = 0
+    dead_letters: int = 0
 
 
 class Store(abc.ABC):
@@ -534,6 +554,14 @@ class Store(abc.ABC):
         Begin no effect outside of the store after that time. `StoreHooks.voided` follows soon after it.
         """
         return math.inf
+
+    @property
+    def unready(self) -> str | None:
+        """Why this process should get no new requests (a sentence), or None; for load balancers.
+
+        Of a shared store: no beat of this process is confirmed for two turns, or it was declared dead.
+        """
+        return None
 
     @property
     def offset(self) -> float:

@@ -19,7 +19,8 @@
     │   ├── StoreOpenError             the store cannot be opened: locked, damaged, newer, no permission
     │   ├── StoreUnavailable           the store does not answer now; the same call may work later
     │   ├── StoreDown                  the store has failed for good in this process
-    │   └── LeaseLost                  the claim is not the newest; another owner has the run
+    │   ├── LeaseLost                  the claim is not the newest; another owner has the run
+    │   └── LogReplaced                the logs are not the ones that were followed
     ├── OutcomeError                   the outcome has no output (`outcome.output`)
     │   ├── RunFailedError             the run has failed
     │   ├── RunCancelledError          the run was cancelled
@@ -221,6 +222,13 @@ class StoreDown(StoreError):
 
 class LeaseLost(StoreError):
     """The claim is not the newest; nothing was written."""
+
+
+class LogReplaced(StoreError):
+    """The logs of a shared store have another identity than when the follower began, such as after a failover.
+
+    Sequences that were returned before mean nothing now: read the run again, and follow from the sequence of its view.
+    """
 
 
 class RunDegradedError(GreenroomError):

@@ -35,6 +35,12 @@ class StoreReports(ChangeSignals, StoreHooks):
         for listener in tuple(self.listeners):
             listener(run_id, ())
 
+    def renamed(self, epoch: str) -> None:
+        """Log that the logs have another identity, and end the followers with LogReplaced."""
+        text = "the logs have another identity, as after a failover or a restored backup: readers begin again"
+        self._journal.note(RUN, logging.WARNING, text)
+        super().renamed(epoch)
+
     def unavailable(self, error: Exception | None) -> None:
         """Record that the store stopped answering, or answers again (None); logged in `greenroom.run`.
 

@@ -123,6 +123,7 @@ class ChangeSignals:
         listeners: called synchronously with the id of each changed run and the events of its commit (empty: another
             fact about the run changed); must be short and must not raise.
         sweep_listeners: called synchronously after runs were pruned; must be short and must not raise.
+        rename_listeners: called synchronously with the new epoch of the logs; must be short and must not raise.
         closed: reads raise RuntimeClosed.
     """
 
@@ -131,6 +132,7 @@ class ChangeSignals:
         self.followed = 0
         self.listeners: set[Callable[[str, Sequence[bytes]], None]] = set()
         self.sweep_listeners: set[Callable[[], None]] = set()
+        self.rename_listeners: set[Callable[[str], None]] = set()
         self.closed = False
         self._looking = _Looking(self.check_open)
         self._signals: WeakValueDictionary[str, RunSignal] = WeakValueDictionary()
@@ -221,6 +223,19 @@ class ChangeSignals:
         """Publish that runs were pruned: lists have to be read again."""
         for listener in tuple(self.sweep_listeners):
             listener()
+
+    def renamed(self, epoch: str) -> None:
+        """Publish that the logs have another identity: followers end with LogReplaced, and waiting tasks read again."""
+        signals = [*self._signals.values()]
+        for signal in signals:
+            if signal.tail is not None:
+                signal.tail.replace()
+                signal.tail = EventBuffer()  # for the followers that begin from now on
+        for listener in tuple(self.rename_listeners):
+            listener(epoch)
+        for signal in (self.runtime, *signals):
+            signal.rested()
+            signal.changed()
 
     def close(self) -> None:
         """Set all notices; later reads and notices raise RuntimeClosed."""

@@ -63,10 +63,12 @@ class EventBuffer:
 
     Attributes:
         head: sequence of the newest event that was appended; -1 before the first.
+        replaced: the events are of a log that has been replaced.
     """
 
     def __init__(self) -> None:
         self.head = -1
+        self.replaced = False
         self._frames: list[bytes] = []
         self._bytes = 0
         self._cached: EventSlice | None = None
@@ -97,6 +99,11 @@ class EventBuffer:
             drop += 1
         del self._frames[:drop]
         self._bytes -= size
+
+    def replace(self) -> None:
+        """Drop all events: another log has replaced the one that they belong to."""
+        self.head, self.replaced = -1, True
+        self._frames, self._bytes, self._cached = [], 0, None
 
     def slice(self, after: int) -> EventSlice | None:
         """Return the events after `after`, at most one slice; None if there are none or they are not in memory.

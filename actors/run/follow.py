@@ -19,7 +19,7 @@ from ..abc import Store
 from ..contract.codec import SchemaError
 from ..contract.lifecycle import RunStatus
 from ..contract.rows import RunRecord
-from ..errors import RunDegradedError, StoreError, UnknownRun
+from ..errors import LogReplaced, RunDegradedError, StoreError, UnknownRun
 from .change_signals import ChangeSignals, RunSignal
 from .event_buffer import EventBuffer, EventSlice
 from .services import retry_until_available
@@ -122,18 +122,28 @@ class Follower:
 
         Raises:
             StoreUnavailable, StoreDown, StoreError: the store cannot be read.
+            LogReplaced: the logs have another identity since the follower began.
             RuntimeClosed: the runtime is closed, and memory does not have the next event.
         """
         events = self.ready()
         if events is not None or not self.behind():
             return events
+        self._check_log()
         board, after = self._log.board, self.after
         with board.looking():
             frames = await self._log.store.events(self.run_id, after=after, limit=PAGE, max_bytes=PAGE_BYTES)
+        self._check_log()
         if not frames:
             self._looked, self._known = True, False
             return None
         return self.given(EventSlice(after + 1, frames))
+
+    def _check_log(self) -> None:
+        if self.tail.replaced:
+            raise LogReplaced(
+                f"the log of run {self.run_id} was replaced, such as by a failover: read the run again, and follow "
+                "from the sequence of its view"
+            )
 
     def given(self, events: EventSlice) -> EventSlice:
         """Move the cursor behind a slice that begins at the cursor; returns the slice.
@@ -157,13 +167,16 @@ class Follower:
             UnknownRun: no run has this id.
             RunDegradedError: the run is not worked on here, and its end has not come.
             StoreUnavailable, StoreDown, StoreError: the store cannot be read.
+            LogReplaced: the logs have another identity since the follower began.
             RuntimeClosed: the runtime is closed, and the store had to be read.
         """
         if self.ended:
             return True
+        self._check_log()
         if not self._known or self._until == "rest":
             with self._log.board.looking():
                 record = await self._log.store.load(self.run_id)
+            self._check_log()
             if record is None:
                 raise UnknownRun(self.run_id)
             row, self._seen = record.row, record

@@ -147,6 +147,16 @@ class RunReader:
 
         return end
 
+    def on_rename(self, renamed: Callable[[str], None]) -> Callable[[], None]:
+        """Register a callback for a new identity of the logs of a shared store; returns a function that removes it.
+
+        The callback gets the new epoch, synchronously; it must be short and must not raise. Followers that began before
+        raise LogReplaced; new ones may begin in the callback.
+        """
+        listeners = self._services.board.rename_listeners
+        listeners.add(renamed)
+        return lambda: listeners.discard(renamed)
+
     # --- lists -------------------------------------------------------------------------------------------------------
 
     async def page(self, query: RunQuery) -> RunPage:

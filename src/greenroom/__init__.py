@@ -72,6 +72,7 @@ from greenroom.actors.contract.tasks import TaskView as TaskView
 from greenroom.actors.errors import AgentDefinitionError as AgentDefinitionError
 from greenroom.actors.errors import GreenroomError as GreenroomError
 from greenroom.actors.errors import LeaseLost as LeaseLost
+from greenroom.actors.errors import LogReplaced as LogReplaced
 from greenroom.actors.errors import ModelError as ModelError
 from greenroom.actors.errors import ModelErrorKind as ModelErrorKind
 from greenroom.actors.errors import AgentLoadError as AgentLoadError
@@ -180,6 +181,7 @@ __all__ = [
     "Image",
     "InvalidAttachment",
     "LeaseLost",
+    "LogReplaced",
     "MemoryStore",
     "Message",
     "Model",

@@ -35,6 +35,7 @@ from ..protocol.down import (
     CountsChanged,
     Error,
     Frame,
+    Renamed,
     Reset,
     RunChanged,
     Runs,
@@ -344,7 +345,7 @@ class Connection:
                 if self.runs.event(frame, size, now):
                     self.poke()
                 return
-            case Subscribed() | Reset() | Unsubscribed():
+            case Subscribed() | Reset() | Unsubscribed() | Renamed():
                 self.runs.receive(frame, now)
             case Ack():
                 self.calls.answered(frame)

@@ -18,7 +18,8 @@ stretches from its cursor on. The states of a subscription on the wire:
                           |                                  |
                           +------------ subscribe -----------+        a lost connection: IDLE from everywhere
 
-Events count only in OPEN: late events of a replaced subscription do not belong to the new one.
+After gw.renamed an OPEN subscription is STALE until the gateway's gw.reset. Events count only in OPEN: late events of a
+replaced subscription do not belong to the new one.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from greenroom.actors.contract.events import TERMINAL_EVENTS
 from greenroom.actors.contract.plain import JSONObject
 from greenroom.actors.errors import GreenroomError, RunDegradedError, UnknownRun
 
-from ..protocol.down import Error, Reset, Subscribed, Unsubscribed
+from ..protocol.down import Error, Renamed, Reset, Subscribed, Unsubscribed
 from ..protocol.up import Subscribe, Unsubscribe
 from .errors import refusal
 
@@ -77,6 +78,7 @@ class SubscriptionState(Enum):
     IDLE = auto()
     ASKED = auto()
     OPEN = auto()
+    STALE = auto()
 
 
 @attrs.frozen
@@ -162,6 +164,13 @@ class RunSubscription:
 
     # --- what the gateway says ---------------------------------------------------------------------------------------
 
+    def renamed(self, epoch: str) -> None:
+        """Handle gw.renamed: gw.reset follows, pushed by the gateway or as the answer of the pending subscribe."""
+        goal = self._goal(epoch)
+        self.requested = goal if goal is not None and goal.unknown_cursor else None
+        if self.state is SubscriptionState.OPEN:
+            self.state = SubscriptionState.STALE
+
     def subscribed(self, frame: Subscribed, epoch: str) -> None:
         """Handle gw.subscribed: the events after `frame.after` follow."""
         if self.state is SubscriptionState.IDLE or frame.id != self.id:
@@ -214,7 +223,7 @@ class RunSubscription:
 
     def unsubscribed(self, frame: Unsubscribed, now: float, patience: float) -> None:
         """Handle gw.unsubscribed: the run has ended, has no owner, or was deleted."""
-        if self.state is not SubscriptionState.OPEN or frame.reason == "asked":
+        if self.state not in (SubscriptionState.OPEN, SubscriptionState.STALE) or frame.reason == "asked":
             return  # late answer to a replaced or cancelled subscription
         ended = self.position >= self.known and (self.type is None or self.type in TERMINAL_EVENTS)
         if frame.reason == "done" and not ended:
@@ -320,8 +329,13 @@ class RunSubscriptions:
         subscription = self._runs.get(event.run_id)
         return subscription is not None and subscription.event(event, size, now, self.patience)
 
-    def receive(self, frame: Subscribed | Reset | Unsubscribed, now: float) -> None:
-        """Handle a frame about one subscription."""
+    def receive(self, frame: Subscribed | Reset | Unsubscribed | Renamed, now: float) -> None:
+        """Handle a frame about one subscription, or about all (gw.renamed: the gateway resets each)."""
+        if isinstance(frame, Renamed):
+            self.epoch = frame.epoch
+            for each in self._runs.values():
+                each.renamed(frame.epoch)
+            return
         subscription = self._runs.get(frame.run)
         if subscription is None:
             return

@@ -236,6 +236,9 @@ export class Link {
     switch (frame.type) {
       case "gw.welcome":
         return this.#welcomed(frame);
+      case "gw.renamed": // gw.reset follows for every run
+        this.welcome = { ...this.welcome, epoch: frame.epoch };
+        return;
       case "gw.subscribed":
       case "gw.reset":
         return this.#answered(frame);

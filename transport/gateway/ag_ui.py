@@ -64,7 +64,7 @@ async def run_ag_ui(gateway: Gateway, request: Request) -> Response | Streamed:
     """
     who, run_input = request.who, read_input(request.json())
     agent = request.params["agent"]
-    if agent not in gateway.runtime.agents:
+    if not await gateway.api.knows_agent(agent):
         raise Refused("unknown_agent", f"no agent has the key {agent!r:.200}; GET /v1/agents lists them")
     try:
         if run_input.resume:

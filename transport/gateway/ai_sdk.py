@@ -51,7 +51,7 @@ async def chat(gateway: Gateway, request: Request) -> Response | Streamed:
     """
     version, agent, who = _version(request), request.params["agent"], request.who
     request_body = read_request(request.json())
-    if agent not in gateway.runtime.agents:
+    if not await gateway.api.knows_agent(agent):
         raise Refused("unknown_agent", f"no agent has the key {agent!r:.200}; GET /v1/agents lists them")
     record = await _record(gateway, who, agent, request_body)
     decided = AnswerResults()

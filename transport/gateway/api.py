@@ -124,6 +124,10 @@ class Api:
         order = [line.info.run_id for line in lines if line.row.status is not RunStatus.DONE]
         return (order[-1],) if run_id in order[:-1] else ()
 
+    async def knows_agent(self, key: str) -> bool:
+        """Return True if this process, or another one on the same store, has an agent with this key."""
+        return key in self.runtime.agents or key in await self.runtime.store.agents()
+
     # --- commands ----------------------------------------------------------------------------------------------------
 
     async def start(self, who: Principal, order: Start) -> Ack:

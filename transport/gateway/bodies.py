@@ -101,11 +101,17 @@ class RunBody(ResponseBody, frozen=True, kw_only=True):
 
 
 class AgentLine(ResponseBody, frozen=True, kw_only=True):
-    """An agent that can be started."""
+    """An agent that can be started.
+
+    `here`: this process has the agent; if not, another process on the same store has it, and `description` and `tools`
+    are empty. `digests`: of its definitions; processes with different releases of an agent have different ones.
+    """
 
     key: str
     description: str
     tools: tuple[str, ...]
+    digests: tuple[str, ...]
+    here: bool
 
 
 class AgentList(ResponseBody, frozen=True, kw_only=True):

@@ -25,5 +25,8 @@ class Closable(Protocol):
     def leave(self, code: CloseCode, reason: str = "", retry_after_ms: int | None = None) -> None:
         """Send the reason and close the connection."""
 
+    def renamed(self, epoch: str) -> None:
+        """Begin every subscription again: the logs have another identity."""
+
     def heartbeat(self, now: float) -> None:
         """Ping a silent peer, and cut a peer that does not answer. Never waits."""

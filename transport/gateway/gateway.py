@@ -144,6 +144,8 @@ class Gateway:
             raise Refused("closing", "the server stops; try again after its restart")
         if self.runtime.reader.outage is not None:
             raise Refused("store_unavailable", "the store does not answer; runs pause until it does")
+        if (reason := self.runtime.store.unready) is not None:
+            raise Refused("store_unavailable", reason)
 
     def new_connection_id(self) -> str:
         """Return an id for the log and gw.welcome."""
@@ -224,6 +226,12 @@ class Gateway:
             scope.cancel()
         for conversation in tuple(self.conversations):
             self.send_away(conversation)
+
+    def renamed(self, epoch: str) -> None:
+        """Tell every connection that the logs have another identity; streams over HTTP end by their followers."""
+        self.feed.swept()
+        for conversation in tuple(self.conversations):
+            conversation.renamed(epoch)
 
     def log_failure(self, what: object, error: BaseException) -> None:
         """Log a bug or a broken store with its stack, redacted."""

@@ -1,11 +1,14 @@
-"""Counters for Prometheus. Numbers only: no ids, no names of principals, no content of runs."""
+"""Counters for Prometheus. Numbers and names of queues: no ids, no names of principals, no content of runs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+from greenroom.actors.abc import QueueInfo
 
 from ..protocol.up import UP
 
@@ -31,6 +34,18 @@ class Metrics:
         self._followed = Gauge("greenroom_runs_followed", "Runs with a follower.", registry=self._registry)
         self._store = Gauge(
             "greenroom_store", "What the store has done since it was opened.", ["what"], registry=self._registry
+        )
+
+        self._ready = Gauge(
+            "greenroom_queue_ready", "Runs of a shared store that wait to be claimed.", ["queue"],
+            registry=self._registry,
+        )  # fmt: skip
+        self._working = Gauge(
+            "greenroom_queue_working", "Runs of a shared store that have an owner and do not wait for people.", ["queue"],
+            registry=self._registry,
+        )  # fmt: skip
+        self._oldest = Gauge(
+            "greenroom_queue_oldest_seconds", "Age of the oldest ready run.", ["queue"], registry=self._registry
         )
 
     def __repr__(self) -> str:
@@ -64,10 +79,18 @@ class Metrics:
         """Count a bug."""
         self._failures.inc()
 
-    def text(self, *, live: int, followed: int, store: dict[str, int]) -> bytes:
-        """Return the counters as Prometheus text, with the present gauges."""
+    def text(
+        self, *, live: int, followed: int, store: dict[str, float], queues: Sequence[tuple[QueueInfo, float]] = ()
+    ) -> bytes:
+        """Return the counters as Prometheus text, with the present gauges; each queue with the age of its oldest run."""
         self._live.set(live)
         self._followed.set(followed)
         for name, value in store.items():
             self._store.labels(name).set(value)
+        for gauge in (self._ready, self._working, self._oldest):
+            gauge.clear()  # a queue may be gone
+        for queue, age in queues:
+            self._ready.labels(queue.name).set(queue.ready)
+            self._working.labels(queue.name).set(queue.working)
+            self._oldest.labels(queue.name).set(age)
         return generate_latest(self._registry)

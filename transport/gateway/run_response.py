@@ -97,7 +97,8 @@ class RunResponse(ABC, Generic[S]):
         except StopAsyncIteration:
             return self._end(None)
         except (gr.RunDegradedError, gr.UnknownRun, gr.StoreError, gr.RuntimeClosed) as error:
-            if isinstance(error, gr.StoreError) and not isinstance(error, gr.StoreUnavailable | gr.StoreDown):
+            known = gr.StoreUnavailable | gr.StoreDown | gr.LogReplaced
+            if isinstance(error, gr.StoreError) and not isinstance(error, known):
                 self._gateway.log_failure(self, error)  # an unreadable log does not become readable by itself
             return self._end(error)
         return self._end(gr.RuntimeClosed()) if found is None else self._encoded(found)

@@ -53,9 +53,14 @@ async def readyz(gateway: Gateway, _: Request) -> Response:
 
 async def measured(gateway: Gateway, _: Request) -> Response:
     """Serve the counters for Prometheus."""
-    statistics = gateway.runtime.reader.statistics()
+    runtime = gateway.runtime
+    statistics, now = runtime.reader.statistics(), runtime.clock.now()
+    queues = await runtime.store.queues() if runtime.store.shared else ()
     body = gateway.metrics.text(
-        live=statistics.live, followed=statistics.followed, store=attrs.asdict(statistics.store)
+        live=statistics.live,
+        followed=statistics.followed,
+        store=attrs.asdict(statistics.store),
+        queues=[(queue, 0.0 if queue.oldest is None else (now - queue.oldest).total_seconds()) for queue in queues],
     )
     return Response(body=body, content_type=metrics.CONTENT_TYPE)
 
@@ -64,11 +69,20 @@ async def measured(gateway: Gateway, _: Request) -> Response:
 
 
 async def agents(gateway: Gateway, _: Request) -> Response:
-    """List the agents that can be started by key."""
-    known = sorted(gateway.runtime.agents.values(), key=lambda agent: agent.key)
+    """List the agents that can be started by key: those of this process, and of the others on its store."""
+    here = gateway.runtime.agents
+    digests = {key: set(known) for key, known in (await gateway.runtime.store.agents()).items()}
+    for key, agent in here.items():
+        digests.setdefault(key, set()).add(agent.spec.digest)
     lines = [
-        {"key": agent.key, "description": agent.description, "tools": [tool.name for tool in agent.tools]}
-        for agent in known
+        {
+            "key": key,
+            "description": here[key].description if key in here else "",
+            "tools": [tool.name for tool in here[key].tools] if key in here else [],
+            "digests": sorted(digests[key]),
+            "here": key in here,
+        }
+        for key in sorted(digests)
     ]
     return json_response({"agents": lines})
 

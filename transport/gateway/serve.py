@@ -138,12 +138,14 @@ async def _serve(gateway: Gateway, hall: Acceptor, started: Callable[[], None]) 
         await supervisor.start_child_ready(ChildSpec(id="connections", start=hall.body, shutdown=FAREWELL))
         await supervisor.start_child_ready(ChildSpec(id="lists", start=_lists(gateway), shutdown=1.0))
         await supervisor.start_child_ready(ChildSpec(id="pulse", start=_pulse(gateway), shutdown=1.0))
+        end_renames = gateway.runtime.reader.on_rename(gateway.renamed)
         started()
         restart = True
         try:
             await gateway.runtime.closed()
             restart = False
         finally:
+            end_renames()
             with trio.move_on_after(FAREWELL, shield=True):
                 hall.close()
                 gateway.say_goodbye(restart=restart)

@@ -36,6 +36,7 @@ from ..protocol.ws_actions import (
     Immediate,
     OpenWatch,
     ReadHeads,
+    ReadReset,
     RetryLater,
     RunSource,
     TakeRows,
@@ -131,6 +132,12 @@ class WebSocketConnection:
             with trio.move_on_after(FAREWELL), suppress(trio.BrokenResourceError, trio.ClosedResourceError):
                 await self.stream.send_last(last)
 
+    def renamed(self, epoch: str) -> None:
+        """Begin every subscription again: the logs have another identity."""
+        for action in self.session.renamed(epoch):
+            self._at_once(action)
+        self._wake.unpark_all()
+
     def heartbeat(self, now: float) -> None:
         """Ping a silent peer, send a tick after a silence, and cut a peer that does not answer. Never waits."""
         stream, session = self.stream, self.session
@@ -208,6 +215,8 @@ class WebSocketConnection:
         match action:
             case FetchEvents() | CheckEnd():
                 return await self._followed[action.source].look(action, self.output)
+            case ReadReset():
+                return await self._reset(action.source)
             case WriteTurn():
                 await self.stream.send_all(action.data)
                 return self.output.turn_written(action.source)
@@ -224,6 +233,20 @@ class WebSocketConnection:
             case _ as never:
                 assert_never(never)
         return None
+
+    async def _reset(self, source: RunSource) -> WriterAction | None:
+        """Read the snapshot of a run whose log was replaced, and follow the run from there."""
+        output = self.output
+        try:
+            view = await self._gateway.api.view(self.who, source.run)
+        except (Refused, SeesFailed) as error:
+            return output.run_ended(source, "gone", detail=str(error))
+        except gr.StoreUnavailable:
+            return output.fetch_failed(source)
+        action = output.reset_read(source, view.last_sequence, plain_view(view))
+        if action is not None:
+            self._follow(source)
+        return action
 
     # --- requests ----------------------------------------------------------------------------------------------------
 

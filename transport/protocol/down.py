@@ -37,6 +37,15 @@ class Welcome(Frame, frozen=True, kw_only=True, tag="gw.welcome"):
     limits: Mapping[str, float]
 
 
+class Renamed(Frame, frozen=True, kw_only=True, tag="gw.renamed"):
+    """The logs have another identity, as after a failover: `epoch` replaces the one of gw.welcome.
+
+    Events that were sent before may not be in the new logs: gw.reset follows for each followed run.
+    """
+
+    epoch: str
+
+
 class Subscribed(Frame, frozen=True, kw_only=True, tag="gw.subscribed"):
     """The run's events follow from `after` + 1 on. `head` is the newest sequence.
 
@@ -163,6 +172,7 @@ class Bye(Frame, frozen=True, kw_only=True, tag="gw.bye"):
 
 DOWN: Final[Mapping[str, type[Frame]]] = {
     "gw.welcome": Welcome,
+    "gw.renamed": Renamed,
     "gw.subscribed": Subscribed,
     "gw.live": Live,
     "gw.reset": Reset,

@@ -33,15 +33,16 @@ class RunSource(Source):
         run: Id of the run.
         after: Sequence of the last event passed to the connection for writing.
         live: True after the events that existed at the subscription, and gw.live, have been written.
+        stale: True while `after` is of a replaced log: the next turn is gw.reset.
     """
 
-    __slots__ = ("after", "live", "run")
+    __slots__ = ("after", "live", "run", "stale")
 
     def __init__(self, run: str, after: int) -> None:
         super().__init__()
         self.run = run
         self.after = after
-        self.live = False
+        self.live = self.stale = False
 
     def __repr__(self) -> str:
         return f"<RunSource {self.run} after {self.after}>"
@@ -162,6 +163,10 @@ class CheckEnd(SourceAction, frozen=True):
     """Check whether more events of a source can follow: `nothing_yet`, `run_ended` or `fetch_failed`."""
 
 
+class ReadReset(SourceAction, frozen=True):
+    """Read the run of a stale source: `reset_read`, which opens its follower, or `run_ended` or `fetch_failed`."""
+
+
 class TakeRows(Action, frozen=True):
     """Take the pending changes of a list: `rows_taken`."""
 
@@ -191,6 +196,6 @@ class Cut(Action, frozen=True):
 
 
 ApiAction = Authenticate | FindHead | TakeSnapshot | ExecuteCommand | OpenWatch
-WriterAction = WriteFrames | FetchEvents | CheckEnd | TakeRows | WriteTurn | RetryLater | UnfollowRun
+WriterAction = WriteFrames | FetchEvents | CheckEnd | ReadReset | TakeRows | WriteTurn | RetryLater | UnfollowRun
 Immediate = CountFrame | FollowRun | UnfollowRun | CloseWatch | ReadHeads | Close | Cut
 Actions = tuple[ApiAction | Immediate, ...]

@@ -11,13 +11,18 @@ A turn of a run:
                 -> nothing_read -> gw.live the first time, else CheckEnd -> nothing_yet: out of the line, unless behind
                                                                          -> run_ended: gw.unsubscribed, over
 
+The first turn of a stale source, whose log was replaced:
+
+    ReadReset -> reset_read -> WriteTurn (gw.reset) -> turn_written: in the line again, no longer stale
+
 Each of these facts returns the next action of the turn, or None at its end.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, Literal
+from collections.abc import Mapping
+from typing import Any, Final, Literal
 
 from . import down
 from .framing import PING, text_frame
@@ -26,6 +31,7 @@ from .ws_actions import (
     CheckEnd,
     FetchEvents,
     ListSource,
+    ReadReset,
     RetryLater,
     RunSource,
     TakeRows,
@@ -128,7 +134,9 @@ class SessionOutput:
             return None
         source = self._line.popleft()
         source.queued, source.writing = False, True
-        return FetchEvents(source) if isinstance(source, RunSource) else TakeRows(source)
+        if not isinstance(source, RunSource):
+            return TakeRows(source)
+        return ReadReset(source) if source.stale else FetchEvents(source)
 
     # --- sources -----------------------------------------------------------------------------------------------------
 
@@ -137,6 +145,14 @@ class SessionOutput:
         source = self.runs[run] = RunSource(run, after)
         self.touch(source)
         return source
+
+    def replace_runs(self) -> list[RunSource]:
+        """Replace the source of each followed run by a stale one, and return the old ones: the log was replaced."""
+        old = list(self.runs.values())
+        for source in old:
+            self._end(source)
+            self.follow(source.run, source.after).stale = True
+        return old
 
     def watch(self, source: ListSource) -> None:
         """Add a list, replacing the list with the same name."""
@@ -208,6 +224,15 @@ class SessionOutput:
             return CheckEnd(source)
         source.live = True
         return WriteTurn(source, framed(down.Live(run=source.run, sequence=source.after)))
+
+    def reset_read(self, source: RunSource, sequence: int, snapshot: Mapping[str, Any]) -> WriterAction | None:
+        """Handle the snapshot, as of event `sequence`, of a stale source; None if the source has been replaced."""
+        if source.over:
+            return None
+        source.stale, source.after = False, sequence
+        return WriteTurn(
+            source, framed(down.Reset(run=source.run, reason="epoch", sequence=sequence, snapshot=snapshot))
+        )
 
     def nothing_yet(self, source: RunSource, *, behind: bool) -> WriterAction | None:
         """Handle a pause of the log: more events can follow. `behind`: they may exist already."""

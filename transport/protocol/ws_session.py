@@ -108,12 +108,14 @@ class OpenRequest:
     """The request in flight; `id` and `run` as sent by the client, if they are strings.
 
     Attributes:
+        epoch: Epoch of the log when the request came, or when it was last looked at.
         reset: Why a subscription begins with a snapshot; None if it does not.
     """
 
     id: str | None
     run: str | None
     frame: up.Up | None = None
+    epoch: str = ""
     reset: Literal["epoch", "ahead"] | None = None
 
 
@@ -257,7 +259,9 @@ class WebSocketSession:
     def _asked(self, data: Mapping[str, Any]) -> Actions:
         name, run = data.get("id"), data.get("run")
         request = self._request = OpenRequest(
-            id=name if isinstance(name, str) else None, run=run if isinstance(run, str) else None
+            id=name if isinstance(name, str) else None,
+            run=run if isinstance(run, str) else None,
+            epoch=self._server.epoch,
         )
         count = CountFrame(data.get("type"))
         try:
@@ -367,8 +371,11 @@ class WebSocketSession:
         frame = request.frame
         if not isinstance(frame, up.Subscribe):
             raise SessionError("no head was asked for")
-        if frame.epoch not in (None, self._server.epoch):
+        known, request.epoch = request.epoch, self._server.epoch
+        if (frame.epoch or (known if frame.after else request.epoch)) != request.epoch:
             request.reset = "epoch"
+        elif known != request.epoch:
+            return (FindHead(frame.run),)  # the log was replaced meanwhile, and this is the head of the old one
         elif frame.after > head:
             request.reset = "ahead"
         if request.reset is not None:
@@ -385,6 +392,9 @@ class WebSocketSession:
         frame = request.frame
         if not isinstance(frame, up.Subscribe) or request.reset is None:
             raise SessionError("no snapshot was asked for")
+        if request.epoch != self._server.epoch:  # the snapshot may be of the replaced log
+            request.epoch, request.reset = self._server.epoch, "epoch"
+            return (TakeSnapshot(frame.run),)
         reply = down.Reset(run=frame.run, reason=request.reset, sequence=sequence, snapshot=snapshot, id=frame.id)
         return self._follow(frame.run, sequence, reply)
 
@@ -423,6 +433,14 @@ class WebSocketSession:
             raise SessionError("no heads were asked for")
         self._answer(down.Tick(heads=heads, id=request.id))
         return ()
+
+    def renamed(self, epoch: str) -> tuple[UnfollowRun, ...]:
+        """Handle another identity of the logs: gw.renamed, and gw.reset in the next turn of each followed run."""
+        self._server = attrs.evolve(self._server, epoch=epoch)
+        if self._phase is not SessionPhase.OPEN:
+            return ()
+        self.output.put(down.Renamed(epoch=epoch))
+        return tuple(map(UnfollowRun, self.output.replace_runs()))
 
     # --- signs of life -----------------------------------------------------------------------------------------------
 

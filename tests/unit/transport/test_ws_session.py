@@ -23,6 +23,7 @@ from greenroom.transport.protocol.ws_actions import (
     ListSource,
     OpenWatch,
     ReadHeads,
+    ReadReset,
     RetryLater,
     TakeRows,
     TakeSnapshot,
@@ -553,3 +554,65 @@ def test_a_message_before_the_answer_to_the_one_before_is_an_error():
     session.received(said("ping"), 0.0)
     with pytest.raises(SessionError):
         session.received(said("ping"), 0.0)
+
+
+# --- other logs -------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_epoch_resets_every_followed_run_once():
+    session = welcomed()
+    old = following(session, after=4, head=4)
+    assert session.renamed("e2") == (UnfollowRun(old),)
+    assert old.over
+    assert written(session) == [{"type": "gw.renamed", "epoch": "e2"}]
+    action = session.output.next()
+    assert isinstance(action, ReadReset)
+    stale = action.source
+    assert session.output.runs == {"r": stale}
+    turn = session.output.reset_read(stale, 2, {"stage": "running"})
+    reset = {"type": "gw.reset", "run": "r", "reason": "epoch", "sequence": 2, "snapshot": {"stage": "running"}}
+    assert WireReader().read(turn.data) == [reset]
+    assert session.output.turn_written(stale) is None
+    assert session.output.next() == FetchEvents(stale)
+    assert stale.after == 2
+
+
+def test_a_second_new_epoch_replaces_a_reset_that_is_being_read():
+    session = welcomed()
+    following(session, after=4, head=4)
+    session.renamed("e2")
+    written(session)
+    first = session.output.next().source
+    session.renamed("e3")
+    assert session.output.reset_read(first, 2, {}) is None
+    assert written(session) == [{"type": "gw.renamed", "epoch": "e3"}]
+    assert isinstance(session.output.next(), ReadReset)
+
+
+def test_a_cursor_of_the_replaced_log_is_reset_also_while_it_is_looked_up():
+    session = welcomed()
+    session.received(said("subscribe", run="r", after=4), 0.0)
+    session.renamed("e2")
+    assert session.head_found(9) == (TakeSnapshot("r"),)
+    session.renamed("e3")
+    assert session.snapshot_taken(9, {}) == (TakeSnapshot("r"),)
+    assert [type(action) for action in session.snapshot_taken(2, {})] == [FollowRun]
+    frames = written(session)
+    assert [frame["type"] for frame in frames] == ["gw.renamed", "gw.renamed", "gw.reset"]
+    assert (frames[-1]["reason"], frames[-1]["sequence"]) == ("epoch", 2)
+
+
+def test_the_head_of_a_replaced_log_is_looked_up_again():
+    session = welcomed()
+    session.received(said("subscribe", run="r", after=0), 0.0)
+    session.renamed("e2")
+    assert session.head_found(9) == (FindHead("r"),)
+    session.head_found(2)
+    assert written(session)[-1]["head"] == 2
+
+
+def test_a_new_epoch_before_the_welcome_is_the_epoch_of_the_welcome():
+    session = begun()
+    assert session.renamed("e2") == ()
+    session.welcomed(ANN)
+    assert [frame["epoch"] for frame in written(session)] == ["e2"]

@@ -48,6 +48,7 @@ class Client:
         self.answers = Counter()
         self.order = []
         self.positions = {}
+        self.stale = set()
         self.welcomed = False
         self.ended = False
 
@@ -71,13 +72,19 @@ class Client:
                 self.welcomed = True
             case "gw.subscribed":
                 self.positions[frame["run"]] = frame["after"]
+                self.stale.discard(frame["run"])
             case "gw.reset":
                 self.positions[frame["run"]] = frame["sequence"]
+                self.stale.discard(frame["run"])
             case "gw.unsubscribed":
                 del self.positions[frame["run"]]
+                self.stale.discard(frame["run"])
+            case "gw.renamed":
+                self.stale = set(self.positions)
             case "gw.live":
                 assert self.positions[frame["run"]] == frame["sequence"]
             case "event":
+                assert frame["run"] not in self.stale, "an event of the replaced log"
                 assert frame["sequence"] == self.positions[frame["run"]] + 1, "a hole or a repeat"
                 self.positions[frame["run"]] += 1
 
@@ -290,10 +297,15 @@ class Lives(RuleBasedStateMachine):
                 self.writer(output.turn_written(source))
             case act.TakeRows(source):
                 self.writer(output.rows_taken(source, text_frame(b'{"type": "rows"}') if how == "well" else None))
-            case act.FetchEvents(source) | act.CheckEnd(source) if how == "store":
+            case act.FetchEvents(source) | act.CheckEnd(source) | act.ReadReset(source) if how == "store":
                 self.writer(output.fetch_failed(source))
-            case act.FetchEvents(source) | act.CheckEnd(source) if how == "gone":
+            case act.FetchEvents(source) | act.CheckEnd(source) | act.ReadReset(source) if how == "gone":
                 self.writer(output.run_ended(source, "gone", detail="d"))
+            case act.ReadReset(source):
+                reset = output.reset_read(source, self.logs[source.run], {})
+                if reset is not None:
+                    self.reader((act.FollowRun(source),))
+                self.writer(reset)
             case act.FetchEvents(source):
                 last = min(after + most, self.logs[source.run])
                 found = last > after
@@ -335,6 +347,13 @@ class Lives(RuleBasedStateMachine):
         for source in (*self.output.runs.values(), *self.output.lists.values(), *self.open_sources.values()):
             self.output.touch(source)
 
+    @rule(heads=st.tuples(*[st.integers(1, 5)] * len(RUNS)), often=st.integers(0, 3))
+    def renamed(self, heads, often):
+        """Other logs replace these, as after a failover."""
+        if not often:
+            self.logs, self.done = dict(zip(RUNS, heads, strict=True)), set()
+            self.reader(self.session.renamed(f"e{next(self.numbers)}"))
+
     @rule(seconds=st.floats(0.01, 3), written=st.booleans())
     def beat(self, seconds, written):
         self.now += seconds
@@ -364,7 +383,8 @@ class Lives(RuleBasedStateMachine):
     def followers_are_those_of_the_sources(self):
         """One that has ended by itself is closed when that was written."""
         alive = {run: source for run, source in self.open_sources.items() if not source.over}
-        assert alive == self.output.runs or self.closed
+        followed = {run: source for run, source in self.output.runs.items() if not source.stale}
+        assert alive == followed or self.closed
         assert len(self.open_sources) <= len(alive) + 1
 
     @invariant()
@@ -444,6 +464,11 @@ class ForgetsTheLine(SessionOutput):
         source.over = True
 
 
+class KeepsStaleSources(SessionOutput):
+    def replace_runs(self):
+        return []
+
+
 class LosesTurns(SessionOutput):
     def turn_written(self, source):
         source.writing = False
@@ -462,6 +487,6 @@ def test_a_planted_fault_of_the_session_is_found(fault):
 
 
 @pytest.mark.no_cover
-@pytest.mark.parametrize("fault", [Overtakes, TalksOn, Repeats, ForgetsTheLine, LosesTurns])
+@pytest.mark.parametrize("fault", [Overtakes, TalksOn, Repeats, ForgetsTheLine, KeepsStaleSources, LosesTurns])
 def test_a_planted_fault_of_the_output_is_found(fault):
     found_in(type("Planted", (Lives,), {"output_class": fault}))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from greenroom import Event, RunDegradedError, UnknownRun
 from greenroom.transport.client.errors import NotAllowed
 from greenroom.transport.client.subscriptions import JUMP, RunSubscriptions, SubscriptionState
-from greenroom.transport.protocol.down import Error, Reset, Subscribed, Unsubscribed
+from greenroom.transport.protocol.down import Error, Renamed, Reset, Subscribed, Unsubscribed
 from greenroom.transport.protocol.up import Subscribe, Unsubscribe
 
 
@@ -484,3 +484,55 @@ def test_every_reader_gets_every_event_once_and_in_order(lots: int, readers: int
     for reader in weather.readers:
         assert reader.got == list(range(reader.begun + 1, weather.gateway.length + 1))
     assert all(run.state is SubscriptionState.IDLE for run in weather.wire.machine._runs.values())
+
+
+def reset_by(wire: Wire, epoch: str, sequence: int) -> None:
+    """The gateway's logs are replaced."""
+    wire.hears(Renamed(epoch=epoch))
+    wire.hears(Reset(run="r", reason="epoch", sequence=sequence, snapshot={}))
+
+
+def test_a_renamed_log_resets_each_reader_once_and_asks_for_nothing() -> None:
+    readers = [Reader(), Reader()]
+    wire = joined(*readers)
+    wire.opened()
+    wire.events(1, 2, 3)
+    wire.hears(Renamed(epoch="e2"))
+    assert wire.sends() is None
+    wire.events(4)  # late, of the replaced log
+    wire.hears(Reset(run="r", reason="epoch", sequence=2, snapshot={}))
+    assert [(reader.reset, reader.epoch) for reader in readers] == [(("epoch", 2), "e2")] * 2
+    wire.events(3)
+    assert [reader.waiting for reader in readers] == [[3], [3]]
+    assert wire.sends() is None
+
+
+def test_a_reader_without_an_event_reads_a_renamed_log_from_the_beginning() -> None:
+    reader = Reader()
+    wire = joined(reader)
+    wire.opened()
+    reset_by(wire, "e2", 2)
+    assert reader.reset is None
+    wire.opened(after=0)
+    wire.events(1, 2)
+    assert reader.waiting == [1, 2]
+
+
+def test_a_run_that_a_renamed_log_does_not_have_is_unknown() -> None:
+    reader = Reader()
+    wire = joined(reader)
+    wire.opened()
+    wire.events(1)
+    wire.hears(Renamed(epoch="e2"))
+    wire.hears(Unsubscribed(run="r", reason="gone"))
+    assert isinstance(reader.why(), UnknownRun)
+
+
+def test_a_subscribe_that_is_pending_at_a_rename_is_not_repeated() -> None:
+    reader = Reader(7, epoch="e")
+    wire = joined(reader)
+    frame = wire.sends()
+    wire.hears(Renamed(epoch="e2"))
+    assert wire.sends() is None
+    wire.hears(Reset(run="r", reason="epoch", sequence=3, snapshot={}, id=frame.id))
+    assert (reader.reset, reader.cursor) == (("epoch", 3), 3)
