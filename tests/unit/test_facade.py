@@ -150,6 +150,7 @@ def test_a_runtime_has_the_names_that_a_user_needs_and_no_other():
             "on_change",
         ),
         *(
+            "on_rename",
             "outage",
             "outcome",
             "outline",

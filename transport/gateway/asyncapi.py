@@ -28,7 +28,10 @@ REPLIES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Type of a client frame -> types of its possible answers, with the same id."""
 
-UNASKED: Final = ("gw.live", "gw.unsubscribed", "gw.runs", "gw.run", "gw.counts", "gw.tick", "gw.error", "gw.bye")
+UNASKED: Final = (
+    *("gw.renamed", "gw.reset", "gw.live", "gw.unsubscribed"),
+    *("gw.runs", "gw.run", "gw.counts", "gw.tick", "gw.error", "gw.bye"),
+)
 """Frames that the gateway sends unasked, in addition to events."""
 
 

@@ -37,11 +37,11 @@ class Metrics:
         )
 
         self._ready = Gauge(
-            "greenroom_queue_ready", "Runs of a shared store that wait to be claimed.", ["queue"],
+            "greenroom_queue_ready", "Runs that wait to be claimed.", ["queue"],
             registry=self._registry,
         )  # fmt: skip
         self._working = Gauge(
-            "greenroom_queue_working", "Runs of a shared store that have an owner and do not wait for people.", ["queue"],
+            "greenroom_queue_working", "Runs with an owner that do not wait for people.", ["queue"],
             registry=self._registry,
         )  # fmt: skip
         self._oldest = Gauge(
@@ -82,7 +82,10 @@ class Metrics:
     def text(
         self, *, live: int, followed: int, store: dict[str, float], queues: Sequence[tuple[QueueInfo, float]] = ()
     ) -> bytes:
-        """Return the counters as Prometheus text, with the present gauges; each queue with the age of its oldest run."""
+        """Return the counters as Prometheus text, with the present gauges.
+
+        `queues`: each with the age of its oldest ready run in seconds.
+        """
         self._live.set(live)
         self._followed.set(followed)
         for name, value in store.items():
