@@ -25,7 +25,7 @@ class Renamed(gr.MemoryStore):
     def epoch(self):
         return self.name
 
-    async def run(self, hooks, *, task_status=trio.TASK_STATUS_IGNORED):
+    async def run(self, hooks, *, task_status=trio.TASK_STATUS_IGNORED):  # noqa: ASYNC128 - the base calls it
         self.hooks = hooks
         await super().run(hooks, task_status=task_status)
 
