@@ -15,7 +15,14 @@ programs=(
     "gcc gcc libc6-dev"
     "node nodejs"
     "npm npm"
+    "postgres postgresql"
 )
+
+# Debian keeps the server of PostgreSQL out of PATH, one folder for each version.
+have() {
+    command -v "$1" >/dev/null 2>&1 && return
+    [ "$1" = postgres ] && compgen -G "/usr/lib/postgresql/*/bin/postgres" >/dev/null
+}
 
 say() { echo "judges: $*"; }
 
@@ -28,7 +35,7 @@ install_programs() {
     local entry program packages missing=() wanted=()
     for entry in "${programs[@]}"; do
         read -r program packages <<<"$entry"
-        command -v "$program" >/dev/null 2>&1 && continue
+        have "$program" && continue
         missing+=("$program")
         read -ra packages <<<"$packages"
         wanted+=("${packages[@]}")
@@ -55,7 +62,7 @@ install_programs() {
         fail "apt-get could not install ${wanted[*]}"
     hash -r
     for program in "${missing[@]}"; do
-        command -v "$program" >/dev/null 2>&1 || fail "there is still no $program after installing ${wanted[*]}"
+        have "$program" || fail "there is still no $program after installing ${wanted[*]}"
     done
 }
 

@@ -1,0 +1,233 @@
+"""Connections to PostgreSQL: how they are opened, and what an error of one means.
+
+Theory of operation. A `Link` is one connection that opens itself anew: after an error of the connection the next
+statement opens another one. The user of a link repeats what was on the way, so each statement has to tolerate being
+executed twice. `severity` sorts errors into four kinds, and `Link.execute` raises each kind as one type: the whole
+server is unavailable (`Outage`), the same statement may work at once (`Again`), the request is at fault (the driver's
+own error), or the schema or a right is missing (`StoreDown`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Literal
+
+from ..errors import StoreDown
+from ._pg_driver import psycopg
+from ._pg_schema import quoted
+from ._pg_target import PgTarget
+from ._pg_values import adapt
+from .faults import Outage
+
+ANSWER: Final = 10.0
+"""Seconds after which a connection that gives no answer is cut."""
+
+AT_ONCE: Final = 10
+"""Attempts at once after a conflict with another statement; then it counts as an outage."""
+
+Severity = Literal["outage", "again", "request", "schema"]
+
+_AGAIN: Final = frozenset({"40001", "40P01", "55P03", "57014"})
+"""Serialization failure, deadlock, lock timeout, statement timeout."""
+_OUTAGES: Final = ("08", "53", "57", "58", "25006", "28", "3D", "F0", "XX001", "XX002")
+"""Connection, resources (disk full, too many connections), shutdown, I/O, read-only server, login, damage."""
+_SCHEMA: Final = ("42", "3F")
+"""Unknown table or column, no right, unknown schema."""
+_STALE: Final = frozenset({"0A000", "26000"})
+"""A prepared statement whose tables have changed, or that the server has lost: prepared anew by another connection."""
+
+_HOPELESS: Final = (
+    "password authentication failed",
+    "no password supplied",
+    "no pg_hba.conf entry",
+    "authentication method",
+    "does not exist",
+    "is not permitted to log in",
+    "permission denied for database",
+    "certificate",
+    "could not translate host name",
+    "server does not support SSL",
+)
+"""Parts of libpq's messages about connections that no wait makes possible."""
+
+
+class Again(Exception):
+    """The statement met another one (deadlock, lock, serialization): nothing was written, and a retry may work."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def severity(error: BaseException) -> Severity:
+    """Return what an error of the driver means."""
+    state = getattr(error, "sqlstate", None)
+    if isinstance(error, psycopg.InterfaceError) or (isinstance(error, psycopg.OperationalError) and not state):
+        return "outage"  # an error without a code comes from the connection
+    if isinstance(error, OSError | MemoryError):
+        return "outage"
+    if not state:
+        return "request"
+    if state in _AGAIN or state in _STALE:
+        return "again"
+    if state.startswith(_OUTAGES):
+        return "outage"
+    return "schema" if state.startswith(_SCHEMA) else "request"
+
+
+# --- a connection -----------------------------------------------------------------------------------------------------
+
+
+class Link:
+    """One connection that opens itself anew after an outage. Used by one thread at a time.
+
+    Times are read and written as milliseconds since 1970 (`Moment`, `Moments`); `{s}` in a statement is the schema.
+
+    Attributes:
+        since: when the statement that is on the way was sent, by `time.monotonic`; None: there is none.
+        opened: how often a connection was opened.
+    """
+
+    def __init__(self, target: PgTarget, name: str) -> None:
+        """`name`: for the server's list of connections."""
+        self.target, self._name = target, name
+        self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
+        self._texts: dict[str, bytes] = {}
+        self._schema = quoted(target.schema)
+        self.since: float | None = None
+        self.opened = 0
+
+    def __repr__(self) -> str:
+        """Return the target without a password."""
+        return f"<Link {self._name} to {self.target.text}>"
+
+    @property
+    def connection(self) -> psycopg.Connection[tuple[Any, ...]]:
+        """The open connection; opened if there is none.
+
+        Raises:
+            psycopg.Error: it cannot be opened.
+        """
+        if self._connection is None or self._connection.closed:
+            self._connection = psycopg.connect(
+                **self.target.connection_fields(self._name),  # type: ignore[arg-type]  # all are str
+                autocommit=True,
+                prepare_threshold=None if self.target.pooled else 1,
+            )
+            self.opened += 1
+            adapt(self._connection)
+        return self._connection
+
+    def text(self, statement: str) -> bytes:
+        """Return a statement with the schema in it."""
+        known = self._texts.get(statement)
+        if known is None:
+            known = self._texts[statement] = statement.replace("{s}", self._schema).encode()
+        return known
+
+    def execute(self, text: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Execute one statement, a transaction of its own, and return its rows.
+
+        Raises:
+            Outage: the server is unavailable. It is unknown whether the statement was executed.
+            Again: it met another statement; nothing was written.
+            StoreDown: a table or a right is missing.
+            psycopg.Error: the request's own error; nothing was written.
+        """
+        with self._sorted():
+            cursor = self.connection.execute(self.text(text), parameters or None, binary=True)
+            return cursor.fetchall() if cursor.description is not None else []
+
+    def persistent(self, text: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Execute a statement; one that met another is repeated at once. Raises as `execute`, without Again."""
+        for attempt in range(1, AT_ONCE + 1):
+            try:
+                return self.execute(text, parameters)
+            except Again as conflict:
+                if attempt == AT_ONCE:
+                    raise Outage(conflict.error) from conflict
+        raise AssertionError("the last attempt returns or raises")
+
+    @contextlib.contextmanager
+    def transaction(self, mode: str = "") -> Iterator[None]:
+        """Make the block's statements one transaction; `mode` follows BEGIN. Raises as `execute`."""
+        self.execute(f"BEGIN {mode}")
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(Outage, Again, psycopg.Error):
+                self.execute("ROLLBACK")
+            raise
+        self.execute("COMMIT")
+
+    @contextlib.contextmanager
+    def _sorted(self) -> Iterator[None]:
+        self.since = time.monotonic()
+        try:
+            yield
+        except (psycopg.Error, OSError, MemoryError) as error:
+            kind = severity(error)
+            if kind == "request":
+                raise
+            if getattr(error, "sqlstate", None) in _STALE:
+                self.close()
+            if kind == "again":
+                raise Again(self._clean(error)) from None
+            if kind == "schema":
+                raise StoreDown(self.explain(error)) from None
+            self.close()
+            raise Outage(self._clean(error)) from None
+        finally:
+            self.since = None
+
+    def _clean(self, error: BaseException) -> Exception:
+        """Return an error for messages, without secrets."""
+        return PgTrouble(self.target.hidden(str(error)) or type(error).__name__)
+
+    def explain(self, error: BaseException) -> str:
+        """Return what is wrong and what to do."""
+        text = self.target.hidden(str(error))
+        state = getattr(error, "sqlstate", None) or ""
+        if state == "42501":
+            way = "grant the role the rights that `greenroom db show` names, or let an owner run `greenroom db migrate`"
+        elif state.startswith(("42", "3F")):
+            way = "the tables are not as this release needs them; migrate (`greenroom db migrate`), or restore them"
+        else:
+            way = "look at the server"
+        return f"PostgreSQL refuses ({text}); {way}"
+
+    def cut(self) -> None:
+        """Shut the connection's socket down, so that the thread that waits for an answer gets an error.
+
+        May be called in any thread.
+        """
+        connection = self._connection
+        if connection is None:
+            return
+        with contextlib.suppress(OSError, psycopg.Error):
+            copy = socket.socket(fileno=os.dup(connection.pgconn.socket))
+            try:
+                copy.shutdown(socket.SHUT_RDWR)
+            finally:
+                copy.close()
+
+    def close(self) -> None:
+        """Close the connection; the next statement opens another one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(psycopg.Error, OSError):
+                connection.close()
+
+
+class PgTrouble(Exception):
+    """An error of the server or of a connection, in words and without secrets."""
+
+
+def hopeless(error: BaseException) -> bool:
+    """Return True for an error of opening a connection that no wait makes good."""
+    text = str(error)
+    return any(part in text for part in _HOPELESS)

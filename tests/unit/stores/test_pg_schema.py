@@ -1,0 +1,142 @@
+"""The tables on a real server: made once, checked at each opening; what errors of a connection mean."""
+
+import threading
+from collections.abc import Callable, Iterator
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from tests.support.postgres import Server
+
+from greenroom.actors.errors import StoreDown, StoreOpenError
+from greenroom.actors.stores import _pg_schema
+from greenroom.actors.stores._pg_connect import Again, Link
+from greenroom.actors.stores._pg_schema import PG_MIGRATIONS, TABLES, PgMigration, check, lacking_rights, migrate
+from greenroom.actors.stores._pg_target import PgTarget
+from greenroom.actors.stores._pg_values import Bigints, Blobs, Moment, Moments, Texts
+from greenroom.actors.stores.faults import Outage
+
+
+@pytest.fixture
+def link_to() -> Iterator[Callable[[str], Link]]:
+    links: list[Link] = []
+
+    def connect(url: str) -> Link:
+        links.append(Link(PgTarget.parse(url), "test"))
+        return links[-1]
+
+    yield connect
+    for link in links:
+        link.close()
+
+
+def made(link: Link, migrations=PG_MIGRATIONS) -> int:
+    return migrate(link, link.target.schema, migrations, make_epoch=lambda: "e")
+
+
+def test_the_tables_are_made_once(link_to: Callable[[str], Link], postgres_url: str) -> None:
+    link = link_to(postgres_url)
+    assert check(link, link.target.schema) == 0
+    assert (made(link), made(link)) == (1, 0)
+    sql = "SELECT tablename FROM pg_tables WHERE schemaname = %s"
+    assert sorted(name for (name,) in link.execute(sql, (link.target.schema,))) == sorted(TABLES)
+    assert link.execute("SELECT name, value FROM {s}.about ORDER BY name") == [("epoch", "e"), ("schema", "1")]
+    assert lacking_rights(link, link.target.schema) == []
+
+
+def test_processes_that_open_together_migrate_once(link_to: Callable[[str], Link], postgres_url: str) -> None:
+    applied: list[int] = []
+    links = [link_to(postgres_url) for _ in range(4)]
+    threads = [threading.Thread(target=lambda link=link: applied.append(made(link))) for link in links]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(applied) == [0, 0, 0, 1]
+
+
+def test_a_migration_that_fails_leaves_nothing(link_to: Callable[[str], Link], postgres_url: str) -> None:
+    link = link_to(postgres_url)
+    made(link)
+    broken = PgMigration(summary="x", statements=("CREATE TABLE {s}.more(a int)", "SELECT 1/0"))
+    with pytest.raises(Exception, match="division by zero"):
+        made(link, (*PG_MIGRATIONS, broken))
+    assert check(link, link.target.schema) == 1
+    good = PgMigration(
+        summary="x",
+        statements=("CREATE TABLE {s}.more(a int)",),
+        concurrently=("CREATE INDEX CONCURRENTLY IF NOT EXISTS more_a ON {s}.more(a)",),
+    )
+    assert made(link, (*PG_MIGRATIONS, good)) == 1
+    with pytest.raises(StoreOpenError, match=r"version 2, newer than this release knows \(1\)"):
+        made(link)
+
+
+def test_tables_of_another_program_are_left_alone(link_to: Callable[[str], Link], postgres_url: str) -> None:
+    link = link_to(postgres_url)
+    link.execute("CREATE SCHEMA {s}")
+    link.execute("CREATE TABLE {s}.about(what int)")
+    with pytest.raises(StoreOpenError, match="another program"):
+        made(link)
+    link.execute("DROP TABLE {s}.about")
+    assert made(link) == 1
+
+
+def test_a_role_without_rights_is_named_what_it_lacks(link_to: Callable[[str], Link], postgres_url: str) -> None:
+    link = link_to(postgres_url)
+    made(link)
+    role = "reader_" + parse_qs(urlsplit(postgres_url).query)["schema"][0]
+    link.execute(f"CREATE ROLE {role} LOGIN")
+    try:
+        link.execute(f"GRANT USAGE ON SCHEMA {{s}} TO {role}")
+        link.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA {{s}} TO {role}")
+        other = link_to(postgres_url.replace(f"//{urlsplit(postgres_url).username}@", f"//{role}@"))
+        assert "INSERT on runs" in lacking_rights(other, other.target.schema)
+        with pytest.raises(StoreDown, match="permission denied for table queues.*grant the role"):
+            other.execute("INSERT INTO {s}.queues(name) VALUES ('x')")
+    finally:
+        link.execute(f"DROP OWNED BY {role}")
+        link.execute(f"DROP ROLE {role}")
+
+
+def test_values_come_back_as_they_went(link_to: Callable[[str], Link], postgres_url: str) -> None:
+    link = link_to(postgres_url)
+    given = (Bigints([1, -(2**62)]), Texts(["ä", None]), Blobs([None, b"\0"]), Moments([None, 1_700_000_000_123]))
+    sql = "SELECT * FROM unnest(%s::bigint[], %s::text[], %s::bytea[], %s::timestamptz[])"
+    assert link.execute(sql, given) == [(1, "ä", None, None), (-(2**62), None, b"\0", 1_700_000_000_123)]
+    assert link.execute(sql, (Bigints(), Texts(), Blobs(), Moments())) == []
+    assert link.execute("SELECT %s, %s", (Moment(-5), Moment(0))) == [(-5, 0)]
+
+
+@pytest.mark.slow
+def test_what_an_error_means(link_to: Callable[[str], Link]) -> None:
+    """An outage closes the connection, and the next statement opens another one."""
+    with Server() as server:
+        link = link_to(server.url())
+        made(link)
+        with pytest.raises(Exception, match="division by zero") as caught:
+            link.execute("SELECT 1/0")
+        assert not isinstance(caught.value, Outage | Again | StoreDown)
+        with pytest.raises(StoreDown, match="migrate"):
+            link.execute("SELECT * FROM {s}.unknown")
+        link.execute("SET statement_timeout = '20ms'")
+        with pytest.raises(Again):
+            link.execute("SELECT pg_sleep(5)")
+        server.crash()
+        for _ in range(2):
+            with pytest.raises(Outage):
+                link.execute("SELECT 1")
+        server.start()
+        assert link.execute("SELECT 1") == [(1,)]
+        cutter = threading.Timer(0.2, link.cut)
+        cutter.start()
+        with pytest.raises(Outage):
+            link.execute("SELECT pg_sleep(20)")
+        cutter.join()
+        assert link.execute("SELECT count(*) FROM {s}.runs") == [(0,)]
+
+
+def test_a_schema_needs_a_name_that_a_schema_can_have() -> None:
+    assert _pg_schema.quoted('a"b') == '"a""b"'
+    for name in ("", "pg_mine", "x" * 64, "a\0"):
+        with pytest.raises(StoreOpenError):
+            _pg_schema.quoted(name)
