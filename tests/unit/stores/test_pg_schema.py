@@ -91,7 +91,7 @@ def test_a_role_without_rights_is_named_what_it_lacks(link_to: Callable[[str], L
         link.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA {{s}} TO {role}")
         other = link_to(postgres_url.replace(f"//{urlsplit(postgres_url).username}@", f"//{role}@"))
         assert "INSERT on runs" in lacking_rights(other, other.target.schema)
-        with pytest.raises(StoreDown, match="permission denied for table queues.*grant the role"):
+        with pytest.raises(StoreDown, match=r"permission denied for table queues.*grant the role"):
             other.execute("INSERT INTO {s}.queues(name) VALUES ('x')")
     finally:
         link.execute(f"DROP OWNED BY {role}")
