@@ -158,7 +158,7 @@ class Link:
         self.execute(f"BEGIN {mode}")
         try:
             yield
-        except BaseException:
+        except BaseException:  # raised again; the server must not keep the transaction open
             with contextlib.suppress(Outage, Again, psycopg.Error):
                 self.execute("ROLLBACK")
             raise

@@ -186,7 +186,7 @@ _ABOUT: Final = (
 )
 
 
-class Session(Protocol):
+class SchemaSession(Protocol):
     """The part of a connection that migrations need; `_pg_connect.Link` has it."""
 
     def execute(self, text: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -207,7 +207,7 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def version_of(session: Session, schema: str) -> int | None:
+def version_of(session: SchemaSession, schema: str) -> int | None:
     """Return the number of applied migrations; 0: there is no schema, or an empty one; None: it is not ours."""
     sql = (
         "SELECT c.relname = 'about' FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s"
@@ -222,7 +222,7 @@ def version_of(session: Session, schema: str) -> int | None:
     return int(rows[0][0]) if rows else None
 
 
-def check(session: Session, schema: str, migrations: Sequence[PgMigration] = PG_MIGRATIONS) -> int:
+def check(session: SchemaSession, schema: str, migrations: Sequence[PgMigration] = PG_MIGRATIONS) -> int:
     """Return the version of the schema, which this release can work with or migrate.
 
     Raises:
@@ -245,7 +245,7 @@ def check(session: Session, schema: str, migrations: Sequence[PgMigration] = PG_
 
 
 def migrate(
-    session: Session,
+    session: SchemaSession,
     schema: str,
     migrations: Sequence[PgMigration] = PG_MIGRATIONS,
     *,
@@ -280,7 +280,7 @@ def migrate(
     return applied
 
 
-def lacking_rights(session: Session, schema: str) -> list[str]:
+def lacking_rights(session: SchemaSession, schema: str) -> list[str]:
     """Return the rights on the tables that the connection's role lacks, such as "INSERT on runs"."""
     sql = (
         "SELECT t.name, p.name FROM unnest(%s::text[]) AS t(name),"
