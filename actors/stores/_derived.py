@@ -14,15 +14,10 @@ from ..contract import codec
 from ..contract.decisions import Ticket
 from ..contract.envelope import decode_event
 from ..contract.rows import RunInfo
-from ..contract.ticket_summary import summary_of
 from ..contract.titles import TITLE, one_line, searched
+from ._encoding import brief_of
 from ._recased import recased
 from ._timestamps import milliseconds
-
-
-def brief_of(ticket: Ticket) -> bytes | None:
-    """Return an open ticket's summary for lists; None for a closed ticket."""
-    return codec.dump(summary_of(ticket)) if ticket.status == "open" else None
 
 
 def define_functions(connection: sqlite3.Connection) -> None:

@@ -9,22 +9,16 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
-
 from ..contract import codec
 from ..contract.decisions import Command, CommandResult, InboxItem, Ticket
 from ..contract.lifecycle import TERMINAL, WAITING
 from ..contract.messages import Message
 from ..contract.parts import Part
-from ..contract.pending_input import apart, waiting, whole
+from ..contract.pending_input import waiting, whole
 from ..contract.rows import CallRow, Commit, NewRun, RunInfo, RunRow
-from ..contract.state import StateWrite
 from ..contract.titles import searched
-from ._derived import brief_of
-from ._record_codec import dump_taken
+from ._encoding import EncodedRows, Row, encode_messages, encode_parts
 from ._timestamps import milliseconds
-
-Row = tuple[Any, ...]
 
 OPEN: Final = "runs INDEXED BY runs_open"
 """The runs that are not done. Without INDEXED BY the planner reads all runs of the file, for their order."""
@@ -91,91 +85,6 @@ _COPY_PART: Final = (
     "INSERT OR IGNORE INTO parts(thread, sha256, body) SELECT ?, sha256, body FROM parts"
     " WHERE thread = (SELECT number FROM threads WHERE thread_id = ?) AND sha256 = ?"
 )
-
-
-class EncodedRows(msgspec.Struct, frozen=True):
-    """The encoded rows of a commit or of a new run, each with its columns. Made in the trio thread.
-
-    Attributes:
-        row: of the run.
-        calls: (call id, step, index, status, body).
-        tickets: (ticket id, call id, status, time of opening, brief, body).
-        messages: (id, step, body).
-        state: (whether of the thread, key, revision, value).
-        size: bytes of all of it, and of the frames.
-        info: of a new run.
-        taken: for the record; empty if there is nothing.
-        parts: (digest, bytes); without bytes for a part of a fork's history.
-    """
-
-    row: bytes
-    calls: Sequence[Row]
-    tickets: Sequence[Row]
-    messages: Sequence[Row]
-    state: Sequence[tuple[bool, str, int, bytes]]
-    size: int
-    info: bytes = b""
-    taken: bytes = b""
-    parts: Sequence[tuple[str, bytes | None]] = ()
-
-
-def encode_commit(commit: Commit, frames: Sequence[bytes]) -> EncodedRows:
-    """Encode the rows of a commit.
-
-    Raises:
-        TypeError: a value has no form in JSON. Other exceptions of an encoder for a strange value pass.
-    """
-    dump = codec.dump
-    row = dump(apart(commit.row) if commit.row.sent else commit.row)
-    calls = [(call.call_id, call.step, call.index, call.status.value, dump(call)) for call in commit.calls]
-    tickets = [_ticket_row(ticket) for ticket in commit.tickets]
-    messages = _encode_messages(commit.messages) if commit.messages else ()
-    state = _encode_state(commit.state) if commit.state else ()
-    taken = dump_taken(commit.taken) if commit.taken else b""
-    parts = _encode_parts(commit.parts) if commit.parts else ()
-    size = len(row) + len(taken) + sum(map(len, frames))
-    for rows in (calls, tickets, messages, state, parts):
-        for values in rows:
-            size += len(values[-1] or b"")
-    return EncodedRows(row, calls, tickets, messages, state, size, taken=taken, parts=parts)
-
-
-def encode_new(new: NewRun, frame: bytes) -> EncodedRows:
-    """Encode the rows of a new run. Raises as `encode_commit` does."""
-    row, info = codec.dump(new.row), codec.dump(new.info)
-    messages = _encode_messages(new.messages) if new.messages else ()
-    state = _encode_state(new.state) if new.state else ()
-    taken = dump_taken(new.taken) if new.taken else b""
-    size = (
-        len(row)
-        + len(info)
-        + len(frame)
-        + len(taken)
-        + sum(len(values[-1]) for rows in (messages, state) for values in rows)
-    )
-    parts = _encode_parts(new.parts) if new.parts else ()
-    size += sum(len(data or b"") for _, data in parts)
-    return EncodedRows(row, (), (), messages, state, size, info, taken, parts)
-
-
-def _ticket_row(ticket: Ticket) -> Row:
-    head = (ticket.ticket_id, ticket.call_id, ticket.status, milliseconds(ticket.requested_at))
-    return (*head, brief_of(ticket), codec.dump(ticket))
-
-
-def _encode_messages(messages: Sequence[Message]) -> Sequence[Row]:
-    return [
-        (message.id, 0 if message.producer is None else message.producer.step, codec.dump(message))
-        for message in messages
-    ]
-
-
-def _encode_parts(parts: Sequence[Part]) -> Sequence[tuple[str, bytes | None]]:
-    return [(part.sha256, part.data) for part in parts]
-
-
-def _encode_state(state: Sequence[StateWrite]) -> Sequence[tuple[bool, str, int, bytes]]:
-    return [(write.scope == "thread", write.key, write.revision, codec.dump(write.value)) for write in state]
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -314,7 +223,7 @@ def _append_late(connection: sqlite3.Connection, thread: int, after: int, before
 
 
 def _append(connection: sqlite3.Connection, thread: int, number: int, messages: Sequence[Message]) -> None:
-    for name, produced, body in _encode_messages(messages):
+    for name, produced, body in encode_messages(messages):
         known = "SELECT 1 FROM messages WHERE thread = ? AND id = ?"
         if connection.execute(known, (thread, name)).fetchone() is None:
             connection.execute(_ADD_MESSAGE, (thread, name, number, produced, body))
@@ -339,7 +248,7 @@ def copy_parts(connection: sqlite3.Connection, thread: int, parent: str, blobs: 
 def add_parts(connection: sqlite3.Connection, number: int, parts: Sequence[Part]) -> None:
     """Keep the bytes that come with a command, in the thread of its run."""
     (thread,) = connection.execute("SELECT thread FROM runs WHERE number = ?", (number,)).fetchone()
-    for digest, data in _encode_parts(parts):
+    for digest, data in encode_parts(parts):
         if data is not None:
             connection.execute(_ADD_PART, (thread, digest, data))
 

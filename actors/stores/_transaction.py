@@ -24,6 +24,7 @@ from ..contract.phases import LEAVING
 from ..contract.rows import Claim, CommandContext, Commit, RunInfo
 from ..errors import LeaseLost, StoreError, UnknownRun
 from . import _commit_rules, _prune, _sql
+from ._encoding import EncodedRows, encode_commit
 from ._outages import Damaged, UnreadableData, is_outage, is_suspect
 from ._requests import (
     ClaimRequest,
@@ -279,10 +280,10 @@ class TransactionWriter:
         if position is None or old or broken == claim.token or claim.run_id != commit.run_id:
             return Receipt(kind="lease_lost", error=LeaseLost(_commit_rules.stale_text(commit.run_id, claim.token)))
         if isinstance(request.error, MemoryError):  # encoding ran out of memory: there may be enough now
-            request.blobs, request.error = _sql.encode_commit(commit, request.frames), None
+            request.blobs, request.error = encode_commit(commit, request.frames), None
         blobs = request.blobs
         fault = request.error or _commit_rules.fault(commit, request.frames)
-        if fault is not None or not isinstance(blobs, _sql.EncodedRows):
+        if fault is not None or not isinstance(blobs, EncodedRows):
             return self._out_of_order(request, number) or self._broken_by(
                 request, number, fault or TypeError("no rows")
             )
@@ -330,7 +331,7 @@ class TransactionWriter:
         if taken is not None:
             return Result(taken)
         fault = _commit_rules.birth_fault(new)
-        if fault is not None or not isinstance(blobs, _sql.EncodedRows):
+        if fault is not None or not isinstance(blobs, EncodedRows):
             return Result(error=fault or _commit_rules.InvalidCommit(f"run {info.run_id}: no rows"))
         thread, runs = _sql.find_thread(connection, info.thread_id) or (None, 0)
         if new.thread_runs not in (None, runs):

@@ -21,8 +21,9 @@ from ..contract.rows import Claim, Commit, NewRun, RunOutline, RunRecord, Thread
 from ..contract.state import StateWrite
 from ..errors import StoreDown, StoreError, StoreOpenError, StoreUnavailable
 from ..options import unknown_value
-from . import _lists, _paging, _prune, _reads, _sql
+from . import _lists, _paging, _prune, _reads
 from ._commit_rules import InvalidCommit
+from ._encoding import encode_commit, encode_new
 from ._inline_writer import InlineWriter
 from ._lock import FileLock, Owner, lock_path, owner_of, resolved
 from ._open_file import OpenFile
@@ -288,7 +289,7 @@ class SQLiteStore(RequestStore):
         """Write a run and claim it; durable on return. See `Store.create_run`."""
         request = CreateRequest(new, frame, claimed=claim)
         try:
-            request.blobs = _sql.encode_new(new, frame)
+            request.blobs = encode_new(new, frame)
         except Exception as error:  # a foreign value may raise anything; only this run fails
             raise InvalidCommit(f"run {new.info.run_id}: cannot be written: {error}") from error
         return await self._queue.ask(request)
@@ -297,7 +298,7 @@ class SQLiteStore(RequestStore):
         """Queue a commit; never waits, and never raises for failures of the store. See `Store.submit`."""
         request = CommitRequest(claim, commit, frames, deliver)
         try:
-            request.blobs = _sql.encode_commit(commit, frames)
+            request.blobs = encode_commit(commit, frames)
         except Exception as error:  # noqa: BLE001 - a foreign value may raise anything; only its commit fails, in its turn
             request.error = error
         self._queue.put(request)

@@ -17,7 +17,7 @@ import trio.testing
 import greenroom as gr
 from greenroom.actors.contract.decisions import Command, CommandResult
 from greenroom.actors.errors import StoreDown, StoreError, StoreOpenError, StoreUnavailable
-from greenroom.actors.stores import _sql
+from greenroom.actors.stores._encoding import EncodedRows
 from greenroom.actors.stores._requests import CommitRequest
 from greenroom.actors.stores.faults import OPEN, POINTS, READ, disk, passing
 from greenroom.actors.stores.sqlite import SQLiteStore
@@ -246,7 +246,7 @@ async def test_a_value_that_finds_no_memory_when_it_is_encoded_is_encoded_again(
         request = CommitRequest(author.claim, commit, frames, receipts.append, error=MemoryError())
         store._queue.put(request)
         assert [receipt.kind for receipt in receipts] == ["committed"]
-        assert isinstance(request.blobs, _sql.EncodedRows)
+        assert isinstance(request.blobs, EncodedRows)
 
 
 # --- threads ---------------------------------------------------------------------------------------------------------
