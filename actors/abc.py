@@ -630,8 +630,9 @@ class Store(abc.ABC):
 
         Runs of the queues take turns, and within a queue the lowest rank is first: the time at which the run became
         ready, less ten seconds for each step of its priority. Left out are runs that are not ready before a later time,
-        that `ability` leaves out, that are dead letters, of queues that are paused or at their limit, and (in a shared
-        store) that another run of their thread holds. Costs the size of the result and the number of queues.
+        that `ability` leaves out, of queues that are paused or at their limit, and, unless an unread command cancels
+        them, dead letters and (in a shared store) runs that another run of their thread holds. Costs the size of the
+        result and the number of queues.
 
         In a store that is not shared, a run that was claimed since the opening has an owner.
         """
@@ -640,7 +641,8 @@ class Store(abc.ABC):
     async def claim_due(self, now: datetime, ability: Ability, *, limit: int = 100) -> Sequence[ReadyRun]:
         """Claim runs without an owner that wait, or are held, and whose timer fired by `now`, earliest first.
 
-        In a store that is not shared, a waiting run has no owner here, too, once `claim_due` is asked for it.
+        In a store that is not shared, every waiting run whose timer fired is returned; one that was claimed since the
+        opening, with its present claim.
         """
         raise NotImplementedError
 
@@ -839,7 +841,11 @@ class Store(abc.ABC):
         raise NotImplementedError
 
     async def set_queue(self, name: str, *, max_running: int | None = None, paused: bool = False) -> None:
-        """Limit a queue, or pause it. Runs that work already continue."""
+        """Limit a queue, or pause it. Runs that work already continue.
+
+        Raises:
+            UsageError: `max_running` is less than 1.
+        """
         raise NotImplementedError
 
     async def revive_run(self, run_id: str) -> bool:

@@ -32,7 +32,7 @@ class InlineWriter:
         self._patience = patience
         self._most = batch
         self._batch: Sequence[Request] = ()  # retried unchanged
-        self._busy = False
+        self._busy = self._paused = False
         self._trouble = trio.Event()
         queue.wake = self._wake
 
@@ -44,9 +44,18 @@ class InlineWriter:
         """Let `serve` return."""
         self._trouble.set()
 
+    def pause(self) -> None:
+        """Execute nothing until `resume`: requests wait. Cancelled meanwhile, `serve` leaves them unwritten."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Execute what waits, and what comes."""
+        self._paused = False
+        self._wake()
+
     def _flush(self) -> None:
         """Execute the queue. A receiver may queue another request meanwhile, which the outer loop executes."""
-        if self._busy:
+        if self._busy or self._paused:
             return
         self._busy = True
         queue = self._queue
@@ -63,11 +72,12 @@ class InlineWriter:
             queue.stall(outage.error)
             self._trouble.set()
         except Exception as error:  # noqa: BLE001 - a supervision boundary: all waiting requests must be settled
-            self._fail(error)
+            self.fail(error)
         finally:
             self._busy = False
 
-    def _fail(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
+        """Settle everything as "down", and let `serve` return."""
         self._queue.shut(failed(error))
         self._trouble.set()
 
@@ -92,5 +102,5 @@ class InlineWriter:
             if self._queue.outage is None or self._queue.down is not None:
                 return
             if trio.current_time() >= until:
-                self._fail(self._queue.outage)
+                self.fail(self._queue.outage)
                 return

@@ -25,7 +25,7 @@ PAGE_BYTES: Final = 8 * 2**20
 """Bytes of rows after which a page ends, because a row may hold a whole answer of a model."""
 
 _LINE: Final = (
-    "SELECT run_id, posted - consumed, dispatch = 'held', ended_at, waiting_since, title, info, row"
+    "SELECT run_id, posted - consumed, dispatch = 'held', ended_at, waiting_since, title, queue, info, row"
     " FROM runs WHERE number = ?"
 )
 _OPEN_TICKETS: Final = "FROM tickets INDEXED BY tickets_open WHERE run = ? AND status = 'open'"
@@ -166,7 +166,7 @@ def _line(connection: sqlite3.Connection, number: int) -> tuple[RunSummary | str
 
 
 def _readable(connection: sqlite3.Connection, number: int, columns: tuple[Any, ...]) -> tuple[RunSummary, int]:
-    _, pending, held, ended, since, title, blob, row = columns
+    _, pending, held, ended, since, title, queue, blob, row = columns
     info = codec.load(RunInfo, blob)
     if title != info.title:  # an older file: the title was derived from the first event
         info = replace(info, title=title)
@@ -180,6 +180,7 @@ def _readable(connection: sqlite3.Connection, number: int, columns: tuple[Any, .
         waiting_since=None if since is None else moment(since),
         asked=tickets,
         asked_count=count,
+        queue=queue,
     )
     return summary, size
 

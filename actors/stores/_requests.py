@@ -6,12 +6,13 @@ A request is created in the trio thread, executed where the store writes, and se
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Generic, TypeVar
 
 import attrs
 import trio
 
-from ..abc import Created, Deliver, Receipt, StoreHooks, Taken
+from ..abc import Ability, Created, Deliver, ReadyRun, Receipt, StoreHooks, Taken
 from ..contract.decisions import Command, CommandResult, InboxItem
 from ..contract.rows import Claim, Commit, Judge, NewRun
 from ..errors import StoreDown
@@ -99,7 +100,8 @@ class CreateRequest(PendingRequest[Created]):
     def settle(self, result: Result[Created], hooks: StoreHooks) -> None:
         """Report the durable event to the runtime, then wake the creator."""
         try:
-            if result.value is not None and result.value.existing is None:
+            created = result.value
+            if created is not None and (created.claim is not None or created.unclaimed):
                 hooks.committed(self.new.info.run_id, 1, (self.frame,))
         finally:
             PendingRequest.settle(self, result, hooks)
@@ -112,12 +114,62 @@ class ClaimRequest(PendingRequest[Claim | Taken | None]):
     run_id: str
 
 
+@attrs.define(eq=False)
+class ReadyRequest(PendingRequest[Sequence[ReadyRun]]):
+    """Claim ready runs. See `Store.claim_ready`."""
+
+    room: int
+    ability: Ability
+    now: datetime
+
+
+@attrs.define(eq=False)
+class DueRequest(PendingRequest[Sequence[ReadyRun]]):
+    """Claim runs whose timer fired. See `Store.claim_due`."""
+
+    now: datetime
+    ability: Ability
+    limit: int
+
+
+@attrs.define(eq=False)
+class ReleaseRequest(PendingRequest[Sequence[str]]):
+    """Give up runs at rest. See `Store.release`."""
+
+    claims: Sequence[Claim]
+
+
+@attrs.define(eq=False)
+class GiveBackRequest(PendingRequest[None]):
+    """Give up runs that are not at rest. See `Store.give_back`."""
+
+    claims: Sequence[Claim]
+    after: float
+
+
+@attrs.define(eq=False)
+class QueueRequest(PendingRequest[None]):
+    """Limit or pause a queue. See `Store.set_queue`."""
+
+    name: str
+    max_running: int | None
+    paused: bool
+
+
+@attrs.define(eq=False)
+class ReviveRequest(PendingRequest[bool]):
+    """Let a dead letter be claimed again. See `Store.revive_run`."""
+
+    run_id: str
+
+
 @attrs.frozen
 class PostResult:
-    """A judged command; `item` is set if it was journaled."""
+    """A judged command; `item` is set if it was journaled, `elsewhere` if another process owns the run."""
 
     reply: CommandResult
     item: InboxItem | None = None
+    elsewhere: bool = False
 
 
 @attrs.define(eq=False)
@@ -131,8 +183,9 @@ class PostRequest(PendingRequest[PostResult]):
     def settle(self, result: Result[PostResult], hooks: StoreHooks) -> None:
         """Report the journaled command to the runtime, then wake the caller of `post`."""
         try:
-            if result.value is not None and result.value.item is not None:
-                hooks.posted(self.run_id, result.value.item)
+            posted = result.value
+            if posted is not None and posted.item is not None and not posted.elsewhere:
+                hooks.posted(self.run_id, posted.item)
         finally:
             PendingRequest.settle(self, result, hooks)
 
@@ -161,4 +214,8 @@ class PruneRequest(PendingRequest[PruneSlice]):
             PendingRequest.settle(self, result, hooks)
 
 
-Request = CommitRequest | CreateRequest | ClaimRequest | PostRequest | PruneRequest
+OwnerRequest = (
+    ClaimRequest | ReadyRequest | DueRequest | ReleaseRequest | GiveBackRequest | QueueRequest | ReviveRequest
+)
+"""Changes only which process owns a run, or may own it."""
+Request = CommitRequest | CreateRequest | OwnerRequest | PostRequest | PruneRequest

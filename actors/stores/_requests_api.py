@@ -6,11 +6,23 @@ import abc
 from collections.abc import Sequence
 from datetime import datetime
 
-from ..abc import Created, Deliver, Pruned, Store, Taken
+from ..abc import Ability, Created, Deliver, Pruned, ReadyRun, Store, Taken
 from ..contract.decisions import Command, CommandResult
 from ..contract.rows import Claim, Commit, Judge, NewRun
 from ..errors import UsageError
-from ._requests import ClaimRequest, CommitRequest, CreateRequest, PostRequest, PruneRequest
+from ._requests import (
+    ClaimRequest,
+    CommitRequest,
+    CreateRequest,
+    DueRequest,
+    GiveBackRequest,
+    PostRequest,
+    PruneRequest,
+    QueueRequest,
+    ReadyRequest,
+    ReleaseRequest,
+    ReviveRequest,
+)
 from ._timestamps import milliseconds
 from ._write_queue import WriteQueue
 
@@ -30,6 +42,34 @@ class RequestStore(Store):
     async def claim(self, run_id: str) -> Claim | Taken | None:
         """Claim a run with a new fencing token. See `Store.claim`."""
         return await self._queue.ask(ClaimRequest(run_id))
+
+    async def claim_ready(self, room: int, ability: Ability, now: datetime) -> Sequence[ReadyRun]:
+        """Claim up to `room` runs that need an owner. See `Store.claim_ready`."""
+        return await self._queue.ask(ReadyRequest(room, ability, now)) if room > 0 else ()
+
+    async def claim_due(self, now: datetime, ability: Ability, *, limit: int = 100) -> Sequence[ReadyRun]:
+        """Claim runs whose timer fired. See `Store.claim_due`."""
+        return await self._queue.ask(DueRequest(now, ability, limit))
+
+    async def release(self, claims: Sequence[Claim]) -> Sequence[str]:
+        """Give up runs at rest. See `Store.release`."""
+        return await self._queue.ask(ReleaseRequest(claims)) if self.shared and claims else ()
+
+    async def give_back(self, claims: Sequence[Claim], *, after: float = 0.0) -> None:
+        """Give up runs that are not at rest. See `Store.give_back`."""
+        if self.shared and claims:
+            await self._queue.ask(GiveBackRequest(claims, after))
+
+    async def set_queue(self, name: str, *, max_running: int | None = None, paused: bool = False) -> None:
+        """Limit or pause a queue. See `Store.set_queue`."""
+        if max_running is not None and (type(max_running) is not int or max_running < 1):
+            way = "give an int of at least 1, or None; paused=True stops a queue"
+            raise UsageError(f"max_running={max_running!r:.100}: {way}")
+        await self._queue.ask(QueueRequest(name, max_running, paused))
+
+    async def revive_run(self, run_id: str) -> bool:
+        """Let a dead letter be claimed again. See `Store.revive_run`."""
+        return await self._queue.ask(ReviveRequest(run_id))
 
     def submit(self, claim: Claim, commit: Commit, frames: Sequence[bytes], deliver: Deliver) -> None:
         """Queue a commit; never waits, and never raises for failures of the store. See `Store.submit`."""

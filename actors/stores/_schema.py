@@ -211,6 +211,26 @@ _NINTH: Final = Migration(
     ),
 )
 
+_TENTH: Final = Migration(
+    summary="queues of runs that wait for an owner",
+    statements=(
+        # ready_at: when the run may be claimed; rank: its place in its queue, lower first. unclaimed: created without a
+        # claim, and not claimed yet. dedupe: at most one open run has it. A commit writes none of these.
+        "ALTER TABLE runs ADD COLUMN queue TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE runs ADD COLUMN ready_at INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE runs ADD COLUMN rank INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE runs ADD COLUMN unclaimed INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE runs ADD COLUMN dedupe TEXT",
+        "UPDATE runs SET queue = agent, ready_at = created_at, rank = created_at",
+        "CREATE INDEX runs_ready ON runs(queue, rank) WHERE unclaimed",
+        "CREATE UNIQUE INDEX runs_dedupe ON runs(dedupe) WHERE dedupe IS NOT NULL AND ended_at IS NULL",
+        # max_running: null for no limit.
+        """CREATE TABLE queues(
+            name TEXT NOT NULL PRIMARY KEY, max_running INTEGER, paused INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID""",
+        "INSERT INTO queues(name) SELECT DISTINCT agent FROM runs",
+    ),
+)
+
 NEXT_GENERATION: Final = "UPDATE about SET value = value + 1 WHERE name = 'generation'"
 """Run at every opening: the tokens of new claims are above the generation's base, so all older claims are void."""
 BASE: Final = "SELECT value << 32 FROM about WHERE name = 'generation'"
@@ -219,7 +239,18 @@ BASE: Final = "SELECT value << 32 FROM about WHERE name = 'generation'"
 NEW_EPOCH: Final = "UPDATE about SET value = lower(hex(randomblob(8))) WHERE name = 'epoch'"
 """For a copy: from here on it may have other events than the original under the same sequences."""
 
-MIGRATIONS: Final[Sequence[Migration]] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, _SIXTH, _SEVENTH, _EIGHTH, _NINTH)
+MIGRATIONS: Final[Sequence[Migration]] = (
+    _FIRST,
+    _SECOND,
+    _THIRD,
+    _FOURTH,
+    _FIFTH,
+    _SIXTH,
+    _SEVENTH,
+    _EIGHTH,
+    _NINTH,
+    _TENTH,
+)
 """In order, never changed once released: the n-th makes version n from version n - 1."""
 
 

@@ -19,6 +19,7 @@ from ..contract.rows import CallRow, Commit, NewRun, RunInfo, RunRow
 from ..contract.titles import searched
 from ._encoding import EncodedRows, Row, encode_messages, encode_parts
 from ._timestamps import milliseconds
+from ._work_sql import queue_columns
 
 OPEN: Final = "runs INDEXED BY runs_open"
 """The runs that are not done. Without INDEXED BY the planner reads all runs of the file, for their order."""
@@ -51,7 +52,8 @@ _END_RUN: Final = (
 )
 _INSERT_RUN: Final = (
     "INSERT INTO runs(run_id, thread, agent, status, stage, step, last_seq, token, dispatch, created_at, next_due,"
-    " info, row, title, search, started_by) VALUES (?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " info, row, title, search, started_by, queue, ready_at, rank, dedupe, unclaimed)"
+    " VALUES (?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _SINCE: Final = (
     "UPDATE runs SET waiting_since = min(waiting_since, coalesce((SELECT min(requested_at) FROM tickets"
@@ -110,14 +112,21 @@ def move_run(connection: sqlite3.Connection, number: int, token: int, commit: Co
 
 
 def insert_run(
-    connection: sqlite3.Connection, new: NewRun, blobs: EncodedRows, *, thread: int, token: int, held: bool
+    connection: sqlite3.Connection,
+    new: NewRun,
+    blobs: EncodedRows,
+    *,
+    thread: int,
+    token: int,
+    held: bool,
+    claimed: bool,
 ) -> int:
     """Write a new run and return its number."""
     info, row = new.info, new.row
     due = None if row.next_due is None else milliseconds(row.next_due)
     values: Row = (info.run_id, thread, info.agent, row.status.value, row.stage.value, row.step)
     values += (token, "held" if held else "ready", milliseconds(info.created_at), due, blobs.info, blobs.row)
-    values += (info.title, searched(info.title, info.run_id), info.by)
+    values += (info.title, searched(info.title, info.run_id), info.by, *queue_columns(new), int(not claimed))
     return connection.execute(_INSERT_RUN, values).lastrowid or 0
 
 

@@ -16,27 +16,35 @@ from typing import Any
 import attrs
 from msgspec.structs import replace
 
-from ..abc import Created, Receipt, StoreStatistics
+from ..abc import Created, ReadyRun, Receipt, StoreStatistics
 from ..contract import codec
 from ..contract.decisions import Command, InboxItem
 from ..contract.lifecycle import TERMINAL, WAITING, Stage
 from ..contract.phases import LEAVING
-from ..contract.rows import Claim, CommandContext, Commit, RunInfo
+from ..contract.rows import Claim, CommandContext, Commit, NewRun, RunInfo
 from ..errors import LeaseLost, StoreError, UnknownRun
-from . import _commit_rules, _prune, _sql
+from . import _commit_rules, _prune, _sql, _work_sql
 from ._encoding import EncodedRows, encode_commit
 from ._outages import Damaged, UnreadableData, is_outage, is_suspect
 from ._requests import (
     ClaimRequest,
     CommitRequest,
     CreateRequest,
+    DueRequest,
+    GiveBackRequest,
+    OwnerRequest,
     PostRequest,
     PostResult,
     PruneRequest,
+    QueueRequest,
+    ReadyRequest,
+    ReleaseRequest,
     Request,
     Result,
+    ReviveRequest,
 )
 from ._schema import BASE
+from ._work_sql import ReadyRow
 from .faults import Faults, InjectedCrash, Outage
 
 
@@ -55,6 +63,8 @@ class _Changes:
         events: not yet written: run, sequence, frame, and so on.
         record: not yet written: run, sequence, body, and so on.
         written: the number of written events.
+        queues: that exist.
+        older: runs of earlier openings may need an owner; None: as before.
     """
 
     known: dict[str, tuple[int, int]] = attrs.field(factory=dict)
@@ -66,6 +76,8 @@ class _Changes:
     written: int = 0
     posts: int = 0
     size: int = 0
+    queues: set[str] = attrs.field(factory=set)
+    older: bool | None = None
 
 
 class TransactionWriter:
@@ -95,6 +107,8 @@ class TransactionWriter:
         self._faults = faults
         self._known: dict[str, tuple[int, int]] = {}
         self._broken: dict[int, int] = {}
+        self._queues: set[str] = set()
+        self._older = True
         self._changes = _Changes()
         self.statistics = StoreStatistics()
 
@@ -169,6 +183,8 @@ class TransactionWriter:
     def _remember(self) -> None:
         changes, statistics = self._changes, self.statistics
         self._known |= changes.known
+        self._queues |= changes.queues
+        self._older = self._older if changes.older is None else changes.older
         self._broken |= changes.broken
         for name in changes.ended:
             self._broken.pop(self._known.pop(name, (0, 0))[0], None)
@@ -253,12 +269,29 @@ class TransactionWriter:
                 return self._commit(request)
             case CreateRequest():
                 return self._create(request)
-            case ClaimRequest(run_id=run_id):
-                return Result(self._claim(run_id))
             case PostRequest():
                 return self._post(request)
             case PruneRequest(before=before):
                 return Result(_prune.sweep(self._connection, before))
+            case _:
+                return self._owned(request)
+
+    def _owned(self, request: OwnerRequest) -> Result[Any]:
+        """Write a request about owners."""
+        match request:
+            case ClaimRequest(run_id=run_id):
+                return Result(self._claim(run_id))
+            case ReadyRequest():
+                return Result(self._claim_ready(request))
+            case DueRequest():
+                return Result(self._claim_due(request))
+            case QueueRequest():
+                _work_sql.limit_queue(self._connection, request)
+                return Result()
+            case ReviveRequest(run_id=run_id):  # the process counts no crashes of others: there is no dead letter
+                return Result(error=UnknownRun(run_id)) if self._find(run_id) is None else Result(False)
+            case ReleaseRequest() | GiveBackRequest():  # the process owns every run
+                return Result(())
 
     def _find(self, run_id: str) -> tuple[int, int] | None:
         """Return number and thread of a run, or None."""
@@ -327,7 +360,7 @@ class TransactionWriter:
     def _create(self, request: CreateRequest) -> Result[Created]:
         connection, new = self._connection, request.new
         info, blobs = new.info, request.blobs
-        taken = self._taken(info)
+        taken = self._taken(new)
         if taken is not None:
             return Result(taken)
         fault = _commit_rules.birth_fault(new)
@@ -340,8 +373,11 @@ class TransactionWriter:
         if active is not None and new.on_busy == "refuse":
             return Result(error=_commit_rules.busy(info.thread_id, active))
         thread = _sql.join_thread(connection, thread, info)
-        token = self._base + 1
-        number = _sql.insert_run(connection, new, blobs, thread=thread, token=token, held=active is not None)
+        token = self._base + request.claimed
+        number = _sql.insert_run(
+            connection, new, blobs, thread=thread, token=token, held=active is not None, claimed=request.claimed
+        )
+        self._add_queue(new.queue or info.agent)
         if new.thread_parent is not None:
             copied = _sql.copy_messages(connection, thread, new.thread_parent)
             _sql.copy_parts(connection, thread, new.thread_parent[0], blobs)
@@ -352,38 +388,66 @@ class TransactionWriter:
         _sql.add_rows(connection, number, thread, new.row.step, blobs)
         self._changes.known[info.run_id] = (number, thread)
         self._changes.size += blobs.size
-        claim = Claim(run_id=info.run_id, token=token)
-        return Result(Created(claim=claim, held=active is not None, behind=active))
+        claim = Claim(run_id=info.run_id, token=token) if request.claimed else None
+        return Result(Created(claim=claim, held=active is not None, behind=active, unclaimed=claim is None))
 
-    def _taken(self, info: RunInfo) -> Created | None:
-        """Return the run that has or had the id; None if the id is new."""
-        connection, run_id = self._connection, info.run_id
+    def _add_queue(self, name: str) -> None:
+        if name not in self._queues and name not in self._changes.queues:
+            _work_sql.add_queue(self._connection, name)
+            self._changes.queues.add(name)
+
+    def _taken(self, new: NewRun) -> Created | None:
+        """Return the run that has or had the id, or has the key; None if both are new."""
+        connection, run_id = self._connection, new.info.run_id
         sql = "SELECT dispatch = 'held' AND ended_at IS NULL, info FROM runs WHERE run_id = ?"
         existing = connection.execute(sql, (run_id,)).fetchone()
         if existing is not None:
             return Created(claim=None, held=bool(existing[0]), existing=codec.load(RunInfo, existing[1]))
         pruned = connection.execute("SELECT content FROM pruned WHERE run_id = ?", (run_id,)).fetchone()
-        return None if pruned is None else Created(claim=None, pruned=pruned[0])
+        if pruned is not None:
+            return Created(claim=None, pruned=pruned[0])
+        double = None if new.dedupe is None else _work_sql.deduplicated(connection, new.dedupe)
+        if double is None:
+            return None
+        held, info = double
+        return Created(claim=None, held=bool(held), existing=codec.load(RunInfo, info), deduplicated=True)
 
     def _claim(self, run_id: str) -> Claim | None:
-        sql = (
-            "UPDATE runs SET token = max(token, ?) + 1 WHERE run_id = ? AND ended_at IS NULL"
-            " RETURNING token, number, thread"
-        )
-        rows = self._connection.execute(sql, (self._base, run_id)).fetchall()
-        if not rows:
+        columns = _work_sql.claim(self._connection, run_id, self._base)
+        if columns is None:
             return None
-        token, number, thread = rows[0]
+        token, number, thread = columns
         self._changes.known[run_id] = (number, thread)
         return Claim(run_id=run_id, token=token)
 
+    def _claim_ready(self, request: ReadyRequest) -> Sequence[ReadyRun]:
+        changes, room = self._changes, request.room
+        older = self._older if changes.older is None else changes.older
+        rows, left = _work_sql.ready(self._connection, room, request.ability, request.now, self._base, older=older)
+        claimed = [self._claim_row(row) for row in rows]
+        changes.older = left
+        return claimed
+
+    def _claim_due(self, request: DueRequest) -> Sequence[ReadyRun]:
+        due = _work_sql.due(self._connection, request.now, request.ability, request.limit)
+        return [self._claim_row(row) for row in due]
+
+    def _claim_row(self, row: ReadyRow) -> ReadyRun:
+        """Claim a run that was found; one that has a good claim of this opening keeps it."""
+        broken = self._changes.broken.get(row.number) or self._broken.get(row.number)
+        if row.token > self._base and row.token != broken:
+            return _work_sql.ready_run(row, row.token)
+        claim = self._claim(row.run_id)
+        assert claim is not None  # noqa: S101 - the run was found open in this transaction
+        return _work_sql.ready_run(row, claim.token)
+
     def _post(self, request: PostRequest) -> Result[PostResult]:
         connection, command = self._connection, request.command
-        sql = "SELECT number, stage, posted, consumed FROM runs WHERE run_id = ?"
+        sql = "SELECT number, stage, posted, consumed, token FROM runs WHERE run_id = ?"
         columns = connection.execute(sql, (request.run_id,)).fetchone()
         if columns is None:
             return Result(error=UnknownRun(request.run_id))
-        number, stage, posted, consumed = columns
+        number, stage, posted, consumed, token = columns
         try:
             facts = self._facts(number, Stage(stage), (posted, consumed), command)
             result = _commit_rules.judged(request.judge, facts, command)
@@ -400,6 +464,8 @@ class TransactionWriter:
             _sql.add_parts(connection, number, command.parts)
         _sql.add_command(connection, number, item, result, _commit_rules.target_key(facts, command))
         self._changes.posts += 1
+        if token <= self._base:
+            self._changes.older = True
         return Result(PostResult(result, item))
 
     def _facts(self, number: int, stage: Stage, inbox: tuple[int, int], command: Command) -> CommandContext:

@@ -2,26 +2,58 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from itertools import islice
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
 import trio
 
-from ..abc import Pruned, Receipt, RunPage, RunQuery, RunSummary, StoreHooks, StoreStatistics
+from ..abc import (
+    ProcessInfo,
+    Pruned,
+    QueueInfo,
+    Receipt,
+    RunPage,
+    RunQuery,
+    RunSummary,
+    StoreHooks,
+    StoreStatistics,
+)
+from ..contract.codec import SCHEMA_VERSION
 from ..contract.decisions import InboxItem, Ticket
 from ..contract.lifecycle import RunStatus
 from ..contract.messages import Message
 from ..contract.recording import RecordDelta
 from ..contract.rows import RunOutline, RunRecord, ThreadInfo
 from ..contract.state import StateWrite
-from ..errors import StoreDown, StoreOpenError, UnknownRun
+from ..errors import StoreDown, StoreOpenError, UnknownRun, UsageError
 from . import _paging
 from ._inline_writer import InlineWriter
-from ._memory_tables import MemoryTables, RunTables
-from ._requests import ClaimRequest, CommitRequest, CreateRequest, PostRequest, PruneRequest, Request, Result
+from ._leases import LeaseTimes
+from ._memory_hub import HintPolicy, Hub
+from ._memory_peers import Peer, StoreTime
+from ._memory_rows import RunTables
+from ._memory_tables import MemoryTables
+from ._requests import (
+    ClaimRequest,
+    CommitRequest,
+    CreateRequest,
+    DueRequest,
+    GiveBackRequest,
+    OwnerRequest,
+    PostRequest,
+    PruneRequest,
+    QueueRequest,
+    ReadyRequest,
+    ReleaseRequest,
+    Request,
+    Result,
+    ReviveRequest,
+)
 from ._requests_api import RequestStore
 from ._timestamps import milliseconds
 from ._write_queue import PATIENCE, WriteQueue
@@ -37,7 +69,12 @@ class MemoryStore(RequestStore):
     Objects are kept as they are, without a codec. A commit is applied inside `submit`: its receipt is delivered before
     `submit` returns (except in an outage made by `faults`). The object can be opened again and keeps its data, like a
     file after a crash: earlier claims are void. Safe under virtual time. Bounded by memory only; `prune` frees space.
+
+    `peer` makes it a shared store, with several handles that are open at once: the many processes of a test.
     """
+
+    times: LeaseTimes = LeaseTimes()
+    """Of the leases and turns of a shared store."""
 
     def __init__(self, *, patience: float = PATIENCE, faults: Faults | None = None) -> None:
         """Make an empty store.
@@ -48,10 +85,45 @@ class MemoryStore(RequestStore):
         """
         self._ledger = MemoryTables()
         self._epoch = secrets.token_hex(8)
-        self._faults = faults
-        self._queue = WriteQueue(lambda queue: InlineWriter(queue, self._execute, patience=patience, batch=1))
+        self._faults, self._patience = faults, patience
+        self._queue = WriteQueue(self._make_writer)
         self._serving = False
         self._commits = self._events = self._posts = 0
+        self._hub: Hub | None = None
+        self._peer: Peer | None = None
+        self._name, self._level, self._offset = "process", SCHEMA_VERSION, 0.0
+        self._answered: tuple[Request, Any] | None = None
+
+    def peer(
+        self,
+        *,
+        name: str = "process",
+        level: int = SCHEMA_VERSION,
+        offset: float = 0.0,
+        faults: Faults | None = None,
+    ) -> Self:
+        """Return another handle on the same runs, as another process would have it; from now on the store is shared.
+
+        Each handle that runs has a process row, a lease, and a turn every few seconds (`times`). A process that ends by
+        an error, or frozen, gives nothing back: it has died, and the others notice when its lease ends.
+
+        Args:
+            name: beginning of the name of the process.
+            level: newest version of rows that the process reads.
+            offset: of the storage's clock; see `Store.offset`.
+            faults: as for the store; a write that fails after it was written is repeated, and has its first result.
+
+        Raises:
+            UsageError: the store is open, and is not shared yet.
+        """
+        if self._hub is None:
+            if self._serving:
+                raise UsageError("this store is open and not shared; make its peers before it is opened")
+            self._hub, self._ledger.shared, self.shared = Hub(self._ledger, self.times, self._epoch), True, True
+        other = type(self)(patience=self._patience, faults=faults)
+        other._ledger, other._hub, other.shared = self._ledger, self._hub, True
+        other._name, other._level, other._offset = name, level, offset
+        return other
 
     def __repr__(self) -> str:
         """Return the number of runs, and whether the store is open."""
@@ -60,7 +132,58 @@ class MemoryStore(RequestStore):
     @property
     def epoch(self) -> str:
         """The identity of this object's logs. See `Store.epoch`."""
-        return self._epoch
+        return self._epoch if self._hub is None else self._hub.epoch
+
+    @property
+    def good_until(self) -> float:
+        """Until when this handle's claims are good, in trio time. See `Store.good_until`."""
+        return math.inf if self._peer is None else self._peer.good_until
+
+    @property
+    def offset(self) -> float:
+        """As it was given to `peer`."""
+        return self._offset
+
+    @property
+    def process(self) -> str:
+        """The name of this handle's process, while the handle is open; "" in a store that is not shared."""
+        return "" if self._peer is None else self._peer.name
+
+    @property
+    def hints(self) -> HintPolicy | None:
+        """The policy of hints between handles, the same for all of them; None: each hint arrives at once.
+
+        Called with the kind of a hint ("posted", "work", "thread_freed", "moved") and the name of the receiving
+        process; returns seconds of delay, or None to lose the hint. With the kind "follow_up" it is called before the
+        second half of a terminal commit, which frees the thread: None leaves it out, as a crash may.
+        """
+        return None if self._hub is None else self._hub.policy
+
+    @hints.setter
+    def hints(self, policy: HintPolicy | None) -> None:
+        self._shared().policy = policy
+
+    def freeze(self) -> None:
+        """Let this open handle neither beat, nor hear, nor answer, until `thaw`. Left while frozen, it has died."""
+        self._opened().freeze()
+
+    def thaw(self) -> None:
+        """Execute the requests that wait since `freeze`, and go on."""
+        self._opened().thaw()
+
+    def renew_epoch(self) -> None:
+        """Give the logs another identity, as a failover does; each open handle reports it within a turn."""
+        self._shared().rename()
+
+    def _shared(self) -> Hub:
+        if self._hub is None:
+            raise UsageError("this store is not shared; `peer` returns another handle on it")
+        return self._hub
+
+    def _opened(self) -> Peer:
+        if self._peer is None:
+            raise UsageError("this store is not shared, or not open; `peer` returns another handle on it")
+        return self._peer
 
     async def run(self, hooks: StoreHooks, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Open, serve until cancelled, and re-raise Cancelled. The data stays for the next `run`. See `Store.run`.
@@ -72,18 +195,33 @@ class MemoryStore(RequestStore):
             raise StoreOpenError("this store is open already; one runtime at a time")
         self._serving = True
         self._commits = self._events = self._posts = 0
-        self._ledger.void_claims()
+        self._time = StoreTime()
+        hub = self._hub
+        if hub is None:
+            self._ledger.void_claims()
         self._queue.open(hooks)
         try:
-            task_status.started()
-            await self._queue.serve()
+            if hub is None:
+                task_status.started()
+                await self._queue.serve()
+            else:
+                name, level = self._name, self._level
+                self._peer = Peer(hub, self._ledger, hooks, self._queue, self._writer, name=name, level=level)
+                task_status.started()
+                await self._peer.serve()
         finally:
-            self._serving = False
+            self._serving, self._peer = False, None
+
+    def _make_writer(self, queue: WriteQueue) -> InlineWriter:
+        self._writer = InlineWriter(queue, self._execute, patience=self._patience, batch=1)
+        return self._writer
 
     def _execute(self, batch: Sequence[Request]) -> Sequence[Any]:
         faults = self._faults
         if faults is None:
             return [self._apply(batch[0])]
+        if self._answered is not None and self._answered[0] is batch[0]:  # written, but the answer was lost
+            return [self._answered[1]]
         try:
             faults("before_commit")
         except (InjectedCrash, Outage):
@@ -91,13 +229,17 @@ class MemoryStore(RequestStore):
         except Exception as error:  # a test's fault counts as an unavailable store
             raise Outage(error) from error
         result = self._apply(batch[0])
+        if self._peer is not None:
+            self._answered = batch[0], result
         faults("after_commit")
         return [result]
 
     def _apply(self, request: Request) -> Receipt | Result[Any]:
-        ledger = self._ledger
         if isinstance(request, CommitRequest):
-            receipt = ledger.commit(request.claim, request.commit, request.frames)
+            if self._peer is None:
+                receipt = self._ledger.commit(request.claim, request.commit, request.frames)
+            else:
+                receipt = self._peer.commit(request)
             if receipt.kind == "committed":
                 self._commits += 1
                 self._events += len(request.frames)
@@ -107,22 +249,42 @@ class MemoryStore(RequestStore):
         except Exception as error:  # noqa: BLE001 - a judge may raise anything: only the caller of its post gets the exception
             return Result(error=error)
 
-    def _asked(self, request: CreateRequest | ClaimRequest | PostRequest | PruneRequest) -> Any:
+    def _asked(self, request: CreateRequest | OwnerRequest | PostRequest | PruneRequest) -> Any:
+        ledger, peer = self._ledger, self._peer
         match request:
             case PostRequest(run_id=run_id, command=command, judge=judge):
-                posted = self._ledger.post(run_id, command, judge)
+                posted = ledger.post(run_id, command, judge) if peer is None else peer.post(request)
                 self._posts += posted.item is not None
                 return posted
-            case CreateRequest(new=new, frame=frame):
-                return self._ledger.create(new, frame)
-            case ClaimRequest(run_id=run_id):
-                return self._ledger.claim(run_id)
+            case CreateRequest(new=new, frame=frame, claimed=claimed):
+                return ledger.create(new, frame, "" if claimed else None) if peer is None else peer.create(request)
             case PruneRequest(before=before):
-                return self._ledger.prune(before, PRUNED_AT_ONCE)
+                return ledger.prune(before, PRUNED_AT_ONCE)
+            case _:
+                return self._owned(request) if peer is None else peer.owners(request)
+
+    def _owned(self, request: OwnerRequest) -> Any:
+        """Execute a request about owners in a store that is not shared."""
+        ledger = self._ledger
+        match request:
+            case ClaimRequest(run_id=run_id):
+                return ledger.claim(run_id)
+            case ReadyRequest(room=room, ability=ability, now=now):
+                return ledger.claim_ready(room, ability, now)
+            case DueRequest(now=now, ability=ability, limit=limit):
+                return ledger.claim_due(now, ability, limit)
+            case ReleaseRequest() | GiveBackRequest():  # the one process owns every run
+                return None
+            case QueueRequest():
+                return ledger.limit(request)
+            case ReviveRequest(run_id=run_id):
+                return ledger.revive(run_id, self._time.now()) is not None
 
     async def _read(self) -> MemoryTables:
         """Return the tables, for one synchronous read."""
         await trio.lowlevel.checkpoint()
+        if self._peer is not None:
+            await self._peer.thawed()
         if self._queue.down is not None:
             raise StoreDown(str(self._queue.down))
         return self._ledger
@@ -136,6 +298,34 @@ class MemoryStore(RequestStore):
         """Return the runs that are not at rest. See `Store.to_do`."""
         ledger = await self._read()
         return tuple((name, run.held) for name, run in ledger.runs.items() if not run.at_rest)
+
+    async def queues(self) -> Sequence[QueueInfo]:
+        """Return the queues, by name."""
+        return (await self._read()).queues(self._time.now())
+
+    def watch(self, run_id: str) -> AbstractContextManager[None]:
+        """Report changes of a run by other processes. See `Store.watch`."""
+        return nullcontext() if self._peer is None else self._peer.watch(run_id)
+
+    def publish(self, agents: Mapping[str, str], *, room: int | None) -> None:
+        """Say which agents this process has. See `Store.publish`."""
+        if self._peer is not None:
+            self._peer.publish(agents, room)
+
+    async def agents(self) -> Mapping[str, frozenset[str]]:
+        """Return the agents of all live processes. See `Store.agents`."""
+        await self._read()
+        return {} if self._hub is None else self._hub.agents()
+
+    async def processes(self) -> Sequence[ProcessInfo]:
+        """Return the processes of a shared store. See `Store.processes`."""
+        await self._read()
+        return () if self._hub is None else tuple(self._hub.infos())
+
+    async def bury(self, process: str) -> bool:
+        """Declare a process dead and free its runs. See `Store.bury`."""
+        await self._read()
+        return self._peer is not None and self._peer.bury(process)
 
     async def next_due(self) -> datetime | None:
         """Return when the earliest timer of a waiting run fires."""

@@ -6,14 +6,14 @@ import os
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
 
 import attrs
 import trio
 
-from ..abc import Created, Deliver, Pruned, RunPage, RunQuery, StoreHooks, StoreStatistics
+from ..abc import Created, Deliver, Pruned, QueueInfo, RunPage, RunQuery, StoreHooks, StoreStatistics
 from ..contract.decisions import InboxItem, Ticket
 from ..contract.messages import Message
 from ..contract.recording import RecordDelta
@@ -21,7 +21,7 @@ from ..contract.rows import Claim, Commit, NewRun, RunOutline, RunRecord, Thread
 from ..contract.state import StateWrite
 from ..errors import StoreDown, StoreError, StoreOpenError, StoreUnavailable
 from ..options import unknown_value
-from . import _lists, _paging, _prune, _reads
+from . import _lists, _paging, _prune, _reads, _work_sql
 from ._commit_rules import InvalidCommit
 from ._encoding import encode_commit, encode_new
 from ._inline_writer import InlineWriter
@@ -346,6 +346,10 @@ class SQLiteStore(RequestStore):
     async def to_do(self) -> Sequence[tuple[str, bool]]:
         """Return the runs that are not at rest. See `Store.to_do`."""
         return await self._read(_reads.to_do)
+
+    async def queues(self) -> Sequence[QueueInfo]:
+        """Return the queues, by name."""
+        return await self._read(_work_sql.queues, datetime.now(UTC))
 
     async def next_due(self) -> datetime | None:
         """Return when the earliest timer of a waiting run fires."""

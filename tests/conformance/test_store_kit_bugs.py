@@ -12,14 +12,15 @@ import attrs
 import pytest
 from msgspec.structs import replace
 
-from greenroom.actors.abc import Created, Receipt, RunCounts, RunPage, RunQuery, StoreHooks
+from greenroom.actors.abc import Created, Receipt, RunCounts, RunPage, RunQuery, StoreHooks, Taken
 from greenroom.actors.contract.decisions import Command, InboxItem
 from greenroom.actors.contract.lifecycle import TERMINAL, Stage
 from greenroom.actors.contract.messages import Message
 from greenroom.actors.contract.recording import RecordDelta
 from greenroom.actors.contract.rows import Claim, Commit, Judge, NewRun, ThreadInfo
 from greenroom.actors.contract.state import StateWrite
-from greenroom.actors.stores._memory_tables import MemoryTables, RunTables, ThreadRecord
+from greenroom.actors.stores._memory_rows import RunTables, ThreadRecord
+from greenroom.actors.stores._memory_tables import MemoryTables
 from greenroom.actors.stores._requests import PostResult, PruneSlice
 from greenroom.actors.stores._timestamps import milliseconds
 from greenroom.actors.stores.memory import MemoryStore
@@ -55,17 +56,17 @@ def store_with(kind: type[MemoryTables] | type[MemoryStore]) -> MemoryStore:
 class CreatesAgain(MemoryTables):
     """A run that is there is created again."""
 
-    def create(self, new: NewRun, frame: bytes) -> Created:
+    def create(self, new: NewRun, frame: bytes, owner: str | None = "") -> Created:
         self.runs.pop(new.info.run_id, None)
-        return super().create(new, frame)
+        return super().create(new, frame, owner)
 
 
 @planted
 class HoldsNothing(MemoryTables):
     """A second run of a thread may be worked on at once."""
 
-    def create(self, new: NewRun, frame: bytes) -> Created:
-        created = super().create(new, frame)
+    def create(self, new: NewRun, frame: bytes, owner: str | None = "") -> Created:
+        created = super().create(new, frame, owner)
         if created.claim is not None:
             self.threads[new.info.thread_id].held.clear()
         return attrs.evolve(created, held=False, behind=None)
@@ -75,24 +76,24 @@ class HoldsNothing(MemoryTables):
 class NamesNoRunInFront(MemoryTables):
     """It is not said which run a held one waits for."""
 
-    def create(self, new: NewRun, frame: bytes) -> Created:
-        return attrs.evolve(super().create(new, frame), behind=None)
+    def create(self, new: NewRun, frame: bytes, owner: str | None = "") -> Created:
+        return attrs.evolve(super().create(new, frame, owner), behind=None)
 
 
 @planted
 class RefusesNothing(MemoryTables):
     """A run is queued that was to be refused."""
 
-    def create(self, new: NewRun, frame: bytes) -> Created:
-        return super().create(replace(new, on_busy="queue"), frame)
+    def create(self, new: NewRun, frame: bytes, owner: str | None = "") -> Created:
+        return super().create(replace(new, on_busy="queue"), frame, owner)
 
 
 @planted
 class MindsNoOtherRuns(MemoryTables):
     """A run is created in a thread that has changed meanwhile."""
 
-    def create(self, new: NewRun, frame: bytes) -> Created:
-        return super().create(replace(new, thread_runs=None), frame)
+    def create(self, new: NewRun, frame: bytes, owner: str | None = "") -> Created:
+        return super().create(replace(new, thread_runs=None), frame, owner)
 
 
 @planted
@@ -116,16 +117,16 @@ class CopiesEverything(MemoryTables):
 class ForksWithoutState(MemoryTables):
     """A new run does not get the state that it is to begin with."""
 
-    def create(self, new: NewRun, frame: bytes) -> Created:
-        return super().create(replace(new, state=()), frame)
+    def create(self, new: NewRun, frame: bytes, owner: str | None = "") -> Created:
+        return super().create(replace(new, state=()), frame, owner)
 
 
 @planted
 class ForgetsTheBirthRecord(MemoryTables):
     """What a run was born with is not recorded."""
 
-    def create(self, new: NewRun, frame: bytes) -> Created:
-        return super().create(replace(new, taken=()), frame)
+    def create(self, new: NewRun, frame: bytes, owner: str | None = "") -> Created:
+        return super().create(replace(new, taken=()), frame, owner)
 
 
 # --- claims ----------------------------------------------------------------------------------------------------------
@@ -135,10 +136,10 @@ class ForgetsTheBirthRecord(MemoryTables):
 class ClaimsWithTheOldToken(MemoryTables):
     """A new claim does not void the old one."""
 
-    def claim(self, run_id: str) -> Claim | None:
-        claim = super().claim(run_id)
-        if claim is None:
-            return None
+    def claim(self, run_id: str, owner: str = "") -> Claim | Taken | None:
+        claim = super().claim(run_id, owner)
+        if not isinstance(claim, Claim):
+            return claim
         self.runs[run_id].token -= 1
         return replace(claim, token=claim.token - 1)
 
@@ -147,9 +148,9 @@ class ClaimsWithTheOldToken(MemoryTables):
 class ClaimsWhatIsDone(MemoryTables):
     """A run that is done is claimed."""
 
-    def claim(self, run_id: str) -> Claim | None:
+    def claim(self, run_id: str, owner: str = "") -> Claim | Taken | None:
         run = self.runs.get(run_id)
-        return super().claim(run_id) or (None if run is None else Claim(run_id=run_id, token=run.token))
+        return super().claim(run_id, owner) or (None if run is None else Claim(run_id=run_id, token=run.token))
 
 
 @planted
@@ -316,18 +317,17 @@ class KnowsTheOldTicket(Committing):
 class ReleasesTheNewest(MemoryTables):
     """Of the runs that wait for a thread, the newest one is let in."""
 
-    def _end(self, run: RunTables, commit: Commit) -> str | None:
-        held = run.thread.held
-        run.thread.held = dict.fromkeys(sorted(held, key=lambda name: -self.runs[name].number))
-        return super()._end(run, commit)
+    def free_thread(self, thread: ThreadRecord) -> RunTables | None:
+        thread.held = dict.fromkeys(sorted(thread.held, key=lambda name: -self.runs[name].number))
+        return super().free_thread(thread)
 
 
 @planted
 class ReleasesSilently(MemoryTables):
     """A receipt does not say who has got the thread."""
 
-    def _end(self, run: RunTables, commit: Commit) -> str | None:
-        super()._end(run, commit)
+    def free_thread(self, thread: ThreadRecord) -> RunTables | None:
+        super().free_thread(thread)
         return None
 
 
@@ -335,11 +335,11 @@ class ReleasesSilently(MemoryTables):
 class ReleasesNothing(MemoryTables):
     """A run that has the thread now is still held."""
 
-    def _end(self, run: RunTables, commit: Commit) -> str | None:
-        released = super()._end(run, commit)
-        if released is not None:
-            run.thread.held[released] = None
-        return released
+    def free_thread(self, thread: ThreadRecord) -> RunTables | None:
+        freed = super().free_thread(thread)
+        if freed is not None:
+            thread.held[freed.info.run_id] = None
+        return freed
 
 
 class OtherThread(ThreadRecord):
@@ -353,10 +353,10 @@ class OtherThreads(MemoryTables):
 
     kind: type[OtherThread]
 
-    def create(self, new: NewRun, frame: bytes) -> Created:
+    def create(self, new: NewRun, frame: bytes, owner: str | None = "") -> Created:
         thread = self.threads.setdefault(new.info.thread_id, ThreadRecord(new.info.by, new.info.created_at))
         thread.__class__ = self.kind
-        return super().create(new, frame)
+        return super().create(new, frame, owner)
 
 
 @planted
@@ -484,8 +484,8 @@ class OtherRuns(MemoryTables):
 
     kind: type[OtherRun]
 
-    def create(self, new: NewRun, frame: bytes) -> Created:
-        created = super().create(new, frame)
+    def create(self, new: NewRun, frame: bytes, owner: str | None = "") -> Created:
+        created = super().create(new, frame, owner)
         if created.claim is not None:
             self.runs[new.info.run_id].__class__ = self.kind
         return created
