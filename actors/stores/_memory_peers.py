@@ -458,7 +458,9 @@ class Peer:
             if self._hub.processes[name].beat == beat:
                 self._hub.processes[name].dead = True
         for name in self._hub.abandoned():
-            while self._free(name) and not self.frozen:
+            while True:
+                if self.frozen or not self._free(name):
+                    break
                 await trio.lowlevel.checkpoint()
         self._hub.forget_dead()
         if not self.frozen:
