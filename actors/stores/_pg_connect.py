@@ -142,6 +142,48 @@ class Link:
             cursor = self.connection.execute(self.text(text), parameters or None, binary=True)
             return cursor.fetchall() if cursor.description is not None else []
 
+    def unsorted(self, text: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Execute a statement that the server may refuse. Raises as `execute`, but refusals as they are."""
+        try:
+            return self.execute(text, parameters)
+        except StoreDown as refused:
+            if isinstance(refused.__context__, psycopg.Error):
+                raise refused.__context__ from None
+            raise
+
+    def burst(self, statements: Sequence[tuple[str, Sequence[Any]]]) -> list[tuple[Any, ...]]:
+        """Execute statements that are sent together and are one transaction; return the rows of the last one.
+
+        No lock is held while the client thinks, and each statement sees what was committed before it began. Raises as
+        `execute`.
+        """
+        with self._sorted(), self.connection.pipeline():
+            cursors = [
+                self.connection.execute(self.text(text), parameters or None, binary=True)
+                for text, parameters in statements
+            ]
+            return cursors[-1].fetchall()
+
+    @property
+    def opened_connection(self) -> psycopg.Connection[tuple[Any, ...]] | None:
+        """The connection if it is open."""
+        connection = self._connection
+        return None if connection is None or connection.closed else connection
+
+    def arrived(self) -> list[str]:
+        """Return the payloads of notifications that have arrived; never waits.
+
+        Raises:
+            Outage: the connection is lost.
+        """
+        with self._sorted():
+            connection = self.connection
+            payloads = [notification.payload for notification in connection.notifies(timeout=0)]
+            # The driver waits for the socket; what came with an earlier result is in libpq's buffer already.
+            while (kept := connection.pgconn.notifies()) is not None:
+                payloads.append(kept.extra.decode())
+            return payloads
+
     def persistent(self, text: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Execute a statement; one that met another is repeated at once. Raises as `execute`, without Again."""
         for attempt in range(1, AT_ONCE + 1):

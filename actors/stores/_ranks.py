@@ -14,8 +14,10 @@ GREATEST_PRIORITY: Final = 100
 
 DEAD_AFTER: Final = 5
 """Crashes of its owners without a finished step between them, after which a run is a dead letter."""
+DEAD_TEXT: Final = " processes in a row ended while they worked on the run, and none of them finished a step"
+"""Why a run is a dead letter, after the number of processes."""
 FIRST_PAUSE: Final = 1.0
-"""Seconds before a run is claimed again after the first crash of its owner; doubled for each further one."""
+"""Seconds before a run is claimed again after the second crash of its owner; doubled for each further one."""
 LONGEST_PAUSE: Final = 60.0
 """Seconds; most for the pause after a crash."""
 
@@ -49,14 +51,17 @@ def rank(ready_at: datetime, priority: int) -> datetime:
 def back_off(crashes: int, jitter: float) -> float:
     """Return the seconds until a run may be claimed again after a crash of its owner.
 
-    One second after the first crash, doubled for each further one up to 60, of which the upper half is drawn, so that
-    the runs of one owner do not come back together ("equal jitter": Brooker, "Exponential Backoff And Jitter", 2015).
+    None after the first crash, which is most often a lost machine's and not the run's. One second after the second,
+    doubled for each further one up to 60, of which the upper half is drawn, so that the runs of one owner do not come
+    back together ("equal jitter": Brooker, "Exponential Backoff And Jitter", 2015).
 
     Args:
         crashes: of owners of this run since its last finished step, this one included; at least 1.
         jitter: drawn by the caller, from 0 up to 1.
     """
-    longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(crashes - 1, 30))
+    if crashes == 1:
+        return 0.0
+    longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(crashes - 2, 30))
     return longest * (1 + jitter) / 2
 
 
@@ -64,4 +69,4 @@ def dead_reason(crashes: int) -> str | None:
     """Return why a run whose owners crashed so often is a dead letter; None if it is none yet."""
     if crashes < DEAD_AFTER:
         return None
-    return f"{crashes} processes in a row ended while they worked on the run, and none of them finished a step"
+    return f"{crashes}{DEAD_TEXT}"

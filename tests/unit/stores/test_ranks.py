@@ -63,14 +63,14 @@ def test_a_valid_priority_is_returned(value: int) -> None:
     assert check_priority(value) == value
 
 
-@given(st.integers(1, 10_000), st.floats(0, 1, exclude_max=True))
+@given(st.integers(2, 10_000), st.floats(0, 1, exclude_max=True))
 def test_a_pause_is_the_upper_half_of_a_doubled_second(crashes: int, jitter: float) -> None:
-    longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(crashes - 1, 100))
+    longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(crashes - 2, 100))
     assert longest / 2 <= back_off(crashes, jitter) < longest
 
 
-def test_pauses_double_up_to_a_minute() -> None:
-    assert [back_off(crashes, 0.0) * 2 for crashes in range(1, 9)] == [1, 2, 4, 8, 16, 32, 60, 60]
+def test_there_is_no_pause_after_the_first_crash_and_then_pauses_double_up_to_a_minute() -> None:
+    assert [back_off(crashes, 0.0) * 2 for crashes in range(1, 10)] == [0, 1, 2, 4, 8, 16, 32, 60, 60]
 
 
 def test_the_fifth_crash_makes_a_dead_letter_and_names_the_reason() -> None:

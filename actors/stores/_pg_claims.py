@@ -1,0 +1,400 @@
+"""Which process works on which run: the statements that claim runs, give them up, and look after queues.
+
+Theory of operation. Each function is one statement, or one burst of two that the server takes as a transaction, so no
+lock is ever held while a client thinks. Every function may be repeated after an unknown outcome. A claim draws 31
+random bits for its token; a claim whose answer was lost finds its own runs again by these bits.
+
+A claim of ready runs looks at the pairs of agent and queue that have ready runs, one index probe for each, so its cost
+depends neither on the backlog nor on the agents that the process lacks. Of each pair it locks up to `room` runs of the
+lowest rank, and takes them in turns over the queues. A queue with a limit is left to a second statement: its row is
+locked first, and what works is counted afterwards, in a newer snapshot, so that no two processes fill the same place.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import attrs
+
+from ..abc import Ability, ProcessInfo, QueueInfo, ReadyRun
+from ..contract.rows import Claim
+from ..errors import UnknownRun, UsageError
+from ._pg_connect import Link
+from ._pg_schema import LEVEL, READY
+from ._pg_values import Bigints, Moment, Texts
+from ._ranks import DEAD_AFTER, DEAD_TEXT, FIRST_PAUSE, GREATEST_PRIORITY, LONGEST_PAUSE, PRIORITY_STEP
+from ._timestamps import milliseconds
+
+FREED_AT_ONCE: Final = 500
+"""Most runs that one statement frees: others wait for its locks."""
+
+NEW_TOKEN: Final = "((r.token >> 31) + 1 << 31) + %s::bigint"  # noqa: S105 - a statement
+"""The next fencing token: greater than each earlier one, and never drawn again by another history of the log."""
+
+WORKS: Final = "owner IS NOT NULL AND ended_at IS NULL AND NOT held AND status <> 'waiting'"
+"""The run has an owner and does not wait for people."""
+
+_EARLIEST: Final = f"interval '{GREATEST_PRIORITY * PRIORITY_STEP.total_seconds()} s'"
+"""A ready run has no rank that is later than this after now."""
+
+_ABLE: Final = (
+    "(%s::text[] IS NULL OR r.agent = ANY(%s::text[])) AND (%s OR NOT r.needs_deps)"
+    f" AND r.level <= {LEVEL} AND r.place IS NULL"
+)
+_ALIVE: Final = "EXISTS (SELECT 1 FROM {s}.processes p WHERE p.number = %s AND NOT p.dead)"
+
+# Pairs of agent and queue with ready runs, by a skip scan over the index runs_ready: one probe for each pair.
+_PAIRS: Final = f"""pair AS (
+  (SELECT agent, queue FROM {{s}}.runs WHERE {READY} ORDER BY agent, queue LIMIT 1)
+  UNION ALL
+  SELECT n.agent, n.queue FROM pair p CROSS JOIN LATERAL (
+    SELECT agent, queue FROM {{s}}.runs WHERE {READY} AND (agent, queue) > (p.agent, p.queue)
+    ORDER BY agent, queue LIMIT 1) n)"""
+
+_DUE_RUNS: Final = f"""due AS (
+  SELECT d.number, d.rank, q.free, row_number() OVER (PARTITION BY q.queue ORDER BY d.rank, d.number) AS turn
+  FROM queue q CROSS JOIN LATERAL (
+    SELECT r.number, r.rank FROM {{s}}.runs r
+    WHERE {READY} AND r.agent = q.agent AND r.queue = q.queue
+      AND r.ready_at <= %s AND r.rank <= %s + {_EARLIEST} AND {_ABLE}
+    ORDER BY r.rank LIMIT least(q.free, %s) FOR UPDATE SKIP LOCKED) d)"""
+
+_TAKE: Final = f"""
+UPDATE {{s}}.runs r SET owner = %s, commits = 0, token = {NEW_TOKEN}
+WHERE r.number = ANY(ARRAY(SELECT number FROM due WHERE turn <= free ORDER BY turn, rank, number LIMIT %s))
+  AND {_ALIVE}
+RETURNING r.run_id, r.token, r.number, r.held, r.agent"""
+
+_CLAIM_READY: Final = f"""WITH RECURSIVE {_PAIRS},
+queue AS (
+  SELECT p.agent, p.queue, %s::bigint AS free FROM pair p LEFT JOIN {{s}}.queues l ON l.name = p.queue
+  WHERE l.max_running IS NULL AND NOT coalesce(l.paused, false)),
+{_DUE_RUNS}{_TAKE}"""
+
+_LOCK_LIMITED: Final = "SELECT 1 FROM {s}.queues WHERE max_running IS NOT NULL AND NOT paused ORDER BY name FOR UPDATE"
+
+_CLAIM_LIMITED: Final = f"""WITH RECURSIVE {_PAIRS},
+queue AS (
+  SELECT p.agent, p.queue,
+    greatest(0, l.max_running - (SELECT count(*) FROM {{s}}.runs WHERE queue = l.name AND {WORKS})) AS free
+  FROM pair p JOIN {{s}}.queues l ON l.name = p.queue
+  WHERE l.max_running IS NOT NULL AND NOT l.paused),
+{_DUE_RUNS}{_TAKE}"""
+
+_LIMITED: Final = "SELECT EXISTS (SELECT 1 FROM {s}.queues WHERE max_running IS NOT NULL AND NOT paused)"
+
+_MINE_BY_NONCE: Final = """SELECT r.run_id, r.token, r.number, r.held, r.agent FROM {s}.runs r
+WHERE r.owner = %s AND r.ended_at IS NULL AND (r.token & 2147483647) = %s ORDER BY r.number"""
+
+_CLAIM_DUE: Final = f"""WITH due AS (
+  SELECT r.number FROM {{s}}.runs r
+  WHERE r.owner IS NULL AND r.ended_at IS NULL AND r.dead IS NULL AND (r.status = 'waiting' OR r.held)
+    AND r.next_due IS NOT NULL AND r.next_due <= %s AND {_ABLE}
+  ORDER BY r.next_due LIMIT %s FOR UPDATE SKIP LOCKED)
+UPDATE {{s}}.runs r SET owner = %s, commits = 0, token = {NEW_TOKEN}
+WHERE r.number = ANY(ARRAY(SELECT number FROM due)) AND {_ALIVE}
+RETURNING r.run_id, r.token, r.number, r.held, r.agent"""
+
+_CLAIMS: Final = "unnest(%s::text[], %s::bigint[]) AS c(run_id, token)"
+
+_RELEASE: Final = f"""UPDATE {{s}}.runs r SET owner = NULL FROM {_CLAIMS}
+WHERE r.run_id = c.run_id AND r.token = c.token AND r.owner = %s AND r.posted <= r.consumed AND r.ended_at IS NULL"""
+
+_REFUSED: Final = f"""SELECT r.run_id FROM {{s}}.runs r JOIN {_CLAIMS} ON c.run_id = r.run_id AND c.token = r.token
+WHERE r.owner = %s AND r.ended_at IS NULL"""
+
+_LATER: Final = "greatest(r.ready_at, now() + make_interval(secs => %s))"
+_RANKED: Final = "- r.priority * interval '10 s'"
+
+_GIVE_BACK: Final = f"""UPDATE {{s}}.runs r
+SET owner = NULL, token = {NEW_TOKEN},
+  ready_at = CASE WHEN %s > 0 THEN {_LATER} ELSE r.ready_at END,
+  rank = CASE WHEN %s > 0 THEN {_LATER} {_RANKED} ELSE r.rank END
+FROM {_CLAIMS}
+WHERE r.run_id = c.run_id AND r.token = c.token AND r.owner = %s AND r.ended_at IS NULL
+RETURNING r.agent"""
+
+GIVE_BACK_ALL: Final = f"""UPDATE {{s}}.runs r SET owner = NULL, token = {NEW_TOKEN}
+WHERE r.owner = %s AND r.ended_at IS NULL RETURNING r.agent"""
+
+GIVE_BACK_LOST: Final = f"""UPDATE {{s}}.runs r SET owner = NULL, token = {NEW_TOKEN}
+FROM unnest(%s::bigint[], %s::bigint[]) AS c(number, token)
+WHERE r.number = c.number AND r.token = c.token AND r.owner = %s AND r.ended_at IS NULL RETURNING r.agent"""
+
+# A pause after the first crash would delay what is most often a lost machine; from the second one on it doubles.
+_WORKED: Final = "(NOT r.held AND (r.status <> 'waiting' OR r.leaving))"
+_PAUSE: Final = (
+    f"CASE WHEN r.crashes = 0 THEN 0 ELSE least({LONGEST_PAUSE}, {FIRST_PAUSE} * power(2, least(r.crashes - 1, 30)))"
+    " * (0.5 + random() / 2) END"
+)
+FREE: Final = f"""WITH freed AS (
+  SELECT r.number, {_WORKED} AS worked, now() + make_interval(secs => {_PAUSE}) AS ready FROM {{s}}.runs r
+  WHERE r.owner = ANY(ARRAY(SELECT number FROM {{s}}.processes WHERE dead)) AND r.ended_at IS NULL
+  LIMIT {FREED_AT_ONCE} FOR UPDATE OF r SKIP LOCKED)
+UPDATE {{s}}.runs r
+SET owner = NULL, token = {NEW_TOKEN}, crashes = r.crashes + f.worked::int,
+  ready_at = CASE WHEN f.worked THEN f.ready ELSE r.ready_at END,
+  rank = CASE WHEN f.worked THEN f.ready {_RANKED} ELSE r.rank END,
+  dead = CASE WHEN f.worked AND r.crashes + 1 >= {DEAD_AFTER} THEN (r.crashes + 1) ||
+    '{DEAD_TEXT}' ELSE r.dead END
+FROM freed f WHERE r.number = f.number
+RETURNING r.agent, r.dead IS NOT NULL AND f.worked, f.worked"""
+"""Free up to 500 runs of dead processes."""
+
+FREE_STRAYS: Final = f"""UPDATE {{s}}.runs r SET owner = NULL, token = {NEW_TOKEN}
+WHERE r.owner IS NOT NULL AND r.ended_at IS NULL
+  AND NOT EXISTS (SELECT 1 FROM {{s}}.processes p WHERE p.number = r.owner)
+RETURNING r.agent"""
+"""Free runs of processes without a row: of a copy of a database, whose processes were left out."""
+
+_BURY: Final = "UPDATE {s}.processes SET dead = true WHERE name = %s AND NOT dead RETURNING number"
+
+_QUEUES: Final = f"""WITH names AS (
+  SELECT name FROM {{s}}.queues UNION SELECT DISTINCT queue FROM {{s}}.runs WHERE ended_at IS NULL)
+SELECT n.name, q.max_running, coalesce(q.paused, false),
+  (SELECT count(*) FROM {{s}}.runs WHERE queue = n.name AND {READY} AND ready_at <= now()),
+  (SELECT count(*) FROM {{s}}.runs WHERE queue = n.name AND {WORKS}),
+  (SELECT min(ready_at) FROM {{s}}.runs WHERE queue = n.name AND {READY} AND ready_at <= now())
+FROM names n LEFT JOIN {{s}}.queues q ON q.name = n.name ORDER BY n.name"""
+
+_SET_QUEUE: Final = """INSERT INTO {s}.queues(name, max_running, paused) VALUES (%s, %s, %s)
+ON CONFLICT (name) DO UPDATE SET max_running = excluded.max_running, paused = excluded.paused"""
+
+_REVIVE: Final = """UPDATE {s}.runs
+SET dead = NULL, crashes = 0, ready_at = now(), rank = now() - priority * interval '10 s'
+WHERE run_id = %s AND dead IS NOT NULL AND ended_at IS NULL RETURNING agent"""
+
+_PROCESSES: Final = """SELECT p.name, p.host, p.pid, p.version, p.level, p.beat, p.dead, p.room, p.started_at,
+  coalesce((SELECT array_agg(a.agent ORDER BY a.agent) FROM {s}.agents a WHERE a.process = p.number), '{}'),
+  coalesce((SELECT array_agg(a.digest ORDER BY a.agent) FROM {s}.agents a WHERE a.process = p.number), '{}'),
+  (SELECT count(*) FROM {s}.runs r WHERE r.owner = p.number AND r.ended_at IS NULL)
+FROM {s}.processes p ORDER BY p.number"""
+
+_AGENTS: Final = """SELECT a.agent, array_agg(DISTINCT a.digest) FROM {s}.agents a
+JOIN {s}.processes p ON p.number = a.process WHERE NOT p.dead GROUP BY a.agent"""
+
+
+def random_bits() -> int:
+    """Return the random part of a token."""
+    return secrets.randbits(31)
+
+
+@attrs.frozen
+class ClaimedRun:
+    """A run that a statement claimed."""
+
+    number: int
+    agent: str
+    ready: ReadyRun
+
+
+def _claimed(rows: Sequence[tuple[Any, ...]]) -> list[ClaimedRun]:
+    return [
+        ClaimedRun(number, agent, ReadyRun(claim=Claim(run_id=run_id, token=token), held=held))
+        for run_id, token, number, held, agent in rows
+    ]
+
+
+def _able(ability: Ability) -> tuple[object, ...]:
+    agents = None if ability.agents is None else Texts(sorted(ability.agents))
+    return (agents, agents, ability.deps)
+
+
+def _moment(now: datetime) -> Moment:
+    return Moment(milliseconds(now))
+
+
+@attrs.define(eq=False)
+class ClaimReady:
+    """A claim of ready runs, to be executed until its answer arrives.
+
+    Attributes:
+        room: most runs to claim.
+        now: UTC.
+        nonce: in the token of each run that this claim takes.
+        sent: a statement of this claim was sent, and may have claimed runs.
+    """
+
+    room: int
+    ability: Ability
+    now: datetime
+    nonce: int = attrs.field(factory=random_bits)
+    sent: bool = False
+
+    def __call__(self, link: Link, process: int) -> list[ClaimedRun]:
+        """Claim; returns the runs in the order of their turns."""
+        if self.sent:
+            found = _claimed(link.execute(_MINE_BY_NONCE, (process, self.nonce)))
+            if found:
+                return found
+        self.sent = True
+        claimed = _claimed(
+            link.execute(_CLAIM_READY, (self.room, *self._due(self.room), *self._take(process, self.room)))
+        )
+        left = self.room - len(claimed)
+        if left > 0 and link.execute(_LIMITED)[0][0]:
+            claimed += _claimed(
+                link.burst(((_LOCK_LIMITED, ()), (_CLAIM_LIMITED, (*self._due(left), *self._take(process, left)))))
+            )
+        return claimed
+
+    def _due(self, room: int) -> tuple[object, ...]:
+        now = _moment(self.now)
+        return (now, now, *_able(self.ability), room)
+
+    def _take(self, process: int, room: int) -> tuple[object, ...]:
+        return (process, self.nonce, room, process)
+
+
+@attrs.define(eq=False)
+class ClaimDue:
+    """A claim of runs whose timer has fired, to be executed until its answer arrives. Attributes as `ClaimReady`."""
+
+    limit: int
+    ability: Ability
+    now: datetime
+    nonce: int = attrs.field(factory=random_bits)
+    sent: bool = False
+
+    def __call__(self, link: Link, process: int) -> list[ClaimedRun]:
+        """Claim, earliest first."""
+        if self.sent:
+            found = _claimed(link.execute(_MINE_BY_NONCE, (process, self.nonce)))
+            if found:
+                return found
+        self.sent = True
+        values = (_moment(self.now), *_able(self.ability), self.limit, process, self.nonce, process)
+        return _claimed(link.execute(_CLAIM_DUE, values))
+
+
+def _pairs(claims: Sequence[Claim]) -> tuple[Texts, Bigints]:
+    return Texts([claim.run_id for claim in claims]), Bigints([claim.token for claim in claims])
+
+
+@attrs.define(eq=False)
+class ReleaseRuns:
+    """Give up runs that are at rest; the result is the ids of those that have unread commands."""
+
+    claims: Sequence[Claim]
+
+    def __call__(self, link: Link, process: int) -> list[str]:
+        """ReleaseRuns, then look for what is still owned under these claims."""
+        pairs = _pairs(self.claims)
+        link.execute(_RELEASE, (*pairs, process))
+        refused = {run_id for (run_id,) in link.execute(_REFUSED, (*pairs, process))}
+        return [claim.run_id for claim in self.claims if claim.run_id in refused]
+
+
+@attrs.define(eq=False)
+class GiveRunsBack:
+    """Give up runs that are not at rest, for `after` seconds; the result is the agents of those runs."""
+
+    claims: Sequence[Claim]
+    after: float = 0.0
+    nonce: int = attrs.field(factory=random_bits)
+
+    def __call__(self, link: Link, process: int) -> list[str]:
+        """Give back. Repeated, it finds no claim that is still good."""
+        after = float(self.after)
+        values = (self.nonce, after, after, after, after, *_pairs(self.claims), process)
+        return sorted({agent for (agent,) in link.execute(_GIVE_BACK, values)})
+
+
+@attrs.define(eq=False)
+class BuryProcess:
+    """Declare a process dead by its name; the result is whether it was alive, and the agents of its runs."""
+
+    name: str
+    found: bool = False
+
+    def __call__(self, link: Link, process: int) -> tuple[bool, list[str]]:
+        """Declare it dead, then free its runs. What is left, the turn of any process frees."""
+        self.found = bool(link.execute(_BURY, (self.name,))) or self.found
+        return self.found, free(link) if self.found else []
+
+
+def free(link: Link) -> list[str]:
+    """Free the runs of all dead processes; returns the agents of the runs that may be claimed now."""
+    agents: set[str] = set()
+    while True:
+        rows = link.execute(FREE, (random_bits(),))
+        agents.update(agent for agent, dead, _ in rows if not dead)
+        if len(rows) < FREED_AT_ONCE:
+            return sorted(agents)
+
+
+@attrs.define(eq=False)
+class SetQueue:
+    """Limit a queue, or pause it."""
+
+    name: str
+    max_running: int | None
+    paused: bool
+
+    def __call__(self, link: Link, process: int) -> None:
+        """Write the queue's row."""
+        link.execute(_SET_QUEUE, (self.name, self.max_running, self.paused))
+
+
+def check_queue(name: object, max_running: object) -> None:
+    """Check the values of a queue.
+
+    Raises:
+        UsageError: the name is no text, or the limit is no positive number.
+    """
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise UsageError(f"set_queue({name!r:.100}): give the name of a queue")
+    if max_running is not None and (type(max_running) is not int or not 0 <= max_running < 1 << 31):
+        raise UsageError(f"max_running={max_running!r:.100}: give the number of runs that may work at once, or None")
+
+
+@attrs.define(eq=False)
+class ReviveRun:
+    """Let a dead letter be claimed again; the result is its agent, or None if it is none."""
+
+    run_id: str
+    done: str | None = None
+
+    def __call__(self, link: Link, process: int) -> str | None:
+        """ReviveRun.
+
+        Raises:
+            UnknownRun: no run has this id.
+        """
+        rows = link.execute(_REVIVE, (self.run_id,))
+        if rows:
+            self.done = rows[0][0]
+        elif self.done is None and not link.execute("SELECT 1 FROM {s}.runs WHERE run_id = %s", (self.run_id,)):
+            raise UnknownRun(self.run_id)
+        return self.done
+
+
+def queues(link: Link) -> list[QueueInfo]:
+    """Return the queues, by name."""
+    return [
+        QueueInfo(name=name, max_running=most, paused=paused, ready=ready, working=working, oldest=_time(oldest))
+        for name, most, paused, ready, working, oldest in link.execute(_QUEUES)
+    ]
+
+
+def processes(link: Link) -> list[ProcessInfo]:
+    """Return the processes, oldest first."""
+    found = []
+    for row in link.execute(_PROCESSES):
+        name, host, pid, version, level, beat, dead, room, started, agents, digests, runs = row
+        info = ProcessInfo(name=name, host=host, pid=pid, version=version, level=level, beat=beat, dead=dead, room=room)
+        keys = dict(zip(agents, digests, strict=True))
+        found.append(attrs.evolve(info, started_at=_time(started), agents=keys, runs=runs))
+    return found
+
+
+def agents(link: Link) -> dict[str, frozenset[str]]:
+    """Return the agents of all live processes."""
+    return {agent: frozenset(digests) for agent, digests in link.execute(_AGENTS)}
+
+
+def _time(number: int | None) -> datetime | None:
+    return None if number is None else datetime.fromtimestamp(number / 1000, UTC)
