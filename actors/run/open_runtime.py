@@ -8,9 +8,11 @@ durable point, their work is cancelled, then the store writes its queue and clos
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
@@ -62,22 +64,39 @@ STORE: Final = ":store"
 """Id of the child that serves the store; no run id begins with a colon."""
 
 
-def make_store(store: Store | str | Path | None, *, patience: float) -> Store:
-    """Return the store for an argument of `open_runtime`.
+SQLITE_PATIENCE: Final = 30.0
+"""Seconds that a SQLite file may be unavailable before the runtime fails."""
+
+_SHARED_STORE: Final = re.compile(r"postgres(ql)?://|\s*(service|host|hostaddr|dbname)\s*=")
+
+
+def is_store_url(text: str) -> bool:
+    """Return True for the URL of a shared store, or a key=value text as for libpq."""
+    return _SHARED_STORE.match(text) is not None
+
+
+def make_store(store: Store | str | Path | None, *, patience: float | None = None, name: str | None = None) -> Store:
+    """Return the store for an argument of `open_runtime`. `name`: of this process, in a shared store.
 
     Raises:
-        UsageError: the argument names no store.
+        UsageError: the argument names no store, or the driver of its store is missing.
+        StoreOpenError: the URL cannot be read.
     """
     match store:
         case None:
             return MemoryStore()
         case Store():
             return store
+        case str() if is_store_url(store):
+            # imported only now: its driver is an extra
+            made: Callable[..., Store] = resolve_name("greenroom.actors.stores.postgres:PostgresStore")
+            return made(store, name=name, **({} if patience is None else {"patience": patience}))
         case str() if "://" in store:
-            raise UsageError(f"store={store!r}: this release opens memory (None) and SQLite files (a path)")
+            scheme = store.partition("://")[0]  # the rest may hold a password
+            raise UsageError(f"store={scheme!r}://...: give postgresql://..., a path (SQLite), or None (memory)")
         case str() | Path():
-            return SQLiteStore(store, patience=patience)
-    raise UsageError(f"store={store!r}: give None (memory), a path (SQLite), or a Store object")
+            return SQLiteStore(store, patience=SQLITE_PATIENCE if patience is None else patience)
+    raise UsageError(f"store={store!r}: give None (memory), a path (SQLite), postgresql://..., or a Store object")
 
 
 def _need_trio() -> None:
@@ -96,7 +115,7 @@ async def open_runtime(
     agents: Iterable[Agent[object]] = (),
     deps: object = None,
     drain: float = 5.0,
-    store_patience: float = 30.0,
+    store_patience: float | None = None,
     max_running: int | None = None,
     max_depth: int | None = 8,
     passivate_after: float | None = 60.0,
@@ -117,11 +136,13 @@ async def open_runtime(
     deps.
 
     Args:
-        store: None for memory, a path for a SQLite file, or a Store object.
+        store: None for memory, a path for a SQLite file, postgresql://... for PostgreSQL (or libpq's text, such as
+            service=NAME), which many processes may open, or a Store object.
         agents: agents that can be started by key and taken up again; start() adds the agents it is given.
         deps: passed to tools as ctx.deps; or a provider, (RunInfo) -> deps, sync or async.
         drain: seconds.
-        store_patience: seconds to wait for an unavailable store before the runtime fails.
+        store_patience: seconds to wait for an unavailable store before the runtime fails; None: 30 for a file, 300 for
+            PostgreSQL.
         max_running: runs that may work at once; others wait in stage planned. A run that waits for people holds no
             slot, and takes a slot back without queueing when it continues; so does a run that is taken up in the middle
             of its work. A tool that waits for a run that it started keeps its own run's slot: without free slots both
@@ -146,8 +167,7 @@ async def open_runtime(
         BaseException: the block's own exception, not in a group.
     """
     _need_trio()
-    patience = {} if passivate_after is None else {"passivate_after": passivate_after}
-    _check_options(max_running, max_depth, drain=drain, store_patience=store_patience, **patience)
+    _check_options(max_running, max_depth, drain=drain, store_patience=store_patience, passivate_after=passivate_after)
     table = _by_key(agents)
     real_store = make_store(store, patience=store_patience)
     hidden = _values(secrets)
@@ -240,6 +260,8 @@ def _check_options(max_running: object, max_depth: object, **seconds: object) ->
     if max_running is not None and (type(max_running) is not int or max_running < 1):
         raise UsageError(f"max_running={max_running!r}: give at least 1, or None for no limit")
     for name, value in seconds.items():
+        if value is None and name in ("store_patience", "passivate_after"):
+            continue
         if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0:
             raise UsageError(f"{name}={value!r}: give seconds, 0 or more")
 

@@ -183,7 +183,7 @@ def test_the_transport_uses_public_parts_of_the_runtime_only(root):
 def test_the_defaults_are_those_of_the_page():
     defaults = {name: parameter.default for name, parameter in inspect.signature(gr.open_runtime).parameters.items()}
     assert defaults["store"] is None
-    assert (defaults["drain"], defaults["store_patience"], defaults["max_running"]) == (5.0, 30.0, None)
+    assert (defaults["drain"], defaults["store_patience"], defaults["max_running"]) == (5.0, None, None)
     events = inspect.signature(gr.Run.events).parameters
     assert (events["after"].default, events["until"].default) == (0, "end")
     suspend = gr.Suspend()

@@ -35,6 +35,7 @@ _COMMANDS: Final = {
     "run": "run:run",
     "demo": "demo:demo",
     "runs": "inspect:runs",
+    "runs revive": "store_commands:revive",
     "show": "inspect:show",
     "replay": "replay:replay",
     "prune": "prune:prune",
@@ -45,6 +46,8 @@ _COMMANDS: Final = {
     "cancel": "command:cancel",
     "pause": "command:pause",
     "send": "command:send",
+    "queues": "store_commands:queues",
+    "db": "store_commands:db",
 }
 """Command -> module and function."""
 
@@ -74,7 +77,8 @@ def _command(given: argparse.Namespace) -> Callable[[argparse.Namespace], int]:
     """Return the function of the named command; its module is imported only now."""
     if given.version:
         return _version
-    command: Callable[[argparse.Namespace], int] = pkgutil.resolve_name(f"{__name__}.{_COMMANDS[given.command]}")
+    place = _COMMANDS.get(f"{given.command} {getattr(given, 'action', None)}") or _COMMANDS[given.command]
+    command: Callable[[argparse.Namespace], int] = pkgutil.resolve_name(f"{__name__}.{place}")
     return command
 
 
@@ -117,8 +121,13 @@ def _shown(given: argparse.Namespace, text: str) -> str:
     from greenroom.actors.contract.redaction import Redactor  # noqa: PLC0415 - only needed for an error
 
     from .hidden import hidden_values  # noqa: PLC0415 - needed with the redactor only
+    from .places import SharedStore  # noqa: PLC0415 - needed with the redactor only
 
     try:
+        if (
+            url := getattr(given, "store", None)
+        ) is not None:  # an error may repeat the URL, also without these options
+            text = text.replace(url, str(SharedStore(url)))
         return Redactor(hidden_values(given)).text(text)
     except UsageError:  # this error is the one being reported
         return Redactor().text(text)
@@ -126,10 +135,11 @@ def _shown(given: argparse.Namespace, text: str) -> str:
 
 def _where_runs_are(given: argparse.Namespace) -> str:
     """Return the command that lists the runs of the place that was searched."""
-    from . import owner, paths  # noqa: PLC0415 - `--help` does not need their import time
+    from . import owner, paths, places  # noqa: PLC0415 - `--help` does not need their import time
 
     url = owner.named(given) if "url" in given else None
     if url is not None:
         return f"the console at {url.partition('#')[0]} lists those that you may see"
-    database = [] if given.db is None else ["--db", str(given.db)]
-    return f"list the known ones with `{shlex.join([paths.program(), 'runs', *database])}`"
+    place = places.chosen(given)
+    where = () if place is None else places.options(place)
+    return f"list the known ones with `{shlex.join([paths.program(), 'runs', *where])}`"

@@ -66,7 +66,7 @@ def _run(given: argparse.Namespace, hand_in: HandIn, done: str) -> int:
 
 async def _command(
     given: argparse.Namespace,
-    place: owner.ServedBy | owner.Unowned,
+    place: owner.ServedBy | owner.Unowned | owner.Shared,
     screen: Screen,
     hand_in: HandIn,
     done: str,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from typing import Literal, Protocol
 
 import attrs
@@ -19,7 +18,8 @@ import greenroom as gr
 from ..client import Client, ConnectionState, connect
 from . import paths
 from .inspect import MANY, only, whole_id
-from .owner import PATIENCE, PAUSE, ServedBy, Unowned
+from .owner import PATIENCE, PAUSE, ServedBy, Shared, Unowned
+from .places import Place
 from .run_report import how_to_resume
 from .session import OneRunStore
 
@@ -112,19 +112,19 @@ class GatewayTarget:
 
 
 class DatabaseTarget:
-    """A target in a database without an owner."""
+    """A target in a database without an owner, or in a shared store."""
 
     @property
     def by(self) -> str:
         """The user of this process."""
         return self._by
 
-    def __init__(self, runtime: gr.Runtime, store: gr.SQLiteStore, database: Path) -> None:
-        self._runtime, self._store, self._database = runtime, store, database
+    def __init__(self, runtime: gr.Runtime, place: Place) -> None:
+        self._runtime, self._store, self._place = runtime, runtime.store, place
         self._by = paths.user()
 
     def __repr__(self) -> str:
-        return f"<FileDesk at {self._database}>"
+        return f"<FileDesk at {self._place}>"
 
     async def whole_id(self, wanted: str) -> str:
         """Return the complete id for the beginning of an id."""
@@ -151,14 +151,16 @@ class DatabaseTarget:
         return await self._runtime.commands.send(run_id, text, by=self._by, command_id=id_)
 
     async def later(self, run_id: str) -> str | None:
-        """Return the command that resumes the run."""
+        """Return the command that resumes the run; None if a process of a shared store has its agent."""
         record = await self._store.load(run_id)
-        return None if record is None else how_to_resume(record.info, self._database)
+        if record is None or record.info.agent in await self._store.agents():
+            return None
+        return how_to_resume(record.info, self._place)
 
 
 @asynccontextmanager
 async def open_target(
-    place: ServedBy | Unowned, on_change: Callable[[ConnectionState], None] | None = None
+    place: ServedBy | Unowned | Shared, on_change: Callable[[ConnectionState], None] | None = None
 ) -> AsyncIterator[CommandTarget]:
     """Open the target for commands to the runs of a place.
 
@@ -169,6 +171,10 @@ async def open_target(
     if isinstance(place, ServedBy):
         async with connect(place.url, token=place.token, on_change=on_change) as client:
             yield GatewayTarget(client)
+        return
+    if isinstance(place, Shared):
+        async with gr.open_runtime(place.store.opened(), secrets=place.secrets) as runtime:
+            yield DatabaseTarget(runtime, place.store)
         return
     async with AsyncExitStack() as stack:
         yield await _open_file(stack, place)
@@ -181,7 +187,7 @@ async def _open_file(stack: AsyncExitStack, place: Unowned) -> DatabaseTarget:
         store = OneRunStore(place.database)
         try:
             runtime = await stack.enter_async_context(gr.open_runtime(store, secrets=place.secrets))
-            return DatabaseTarget(runtime, store, place.database)
+            return DatabaseTarget(runtime, place.database)
         except gr.StoreOpenError as error:
             if not isinstance(error.__cause__, BlockingIOError) or trio.current_time() >= until:
                 raise

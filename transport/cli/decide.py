@@ -136,7 +136,7 @@ def _run(given: argparse.Namespace, request: DecisionRequest) -> int:
 
 
 async def _decide(
-    request: DecisionRequest, place: owner.ServedBy | owner.Unowned, screen: Screen, machine: bool
+    request: DecisionRequest, place: owner.ServedBy | owner.Unowned | owner.Shared, screen: Screen, machine: bool
 ) -> int:
     async with open_target(place) as desk:
         run_id = await desk.whole_id(request.run)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
+import attrs
 import trio
 
 import greenroom as gr
@@ -15,7 +18,7 @@ from greenroom.actors.contract.envelope import decode_event
 from greenroom.actors.contract.events import TERMINAL_EVENTS
 from greenroom.supervision.nursery import open_collapsing_nursery
 
-from ..client import Client, ConnectError, ConnectionState, connect
+from ..client import Client, ConnectError, ConnectionState, LogReset, connect
 from ..terminal import text_format
 from ..terminal.open_screen import open_screen
 from ..terminal.screen import Screen
@@ -23,6 +26,7 @@ from ..terminal.timeline import Timeline
 from . import exits, outcome_output, owner, paths
 from .command_target import GatewayTarget
 from .inspect import reading, whole_id
+from .places import SharedStore
 from .run_report import how_to_resume
 from .session import FRAME, Interrupts
 
@@ -42,9 +46,49 @@ def follow(given: argparse.Namespace) -> int:
     place, screen = owner.find(given), open_screen(machine=given.json)
     view = Follow(given, screen)
     try:
-        return trio.run(view.live, place) if isinstance(place, owner.ServedBy) else trio.run(view.stored, place)
+        match place:
+            case owner.ServedBy():
+                return trio.run(view.live, place)
+            case owner.Shared():
+                return trio.run(view.shared, place)
+            case owner.Unowned():
+                return trio.run(view.stored, place)
     finally:
         screen.close()
+
+
+class FollowSource(Protocol):
+    """The source of a run's events."""
+
+    def follow(self, run_id: str, after: int, /) -> AbstractAsyncContextManager[AsyncIterator[gr.Event]]:
+        """Follow a run after an event."""
+
+    async def stage(self, run_id: str, /) -> gr.Stage:
+        """Return the stage of a run."""
+
+
+@attrs.frozen
+class _AtGateway:
+    client: Client
+
+    def follow(self, run_id: str, after: int, /) -> AbstractAsyncContextManager[AsyncIterator[gr.Event]]:
+        return self.client.follow(run_id, after=after)
+
+    async def stage(self, run_id: str, /) -> gr.Stage:
+        return (await self.client.view(run_id)).stage
+
+
+@attrs.frozen
+class _InStore:
+    runtime: gr.Runtime
+
+    @asynccontextmanager
+    async def follow(self, run_id: str, after: int, /) -> AsyncIterator[AsyncIterator[gr.Event]]:
+        async with (await self.runtime.get(run_id)).events(after=after) as events:
+            yield events
+
+    async def stage(self, run_id: str, /) -> gr.Stage:
+        return (await (await self.runtime.get(run_id)).view()).stage
 
 
 class Follow:
@@ -82,7 +126,7 @@ class Follow:
             try:
                 server = await self._at(place, patient=patient)
             except ConnectError:
-                server = owner.find(self._given)  # a new server may have a new token
+                server = self._server()  # a new server may have a new token
                 if server == place:
                     raise
             if isinstance(server, int):
@@ -102,7 +146,7 @@ class Follow:
                 nursery.start_soon(self._look_around, place, seen, here)
                 code: int | None = None
                 with here:
-                    code = await self._events(client)
+                    code = await self._events(_AtGateway(client))
                 nursery.cancel_scope.cancel()
         return seen[0] if code is None else code
 
@@ -119,7 +163,7 @@ class Follow:
 
     async def _elsewhere(self, place: owner.ServedBy) -> owner.ServedBy | owner.Unowned | None:
         try:
-            server = owner.find(self._given)
+            server = self._server()
         except gr.GreenroomError:
             return None  # a server that is starting, or one without a gateway
         if isinstance(server, owner.ServedBy):
@@ -128,19 +172,31 @@ class Follow:
             record = await store.load(self._run_id)
         return server if record is not None and record.row.status is gr.RunStatus.DONE else None
 
-    async def _events(self, client: Client) -> int:
+    def _server(self) -> owner.ServedBy | owner.Unowned:
+        found = owner.find(self._given)
+        assert not isinstance(found, owner.Shared)  # noqa: S101 - the options named a server or a file before
+        return found
+
+    async def _events(self, source: FollowSource) -> int:
+        """Follow the run to its end; from its first event again if the log of a shared store is replaced."""
         last: gr.Event | None = None
-        try:
-            async with client.follow(self._run_id, after=self._timeline.last) as events:
-                async for event in events:
-                    last = event
-                    self._show(event)
-        except gr.RunDegradedError as error:
-            self._screen.row(f"No process works on the run there ({error.reason}).", "warn")
-            return self._told("degraded", exits.WAITING, reason=error.reason)
+        while True:
+            await trio.lowlevel.checkpoint()
+            try:
+                async with source.follow(self._run_id, self._timeline.last) as events:
+                    async for event in events:
+                        last = event
+                        self._show(event)
+                break
+            except (gr.LogReplaced, LogReset):
+                self._screen.row("The log was replaced, as by a failover; from its beginning:", "warn")
+                self._timeline = Timeline()
+            except gr.RunDegradedError as error:
+                self._screen.row(f"No process works on the run there ({error.reason}).", "warn")
+                return self._told("degraded", exits.WAITING, reason=error.reason)
         if last is not None:
             return self._ended(last)
-        return self._over((await client.view(self._run_id)).stage)
+        return self._over(await source.stage(self._run_id))
 
     def _connection(self, state: ConnectionState) -> None:
         wait = f"; again in {text_format.duration(state.wait)}" if state.wait else ""
@@ -153,6 +209,25 @@ class Follow:
             self._quiet += 1
             if self._asked is not None and self._quiet >= SETTLED:
                 self._feed_command()
+
+    # --- in a shared store -------------------------------------------------------------------------------------------
+
+    async def shared(self, place: owner.Shared) -> int:
+        """Follow the run in a shared store, whichever process works on it, until its end or an interrupt."""
+        stop = Interrupts("")
+        async with (
+            stop.listening(self._screen),
+            gr.open_runtime(place.store.opened(patience=None), secrets=place.secrets) as runtime,
+        ):
+            with stop.gently:
+                self._run_id = (await runtime.get(await whole_id(runtime.store, self._run_id))).id
+                self._screen.row(f"run {self._run_id} in {text_format.clean(str(place.store))}", "dim")
+                async with open_collapsing_nursery() as nursery:
+                    nursery.start_soon(self._tick)
+                    code = await self._events(_InStore(runtime))
+                    nursery.cancel_scope.cancel()
+                return code
+        return self._left()
 
     # --- in a file ---------------------------------------------------------------------------------------------------
 
@@ -230,6 +305,7 @@ def where(given: argparse.Namespace) -> list[str]:
     """Return the options that name the place, as typed, without a token."""
     options: list[tuple[str, Path | str | None]] = [
         ("--db", given.db),
+        ("--store", None if given.store is None else str(SharedStore(given.store))),
         ("--url", None if given.url is None else given.url.partition("#")[0]),
         ("--token-file", given.token_file),
     ]

@@ -10,9 +10,11 @@ from pathlib import Path
 from greenroom.actors.contract.redaction import Redactor
 from greenroom.actors.errors import UsageError
 
+from .places import STORE, SharedStore
+
 
 def hidden_values(given: argparse.Namespace) -> tuple[str, ...]:
-    """Return the secrets that the options name; empty for a command without these options.
+    """Return the secrets that the options name, with the password of the store; empty for a command without them.
 
     Raises:
         UsageError: A variable is not set, a file cannot be read, or a value is too short or too long to be searched
@@ -26,6 +28,8 @@ def hidden_values(given: argparse.Namespace) -> tuple[str, ...]:
         values += _checked(f"--secret-env {name}", [value])
     for path in getattr(given, "secrets_file", None) or ():
         values += _checked(f"--secrets-file {path}", _lines(path))
+    url = getattr(given, "store", None) or (os.environ.get(STORE) if "store" in given else None)
+    values += SharedStore(url).secrets if url else ()
     return tuple(dict.fromkeys(values))
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import AsyncIterator, Iterable
+import socket
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from ..gateway.descriptors import raise_soft_limit
 from ..gateway.gateway import OnAbort
 from ..protocol.limits import Limits
 
-_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
+EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
 """Wildcard address -> the address at which the machine reaches itself."""
 
 
@@ -33,6 +34,7 @@ class GatewayOptions:
         token: Token of the operator.
         token_file: File with the token for other processes; None for no file.
         on_abort: Effect of a closed chat stream on its run, as in `serve`.
+        sockets: Listening sockets of the parent, in place of host and port.
     """
 
     token: str = attrs.field(repr=False)
@@ -42,6 +44,7 @@ class GatewayOptions:
     hosts: Iterable[str] = ()
     origins: Iterable[str] = ()
     on_abort: OnAbort = "continue"
+    sockets: Sequence[socket.socket] = ()
 
 
 @asynccontextmanager
@@ -64,11 +67,12 @@ async def hosting(runtime: gr.Runtime, gate: GatewayOptions) -> AsyncIterator[Ad
                     hosts=gate.hosts,
                     origins=gate.origins,
                     on_abort=gate.on_abort,
+                    sockets=gate.sockets,
                 )
             )
         except OSError as error:
-            raise gr.GreenroomError(_why(gate, error)) from error
-        reached = attrs.evolve(address, host=_EVERYWHERE.get(address.host, address.host))
+            raise unbound(gate.host, gate.port, error) from error
+        reached = attrs.evolve(address, host=EVERYWHERE.get(address.host, address.host))
         store = runtime.store
         if isinstance(store, gr.SQLiteStore):
             store.announce(reached.url, None if gate.token_file is None else str(gate.token_file))
@@ -80,9 +84,12 @@ async def hosting(runtime: gr.Runtime, gate: GatewayOptions) -> AsyncIterator[Ad
             nursery.cancel_scope.cancel()
 
 
-def _why(gate: GatewayOptions, error: OSError) -> str:
-    place = f"{gate.host}:{gate.port}"
+def unbound(host: str, port: int, error: OSError) -> gr.GreenroomError:
+    """Return the error for an address that cannot be bound."""
+    place = f"{host}:{port}"
     if error.errno == errno.EADDRINUSE or "in use" in str(error):
-        return f"{place} is taken by another program; choose one with --port, or a free one with --port 0"
+        return gr.GreenroomError(
+            f"{place} is taken by another program; choose one with --port, or a free one with --port 0"
+        )
     why = error.strerror or str(error)
-    return f"{place} cannot be bound ({why}); choose another with --host and --port"
+    return gr.GreenroomError(f"{place} cannot be bound ({why}); choose another with --host and --port")

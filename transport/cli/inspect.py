@@ -26,8 +26,9 @@ from greenroom.actors.stores.sqlite import owner_of
 from greenroom.supervision.nursery import open_collapsing_nursery
 
 from ..terminal.open_screen import open_screen
-from . import exits, paths, run_report
+from . import exits, places, run_report
 from .hidden import hidden_values
+from .places import Place
 
 MANY: Final = 1000
 """Maximum number of runs that are counted when several ids have the given prefix."""
@@ -50,13 +51,24 @@ class IgnoringHooks(StoreHooks):
 
 
 @asynccontextmanager
-async def reading(database: Path) -> AsyncIterator[gr.SQLiteStore]:
-    """Open a database read-only.
+async def reading(place: Place) -> AsyncIterator[Store]:
+    """Open a file read-only, or a shared store.
 
     Raises:
-        StoreOpenError: The database cannot be read.
+        StoreOpenError: The file or the store cannot be read.
     """
-    store = gr.SQLiteStore(database, read_only=True)
+    store = gr.SQLiteStore(place, read_only=True) if isinstance(place, Path) else place.opened()
+    async with opened(store):
+        yield store
+
+
+@asynccontextmanager
+async def opened(store: Store) -> AsyncIterator[Store]:
+    """Open a store without a runtime for the block.
+
+    Raises:
+        StoreOpenError: The store cannot be opened.
+    """
     async with open_collapsing_nursery() as nursery:
         await nursery.start(store.run, IgnoringHooks())
         yield store
@@ -82,7 +94,7 @@ async def newest_unfinished(database: Path, agent: str) -> str:
                 raise gr.UsageError(f"no run of {agent!r} in {database} is unfinished; start one with greenroom demo")
 
 
-async def info_of(database: Path, wanted: str) -> RunInfo:
+async def info_of(place: Place, wanted: str) -> RunInfo:
     """Return the constant facts of a run; the beginning of its id is sufficient.
 
     Raises:
@@ -90,7 +102,7 @@ async def info_of(database: Path, wanted: str) -> RunInfo:
         UnknownRun: No id has this prefix.
         StoreOpenError: The database cannot be read.
     """
-    async with reading(database) as store:
+    async with reading(place) as store:
         record = await store.load(await whole_id(store, wanted))
     if record is None:
         raise gr.UnknownRun(wanted)
@@ -106,7 +118,7 @@ def runs(given: argparse.Namespace) -> int:
     Raises:
         GreenroomError: The command failed; the message says why.
     """
-    database, hidden = paths.database(given.db), hidden_values(given)
+    place, hidden = places.kept(given), hidden_values(given)
     status = None if given.status is None else gr.RunStatus(given.status)
     waiting = status is gr.RunStatus.WAITING
     query = RunQuery(
@@ -120,7 +132,7 @@ def runs(given: argparse.Namespace) -> int:
         limit=given.limit,
         cursor=given.cursor,
     )
-    page = shown_page(trio.run(_page, database, query), Redactor(hidden))
+    page = shown_page(trio.run(_page, place, query), Redactor(hidden))
     screen = open_screen(machine=given.json, secrets=hidden)
     now = datetime.now(UTC)
     for summary in page.runs:
@@ -133,8 +145,8 @@ def runs(given: argparse.Namespace) -> int:
     return exits.COMPLETED
 
 
-async def _page(database: Path, query: RunQuery) -> gr.RunPage:
-    async with reading(database) as store:
+async def _page(place: Place, query: RunQuery) -> gr.RunPage:
+    async with reading(place) as store:
         return await store.runs(query)
 
 
@@ -157,6 +169,9 @@ def _plain(summary: RunSummary) -> dict[str, Any]:
         "lastSequence": row.last_sequence,
         "usage": wire(row.usage),
         "pending": summary.pending,
+        "queue": summary.queue,
+        "owner": summary.owner,
+        "dead": summary.dead,
     }
 
 
@@ -171,6 +186,7 @@ class RunSnapshot:
     thread: tuple[Message, ...]
     events: tuple[gr.Event, ...]
     waiting_for: gr.WaitingFor | None = None
+    summary: RunSummary | None = None
 
 
 def show(given: argparse.Namespace) -> int:
@@ -179,18 +195,18 @@ def show(given: argparse.Namespace) -> int:
     Raises:
         GreenroomError: The command failed; the message says why.
     """
-    database = paths.database(given.db)
+    place = places.kept(given)
     redactor = Redactor(hidden_values(given))
-    known = trio.run(_known, database, given.run_id)
+    known = trio.run(_known, place, given.run_id)
     screen = open_screen(machine=given.json, secrets=hidden_values(given))
-    owner = owner_of(database)
     report = run_report.RunReport(
         known.record,
         known.thread,
         known.events,
         redactor,
-        database=database,
-        owner=owner,
+        place=place,
+        owner=owner_of(place) if isinstance(place, Path) else None,
+        summary=known.summary,
         waiting_for=known.waiting_for,
     )
     screen.outcome(report.plain(events=given.events))
@@ -198,15 +214,22 @@ def show(given: argparse.Namespace) -> int:
     return exits.COMPLETED
 
 
-async def _known(database: Path, wanted: str) -> RunSnapshot:
-    async with reading(database) as store:
+async def _known(place: Place, wanted: str) -> RunSnapshot:
+    async with reading(place) as store:
         run_id = await whole_id(store, wanted)
         record = await store.load(run_id, calls="all")
         if record is None:
             raise gr.UnknownRun(wanted)
         thread = tuple(await store.messages(record.info.thread_id))
         waits = stored_wait(record, await store.outline(run_id))
-        return RunSnapshot(record=record, thread=thread, events=await _events(store, run_id), waiting_for=waits)
+        lines = (await store.summaries([run_id])).runs if store.shared else ()
+        return RunSnapshot(
+            record=record,
+            thread=thread,
+            events=await _events(store, run_id),
+            waiting_for=waits,
+            summary=lines[0] if lines else None,
+        )
 
 
 async def whole_id(store: Store, wanted: str) -> str:
@@ -239,7 +262,7 @@ def only(candidates: Sequence[str], wanted: str) -> str:
     return candidates[0]
 
 
-async def _events(store: gr.SQLiteStore, run_id: str) -> tuple[gr.Event, ...]:
+async def _events(store: Store, run_id: str) -> tuple[gr.Event, ...]:
     events: list[gr.Event] = []
     frames: Sequence[bytes] = await store.events(run_id)
     while frames:

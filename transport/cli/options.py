@@ -10,7 +10,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, NoReturn, TypeVar
 
-from . import exits
+from . import exits, store_options
+from .examples import EXAMPLES
 from .helping import Formatter
 
 N = TypeVar("N", int, float)
@@ -21,98 +22,6 @@ STATUSES: Final = ("created", "running", "waiting", "done")
 _DESCRIPTION: Final = """\
 Greenroom runs AI agents as actors: durable, supervised, cancellable. Tools that need an approval wait for it.
 """
-_EXAMPLES: Final = {
-    "": """\
-examples:
-  greenroom demo                             an example agent, offline; asks before it writes its report
-  greenroom run support.py:agent "refund order 7" --db support.db
-  greenroom runs --db support.db             all runs, newest first
-  greenroom show RUN_ID --db support.db      one run from start to end
-  greenroom serve support.py:agent --db support.db      a gateway with a console; from other terminals:
-  greenroom follow RUN_ID --db support.db    a run live
-  greenroom approve RUN_ID --db support.db   approve a call (also deny, cancel, pause, send)
-""",
-    "run": """\
-examples:
-  greenroom run support.py:agent "refund order 7"                    in memory; questions appear here
-  greenroom run support.py:agent "refund order 7" --db support.db    durable: Ctrl-C, then --resume
-  greenroom run support.py:agent --db support.db --resume run_4f1c   continues a run, also after a crash
-  greenroom run support.py:agent "refund order 7" --yes --json       for scripts: one event per line, then the outcome
-  greenroom run support.py:agent "..." --secret-env DB_PASSWORD      the value of the variable is hidden in all output
-  greenroom run support.py:agent "..." --model anthropic:claude-sonnet-4-5      another model (docs/models.md)
-""",
-    "demo": """\
-examples:
-  greenroom demo                        the files of the current folder
-  greenroom demo ~/project --yes        another folder; writes the report without asking
-  greenroom demo --resume               continues the newest unfinished run
-  greenroom demo --model openai:qwen3 --base-url http://127.0.0.1:8080/v1      a real model in place of the function
-""",
-    "runs": """\
-examples:
-  greenroom runs                                    runs of the demo
-  greenroom runs --db support.db --status waiting   waiting runs, the longest wait first
-  greenroom runs --db support.db --agent support --since 2d --text "order 7"
-  greenroom runs --db support.db --json             one JSON object per line
-""",
-    "show": """\
-examples:
-  greenroom show run_4f1c --db support.db             a prefix of an id that no other run shares
-  greenroom show run_4f1c --db support.db --events    every event
-  greenroom show run_4f1c --db support.db --json --events
-""",
-    "replay": """\
-examples:
-  greenroom replay run_4f1c --db support.db --agent support.py          compares every event with the stored one
-  greenroom replay run_4f1c --db support.db --agent support.py --step   input by input: state before, effects, events
-  greenroom replay run_4f1c --db support.db --agent new.py:support      finds the first event that another agent changes
-""",
-    "prune": """\
-examples:
-  greenroom prune --older-than 30d --db support.db --dry-run    reports what would be deleted
-  greenroom prune --older-than 30d --db support.db
-""",
-    "serve": """\
-examples:
-  greenroom serve support.py:agent --db support.db              http://127.0.0.1:8765, token in support.db.token
-  greenroom serve support.py billing.py:agent --db all.db       several agents
-  greenroom serve support.py --port 0                           a free port; runs in memory
-  greenroom serve support.py --db s.db --host 0.0.0.0 --host-name runs.example.org --token-file /run/secrets/token
-""",
-    "follow": """\
-examples:
-  greenroom follow run_4f1c --db support.db                     finds the server of the database by the lock file
-  greenroom follow run_4f1c --db support.db --after 17 --json   one event per line, from 18 on
-  greenroom follow run_4f1c --url http://runs.example.org:8765 --token-file token
-""",
-    "approve": """\
-examples:
-  greenroom approve run_4f1c --db support.db                    shows the call, then asks
-  greenroom approve run_4f1c t2 --db support.db --yes           a named ticket, without asking
-  greenroom approve run_4f1c --edit '{"order": "7", "cents": 400}' --reason "not all of it"
-  greenroom approve run_4f1c --result '"blue"'                  the answer to a question
-""",
-    "deny": """\
-examples:
-  greenroom deny run_4f1c --db support.db --reason "ask the customer first"
-  greenroom deny run_4f1c --db support.db --all
-  greenroom deny run_4f1c --db support.db --reason "spends too much" --text "Do not try again; ask the customer."
-""",
-    "cancel": """\
-examples:
-  greenroom cancel run_4f1c --db support.db --reason "no longer needed"
-  greenroom cancel run_4f1c --db support.db --after-step        after the current step
-""",
-    "pause": """\
-examples:
-  greenroom pause run_4f1c --db support.db --reason "the shop is closed"
-  greenroom approve run_4f1c --db support.db --result '"The shop is open again."'   continues the run with this text
-""",
-    "send": """\
-examples:
-  greenroom send run_4f1c "It was order 8, sorry." --db support.db
-""",
-}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -126,7 +35,7 @@ class _Parser(argparse.ArgumentParser):
         if lacking is not None:
             option = lacking[1]
             message = f"{option} lacks its value (a value that begins with - is written as {option}=VALUE)"
-        self.exit(exits.USAGE, f"greenroom: {message}; see {self.prog} --help\n")
+        self.exit(exits.USAGE, f"greenroom: {_without_password(message)}; see {self.prog} --help\n")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -134,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
     whole = _Parser(
         prog="greenroom",
         description=_DESCRIPTION,
-        epilog=f"{_EXAMPLES['']}\n{exits.described()}",
+        epilog=f"{EXAMPLES['']}\n{exits.described()}",
         formatter_class=Formatter,
     )
     whole.add_argument("--version", action="store_true", help="print the version")
@@ -153,6 +62,8 @@ def parser() -> argparse.ArgumentParser:
     _cancel(commands)
     _pause(commands)
     _send(commands)
+    store_options.queues(commands, _command, _kept)
+    store_options.db(commands, _command, store)
     return whole
 
 
@@ -164,7 +75,7 @@ def _command(commands: _Commands[_Parser], name: str, summary: str, text: str) -
         name,
         help=summary,
         description=text,
-        epilog=f"{_EXAMPLES[name]}\n{exits.described()}",
+        epilog=f"{EXAMPLES[name]}\n{exits.described()}",
         formatter_class=Formatter,
     )
     subparser.add_argument(
@@ -193,13 +104,29 @@ def _secrets(subparser: argparse.ArgumentParser) -> None:
     )
 
 
+def _kept(subparser: argparse.ArgumentParser | argparse._ArgumentGroup, default: str = "the demo's") -> None:
+    subparser.add_argument("--db", metavar="FILE", type=Path, help=f"the SQLite file (default: {default})")
+    store(subparser)
+
+
+def store(subparser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add the option that names a shared store."""
+    subparser.add_argument(
+        "--store",
+        metavar="URL",
+        help="a shared store, such as postgresql://user@host/database or service=NAME (default: GREENROOM_STORE); keep "
+        "its password in a service file, a password file or PGPASSWORD: others see a command line",
+    )
+
+
 def _where(subparser: argparse.ArgumentParser) -> None:
     place = subparser.add_argument_group(
         "location of the run",
-        "The lock file of a database leads to its server and token. Default: the server in the variables "
-        "GREENROOM_URL and GREENROOM_TOKEN, otherwise the demo's database.",
+        "The lock file of a database leads to its server and token; a shared store is opened directly. Default: the "
+        "server in the variables GREENROOM_URL and GREENROOM_TOKEN, otherwise the store in GREENROOM_STORE, otherwise "
+        "the demo's database.",
     )
-    place.add_argument("--db", metavar="FILE", type=Path, help="the SQLite file (default: the demo's)")
+    _kept(place)
     place.add_argument("--url", metavar="URL", help="a server, such as http://127.0.0.1:8765, or its console's URL")
     place.add_argument("--token-file", metavar="FILE", type=Path, help="a file with the server's token")
     place.add_argument(
@@ -244,9 +171,7 @@ def _run(commands: _Commands[_Parser]) -> None:
         help="file.py:name or package.module:name; the name is optional if there is one agent",
     )
     subparser.add_argument("text", metavar="TEXT", nargs="?", help="the input of the run")
-    subparser.add_argument(
-        "--db", metavar="FILE", type=Path, help="keep the run in this SQLite file (default: in memory only)"
-    )
+    _kept(subparser, "in memory only")
     subparser.add_argument(
         "--run-id", metavar="ID", help="id of the new run; the same id and text again continue the same run"
     )
@@ -303,7 +228,11 @@ def _runs(commands: _Commands[_Parser]) -> None:
         "list runs, newest first or longest wait first",
         "List the runs of a database with their titles and questions, also while a process has the database open.",
     )
-    subparser.add_argument("--db", metavar="FILE", type=Path, help="the SQLite file (default: the demo's)")
+    _kept(subparser)
+    subparser.add_argument(
+        "action", metavar="revive", nargs="?", choices=("revive",), help="let a dead letter be claimed again"
+    )
+    subparser.add_argument("run_id", metavar="RUN_ID", nargs="?", help="with revive: id of the run, or a prefix of it")
     subparser.add_argument(
         "--status",
         choices=STATUSES,
@@ -334,7 +263,7 @@ def _show(commands: _Commands[_Parser]) -> None:
         "has the database open.",
     )
     subparser.add_argument("run_id", metavar="RUN_ID", help="id of the run, or a prefix of the id")
-    subparser.add_argument("--db", metavar="FILE", type=Path, help="the SQLite file (default: the demo's)")
+    _kept(subparser)
     subparser.add_argument("--events", action="store_true", help="show every event")
     subparser.add_argument("--json", action="store_true", help="one JSON object")
 
@@ -347,7 +276,7 @@ def _replay(commands: _Commands[_Parser]) -> None:
     )
     subparser = _command(commands, "replay", "replay a stored run and compare", text)
     subparser.add_argument("run_id", metavar="RUN_ID", help="id of the run, or a prefix of the id")
-    subparser.add_argument("--db", metavar="FILE", type=Path, help="the SQLite file (default: the demo's)")
+    _kept(subparser)
     subparser.add_argument(
         "--agent",
         metavar="AGENT",
@@ -367,7 +296,7 @@ def _prune(commands: _Commands[_Parser]) -> None:
         "return their space. No other process may have the database open. The ids of deleted runs stay in use."
     )
     subparser = _command(commands, "prune", "delete runs that ended long ago", text)
-    subparser.add_argument("--db", metavar="FILE", type=Path, help="the SQLite file (default: the demo's)")
+    _kept(subparser)
     subparser.add_argument(
         "--older-than",
         metavar="AGE",
@@ -401,12 +330,19 @@ def _serve(commands: _Commands[_Parser]) -> None:
     subparser.add_argument(
         "agents",
         metavar="AGENT",
-        nargs="+",
-        help="file.py:name or package.module:name; without a name, all its agents",
+        nargs="*",
+        help="file.py:name or package.module:name; without a name, all its agents; none, with a shared store: a "
+        "gateway for the runs that other processes work on",
     )
+    _kept(subparser, "in memory only")
     subparser.add_argument(
-        "--db", metavar="FILE", type=Path, help="keep runs in this SQLite file (default: in memory only)"
+        "--workers",
+        metavar="N",
+        type=_workers,
+        help="processes that work on the runs of a shared store and accept connections on one port; a process that "
+        "ends is replaced, and its runs continue elsewhere at once",
     )
+    subparser.add_argument("--worker", help=argparse.SUPPRESS)
     subparser.add_argument("--host", default="127.0.0.1", help="the address to bind (default: 127.0.0.1)")
     subparser.add_argument("--port", type=_port, default=8765, help="the port; 0 for a free one (default: 8765)")
     subparser.add_argument(
@@ -510,12 +446,17 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     whole = parser()
     given, unknown = whole.parse_known_args(arguments)
     if unknown:
+        unknown = [_without_password(word) for word in unknown]
         which = f"greenroom {given.command}" if given.command else "greenroom"
         meant = _meant(whole, given.command, unknown)
         whole.exit(exits.USAGE, f"greenroom: unrecognized arguments: {' '.join(unknown)}{meant}; see {which} --help\n")
     if given.command is None and not given.version:
         whole.error("name a command")
     return given
+
+
+def _without_password(text: str) -> str:
+    return re.sub(r"://\S*@", "://...@", text)
 
 
 def _meant(whole: argparse.ArgumentParser, command: str | None, unknown: Sequence[str]) -> str:
@@ -545,6 +486,10 @@ def _seconds(text: str) -> float:
 
 def _count(text: str) -> int:
     return _within(text, int, 1, 1000, "between 1 and 1000")
+
+
+def _workers(text: str) -> int:
+    return _within(text, int, 1, 64, "between 1 and 64")
 
 
 def _port(text: str) -> int:

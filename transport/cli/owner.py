@@ -16,8 +16,9 @@ import trio
 from greenroom.actors.errors import StoreOpenError, UsageError
 from greenroom.actors.stores.sqlite import owner_of
 
-from . import paths, tokens
+from . import paths, places, tokens
 from .hidden import hidden_values
+from .places import SharedStore
 
 URL: Final = "GREENROOM_URL"
 TOKEN: Final = "GREENROOM_TOKEN"  # noqa: S105 - the name of a variable
@@ -48,11 +49,19 @@ class Unowned:
     secrets: tuple[str, ...] = attrs.field(default=(), repr=False)
 
 
+@attrs.frozen(kw_only=True)
+class Shared:
+    """A shared store, which is opened directly. `secrets` are the values to hide while it is open."""
+
+    store: SharedStore
+    secrets: tuple[str, ...] = attrs.field(default=(), repr=False)
+
+
 class NoGateway(StoreOpenError):
     """A process uses the database and serves no gateway."""
 
 
-async def find_in_time(given: argparse.Namespace) -> ServedBy | Unowned:
+async def find_in_time(given: argparse.Namespace) -> ServedBy | Unowned | Shared:
     """Do the same as `find`, but wait for concurrent commands that have the database open.
 
     Raises:
@@ -68,8 +77,8 @@ async def find_in_time(given: argparse.Namespace) -> ServedBy | Unowned:
         await trio.sleep(PAUSE)
 
 
-def find(given: argparse.Namespace) -> ServedBy | Unowned:
-    """Return the owner of a run's database, or the database itself.
+def find(given: argparse.Namespace) -> ServedBy | Unowned | Shared:
+    """Return the owner of a run's database, or the database itself; a shared store has no single owner.
 
     Options have precedence over the environment; without either, the demo's database is used.
 
@@ -77,12 +86,15 @@ def find(given: argparse.Namespace) -> ServedBy | Unowned:
         UsageError: The options contradict each other, or the token cannot be read.
         StoreOpenError: There is no such database, or a process that serves no gateway uses it.
     """
-    if given.url is not None and given.db is not None:
-        raise UsageError("--url names a server and --db a file; give one of them")
+    if given.url is not None and (given.db is not None or given.store is not None):
+        other = "--db a file" if given.db is not None else "--store a store"
+        raise UsageError(f"--url names a server and {other}; give one of them")
     url = named(given)
     if url is not None:
         return ServedBy(url=url, token=_token(given) or os.environ.get(TOKEN) or None)
-    database = paths.database(given.db)
+    database = places.kept(given)
+    if isinstance(database, SharedStore):
+        return Shared(store=database, secrets=hidden_values(given))
     if not database.exists():
         way = "name one with --db, or a server with --url"
         raise StoreOpenError(f"there is no database {database}; {way}")
@@ -104,7 +116,10 @@ def find(given: argparse.Namespace) -> ServedBy | Unowned:
 
 def named(given: argparse.Namespace) -> str | None:
     """Return the server named by the options, or else by the environment; None for a database."""
-    return given.url if given.url is not None or given.db is not None else os.environ.get(URL) or None
+    if given.url is not None or given.db is not None or given.store is not None:
+        url: str | None = given.url
+        return url
+    return os.environ.get(URL) or None
 
 
 def _token(given: argparse.Namespace) -> str | None:

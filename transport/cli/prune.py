@@ -11,13 +11,14 @@ import attrs
 import trio
 
 import greenroom as gr
+from greenroom.actors.abc import Store
 from greenroom.actors.stores.sqlite import owner_of
-from greenroom.supervision.nursery import open_collapsing_nursery
 
 from ..terminal import text_format
 from ..terminal.open_screen import open_screen
-from . import exits, paths
-from .inspect import IgnoringHooks, reading
+from . import exits, places
+from .inspect import opened, reading
+from .places import Place
 
 _UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 
@@ -29,14 +30,14 @@ def prune(given: argparse.Namespace) -> int:
         StoreOpenError: The database cannot be opened, or another process has it open.
         UsageError: The time is before the beginning of the calendar.
     """
-    database = paths.database(given.db)
+    database = places.kept(given)
     try:
         before = datetime.now(UTC) - given.older_than
     except OverflowError as error:
         raise gr.UsageError(
             f"--older-than {given.older_than.days}d is before the year 1; give a shorter time"
         ) from error
-    if not given.dry_run:
+    if not given.dry_run and isinstance(database, Path):
         _check(database)
     pruned = trio.run(_forecast if given.dry_run else _prune, database, before)
     screen = open_screen(machine=given.json)
@@ -60,6 +61,8 @@ def _told(pruned: gr.Pruned, *, dry_run: bool) -> str:
     what = f"{text_format.plural(pruned.runs, 'run')} and {text_format.plural(pruned.messages, 'message')}"
     if dry_run:
         return f"would delete {what}, some {size_text(pruned.freed)}"
+    if not pruned.freed:
+        return f"deleted {what}"
     return f"deleted {what}; the file is {size_text(pruned.freed)} smaller"
 
 
@@ -71,7 +74,7 @@ def size_text(size: int) -> str:
     return f"{number:.3g} {_UNITS[unit]}"
 
 
-async def _forecast(database: Path, before: datetime) -> gr.Pruned:
+async def _forecast(database: Place, before: datetime) -> gr.Pruned:
     async with reading(database) as store:
         return await store.prune(before, dry_run=True)
 
@@ -92,7 +95,9 @@ def _check(database: Path) -> None:
         )
 
 
-async def _prune(database: Path, before: datetime) -> gr.Pruned:
+async def _prune(database: Place, before: datetime) -> gr.Pruned:
+    if not isinstance(database, Path):
+        return await _opened(database.opened(), before)
     size = _size(database)
     pruned = await _opened(gr.SQLiteStore(database), before)
     if pruned.reusable:  # from an older release: space is returned only by rewriting the file, once
@@ -101,12 +106,9 @@ async def _prune(database: Path, before: datetime) -> gr.Pruned:
     return attrs.evolve(pruned, freed=max(0, size - left), reusable=0)
 
 
-async def _opened(store: gr.SQLiteStore, before: datetime | None) -> gr.Pruned:
-    async with open_collapsing_nursery() as nursery:
-        await nursery.start(store.run, IgnoringHooks())
-        pruned = gr.Pruned() if before is None else await store.prune(before)
-        nursery.cancel_scope.cancel()
-    return pruned
+async def _opened(store: Store, before: datetime | None) -> gr.Pruned:
+    async with opened(store):
+        return gr.Pruned() if before is None else await store.prune(before)
 
 
 def _size(database: Path) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any, Final
 
 import attrs
@@ -23,10 +22,11 @@ from ..demo.census import KEY, census
 from ..terminal import text_format
 from ..terminal.open_screen import open_screen
 from ..terminal.screen import Screen
-from . import exits, paths
+from . import exits, places
 from .agents import load_agents
 from .hidden import hidden_values
 from .inspect import info_of, reading
+from .places import Place
 
 WIDE: Final = 200
 """Maximum characters of an event's payload that are shown."""
@@ -44,7 +44,7 @@ def replay(given: argparse.Namespace) -> int:
 
 
 async def _replayed(given: argparse.Namespace, redactor: Redactor, screen: Screen) -> int:
-    database = paths.database(given.db)
+    database = places.kept(given)
     info = await info_of(database, given.run_id)
     agent, known = _agent_for(info.agent, given.agent, database)
     async with reading(database) as store:
@@ -58,7 +58,7 @@ async def _replayed(given: argparse.Namespace, redactor: Redactor, screen: Scree
     return _told(replayed, screen)
 
 
-def _agent_for(key: str, target: str | None, database: Path) -> tuple[gr.Agent[object], dict[str, gr.Agent[object]]]:
+def _agent_for(key: str, target: str | None, database: Place) -> tuple[gr.Agent[object], dict[str, gr.Agent[object]]]:
     """Return the agent with the run's key in the named file, or its only agent, and all agents of the file by key.
 
     Raises:

@@ -17,7 +17,7 @@ from greenroom.actors.errors import UsageError
 
 from ..terminal.keyboard import is_interactive
 from ..terminal.open_screen import open_screen
-from . import paths, tokens
+from . import paths, places, tokens
 from .agents import load_agent
 from .chosen_model import model_options, with_model
 from .collector import collect_rarely
@@ -42,7 +42,7 @@ def run(given: argparse.Namespace) -> int:
         text=given.text or "",
         run_id=given.run_id,
         resume=given.resume,
-        database=None if given.db is None else paths.database(given.db),
+        database=places.chosen(given),
         approve=approve,
         by=paths.user(),
         title=given.title,
@@ -76,8 +76,8 @@ def attached(path: Path) -> Attachment:
 
 
 def _check_resume(given: argparse.Namespace) -> None:
-    if given.db is None:
-        raise UsageError(f"--resume {given.resume} needs the database that the run is in: add --db FILE")
+    if places.chosen(given) is None:
+        raise UsageError(f"--resume {given.resume} needs the database that the run is in: add --db FILE or --store URL")
     for name, value in (
         ("TEXT", given.text),
         ("--run-id", given.run_id),
@@ -99,7 +99,9 @@ def how_to_answer(given: argparse.Namespace) -> Literal["ask", "yes", "leave"]:
 
 def _again(given: argparse.Namespace) -> Callable[[str], str]:
     def command(run_id: str) -> str:
-        words = [paths.program(), "run", given.agent, "--db", str(given.db), "--resume", run_id]
+        place = places.chosen(given)
+        where = () if place is None else places.options(place)
+        words = [paths.program(), "run", given.agent, *where, "--resume", run_id]
         return shlex.join([*words, *model_options(given)])
 
     return command

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Final
 
 import greenroom as gr
@@ -25,6 +24,7 @@ from ..terminal.screen import Screen, Style, wire
 from ..terminal.timeline import Timeline
 from . import paths
 from .outcome_output import plain_ticket, shown_output
+from .places import Place, SharedStore, options
 
 _STYLES: Final[dict[gr.Stage, Style]] = {
     gr.Stage.COMPLETED: "good",
@@ -63,6 +63,8 @@ def listing(runs: Sequence[RunSummary], now: datetime, *, width: int | None = No
 
 def _asks(summary: RunSummary, now: datetime) -> Iterator[Row]:
     """Yield what the run asks and waits for."""
+    if summary.dead is not None:
+        yield f"    dead letter: {text_format.one_line(summary.dead, 200)}", "bad"
     if summary.held:
         yield "    waits until another run has left its thread", "dim"
     if not summary.asked:
@@ -104,14 +106,15 @@ class RunReport:
         events: tuple[gr.Event, ...],
         redactor: Redactor,
         *,
-        database: Path,
+        place: Place,
         owner: Owner | None = None,
+        summary: RunSummary | None = None,
         waiting_for: gr.WaitingFor | None = None,
     ) -> None:
         self._record, self._events = record, events
         self._redactor = redactor.within(record.info.workspace)
         self._view: RunView = make_view(record, thread, redactor, None, waiting_for)
-        self._database, self._owner = database, owner
+        self._place, self._owner, self._summary = place, owner, summary
 
     def __repr__(self) -> str:
         return f"<Story of {self._view.run_id}>"
@@ -141,6 +144,8 @@ class RunReport:
             "output": self._redactor.value(self._record.row.output),
             "resume": None if view.status is gr.RunStatus.DONE else self._again(),
         }
+        if self._summary is not None:
+            data |= {"queue": self._summary.queue, "owner": self._summary.owner, "dead": self._summary.dead}
         return data | ({"events": [wire(event) for event in self._events]} if events else {})
 
     def tell(self, screen: Screen, *, now: datetime, events: bool) -> None:
@@ -218,16 +223,28 @@ class RunReport:
 
     def _further(self) -> str:
         """Return the next command: while a process owns the run, no other process may resume it."""
+        if self._summary is not None:
+            return self._elsewhere(self._summary)
         if self._owner is None:
             return f"continue with: {self._again()}"
         if self._owner.url is None:
             who = f"process {self._owner.pid}" if self._owner.pid else "another process"
             return f"{who} has it open: what it asks is answered there"
-        follow = [paths.program(), "follow", self._view.run_id, "--db", str(self._database)]
-        return f"follow it: {shlex.join(follow)}"
+        return f"follow it: {self._command('follow')}"
+
+    def _elsewhere(self, summary: RunSummary) -> str:
+        """Return the next command for a run of a shared store, which any process may work on."""
+        if summary.dead is not None:
+            why = text_format.one_line(self._redactor.text(summary.dead), 300)
+            return f"a dead letter ({why}): {self._command('runs', 'revive')} lets it be claimed again"
+        who = "no process works on it now" if summary.owner is None else f"process {summary.owner} works on it"
+        return f"{who}; follow it: {self._command('follow')}"
+
+    def _command(self, *words: str) -> str:
+        return shlex.join([paths.program(), *words, self._view.run_id, *options(self._place)])
 
     def _again(self) -> str:
-        return how_to_resume(self._record.info, self._database)
+        return how_to_resume(self._record.info, self._place)
 
 
 def plain_wait(waits: gr.WaitingFor | None) -> dict[str, Any] | None:
@@ -235,8 +252,11 @@ def plain_wait(waits: gr.WaitingFor | None) -> dict[str, Any] | None:
     return None if waits is None else {"kind": waits.kind, "detail": waits.detail, "runId": waits.run_id}
 
 
-def how_to_resume(info: RunInfo, database: Path) -> str:
-    """Return the command that resumes a run."""
+def how_to_resume(info: RunInfo, place: Place) -> str:
+    """Return the command that resumes a run, or starts a process that works on it."""
+    where = shlex.join(options(place))
+    if isinstance(place, SharedStore):
+        return f"{paths.program()} serve FILE.py:AGENT {where}".rstrip()
     if info.agent == DEMO and info.workspace is not None:
-        return shlex.join([paths.program(), "demo", "--resume", info.run_id, "--db", str(database)])
-    return f"{paths.program()} run FILE.py:AGENT --resume {info.run_id} --db {shlex.quote(str(database))}"
+        return f"{paths.program()} demo --resume {info.run_id} {where}"
+    return f"{paths.program()} run FILE.py:AGENT --resume {info.run_id} {where}"

@@ -18,6 +18,7 @@ import attrs
 import trio
 
 import greenroom as gr
+from greenroom.actors.abc import ReadyRun, Store
 from greenroom.actors.contract.envelope import decode_event
 from greenroom.actors.run.view import RunView
 from greenroom.actors.stores.sqlite import owner_of
@@ -32,6 +33,7 @@ from ..terminal.timeline import Timeline
 from . import exits, outcome_output, paths, tokens
 from .inspect import whole_id
 from .outcome_output import plain_ticket
+from .places import Place, options
 
 FRAME: Final = 0.1
 """Seconds between two updates of the status line."""
@@ -56,6 +58,22 @@ class OneRunStore(gr.SQLiteStore):
         return [run_id for run_id, _ in await self.open_runs()]
 
 
+def one_run_store(place: Place | None) -> Store | None:
+    """Return the store for one run; None for memory. A process on a shared store takes up no other run either."""
+    if place is None:
+        return None
+    if isinstance(place, Path):
+        return OneRunStore(place)
+    store = place.opened(patience=None)
+
+    async def nothing(*_: object, **__: object) -> Sequence[ReadyRun]:
+        await trio.lowlevel.checkpoint()
+        return ()
+
+    store.claim_ready = store.claim_due = nothing  # type: ignore[method-assign]
+    return store
+
+
 @attrs.frozen(kw_only=True)
 class RunJob:
     """The options of a session.
@@ -65,7 +83,7 @@ class RunJob:
         text: Input of a new run.
         run_id: Id of a new run; None for a generated one.
         resume: Id (or its beginning) of a run to resume instead.
-        database: None for memory.
+        database: A file or a shared store; None for memory.
         approve: How tickets are answered: "ask" in the terminal, "yes" to all that a yes answers, "leave" them open.
         by: The deciding user.
         workspace, deps: Of a new run; deps may be a provider.
@@ -82,7 +100,7 @@ class RunJob:
     text: str = ""
     run_id: str | None = None
     resume: str | None = None
-    database: Path | None = None
+    database: Place | None = None
     approve: Literal["ask", "yes", "leave"] = "ask"
     by: str = "local"
     workspace: str | None = None
@@ -138,7 +156,7 @@ async def work(job: RunJob, screen: Screen) -> int:
     """
     stop = Interrupts()
     session = Session(job, screen)
-    store = None if job.database is None else OneRunStore(job.database)
+    store = one_run_store(job.database)
     try:
         async with (
             stop.listening(screen),
@@ -162,7 +180,8 @@ async def _console(job: RunJob, runtime: gr.Runtime, screen: Screen, stack: Asyn
     from .hosting import GatewayOptions, hosting  # noqa: PLC0415 - a session without a console does without its import time
 
     try:
-        file = tokens.file_for(job.database, None, stack, printed=job.shown)
+        database = job.database if isinstance(job.database, Path) else None
+        file = tokens.file_for(database, None, stack, printed=job.shown)
         gate = GatewayOptions(token=new_token() if file is None else tokens.kept(file), token_file=file)
         address = await stack.enter_async_context(hosting(runtime, gate))
     except (gr.GreenroomError, OSError) as error:
@@ -174,8 +193,8 @@ async def _console(job: RunJob, runtime: gr.Runtime, screen: Screen, stack: Asyn
     return f"console {console}" if job.shown else f"console {console} (token in {text_format.clean(str(file))})"
 
 
-def _with_a_way_out(error: gr.StoreOpenError, database: Path | None) -> gr.StoreOpenError:
-    if database is None or not _owned(database):
+def _with_a_way_out(error: gr.StoreOpenError, database: Place | None) -> gr.StoreOpenError:
+    if not isinstance(database, Path) or not _owned(database):
         return error
     return gr.StoreOpenError(f"{error} ({_typed('runs', '--db', database)})")
 
@@ -408,7 +427,7 @@ class Session:
             self._say("The run was kept in memory only: use --db FILE to answer later, or --yes.", "warn")
         else:
             self._how_to_go_on(view.run_id, job.database)
-            self._say(f"decide it:   {_typed('approve', view.run_id, '--db', job.database)}", "dim")
+            self._say(f"decide it:   {_typed('approve', view.run_id, *options(job.database))}", "dim")
         self._screen.outcome(
             self._told("waiting", exits.WAITING, tickets=[plain_ticket(open_ticket) for open_ticket in view.tickets])
         )
@@ -419,9 +438,9 @@ class Session:
         self._screen.outcome(self._told(report.status, report.exit, **report.more))
         return report.exit
 
-    def _how_to_go_on(self, run_id: str, database: Path) -> None:
+    def _how_to_go_on(self, run_id: str, database: Place) -> None:
         self._say(f"resume with: {self._job.again(run_id)}")
-        self._say(f"look at it:  {_typed('show', run_id, '--db', database)}", "dim")
+        self._say(f"look at it:  {_typed('show', run_id, *options(database))}", "dim")
 
     def _told(self, status: str, exit_code: int, /, **more: object) -> dict[str, Any]:
         run_id = self._run_id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, get_args
 
@@ -69,6 +70,7 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
     origins: Iterable[str] = (),
     limits: Limits | None = None,
     on_abort: OnAbort = "continue",
+    sockets: Iterable[socket.socket] = (),
     task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve WebSocket, HTTP, server-sent events and the console on one port until cancelled.
@@ -89,6 +91,8 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
         on_abort: "cancel" cancels a run whose client closes the stream of the AI SDK or of AG-UI before the run is at
             rest (`chat.stop()`, an abort, a closed page and a lost network are indistinguishable for a server).
             "continue": the run continues, and the client may reconnect for the rest.
+        sockets: Sockets that listen already, in place of binding `host` and `port`: of a parent whose processes share
+            one port, or of a service manager. They are closed at the end.
         task_status: Receives the address.
 
     Raises:
@@ -107,8 +111,10 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
     _check(who)
     if on_abort not in get_args(OnAbort):
         raise unknown_value("on_abort", on_abort, get_args(OnAbort))
-    listeners = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
-    addresses = [listener.socket.getsockname()[:2] for listener in listeners]
+    accepting = [trio.socket.from_stdlib_socket(given) for given in _listening(sockets)]
+    if not accepting:
+        accepting = [one.socket for one in await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)]
+    addresses = [given.getsockname()[:2] for given in accepting]
     named = tuple(hosts)
     doorway = OriginPolicy(
         hosts=own_hosts(addresses, named) if named or is_loopback(host) else None, origins=frozenset(origins)
@@ -121,7 +127,7 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
         routes=ROUTES,
         on_abort=on_abort,
     )
-    hall = Acceptor(gateway, [listener.socket for listener in listeners])
+    hall = Acceptor(gateway, accepting)
     address = Address(host=str(addresses[0][0]), port=addresses[0][1], token=made)
     try:
         await _serve(gateway, hall, lambda: task_status.started(address))
@@ -182,8 +188,8 @@ class Acceptor:
     def close(self) -> None:
         """Stop accepting connections."""
         self._accepting.cancel()
-        for socket in self._sockets:
-            socket.close()
+        for listener in self._sockets:
+            listener.close()
 
     async def _connection(self, stream: trio.SocketStream) -> None:
         await serve_connection(self._gateway, stream)
@@ -228,6 +234,14 @@ def _made_token(host: str, token: str | None, principals: Sequence[Principal]) -
     if not is_loopback(host):
         raise gr.UsageError(f"host={host!r} can be reached from outside: give token=... or principals=[...]")
     return new_token()
+
+
+def _listening(sockets: object) -> Sequence[socket.socket]:
+    given = tuple(sockets) if isinstance(sockets, Iterable) else (sockets,)
+    wrong = next((one for one in given if not isinstance(one, socket.socket)), None)
+    if wrong is not None:
+        raise gr.UsageError(f"sockets has {wrong!r:.100}; give sockets that listen")
+    return given
 
 
 def _check(who: Sequence[Principal]) -> None:

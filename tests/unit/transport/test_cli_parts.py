@@ -211,7 +211,7 @@ async def test_the_beginning_of_an_id_finds_a_run_however_many_are_newer(tmp_pat
 
 
 def options(**given: Any) -> argparse.Namespace:
-    return argparse.Namespace(**{"db": None, "url": None, "token": None, "token_file": None} | given)
+    return argparse.Namespace(**{"db": None, "store": None, "url": None, "token": None, "token_file": None} | given)
 
 
 def test_what_is_typed_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

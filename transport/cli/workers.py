@@ -1,0 +1,288 @@
+"""`greenroom serve --workers N`: a parent, and N processes that work on one shared store and accept on one port.
+
+Theory of operation. The parent binds the port and passes the listening socket on, so the workers accept from one queue:
+a client sees one server, and a worker that ends takes only its own connections with it. A gateway in the parent would
+be one process through which everything goes, and which must not crash; the parent does nothing but wait.
+
+A worker's end is reported at once. The parent then ends what is left of its process group, such as programs that a tool
+has started, declares it dead in the store, which frees its runs for the other workers, and starts a new one: at once
+the first time, later with back-off. Without the parent the others would have to wait for the worker's lease.
+
+Each worker leads a process group of its own, so that Ctrl-C in a terminal reaches the parent alone, which lets the
+workers drain. A worker holds the reading end of a pipe whose other end only the parent has: if the parent is killed,
+the pipe ends, and the worker stops in order.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+import attrs
+import trio
+
+import greenroom as gr
+from greenroom.actors.abc import Store
+from greenroom.supervision.nursery import open_collapsing_nursery
+from greenroom.supervision.spec import Backoff
+
+from ..gateway.serve import BACKLOG
+from ..terminal.screen import Screen
+from . import exits
+from .inspect import opened
+from .session import Interrupts
+
+AGAIN: Final = Backoff(initial=0.5, factor=2.0, maximum=30.0, jitter=0.25)
+"""Pause before a worker that ended again soon after its start is replaced."""
+STEADY: Final = 30.0
+"""Seconds of life after which the next end of a worker counts as the first one."""
+LEAVING: Final = 30.0
+"""Seconds for workers to drain, to close their connections and the store; then they are killed."""
+BURYING: Final = 5.0
+"""Seconds to free the runs of workers that did not end in order."""
+BURY_AGAIN: Final = 0.5
+"""Seconds before a store that does not answer is asked again to free the runs of a dead worker."""
+
+
+@attrs.frozen
+class WorkerLink:
+    """What a worker has from its parent.
+
+    Attributes:
+        name: of the process, in the store.
+        listener: descriptors of the listening sockets.
+        parent: descriptor of a pipe that ends with the parent.
+        ready: descriptor of a pipe that takes a byte once the worker serves.
+    """
+
+    name: str
+    listeners: tuple[int, ...]
+    parent: int
+    ready: int
+
+    def text(self) -> str:
+        """Return the option's value for the worker's command line."""
+        return f"{self.name},{self.parent},{self.ready},{','.join(map(str, self.listeners))}"
+
+    @classmethod
+    def read(cls, text: str) -> WorkerLink:
+        """Read the option of a worker.
+
+        Raises:
+            UsageError: the text is not of a parent.
+        """
+        name, *numbers = text.split(",")
+        if len(numbers) < 3 or not all(number.isdigit() for number in numbers):
+            raise gr.UsageError("--worker is for the processes that --workers starts")
+        parent, ready, *listeners = map(int, numbers)
+        return cls(name, tuple(listeners), parent, ready)
+
+    def sockets(self) -> list[socket.socket]:
+        """Return the listening sockets."""
+        return [socket.socket(fileno=number) for number in self.listeners]
+
+    def report_ready(self) -> None:
+        """Tell the parent that the worker serves."""
+        os.write(self.ready, b"r")
+        os.close(self.ready)
+
+    async def orphaned(self) -> None:
+        """Wait until the parent has ended."""
+        while True:
+            await trio.lowlevel.wait_readable(self.parent)
+            if not os.read(self.parent, 64):
+                return
+
+
+@attrs.define(eq=False)
+class Workers:
+    """The workers of one parent.
+
+    Attributes:
+        store: open in the parent; the workers open their own.
+        command: the command line of a worker, without its link.
+        environment: of the workers.
+        count: how many there are.
+        listeners: the bound sockets.
+        screen: where ends and replacements are shown.
+    """
+
+    store: Store
+    command: Sequence[str]
+    environment: dict[str, str]
+    count: int
+    listeners: Sequence[trio.SocketListener]
+    screen: Screen
+    pids: set[int] = attrs.field(init=False, factory=set)
+    _stopping: trio.Event = attrs.field(init=False, factory=trio.Event)
+    _serving: int = attrs.field(init=False, default=0)
+    _refused: int | None = attrs.field(init=False, default=None)
+    _settled: trio.Event = attrs.field(init=False, factory=trio.Event)
+    _processes: set[trio.Process] = attrs.field(init=False, factory=set)
+    _ended: trio.Event = attrs.field(init=False, factory=trio.Event)
+
+    async def run(self, *, task_status: trio.TaskStatus[int | None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Keep the workers until `stop`. Reports None once all serve, or the exit code of one that never did."""
+        life, held = os.pipe()
+        try:
+            async with trio.open_nursery() as nursery:
+                for index in range(self.count):
+                    nursery.start_soon(self._keep, index + 1, life)
+                await self._settled.wait()
+                task_status.started(self._refused)
+        finally:
+            self._ended.set()
+            os.close(held)
+            os.close(life)
+
+    async def stop(self) -> None:
+        """Let the workers drain and end; those that take too long are killed. A second call kills them sooner."""
+        again = self._stopping.is_set()
+        self._stopping.set()
+        self._settled.set()
+        for process in tuple(self._processes):
+            with suppress(ProcessLookupError):
+                process.terminate()
+        with trio.move_on_after(3.0 if again else LEAVING):
+            for process in tuple(self._processes):
+                await process.wait()
+        for process in tuple(self._processes):
+            _end_group(process.pid)
+        with trio.move_on_after(BURYING):
+            await self._ended.wait()
+
+    async def _keep(self, index: int, life: int) -> None:
+        """Start a worker, and another one whenever it ends."""
+        failures = 0
+        while not self._stopping.is_set():
+            began = trio.current_time()
+            code = await self._work(index, life, first=failures == 0)
+            if self._stopping.is_set():
+                return
+            failures = 1 if trio.current_time() - began >= STEADY else failures + 1
+            pause = 0.0 if failures == 1 else AGAIN.delay(failures - 1, secrets.randbelow(1000) / 1000 - 0.5)
+            how = signal.Signals(-code).name if code < 0 else f"code {code}"
+            again = f" in {pause:.1f} s" if pause else ""
+            self.screen.row(f"Worker {index} ended ({how}); its runs are free, and it is replaced{again}.", "warn")
+            await trio.sleep(pause)
+
+    async def _work(self, index: int, life: int, *, first: bool) -> int:
+        """Run one worker to its end, then end its group and free its runs; return its exit code."""
+        ready, reports = os.pipe()
+        link = WorkerLink(
+            f"{socket.gethostname()}-{os.getpid()}-{index}-{secrets.token_hex(3)}",
+            tuple(listener.socket.fileno() for listener in self.listeners),
+            life,
+            reports,
+        )
+        try:
+            process = await trio.lowlevel.open_process(
+                [*self.command, "--worker", link.text()],
+                env=self.environment,
+                pass_fds=(*link.listeners, link.parent, link.ready),
+                start_new_session=True,
+                stdin=None,
+            )
+        finally:
+            os.close(reports)
+        self._processes.add(process)
+        self.pids.add(process.pid)
+        try:
+            async with open_collapsing_nursery() as nursery:
+                nursery.start_soon(self._note_ready, ready)
+                code = await process.wait()
+                nursery.cancel_scope.cancel()
+        finally:
+            self._processes.discard(process)
+            self.pids.discard(process.pid)
+        _end_group(process.pid)
+        if not (self._stopping.is_set() and code == 0):
+            await self._bury(link.name)
+        if first and not self._settled.is_set() and not self._stopping.is_set():
+            self._refused = code if code > 0 else exits.FAILED
+            self._settled.set()
+        return code
+
+    async def _note_ready(self, descriptor: int) -> None:
+        async with trio.lowlevel.FdStream(descriptor) as stream:
+            if await stream.receive_some(1):
+                self._serving += 1
+                if self._serving == self.count:
+                    self._settled.set()
+
+    async def _bury(self, name: str) -> None:
+        """Declare a worker dead; the others wait for its lease if the store does not answer until then."""
+        while True:
+            try:
+                await self.store.bury(name)
+            except gr.StoreUnavailable:
+                if self._stopping.is_set():
+                    return
+                await trio.sleep(BURY_AGAIN)
+            else:
+                return
+
+
+def _end_group(leader: int) -> None:
+    """Kill the processes of a worker's group, such as programs that a tool has started."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+@attrs.frozen(kw_only=True)
+class WorkerOptions:
+    """The options of a parent.
+
+    Attributes:
+        count: Number of workers.
+        host, port: Address to bind; 0 for a free port.
+        command: The command line of a worker, without its address and its link.
+        environment: Of the workers.
+        announce: Called with host, port and process ids once all workers serve.
+    """
+
+    count: int
+    host: str
+    port: int
+    command: Sequence[str]
+    environment: dict[str, str] = attrs.field(repr=False)
+    announce: Callable[[str, int, Sequence[int]], None]
+
+
+async def serve_with_workers(store: Store, options: WorkerOptions, screen: Screen) -> int:
+    """Serve until interrupted; return the exit code: that of a worker if one ended before all served.
+
+    Raises:
+        StoreError: The store cannot be opened, or has failed.
+        OSError: The address cannot be bound.
+    """
+    stop, code = Interrupts(), None
+    listeners = await trio.open_tcp_listeners(options.port, host=options.host, backlog=BACKLOG)
+    host, port = listeners[0].socket.getsockname()[:2]
+    words = [*options.command, "--host", options.host, "--port", str(port)]
+    async with opened(store), open_collapsing_nursery() as nursery:
+        store.publish({}, room=0)
+        workers = Workers(store, words, options.environment, options.count, listeners, screen)
+        try:
+            async with stop.listening(screen):
+                with stop.gently:
+                    code = await nursery.start(workers.run)
+                    if code is None:
+                        options.announce(str(host), port, sorted(workers.pids))
+                        await trio.sleep_forever()
+                await workers.stop()
+        finally:
+            with trio.CancelScope(shield=True):
+                await workers.stop()
+        nursery.cancel_scope.cancel()
+    if code is not None:
+        return int(code)
+    if stop.at_once.cancel_called:
+        return exits.INTERRUPTED
+    screen.row("Stopped; nothing is lost.", "dim")
+    return exits.COMPLETED
