@@ -187,7 +187,7 @@ def test_a_file_with_several_agents_serves_all_of_them(cli: Cli, folder: Path) -
         (["slow.py", "--token-file", "short"], "the token file", 2),
         (["slow.py", "--token-file", "nowhere/token"], "cannot be written", 2),
         (["slow.py", "--host", "192.0.2.1"], "192.0.2.1:8765 cannot be bound", 1),
-        ([], "the following arguments are required: AGENT", 2),
+        ([], "name an agent", 2),
     ],
 )
 def test_wrong_usage_is_one_line(inside: Inside, folder: Path, arguments: list[str], words: str, code: int) -> None:

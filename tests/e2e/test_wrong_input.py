@@ -470,7 +470,7 @@ async def test_text_with_lone_surrogates_is_taken_with_a_mark_in_their_place(she
     ("options", "names"),
     [
         ({"store": 42}, "42"),
-        ({"store": "postgresql://localhost/x"}, "postgresql"),
+        ({"store": "mysql://localhost/x"}, "mysql"),
         ({"max_running": 0}, "max_running=0"),
         ({"max_running": "two"}, "max_running"),
         ({"drain": -1}, "drain"),
