@@ -42,8 +42,11 @@ _EARLIEST: Final = f"interval '{GREATEST_PRIORITY * PRIORITY_STEP.total_seconds(
 
 _ABLE: Final = (
     "(%s::text[] IS NULL OR r.agent = ANY(%s::text[])) AND (%s OR NOT r.needs_deps)"
-    f" AND r.level <= {LEVEL} AND r.place IS NULL"
+    " AND r.level <= %s AND r.place IS NULL"
 )
+_CLAIMABLE: Final = """(NOT r.held AND r.dead IS NULL OR EXISTS (
+      SELECT 1 FROM {s}.inbox i WHERE i.run = r.number AND i.position > r.consumed AND i.kind = 'cancel'))"""
+"""Of what READY admits: a held run or a dead letter is claimed for a cancel only."""
 _ALIVE: Final = "EXISTS (SELECT 1 FROM {s}.processes p WHERE p.number = %s AND NOT p.dead)"
 
 # Pairs of agent and queue with ready runs, by a skip scan over the index runs_ready: one probe for each pair.
@@ -59,7 +62,7 @@ _DUE_RUNS: Final = f"""due AS (
   FROM queue q CROSS JOIN LATERAL (
     SELECT r.number, r.rank FROM {{s}}.runs r
     WHERE {READY} AND r.agent = q.agent AND r.queue = q.queue
-      AND r.ready_at <= %s AND r.rank <= %s + {_EARLIEST} AND {_ABLE}
+      AND r.ready_at <= %s AND r.rank <= %s + {_EARLIEST} AND {_ABLE} AND {_CLAIMABLE}
     ORDER BY r.rank LIMIT least(q.free, %s) FOR UPDATE SKIP LOCKED) d)"""
 
 _TAKE: Final = f"""
@@ -131,17 +134,18 @@ _PAUSE: Final = (
     " * (0.5 + random() / 2) END"
 )
 FREE: Final = f"""WITH freed AS (
-  SELECT r.number, {_WORKED} AS worked, now() + make_interval(secs => {_PAUSE}) AS ready FROM {{s}}.runs r
+  SELECT r.number, {_WORKED} AS worked, {_WORKED} AND r.crashes + 1 < {DEAD_AFTER} AS paused,
+    greatest(r.ready_at, now() + make_interval(secs => {_PAUSE})) AS ready FROM {{s}}.runs r
   WHERE r.owner = ANY(ARRAY(SELECT number FROM {{s}}.processes WHERE dead)) AND r.ended_at IS NULL
   LIMIT {FREED_AT_ONCE} FOR UPDATE OF r SKIP LOCKED)
 UPDATE {{s}}.runs r
 SET owner = NULL, token = {NEW_TOKEN}, crashes = r.crashes + f.worked::int,
-  ready_at = CASE WHEN f.worked THEN f.ready ELSE r.ready_at END,
-  rank = CASE WHEN f.worked THEN f.ready {_RANKED} ELSE r.rank END,
-  dead = CASE WHEN f.worked AND r.crashes + 1 >= {DEAD_AFTER} THEN (r.crashes + 1) ||
+  ready_at = CASE WHEN f.paused THEN f.ready ELSE r.ready_at END,
+  rank = CASE WHEN f.paused THEN f.ready {_RANKED} ELSE r.rank END,
+  dead = CASE WHEN f.worked AND NOT f.paused THEN (r.crashes + 1) ||
     '{DEAD_TEXT}' ELSE r.dead END
 FROM freed f WHERE r.number = f.number
-RETURNING r.agent, r.dead IS NOT NULL AND f.worked, f.worked"""
+RETURNING r.agent, f.worked AND NOT f.paused"""
 """Free up to 500 runs of dead processes."""
 
 FREE_STRAYS: Final = f"""UPDATE {{s}}.runs r SET owner = NULL, token = {NEW_TOKEN}
@@ -198,9 +202,9 @@ def _claimed(rows: Sequence[tuple[Any, ...]]) -> list[ClaimedRun]:
     ]
 
 
-def _able(ability: Ability) -> tuple[object, ...]:
+def _able(ability: Ability, level: int) -> tuple[object, ...]:
     agents = None if ability.agents is None else Texts(sorted(ability.agents))
-    return (agents, agents, ability.deps)
+    return (agents, agents, ability.deps, level)
 
 
 def _moment(now: datetime) -> Moment:
@@ -214,6 +218,7 @@ class ClaimReady:
     Attributes:
         room: most runs to claim.
         now: UTC.
+        level: newest version of rows that this process reads.
         nonce: in the token of each run that this claim takes.
         sent: a statement of this claim was sent, and may have claimed runs.
     """
@@ -221,21 +226,22 @@ class ClaimReady:
     room: int
     ability: Ability
     now: datetime
+    level: int = LEVEL
     nonce: int = attrs.field(factory=random_bits)
     sent: bool = False
 
     def __call__(self, link: Link, process: int) -> list[ClaimedRun]:
         """Claim; returns the runs in the order of their turns."""
         if self.sent:
-            found = _claimed(link.execute(_MINE_BY_NONCE, (process, self.nonce)))
+            found = _claimed(link.persistent(_MINE_BY_NONCE, (process, self.nonce)))
             if found:
                 return found
         self.sent = True
         claimed = _claimed(
-            link.execute(_CLAIM_READY, (self.room, *self._due(self.room), *self._take(process, self.room)))
+            link.persistent(_CLAIM_READY, (self.room, *self._due(self.room), *self._take(process, self.room)))
         )
         left = self.room - len(claimed)
-        if left > 0 and link.execute(_LIMITED)[0][0]:
+        if left > 0 and link.persistent(_LIMITED)[0][0]:
             claimed += _claimed(
                 link.burst(((_LOCK_LIMITED, ()), (_CLAIM_LIMITED, (*self._due(left), *self._take(process, left)))))
             )
@@ -243,7 +249,7 @@ class ClaimReady:
 
     def _due(self, room: int) -> tuple[object, ...]:
         now = _moment(self.now)
-        return (now, now, *_able(self.ability), room)
+        return (now, now, *_able(self.ability, self.level), room)
 
     def _take(self, process: int, room: int) -> tuple[object, ...]:
         return (process, self.nonce, room, process)
@@ -256,18 +262,19 @@ class ClaimDue:
     limit: int
     ability: Ability
     now: datetime
+    level: int = LEVEL
     nonce: int = attrs.field(factory=random_bits)
     sent: bool = False
 
     def __call__(self, link: Link, process: int) -> list[ClaimedRun]:
         """Claim, earliest first."""
         if self.sent:
-            found = _claimed(link.execute(_MINE_BY_NONCE, (process, self.nonce)))
+            found = _claimed(link.persistent(_MINE_BY_NONCE, (process, self.nonce)))
             if found:
                 return found
         self.sent = True
-        values = (_moment(self.now), *_able(self.ability), self.limit, process, self.nonce, process)
-        return _claimed(link.execute(_CLAIM_DUE, values))
+        values = (_moment(self.now), *_able(self.ability, self.level), self.limit, process, self.nonce, process)
+        return _claimed(link.persistent(_CLAIM_DUE, values))
 
 
 def _pairs(claims: Sequence[Claim]) -> tuple[Texts, Bigints]:
@@ -283,8 +290,8 @@ class ReleaseRuns:
     def __call__(self, link: Link, process: int) -> list[str]:
         """ReleaseRuns, then look for what is still owned under these claims."""
         pairs = _pairs(self.claims)
-        link.execute(_RELEASE, (*pairs, process))
-        refused = {run_id for (run_id,) in link.execute(_REFUSED, (*pairs, process))}
+        link.persistent(_RELEASE, (*pairs, process))
+        refused = {run_id for (run_id,) in link.persistent(_REFUSED, (*pairs, process))}
         return [claim.run_id for claim in self.claims if claim.run_id in refused]
 
 
@@ -300,30 +307,47 @@ class GiveRunsBack:
         """Give back. Repeated, it finds no claim that is still good."""
         after = float(self.after)
         values = (self.nonce, after, after, after, after, *_pairs(self.claims), process)
-        return sorted({agent for (agent,) in link.execute(_GIVE_BACK, values)})
+        return sorted({agent for (agent,) in link.persistent(_GIVE_BACK, values)})
 
 
 @attrs.define(eq=False)
 class BuryProcess:
-    """Declare a process dead by its name; the result is whether it was alive, and the agents of its runs."""
+    """Declare a process dead by its name; the result is whether it was alive, and what was freed."""
 
     name: str
     found: bool = False
 
-    def __call__(self, link: Link, process: int) -> tuple[bool, list[str]]:
+    def __call__(self, link: Link, process: int) -> tuple[bool, FreedRuns]:
         """Declare it dead, then free its runs. What is left, the turn of any process frees."""
-        self.found = bool(link.execute(_BURY, (self.name,))) or self.found
-        return self.found, free(link) if self.found else []
+        self.found = bool(link.persistent(_BURY, (self.name,))) or self.found
+        return self.found, free(link) if self.found else FreedRuns()
 
 
-def free(link: Link) -> list[str]:
-    """Free the runs of all dead processes; returns the agents of the runs that may be claimed now."""
-    agents: set[str] = set()
+@attrs.define
+class FreedRuns:
+    """Runs of dead processes that were freed.
+
+    Attributes:
+        agents: of runs that may be claimed.
+        count: of all.
+        dead_letters: of these, runs that became dead letters.
+    """
+
+    agents: set[str] = attrs.field(factory=set)
+    count: int = 0
+    dead_letters: int = 0
+
+
+def free(link: Link) -> FreedRuns:
+    """Free the runs of all dead processes."""
+    freed = FreedRuns()
     while True:
-        rows = link.execute(FREE, (random_bits(),))
-        agents.update(agent for agent, dead, _ in rows if not dead)
+        rows = link.persistent(FREE, (random_bits(),))
+        freed.agents.update(agent for agent, dead in rows if not dead)
+        freed.count += len(rows)
+        freed.dead_letters += sum(dead for _, dead in rows)
         if len(rows) < FREED_AT_ONCE:
-            return sorted(agents)
+            return freed
 
 
 @attrs.define(eq=False)
@@ -336,7 +360,7 @@ class SetQueue:
 
     def __call__(self, link: Link, process: int) -> None:
         """Write the queue's row."""
-        link.execute(_SET_QUEUE, (self.name, self.max_running, self.paused))
+        link.persistent(_SET_QUEUE, (self.name, self.max_running, self.paused))
 
 
 def check_queue(name: object, max_running: object) -> None:
@@ -364,10 +388,10 @@ class ReviveRun:
         Raises:
             UnknownRun: no run has this id.
         """
-        rows = link.execute(_REVIVE, (self.run_id,))
+        rows = link.persistent(_REVIVE, (self.run_id,))
         if rows:
             self.done = rows[0][0]
-        elif self.done is None and not link.execute("SELECT 1 FROM {s}.runs WHERE run_id = %s", (self.run_id,)):
+        elif self.done is None and not link.persistent("SELECT 1 FROM {s}.runs WHERE run_id = %s", (self.run_id,)):
             raise UnknownRun(self.run_id)
         return self.done
 
@@ -376,14 +400,14 @@ def queues(link: Link) -> list[QueueInfo]:
     """Return the queues, by name."""
     return [
         QueueInfo(name=name, max_running=most, paused=paused, ready=ready, working=working, oldest=_time(oldest))
-        for name, most, paused, ready, working, oldest in link.execute(_QUEUES)
+        for name, most, paused, ready, working, oldest in link.persistent(_QUEUES)
     ]
 
 
 def processes(link: Link) -> list[ProcessInfo]:
     """Return the processes, oldest first."""
     found = []
-    for row in link.execute(_PROCESSES):
+    for row in link.persistent(_PROCESSES):
         name, host, pid, version, level, beat, dead, room, started, agents, digests, runs = row
         info = ProcessInfo(name=name, host=host, pid=pid, version=version, level=level, beat=beat, dead=dead, room=room)
         keys = dict(zip(agents, digests, strict=True))
@@ -393,7 +417,7 @@ def processes(link: Link) -> list[ProcessInfo]:
 
 def agents(link: Link) -> dict[str, frozenset[str]]:
     """Return the agents of all live processes."""
-    return {agent: frozenset(digests) for agent, digests in link.execute(_AGENTS)}
+    return {agent: frozenset(digests) for agent, digests in link.persistent(_AGENTS)}
 
 
 def _time(number: int | None) -> datetime | None:

@@ -13,7 +13,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Literal
 
 from ..errors import StoreDown
@@ -155,14 +155,18 @@ class Link:
         """Execute statements that are sent together and are one transaction; return the rows of the last one.
 
         No lock is held while the client thinks, and each statement sees what was committed before it began. Raises as
-        `execute`.
+        `persistent`.
         """
-        with self._sorted(), self.connection.pipeline():
-            cursors = [
-                self.connection.execute(self.text(text), parameters or None, binary=True)
-                for text, parameters in statements
-            ]
-            return cursors[-1].fetchall()
+
+        def send() -> list[tuple[Any, ...]]:
+            with self._sorted(), self.connection.pipeline():
+                cursors = [
+                    self.connection.execute(self.text(text), parameters or None, binary=True)
+                    for text, parameters in statements
+                ]
+                return cursors[-1].fetchall()
+
+        return self._at_once(send)
 
     @property
     def opened_connection(self) -> psycopg.Connection[tuple[Any, ...]] | None:
@@ -186,9 +190,12 @@ class Link:
 
     def persistent(self, text: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Execute a statement; one that met another is repeated at once. Raises as `execute`, without Again."""
+        return self._at_once(lambda: self.execute(text, parameters))
+
+    def _at_once(self, send: Callable[[], list[tuple[Any, ...]]]) -> list[tuple[Any, ...]]:
         for attempt in range(1, AT_ONCE + 1):
             try:
-                return self.execute(text, parameters)
+                return send()
             except Again as conflict:
                 if attempt == AT_ONCE:
                     raise Outage(conflict.error) from conflict

@@ -99,6 +99,16 @@ class PgKeeper:
         return self._turn.name
 
     @property
+    def void(self) -> bool:
+        """The lease has run out, and the runs are not given back yet."""
+        return self._void
+
+    @property
+    def beat_sent(self) -> float:
+        """When the newest confirmed beat was sent, as `boot_time`."""
+        return self._good - self._times.lease + self._times.margin
+
+    @property
     def good_until(self) -> float:
         """Until when claims are good, in trio time. Computed anew for each call: trio's clock does not count sleep."""
         return -math.inf if self._void else trio.current_time() + (self._good - boot_time())

@@ -50,8 +50,8 @@ class PgMigration:
 
 TO_DO: Final = "ended_at IS NULL AND (status <> 'waiting' OR posted > consumed OR leaving)"
 """Not at rest: the run needs an owner."""
-READY: Final = f"owner IS NULL AND {TO_DO} AND NOT held AND dead IS NULL"
-"""May be claimed, once its time has come."""
+READY: Final = f"owner IS NULL AND {TO_DO} AND (NOT held AND dead IS NULL OR posted > consumed)"
+"""May be claimed, once its time has come; a held run and a dead letter only if an unread command cancels them."""
 DUE: Final = "ended_at IS NULL AND status = 'waiting' AND next_due IS NOT NULL"
 """Waits for a timer, not for people alone."""
 UNREAD: Final = "ended_at IS NULL AND posted > consumed"

@@ -153,6 +153,7 @@ class PgTurn:
         name: str,
         version: str,
         listens: bool,
+        level: int = LEVEL,
         repair: Callable[[Link], Sequence[tuple[int, int | None]]],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -163,12 +164,14 @@ class PgTurn:
             times: of the lease.
             name: of the process. If the name is in use, a part that is drawn is appended.
             version: of Greenroom.
+            level: newest version of rows that the process reads.
             listens: the connection is a session of the server's, so that it can LISTEN.
             repair: lets the oldest run of each free thread lose `held`; returns number and owner of those runs.
             now: the machine's clock.
         """
         self.link, self.name = link, name
-        self._given, self._version, self._listens, self._repair, self._now = name, version, listens, repair, now
+        self._given, self._version, self._level = name, version, level
+        self._listens, self._repair, self._now = listens, repair, now
         self._watch = BeatWatch[int](times)
         self._process = 0
         self._opened = -1
@@ -180,6 +183,8 @@ class PgTurn:
         self.prefix = channel_prefix(link.target.schema)
         self.declared: list[str] = []
         """Names of the processes that this one has declared dead."""
+        self.freed_runs = self.dead_letters = 0
+        """Runs of dead processes that this one has freed; of these, runs that became dead letters."""
 
     def __repr__(self) -> str:
         """Return the process's name and number."""
@@ -239,7 +244,16 @@ class PgTurn:
         """Insert a row for this process; returns the time before that."""
         sent = boot_time()
         drawn = f"{self._given}.{random_bits():08x}"
-        values = (self._given, drawn, self._given, platform.node(), os.getpid(), self._version, LEVEL, posture.room)
+        values = (
+            self._given,
+            drawn,
+            self._given,
+            platform.node(),
+            os.getpid(),
+            self._version,
+            self._level,
+            posture.room,
+        )
         rows = self.link.persistent(_REGISTER, (*values, Moment(milliseconds(self._now()))))
         self._process, self.name = rows[0]
         self._strays.clear()
@@ -285,11 +299,13 @@ class PgTurn:
         self._dead_since = {number: self._dead_since.get(number, now) for number in dead}
         if not dead:
             return []
-        agents = free(link)
+        freed = free(link)
+        self.freed_runs += freed.count
+        self.dead_letters += freed.dead_letters
         old = [number for number, since in self._dead_since.items() if now - since > _FORGET]
         if old:
             link.persistent(_FORGET_DEAD, (Bigints(old),))
-        return agents
+        return sorted(freed.agents)
 
     # --- repair ------------------------------------------------------------------------------------------------------
 

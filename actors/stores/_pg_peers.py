@@ -1,0 +1,417 @@
+"""This process among the others on a database: its lease, its hints, its claims, for one opening of a store.
+
+Theory of operation. `serving` keeps three tasks for as long as the store serves, and while it writes its queue at the
+end: the lease (`PgKeeper`), the hints (`PgHints`), and the watchdog, which shuts a connection down whose statement
+waits too long for its answer. A cancel reaches them after the desks have ended; then the runs are given back.
+
+The writers call `wrote`, `posted`, `created` and `freed` in their threads, after the statement that is reported; the
+hints are sent by the trio thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
+
+import attrs
+import trio
+
+from greenroom.supervision.nursery import open_collapsing_nursery
+
+from ..abc import StoreHooks, StoreStatistics
+from ._leases import LeaseTimes
+from ._pg_claims import (
+    BuryProcess,
+    ClaimDue,
+    ClaimedRun,
+    ClaimReady,
+    GiveRunsBack,
+    ReleaseRuns,
+    ReviveRun,
+    SetQueue,
+    check_queue,
+)
+from ._pg_connect import Link
+from ._pg_hints import PgHints
+from ._pg_keeper import DEAF_POLL, PgKeeper
+from ._pg_schema import LEVEL
+from ._pg_target import PgTarget
+from ._pg_turn import PgTurn, boot_time, channel_prefix
+from ._requests import (
+    DueRequest,
+    GiveBackRequest,
+    OwnerRequest,
+    PendingRequest,
+    QueueRequest,
+    ReadyRequest,
+    ReleaseRequest,
+    ReviveRequest,
+)
+from .faults import Outage
+
+T = TypeVar("T")
+
+_LOOKS: Final = 8
+"""Looks of the watchdog in the time of an answer: a statement is ended at most an eighth late."""
+_THREADS: Final = 2
+"""One for the listener's connection, one for the notifier's."""
+
+
+class Book(Protocol):
+    """The claims of this process; `_pg_write.ClaimBook` has it."""
+
+    def note(self, run_id: str, number: int, token: int) -> None:
+        """Note a new claim."""
+
+    def forget(self, run_id: str, token: int) -> None:
+        """Forget a claim that is of no more use."""
+
+    def tokens(self) -> Mapping[str, int]:
+        """Return run id -> token."""
+
+
+@attrs.define(eq=False)
+class BuryRequest(PendingRequest[bool]):
+    """Declare a process dead. See `Store.bury`."""
+
+    name: str
+
+
+class PgPeers:
+    """One process on a database. Made in the trio thread, for one opening of a store.
+
+    Attributes:
+        claims: runs that this process has claimed, for statistics.
+    """
+
+    def __init__(
+        self,
+        target: PgTarget,
+        book: Book,
+        *,
+        name: str,
+        version: str,
+        times: LeaseTimes,
+        answer: float,
+        repair: Callable[[Link], Sequence[tuple[int, int | None]]],
+        level: int = LEVEL,
+    ) -> None:
+        """Prepare; nothing is sent.
+
+        Args:
+            target: of the database.
+            book: the claims.
+            name: of the process.
+            version: of Greenroom.
+            times: of the lease.
+            answer: seconds after which a statement without an answer is ended.
+            repair: see `PgTurn`.
+            level: newest version of rows that this process reads.
+        """
+        direct = target.direct()
+        self._links = [Link(direct or target, f"{name} listens"), Link(target, f"{name} hints")]
+        self._book, self._level, self._answer, self._times = book, level, answer, times
+        self._token = trio.lowlevel.current_trio_token()
+        self._limiter = trio.CapacityLimiter(_THREADS)
+        turn = PgTurn(
+            self._links[0], times, name=name, version=version, level=level, listens=direct is not None, repair=repair
+        )
+        poll = {} if direct is not None else {"poll": DEAF_POLL}
+        self._hints = PgHints(self._links[1], channel_prefix(target.schema), in_thread=self._in_thread, **poll)
+        self._turn = turn
+        self._keeper = PgKeeper(
+            turn,
+            self._hints,
+            times,
+            listens=direct is not None,
+            in_thread=self._in_thread,
+            known=book.tokens,
+            renamed=self._renamed,
+        )
+        self._hooks: StoreHooks | None = None
+        self._agents: Mapping[str, str] = {}
+        self._room: int | None = 0
+        self._epoch = ""
+        self.claims = 0
+        self._cut = 0
+
+    def __repr__(self) -> str:
+        """Return the process and its lease."""
+        return f"<PgPeers {self._keeper!r}>"
+
+    @property
+    def process(self) -> int:
+        """The number of this process. May be read in any thread."""
+        return self._hints.process
+
+    @property
+    def name(self) -> str:
+        """The name of this process; another one once it was declared dead."""
+        return self._keeper.name
+
+    @property
+    def epoch(self) -> str:
+        """The identity of the logs, as of the newest connection."""
+        return self._epoch
+
+    @property
+    def good_until(self) -> float:
+        """Until when claims are good, in trio time."""
+        return self._keeper.good_until
+
+    @property
+    def offset(self) -> float:
+        """The server's clock less this machine's, in seconds."""
+        return self._keeper.offset
+
+    @property
+    def unready(self) -> str | None:
+        """Why this process should get no new requests; None if it should."""
+        age = self.beat_age
+        if self._keeper.void:
+            return "the lease of this process has run out, and its runs are not given back yet"
+        if age > 2 * self._times.turn:
+            return f"the newest beat of this process was confirmed {age:.0f} seconds ago"
+        return None
+
+    @property
+    def beat_age(self) -> float:
+        """Seconds since the newest confirmed beat was sent."""
+        return boot_time() - self._keeper.beat_sent
+
+    def statistics(self, counts: StoreStatistics) -> StoreStatistics:
+        """Return the counts of a store with those of many processes."""
+        return attrs.evolve(
+            counts,
+            beat_age=self.beat_age,
+            reconnects=self._keeper.reconnects + self._cut,
+            hints_sent=self._hints.sent,
+            hints_received=self._hints.received,
+            claims=self.claims,
+            freed=self._turn.freed_runs,
+            dead_letters=self._turn.dead_letters,
+        )
+
+    # --- serving -----------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Take the first turn, which inserts the row of this process.
+
+        Raises:
+            Outage: the server is unavailable.
+            StoreDown: a table or a right is missing.
+        """
+        self._epoch = await self._keeper.open()
+
+    @asynccontextmanager
+    async def serving(self, hooks: StoreHooks, links: Callable[[], Sequence[Link]]) -> AsyncIterator[None]:
+        """Keep the lease for the time of the block, also while a cancelled block writes its queue; then leave.
+
+        Args:
+            hooks: for reports.
+            links: returns the other connections that the watchdog looks after.
+
+        Raises:
+            StoreDown: a table or a right is missing.
+        """
+        self._hooks = hooks
+        async with open_collapsing_nursery() as nursery:
+            kept = await nursery.start(self._keep, hooks, links)
+            try:
+                yield
+            finally:
+                kept.cancel()
+
+    async def _keep(
+        self,
+        hooks: StoreHooks,
+        links: Callable[[], Sequence[Link]],
+        *,
+        task_status: trio.TaskStatus[trio.CancelScope] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        with trio.CancelScope(shield=True):
+            async with open_collapsing_nursery() as nursery:
+                nursery.start_soon(self._watch_answers, lambda: [*self._links, *links()])
+                with trio.CancelScope() as kept:
+                    async with open_collapsing_nursery() as tasks:
+                        tasks.start_soon(self._keeper.serve, hooks)
+                        tasks.start_soon(self._hints.serve, hooks)
+                        task_status.started(kept)
+                await self.leave()
+                nursery.cancel_scope.cancel()
+
+    async def leave(self) -> None:
+        """Give the runs back, and close the connections."""
+        await self._keeper.leave()
+        for link in self._links:
+            with suppress(Outage):
+                await self._in_thread(link.close)
+
+    async def _watch_answers(self, links: Callable[[], Sequence[Link]]) -> None:
+        """Shut each connection down whose statement waits too long for its answer."""
+        while True:
+            await trio.sleep(self._answer / _LOOKS)
+            now = time.monotonic()
+            for link in links():
+                since = link.since
+                if since is not None and now - since > self._answer:
+                    self._cut += 1
+                    link.cut()
+
+    async def _in_thread(self, function: Callable[[], T]) -> T:
+        """Call a function in a thread; user code cannot use up these threads.
+
+        Raises:
+            Outage: the system gave no thread.
+        """
+        started = False
+
+        def called() -> T:
+            nonlocal started
+            started = True
+            return function()
+
+        try:
+            return await trio.to_thread.run_sync(called, limiter=self._limiter)
+        except (RuntimeError, MemoryError, OSError) as error:
+            if started:
+                raise
+            raise Outage(error) from error
+
+    def _renamed(self, epoch: str) -> None:
+        if self._epoch and epoch != self._epoch and self._hooks is not None:
+            self._epoch = epoch
+            self._hooks.renamed(epoch)
+
+    # --- what the writers report, in their threads -------------------------------------------------------------------
+
+    def wrote(self, moves: Sequence[tuple[int, int]]) -> None:
+        """Report runs that have new events: number and newest sequence."""
+        if not self._hints.alone:
+            self._soon(self._moved, moves)
+
+    def _moved(self, moves: Sequence[tuple[int, int]]) -> None:
+        for number, last in moves:
+            self._hints.moved(number, last)
+
+    def posted(self, number: int, owner: int | None, agent: str) -> None:
+        """Report a journaled command of a run."""
+        if owner is None:
+            if agent not in self._agents or self._room == 0:
+                self._soon(self._hints.work, (agent,))
+        elif owner != self.process:
+            self._soon(self._hints.posted, owner, number)
+
+    def created(self, agent: str) -> None:
+        """Report a new run without an owner."""
+        self._soon(self._hints.work, (agent,))
+
+    def thread_freed(self, number: int, owner: int | None, agent: str) -> None:
+        """Report that a run is not held by its thread any more."""
+        if owner is None:
+            self._soon(self._hints.work, (agent,))
+        elif owner != self.process:
+            self._soon(self._hints.freed, owner, number)
+
+    def _soon(self, function: Callable[..., object], *arguments: object) -> None:
+        with suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(function, *arguments)
+
+    # --- requests, in the thread of the desk -------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Refuse to claim runs while claims are not good.
+
+        Raises:
+            StoreUnavailable: the lease has run out, and the runs are not given back yet.
+        """
+        self._keeper.check()
+
+    def action(self, link: Link, request: OwnerRequest | BuryRequest) -> Callable[[], Any]:
+        """Return what executes a request about owners; it may be called again after an Outage."""
+        match request:
+            case ReadyRequest(room=room, ability=ability, now=now):
+                return partial(self._ready, link, ClaimReady(room, ability, now, self._level))
+            case DueRequest(now=now, ability=ability, limit=limit):
+                return partial(self._due, link, ClaimDue(limit, ability, now, self._level))
+            case ReleaseRequest(claims=claims):
+                return partial(self._release, link, ReleaseRuns(claims))
+            case GiveBackRequest(claims=claims, after=after):
+                return partial(self._give_back, link, GiveRunsBack(claims, after))
+            case QueueRequest(name=name, max_running=most, paused=paused):
+                check_queue(name, most)
+                return partial(SetQueue(name, most, paused), link, self.process)
+            case ReviveRequest(run_id=run_id):
+                return partial(self._revive, link, ReviveRun(run_id))
+            case BuryRequest(name=name):
+                return partial(self._bury, link, BuryProcess(name))
+            case _:
+                raise TypeError(f"{type(request).__name__} is executed elsewhere")
+
+    def _ready(self, link: Link, claim: ClaimReady) -> Sequence[Any]:
+        self.check()
+        runs = claim(link, self.process)
+        if len(runs) == claim.room:  # there may be more, for another process
+            self._soon(partial(self._hints.work, sorted({run.agent for run in runs}), elsewhere=True))
+        return self._noted(runs)
+
+    def _due(self, link: Link, claim: ClaimDue) -> Sequence[Any]:
+        self.check()
+        return self._noted(claim(link, self.process))
+
+    def _noted(self, runs: Sequence[ClaimedRun]) -> Sequence[Any]:
+        for run in runs:
+            claim = run.ready.claim
+            self._book.note(claim.run_id, run.number, claim.token)
+            if run.ready.held:
+                self._soon(self._keeper.held.add, claim.run_id)
+        self.claims += len(runs)
+        return [run.ready for run in runs]
+
+    def _release(self, link: Link, release: ReleaseRuns) -> Sequence[str]:
+        refused = release(link, self.process)
+        for claim in release.claims:
+            if claim.run_id not in refused:
+                self._book.forget(claim.run_id, claim.token)
+        return refused
+
+    def _give_back(self, link: Link, give: GiveRunsBack) -> None:
+        agents = give(link, self.process)
+        for claim in give.claims:
+            self._book.forget(claim.run_id, claim.token)
+        if agents and give.after <= 0:
+            self._soon(self._hints.work, agents)
+
+    def _revive(self, link: Link, revive: ReviveRun) -> bool:
+        agent = revive(link, self.process)
+        if agent is not None:
+            self._soon(self._hints.work, (agent,))
+        return agent is not None
+
+    def _bury(self, link: Link, bury: BuryProcess) -> bool:
+        found, freed = bury(link, self.process)
+        if freed.agents:
+            self._soon(self._hints.work, sorted(freed.agents))
+        return found
+
+    # --- of the port -------------------------------------------------------------------------------------------------
+
+    def held(self, run_id: str) -> None:
+        """Note that a thread holds a run that this process owns: the turn looks whether it still does."""
+        self._keeper.held.add(run_id)
+
+    def watch(self, run_id: str) -> AbstractContextManager[None]:
+        """Report changes of a run for the time of the block. See `Store.watch`."""
+        return self._hints.watch(run_id)
+
+    def publish(self, agents: Mapping[str, str], room: int | None) -> None:
+        """Say which agents this process has, and for how many runs it has room. See `Store.publish`."""
+        self._room = room
+        if agents != self._agents:
+            self._agents = dict(agents)
+            self._keeper.publish(self._agents, room)
+        else:
+            self._keeper.set_room(room)
