@@ -13,7 +13,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from ..errors import StoreDown
@@ -22,6 +22,9 @@ from ._pg_schema import quoted
 from ._pg_target import PgTarget
 from ._pg_values import adapt
 from .faults import Outage
+
+Parameters = Sequence[Any] | Mapping[str, Any]
+"""Of a statement: for each %s, or by name."""
 
 ANSWER: Final = 10.0
 """Seconds after which a connection that gives no answer is cut."""
@@ -129,7 +132,7 @@ class Link:
             known = self._texts[statement] = statement.replace("{s}", self._schema).encode()
         return known
 
-    def execute(self, text: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def execute(self, text: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
         """Execute one statement, a transaction of its own, and return its rows.
 
         Raises:
@@ -142,7 +145,7 @@ class Link:
             cursor = self.connection.execute(self.text(text), parameters or None, binary=True)
             return cursor.fetchall() if cursor.description is not None else []
 
-    def unsorted(self, text: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def unsorted(self, text: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
         """Execute a statement that the server may refuse. Raises as `execute`, but refusals as they are."""
         try:
             return self.execute(text, parameters)
@@ -188,7 +191,7 @@ class Link:
                 payloads.append(kept.extra.decode())
             return payloads
 
-    def persistent(self, text: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def persistent(self, text: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
         """Execute a statement; one that met another is repeated at once. Raises as `execute`, without Again."""
         return self._at_once(lambda: self.execute(text, parameters))
 

@@ -13,17 +13,18 @@ keys, triggers or stored functions. `run` is `runs.number`, `thread` is `threads
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import attrs
 
+from ..contract.codec import SCHEMA_VERSION
 from ..errors import StoreOpenError
 
 SCHEMA: Final = "greenroom"
 """The schema that the tables are in, if the URL names no other."""
 
-LEVEL: Final = 1
+LEVEL: Final = SCHEMA_VERSION
 """Version of the rows that this release writes; it claims no run whose row has a higher one."""
 
 OLDEST_SERVER: Final = 140000
@@ -162,8 +163,11 @@ _FIRST: Final = PgMigration(
         """CREATE TABLE {s}.members(
             thread bigint NOT NULL, facts text COLLATE "C" NOT NULL, info bytea NOT NULL,
             PRIMARY KEY(thread, facts))""",
-        # Runs and threads that are pruned and whose rows in other tables are still to be deleted.
-        """CREATE TABLE {s}.garbage(kind text NOT NULL, number bigint NOT NULL, PRIMARY KEY(kind, number))""",
+        # Runs and threads that are pruned and whose rows in other tables are still to be deleted. fresh: the new number
+        # of such a thread; no new thread gets one of these numbers.
+        """CREATE TABLE {s}.garbage(
+            kind text NOT NULL, number bigint NOT NULL, PRIMARY KEY(kind, number),
+            fresh bigint GENERATED ALWAYS AS IDENTITY (START WITH 4611686018427387904))""",
         # Which processes follow runs of other processes, and until when. Lost in a crash of the server, and renewed.
         """CREATE UNLOGGED TABLE {s}.watches(
             run bigint NOT NULL, process bigint NOT NULL, until timestamptz NOT NULL, PRIMARY KEY(run, process))""",
@@ -189,7 +193,7 @@ _ABOUT: Final = (
 class SchemaSession(Protocol):
     """The part of a connection that migrations need; `_pg_connect.Link` has it."""
 
-    def execute(self, text: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def execute(self, text: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
         """Execute a statement and return its rows."""
 
     def transaction(self) -> Any:

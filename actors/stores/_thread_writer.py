@@ -34,15 +34,23 @@ class ThreadWriter:
         execute: writes a batch, in the thread.
         patience: seconds of retries while the store is unavailable.
         look: called in the thread every `LOOK` seconds while idle; an exception ends the store.
+        most: requests per batch, because the first waits for the last.
     """
 
     def __init__(
-        self, queue: WriteQueue, execute: Execute, *, patience: float, look: Callable[[], None] = lambda: None
+        self,
+        queue: WriteQueue,
+        execute: Execute,
+        *,
+        patience: float,
+        look: Callable[[], None] = lambda: None,
+        most: int = LARGEST_BATCH,
     ) -> None:
         self._queue = queue
         self._execute = execute
         self._look = look
         self._patience = patience
+        self._most = most
         self._token = trio.lowlevel.current_trio_token()
         self._stop = threading.Event()
         self._ended = trio.Event()
@@ -88,7 +96,7 @@ class ThreadWriter:
         """Write until the end of the queue."""
         more = True
         while more and not self._deserted:
-            batch, more = self._queue.take(LARGEST_BATCH, wait=LOOK)
+            batch, more = self._queue.take(self._most, wait=LOOK)
             if batch:
                 results = self._write(batch)
                 self._queue.executed()

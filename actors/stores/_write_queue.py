@@ -165,10 +165,14 @@ class WriteQueue:
         await trio.lowlevel.checkpoint_if_cancelled()
         if self.down is not None:
             raise StoreDown(str(self.down)) from self.down.__cause__
-        if self.outage is not None:
-            raise StoreUnavailable(f"the store does not answer now: {self.outage}; try again") from self.outage
+        if (refusal := self.refusal()) is not None:
+            raise StoreUnavailable(f"the store does not answer now: {refusal}; try again") from refusal
         self.put(request)
         return await request.wait()
+
+    def refusal(self) -> Exception | None:
+        """Return why requests are refused now; None if they are accepted."""
+        return self.outage
 
     async def serve(self) -> NoReturn:
         """Let the writer work until cancelled; then let it write the queue, and shut.

@@ -11,6 +11,7 @@ import trio.testing
 from hypothesis import strategies
 
 from greenroom.actors.stores.memory import MemoryStore
+from greenroom.actors.stores.postgres import PostgresStore
 from greenroom.actors.stores.sqlite import SQLiteStore
 from greenroom.actors.testing.store_kit import STORE_SCENARIOS, OpenStore, Scenario, check_store, play_random
 
@@ -32,6 +33,11 @@ def thread(folder: Path) -> OpenStore:
 @pytest.mark.parametrize("make", [memory, inline, thread])
 async def test_a_store_keeps_its_promise(make: Callable[[Path], OpenStore], scenario: Scenario, tmp_path: Path) -> None:
     await scenario(make(tmp_path))
+
+
+@pytest.mark.parametrize("scenario", STORE_SCENARIOS, ids=str)
+async def test_a_store_in_postgres_keeps_its_promise(scenario: Scenario, postgres_url: str) -> None:
+    await scenario(lambda: PostgresStore(postgres_url))
 
 
 @pytest.mark.parametrize("make", [memory, inline])

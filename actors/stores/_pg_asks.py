@@ -1,0 +1,158 @@
+"""The desk that is asked: new runs, claims, commands, slices of a prune; each is few statements of its own.
+
+A batch that is executed again after an outage is the same list of requests. What has its result keeps it; what was on
+its way is executed again by the same action, which finds what it wrote before.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+import attrs
+
+from ..abc import StoreStatistics, Taken
+from ..contract.rows import Claim
+from ..errors import StoreDown
+from . import _commit_rules
+from ._pg_connect import Link
+from ._pg_create import RunCreator
+from ._pg_driver import psycopg
+from ._pg_post import CommandPoster, Posted
+from ._pg_prune import sweep
+from ._pg_write import ClaimBook
+from ._requests import ClaimRequest, CreateRequest, PostRequest, PostResult, PruneRequest, Request, Result
+from .faults import Faults, InjectedCrash, Outage
+
+T = TypeVar("T")
+
+Action = Callable[[], Any]
+"""Executes one request; may be called again after an Outage."""
+
+_CLAIM: Final = """UPDATE {s}.runs SET owner = %s, commits = 0, token = ((token >> 31) + 1 << 31) + %s::bigint
+WHERE run_id = %s AND ended_at IS NULL AND (owner IS NULL OR owner = %s) RETURNING number, token"""
+_OWNER: Final = """SELECT coalesce(p.name, 'process ' || r.owner) FROM {s}.runs r LEFT JOIN {s}.processes p
+  ON p.number = r.owner WHERE r.run_id = %s AND r.ended_at IS NULL AND r.owner IS NOT NULL"""
+
+
+class AskWriter:
+    """Executes batches of requests over one connection. Used by one thread at a time.
+
+    Attributes:
+        posts: accepted commands.
+        transactions: requests that were executed.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        book: ClaimBook,
+        *,
+        process: Callable[[], int],
+        posted: Callable[[Posted], None],
+        created: Callable[[str], None],
+        faults: Faults | None = None,
+    ) -> None:
+        """Begin.
+
+        Args:
+            link: the connection.
+            book: the claims of this process.
+            process: returns the number of this process.
+            posted: called with each accepted command, in the thread.
+            created: called with the agent of each new run without a claim, in the thread.
+            faults: see `faults.POINTS`.
+        """
+        self._link, self._book, self._faults = link, book, faults
+        self._process, self._posted, self._created = process, posted, created
+        self._batch: Sequence[Request] = ()
+        self._actions: list[Action] = []
+        self._results: list[Result[Any]] = []
+        self.statistics = StoreStatistics()
+
+    def execute(self, batch: Sequence[Request]) -> Sequence[Result[Any]]:
+        """Execute a batch; returns one result per request, in order.
+
+        Raises:
+            Outage: the server is unavailable; execute the same batch again.
+            StoreDown: a table or a right is missing.
+            InjectedCrash: of a fault.
+        """
+        if self._batch is not batch:
+            self._batch, self._results = batch, []
+            self._actions = [self._action(request) for request in batch]
+        for action in self._actions[len(self._results) :]:
+            self._results.append(self._result(action))
+        results, self._batch, self._results, self._actions = self._results, (), [], []
+        return results
+
+    def _result(self, action: Action) -> Result[Any]:
+        """Execute one request; its own error is its result."""
+        self._fault("begin")
+        try:
+            if self._faults is not None:
+                self._faults("write")
+            value = action()
+        except (InjectedCrash, Outage, StoreDown):
+            raise
+        except (psycopg.Error, UnicodeEncodeError) as error:
+            text = self._link.target.hidden(str(error))
+            invalid = _commit_rules.InvalidCommit(f"it cannot be written: {text}")
+            invalid.__cause__ = error
+            return Result(error=invalid)
+        except Exception as error:  # noqa: BLE001 - a judge may raise anything: only the caller of its post gets the exception
+            return Result(error=error)
+        self._fault("after_commit")
+        self.statistics = attrs.evolve(self.statistics, transactions=self.statistics.transactions + 1)
+        return Result(value)
+
+    def _fault(self, point: str) -> None:
+        if self._faults is None:
+            return
+        try:
+            self._faults(point)
+        except (InjectedCrash, Outage):
+            raise
+        except Exception as error:  # a test's fault counts as an unavailable store
+            raise Outage(error) from error
+
+    def _action(self, request: Request) -> Action:
+        match request:
+            case CreateRequest():
+                creator = RunCreator(self._link, self._book, request, owner=self._process(), bits=secrets.randbits(31))
+                return lambda: self._create(creator)
+            case ClaimRequest(run_id=run_id):
+                return lambda: self._claim(run_id)
+            case PostRequest():
+                poster = CommandPoster(self._link, request, secrets.randbits(62))
+                return lambda: self._post(poster)
+            case PruneRequest(before=before):
+                return lambda: sweep(self._link, before)
+            case _:
+                raise TypeError(f"{type(request).__name__} is executed elsewhere")
+
+    def _create(self, creator: RunCreator) -> Any:
+        created = creator()
+        if created.unclaimed:
+            self._created(creator.agent)
+        return created
+
+    def _claim(self, run_id: str) -> Claim | Taken | None:
+        me = self._process()
+        rows = self._link.persistent(_CLAIM, (me, secrets.randbits(31), run_id, me))
+        if rows:
+            number, token = rows[0]
+            self._book.note(run_id, number, token)
+            return Claim(run_id=run_id, token=token)
+        owner = self._link.persistent(_OWNER, (run_id,))
+        return Taken(process=owner[0][0]) if owner else None
+
+    def _post(self, poster: CommandPoster) -> PostResult:
+        posted = poster()
+        if posted.item is None:
+            return PostResult(posted.result)
+        self.statistics = attrs.evolve(self.statistics, posts=self.statistics.posts + 1)
+        self._posted(posted)
+        mine = posted.owner in (None, self._process())
+        return PostResult(posted.result, posted.item if mine else None)

@@ -1,0 +1,188 @@
+"""A command: read the facts, judge, and write if the facts have not changed. No lock is held while the judge thinks.
+
+`runs.facts` counts the changes of what a judge looks at; `posted` orders the commands. A statement that was judged on
+older facts writes nothing, and the command is judged again. After an unknown outcome the command is found by its nonce.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import attrs
+
+from ..contract import codec
+from ..contract.codec import SchemaError
+from ..contract.decisions import Command, CommandResult, InboxItem, Ticket
+from ..contract.lifecycle import Stage
+from ..contract.pending_input import waiting
+from ..contract.phases import LEAVING
+from ..contract.rows import CallRow, CommandContext, RunRow
+from ..errors import StoreError, StoreUnavailable, UnknownRun
+from . import _commit_rules
+from ._encoding import encode_parts
+from ._pg_connect import Link
+from ._pg_driver import psycopg
+from ._pg_schema import LEVEL
+from ._pg_values import Blobs, Texts
+from ._requests import PostRequest
+
+ATTEMPTS: Final = 20
+"""How often a command is judged again because its run has changed; then it is refused as busy."""
+
+_READ: Final = """SELECT r.number, r.stage, r.posted, r.consumed, r.facts, r.level,
+  CASE WHEN %(row)s THEN r.row END, k.position, k.body, k.answer, k.nonce, t.body, c.body, p.body, e.position, e.body,
+  CASE WHEN %(send)s THEN (SELECT array_agg(u.body ORDER BY u.position) FROM {s}.inbox u
+    WHERE u.run = r.number AND u.position > r.consumed AND u.kind = 'send') END
+FROM {s}.runs r
+LEFT JOIN {s}.inbox k ON k.run = r.number AND k.command_id = %(command)s
+LEFT JOIN LATERAL (SELECT o.ticket_id, o.call_id, o.body FROM {s}.tickets o
+  WHERE o.run = r.number AND (o.ticket_id = %(target)s OR o.call_id = %(target)s)
+  ORDER BY o.ticket_id = %(target)s DESC, o.number DESC LIMIT 1) t ON %(target)s::text IS NOT NULL
+LEFT JOIN {s}.calls c ON c.run = r.number
+  AND c.call_id = CASE WHEN t.ticket_id IS NULL THEN %(target)s ELSE t.call_id END
+LEFT JOIN {s}.inbox p ON p.run = r.number
+  AND p.target_key = CASE WHEN t.ticket_id IS NULL THEN 'call:' || c.call_id ELSE 'ticket:' || t.ticket_id END
+LEFT JOIN {s}.inbox e ON e.run = r.number AND e.target_key = 'call:' || c.call_id AND t.ticket_id IS NOT NULL
+WHERE r.run_id = %(run)s"""
+
+_WRITE: Final = """WITH r AS (UPDATE {s}.runs SET posted = posted + 1
+  WHERE number = %s AND facts = %s AND posted = %s AND ended_at IS NULL
+  RETURNING number, thread, posted, owner, agent),
+i AS (INSERT INTO {s}.inbox(run, position, command_id, kind, target_key, nonce, body, answer)
+  SELECT number, posted, %s, %s, %s, %s, %s, %s FROM r),
+f AS (INSERT INTO {s}.parts(thread, sha256, body) SELECT r.thread, x.sha256, x.body
+  FROM r, unnest(%s::text[], %s::bytea[]) AS x(sha256, body) WHERE x.body IS NOT NULL
+  ON CONFLICT (thread, sha256) DO NOTHING)
+SELECT number, owner, agent FROM r"""
+_OWNER: Final = "SELECT number, owner, agent FROM {s}.runs WHERE number = %s"
+
+
+@attrs.frozen
+class Posted:
+    """A judged command.
+
+    Attributes:
+        item: the journaled command; None if it was not accepted.
+        number: of the run.
+        owner: number of the process that owns the run; None if there is none.
+        agent: key of the run's agent.
+    """
+
+    result: CommandResult
+    item: InboxItem | None = None
+    number: int = 0
+    owner: int | None = None
+    agent: str = ""
+
+
+@attrs.frozen
+class _Facts:
+    """What a command is judged on.
+
+    Attributes:
+        mine: the row of this very command, written before an answer was lost.
+    """
+
+    number: int
+    posted: int
+    facts: int
+    context: CommandContext
+    mine: InboxItem | None = None
+
+
+class CommandPoster:
+    """Executes one post, until its answer arrives."""
+
+    def __init__(self, link: Link, request: PostRequest, nonce: int) -> None:
+        """`nonce`: tells this post's row from the same command by another sender."""
+        self._link, self._request, self._nonce = link, request, nonce
+
+    def __call__(self) -> Posted:
+        """Judge the command and journal it if accepted.
+
+        Raises:
+            UnknownRun: no run has this id.
+            StoreError: a row of the run cannot be read.
+            Exception: of the judge.
+        """
+        request = self._request
+        command = request.command
+        for _ in range(ATTEMPTS):
+            try:
+                facts = self._read(command)
+            except SchemaError as error:
+                raise StoreError(f"a row of run {request.run_id} cannot be read: {error}") from error
+            context = facts.context
+            if facts.mine is not None and context.known is not None:
+                rows = self._link.persistent(_OWNER, (facts.number,))
+                return Posted(context.known[1], facts.mine, *(rows[0] if rows else (facts.number,)))
+            result = _commit_rules.judged(request.judge, context, command)
+            if result.status != "accepted":
+                return Posted(result)
+            journaled = _commit_rules.journaled(context, command, result)
+            values = self._values(facts, command, journaled, result)
+            try:
+                rows = self._link.persistent(_WRITE, values)
+            except psycopg.errors.UniqueViolation:
+                continue  # another command was faster
+            if rows:
+                return Posted(result, InboxItem(position=facts.posted + 1, command=journaled), *rows[0])
+        text = "the run changes too fast for a judgement; send the command again"
+        return Posted(CommandResult(status="rejected", code="busy", detail=text, command_id=command.command_id))
+
+    def _values(self, facts: _Facts, command: Command, journaled: Command, result: CommandResult) -> Sequence[Any]:
+        parts = encode_parts(command.parts)
+        return (
+            facts.number,
+            facts.facts,
+            facts.posted,
+            journaled.command_id,
+            journaled.kind,
+            _commit_rules.target_key(facts.context, command),
+            self._nonce,
+            codec.dump(journaled),
+            codec.dump(result),
+            Texts([digest for digest, _ in parts]),
+            Blobs([data for _, data in parts]),
+        )
+
+    def _read(self, command: Command) -> _Facts:
+        """Return the facts, from one snapshot."""
+        target = None if command.decision is None else command.decision.target
+        values = {
+            "run": self._request.run_id,
+            "command": command.command_id,
+            "target": target,
+            "row": target is not None or command.kind in ("pause", "send"),
+            "send": command.kind == "send",
+        }
+        rows = self._link.persistent(_READ, values)
+        if not rows:
+            raise UnknownRun(self._request.run_id)
+        number, stage, posted, consumed, count, level, blob, *rest = rows[0]
+        if level > LEVEL:
+            raise StoreUnavailable(f"run {self._request.run_id} was written by a newer release; upgrade Greenroom")
+        position, body, answer, nonce, ticket, call, prior, early_at, early, unread = rest
+        row = None if blob is None else codec.load(RunRow, blob)
+        known = None if body is None else (codec.load(Command, body), codec.load(CommandResult, answer))
+        context = CommandContext(
+            stage=Stage(stage),
+            pending=posted - consumed,
+            known=known,
+            ticket=None if ticket is None else codec.load(Ticket, ticket),
+            call=None if call is None else codec.load(CallRow, call),
+            prior=None if prior is None else codec.load(Command, prior),
+            leaving=command.kind == "pause" and row is not None and row.cursor in LEAVING,
+        )
+        if command.kind == "send" and row is not None:
+            inputs, size = waiting(row, [codec.load(Command, text) for text in unread or ()])
+            context = attrs.evolve(context, inputs=inputs, input_bytes=size)
+        if early is not None and context.prior is None:
+            # until it is used, an early decision for the call counts for its ticket, too
+            call_id = "" if context.call is None else context.call.call_id
+            if early_at > consumed or (row is not None and call_id in row.early):
+                context = attrs.evolve(context, prior=codec.load(Command, early))
+        mine = known is not None and nonce == self._nonce
+        item = InboxItem(position=position, command=known[0]) if mine and known is not None else None
+        return _Facts(number, posted, count, context, item)

@@ -1,0 +1,348 @@
+"""Queries of the store in PostgreSQL: each is one short read, and holds no snapshot while its result is used."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
+
+from ..contract import codec
+from ..contract.codec import SchemaError
+from ..contract.decisions import Command, InboxItem, Ticket
+from ..contract.lifecycle import Stage
+from ..contract.messages import Message
+from ..contract.pending_input import whole
+from ..contract.recording import RecordDelta
+from ..contract.rows import CallRow, RunInfo, RunOutline, RunRecord, RunRow, ThreadInfo
+from ..contract.state import StateWrite
+from ..errors import StoreDown, StoreError, StoreUnavailable, UnknownRun
+from . import _paging
+from ._pg_connect import AT_ONCE, Again, Link
+from ._pg_driver import psycopg
+from ._pg_schema import DUE, TO_DO
+from ._pg_values import Moment, Texts
+from ._record_codec import load_taken
+from ._timestamps import milliseconds, moment
+from .faults import READ, Faults, Outage
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+_SNAPSHOT: Final = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_FIRST_PAGE: Final = 64
+"""Events of the first statement of a page with a limit of bytes; each further one reads twice as many."""
+
+_STATE: Final = """SELECT * FROM (
+  (SELECT DISTINCT ON (key) run, thread, key, revision, value FROM {s}.state
+    WHERE run = %(run)s AND thread IS NULL#OWN# ORDER BY key, number DESC)
+  UNION ALL
+  (SELECT DISTINCT ON (key) run, thread, key, revision, value FROM {s}.state
+    WHERE thread = %(thread)s#SHARED# ORDER BY key, number DESC)) AS s
+ORDER BY thread IS NOT NULL, key"""
+_STATE_NOW: Final = _STATE.replace("#OWN#", "").replace("#SHARED#", "")
+# One run at a time works on a thread, in the order of their numbers.
+_STATE_AT: Final = _STATE.replace("#OWN#", " AND step <= %(step)s").replace(
+    "#SHARED#", " AND (run < %(run)s OR (run = %(run)s AND step <= %(step)s))"
+)
+
+
+class ReadLinks:
+    """Connections that read. Usable from any thread; a connection serves one reader at a time."""
+
+    def __init__(self, connect: Callable[[], Link], *, faults: Faults | None = None) -> None:
+        """`connect` returns a new link."""
+        self._connect, self._faults = connect, faults
+        self._idle: deque[Link] = deque()
+        self._all: list[Link] = []
+        self._closed = False
+
+    @property
+    def links(self) -> Sequence[Link]:
+        """All connections, for a watchdog."""
+        return tuple(self._all)
+
+    def read(self, query: Callable[Concatenate[Link, P], T], snapshot: bool, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a query; `snapshot`: its statements see one state of the database.
+
+        Raises:
+            StoreUnavailable: the server does not answer.
+            StoreError: a row cannot be read.
+            StoreDown: the store is closed, or a table or a right is missing.
+        """
+        if self._closed:
+            raise StoreDown("the store is closed")
+        try:
+            link = self._idle.pop()
+        except IndexError:
+            link = self._connect()
+            self._all.append(link)
+        try:
+            return self._attempts(link, query, snapshot, *args, **kwargs)
+        finally:
+            self._idle.append(link)
+            if self._closed:
+                self.close()  # type: ignore[unreachable]  # closed in another thread meanwhile
+
+    def _attempts(
+        self, link: Link, query: Callable[Concatenate[Link, P], T], snapshot: bool, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        fresh = link.opened
+        for attempt in range(1, AT_ONCE + 1):
+            try:
+                if self._faults is not None:
+                    self._faults(READ)
+                if not snapshot:
+                    return query(link, *args, **kwargs)
+                with link.transaction(_SNAPSHOT):
+                    return query(link, *args, **kwargs)
+            except (Again, Outage) as error:
+                # a connection that was cut while it was idle is no outage: another one is opened once
+                again = isinstance(error, Again) or (attempt == 1 and fresh == link.opened and fresh > 0)
+                if attempt == AT_ONCE or not again:
+                    raise StoreUnavailable(f"the store does not answer now: {error.error}; try again") from error.error
+            except SchemaError as error:
+                raise StoreError(f"a row of the store cannot be read: {error}") from error
+            except (psycopg.Error, UnicodeEncodeError) as error:
+                text = link.target.hidden(str(error))
+                raise StoreError(f"the store cannot be read: {text}") from error
+        raise AssertionError("the last attempt returns or raises")
+
+    def close(self) -> None:
+        """Close idle connections; a connection in use is closed after its read."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()
+
+
+def epoch(link: Link) -> str:
+    """Return the stored epoch.
+
+    Raises:
+        StoreError: there is none.
+    """
+    rows = link.execute("SELECT value FROM {s}.about WHERE name = 'epoch'")
+    if not rows:
+        raise StoreError("its log has no name; restore it from a backup")
+    return str(rows[0][0])
+
+
+def open_runs(link: Link) -> Sequence[tuple[str, bool]]:
+    """Return all runs that are not done, oldest first, each with whether it is held."""
+    return tuple(link.execute("SELECT run_id, held FROM {s}.runs WHERE ended_at IS NULL ORDER BY number"))
+
+
+def to_do(link: Link) -> Sequence[tuple[str, bool]]:
+    """Return the runs that are not at rest, oldest first, each with whether it is held."""
+    return tuple(link.execute(f"SELECT run_id, held FROM {{s}}.runs WHERE {TO_DO} ORDER BY number"))
+
+
+def next_due(link: Link) -> datetime | None:
+    """Return when the earliest timer of a waiting run fires."""
+    rows = link.execute(f"SELECT next_due FROM {{s}}.runs WHERE {DUE} ORDER BY next_due LIMIT 1")
+    return moment(rows[0][0]) if rows else None
+
+
+def due(link: Link, now: datetime, limit: int) -> Sequence[str]:
+    """Return the waiting runs whose timer has fired, earliest first."""
+    sql = f"SELECT run_id FROM {{s}}.runs WHERE {DUE} AND next_due <= %s ORDER BY next_due LIMIT %s"
+    return tuple(name for (name,) in link.execute(sql, (Moment(milliseconds(now)), limit)))
+
+
+def load(link: Link, run_id: str, calls: Literal["step", "all"]) -> RunRecord | None:
+    """Return a run's rows."""
+    sql = "SELECT number, thread, step, consumed, posted, stage, info, row FROM {s}.runs WHERE run_id = %s"
+    found = link.execute(sql, (run_id,))
+    if not found:
+        return None
+    number, thread, step, consumed, posted, stage, info, blob = found[0]
+    row = load_row(link, number, run_id, blob)
+    if row.stage != stage:  # a waiter would wait for ever: the owner follows the column, and the reader the row
+        raise SchemaError(f"RunRow: run {run_id} is {row.stage.value} in its row, and {stage} in the column beside it")
+    rows = link.execute("SELECT call_id, step, body FROM {s}.calls WHERE run = %s ORDER BY step, idx", (number,))
+    shown = tuple(codec.load(CallRow, body) for _, at, body in rows if calls == "all" or at == step)
+    names = None if calls == "all" else [call.call_id for call in shown]
+    return RunRecord(
+        info=codec.load(RunInfo, info),
+        row=row,
+        calls=shown,
+        tickets=_tickets(link, number, names),
+        inbox=_inbox(link, number, consumed) if posted > consumed else (),
+        call_ids=frozenset(name for name, _, _ in rows),
+        state=_state(link, number, thread, _STATE_NOW),
+    )
+
+
+def load_row(link: Link, number: int, run_id: str, blob: bytes) -> RunRow:
+    """Return a run's row from its bytes, with the texts of pending input, which are in the inbox."""
+    row = codec.load(RunRow, blob)
+    if not row.sent:
+        return row
+    names = Texts([sent_text.command_id for sent_text in row.sent])
+    sql = "SELECT command_id, body FROM {s}.inbox WHERE run = %s AND command_id = ANY(%s)"
+    known = {name: codec.load(Command, body) for name, body in link.execute(sql, (number, names))}
+    commands = {str(name): known.get(str(name)) or Command(command_id=str(name), kind="send") for name in names}
+    return whole(run_id, row, commands)
+
+
+def outline(link: Link, run_id: str) -> RunOutline | None:
+    """Return a run's own row, also if a part of it is unreadable."""
+    sql = """SELECT r.agent, r.stage, r.step, r.last_seq, r.posted, r.consumed, r.held AND r.ended_at IS NULL,
+        r.created_at, r.info, r.row, t.thread_id, CASE WHEN r.held AND r.ended_at IS NULL THEN (
+          SELECT o.run_id FROM {s}.runs o WHERE o.thread = r.thread AND o.ended_at IS NULL AND NOT o.held
+          ORDER BY o.number LIMIT 1) END
+        FROM {s}.runs r JOIN {s}.threads t ON t.number = r.thread WHERE r.run_id = %s"""
+    rows = link.execute(sql, (run_id,))
+    if not rows:
+        return None
+    agent, stage, step, last, posted, consumed, held, created, info, row, thread_id, behind = rows[0]
+    columns = RunInfo(
+        run_id=run_id,
+        thread_id=thread_id,
+        agent=agent,
+        agent_digest="",
+        created_at=moment(created),
+        execution="sequential",
+        by="",
+    )
+    own = _readable(RunRow, row)
+    return RunOutline(
+        info=_readable(RunInfo, info) or columns,
+        stage=Stage(stage),
+        step=step,
+        last_sequence=last,
+        posted=posted,
+        consumed=consumed,
+        held=held,
+        behind=behind,
+        row=own if own is not None and own.stage == stage else None,
+    )
+
+
+def _readable(cls: type[T], blob: bytes) -> T | None:
+    """Return a row; None if it is unreadable."""
+    try:
+        return codec.load(cls, blob)
+    except SchemaError:
+        return None
+
+
+def ticket(link: Link, run_id: str, target: str) -> Ticket | None:
+    """Return the ticket with that id, else the newest of the call with that id."""
+    sql = """SELECT t.body FROM {s}.runs r JOIN {s}.tickets t ON t.run = r.number
+        WHERE r.run_id = %(run)s AND (t.ticket_id = %(target)s OR t.call_id = %(target)s)
+        ORDER BY t.ticket_id = %(target)s DESC, t.number DESC LIMIT 1"""
+    rows = link.execute(sql, {"run": run_id, "target": target})
+    return codec.load(Ticket, rows[0][0]) if rows else None
+
+
+def thread(link: Link, thread_id: str) -> ThreadInfo | None:
+    """Return the facts of a thread."""
+    rows = link.execute("SELECT number, owner, created_at, runs FROM {s}.threads WHERE thread_id = %s", (thread_id,))
+    if not rows:
+        return None
+    number, owner, created, runs = rows[0]
+    pruned = link.execute("SELECT info FROM {s}.members WHERE thread = %s ORDER BY facts", (number,))
+    left = link.execute("SELECT info FROM {s}.runs WHERE thread = %s ORDER BY number", (number,))
+    members = tuple(codec.load(RunInfo, info) for (info,) in (*pruned, *left))
+    return ThreadInfo(thread_id=thread_id, owner=owner, created_at=moment(created), runs=runs, members=members)
+
+
+def _tickets(link: Link, number: int, calls: Sequence[str] | None) -> tuple[Ticket, ...]:
+    """Return all tickets, or the open ones and those of the calls, in the order of their creation."""
+    if calls is None:
+        rows = link.execute("SELECT body FROM {s}.tickets WHERE run = %s ORDER BY number", (number,))
+    else:
+        sql = """SELECT body FROM (SELECT number, body FROM {s}.tickets WHERE run = %(run)s AND status = 'open'
+            UNION ALL SELECT number, body FROM {s}.tickets WHERE run = %(run)s AND call_id = ANY(%(calls)s)
+            AND status <> 'open') AS t ORDER BY number"""
+        rows = link.execute(sql, {"run": number, "calls": Texts(calls)})
+    return tuple(codec.load(Ticket, body) for (body,) in rows)
+
+
+def _inbox(link: Link, number: int, consumed: int) -> tuple[InboxItem, ...]:
+    sql = "SELECT position, body FROM {s}.inbox WHERE run = %s AND position > %s ORDER BY position"
+    rows = link.execute(sql, (number, consumed))
+    return tuple(InboxItem(position=position, command=codec.load(Command, body)) for position, body in rows)
+
+
+def _number(link: Link, run_id: str) -> tuple[int, int] | None:
+    """Return number and thread of a run."""
+    rows = link.execute("SELECT number, thread FROM {s}.runs WHERE run_id = %s", (run_id,))
+    return (rows[0][0], rows[0][1]) if rows else None
+
+
+def state_at(link: Link, run_id: str, step: int) -> tuple[StateWrite, ...]:
+    """Return the state keys as of the end of a step.
+
+    Raises:
+        UnknownRun: no run has this id.
+    """
+    found = _number(link, run_id)
+    if found is None:
+        raise UnknownRun(run_id)
+    return _state(link, *found, _STATE_AT, step)
+
+
+def _state(link: Link, number: int, thread: int, which: str, step: int = 0) -> tuple[StateWrite, ...]:
+    """Return the newest value of each of the run's and its thread's keys; values of other runs have revision 0."""
+    rows = link.execute(which, {"run": number, "thread": thread, "step": step})
+    return tuple(
+        StateWrite(
+            key=key,
+            scope="run" if shared is None else "thread",
+            value=codec.load(Any, value),
+            revision=revision if writer == number else 0,
+        )
+        for writer, shared, key, revision, value in rows
+    )
+
+
+def events(link: Link, run_id: str, after: int, limit: int, max_bytes: int | None) -> Sequence[bytes]:
+    """Return a page of encoded events, in order."""
+    sql = """SELECT e.frame FROM {s}.events e WHERE e.run = (SELECT number FROM {s}.runs WHERE run_id = %s)
+        AND e.seq > %s ORDER BY e.seq LIMIT %s"""
+    if max_bytes is None:
+        return tuple(frame for (frame,) in link.execute(sql, (run_id, after, limit)))
+    taken: list[bytes] = []
+    chunk = min(_FIRST_PAGE, limit)
+    while chunk:
+        rows = link.execute(sql, (run_id, after + len(taken), chunk))
+        before = len(taken)
+        taken += _paging.page((frame for (frame,) in rows), max_bytes - sum(map(len, taken)))
+        full = len(taken) - before < len(rows) or sum(map(len, taken)) >= max_bytes
+        if full or len(rows) < chunk:
+            break
+        chunk = min(2 * chunk, limit - len(taken))
+    return tuple(taken)
+
+
+def commands(link: Link, run_id: str) -> Sequence[InboxItem]:
+    """Return every accepted command of a run, in order."""
+    found = _number(link, run_id)
+    return () if found is None else _inbox(link, found[0], 0)
+
+
+def record(link: Link, run_id: str, after: int, limit: int) -> Sequence[RecordDelta]:
+    """Return a page of a run's record. Commands are stored in the inbox only, and filled in from there."""
+    found = _number(link, run_id)
+    if found is None:
+        return ()
+    sql = "SELECT last, body FROM {s}.record WHERE run = %s ORDER BY number LIMIT %s OFFSET %s"
+    rows = link.execute(sql, (found[0], limit, after))
+    items = {item.position: item for item in _inbox(link, found[0], 0)} if rows else {}
+    return tuple(RecordDelta(last, load_taken(body, items)) for last, body in rows)
+
+
+def parts(link: Link, thread_id: str, digests: Sequence[str]) -> Mapping[str, bytes]:
+    """Return the bytes of a thread's images and files, by digest."""
+    sql = """SELECT sha256, body FROM {s}.parts
+        WHERE thread = (SELECT number FROM {s}.threads WHERE thread_id = %s) AND sha256 = ANY(%s)"""
+    return dict(link.execute(sql, (thread_id, Texts(digests))))
+
+
+def messages(link: Link, thread_id: str) -> Sequence[Message]:
+    """Return a thread's history, in order."""
+    sql = """SELECT body FROM {s}.messages
+        WHERE thread = (SELECT number FROM {s}.threads WHERE thread_id = %s) ORDER BY pos"""
+    return tuple(codec.load(Message, body) for (body,) in link.execute(sql, (thread_id,)))

@@ -1,0 +1,467 @@
+"""The store in PostgreSQL: durable, for any number of processes that open the same database."""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
+
+import attrs
+import trio
+
+from ..abc import Created, Deliver, Pruned, RunPage, RunQuery, StoreHooks, StoreStatistics
+from ..contract.decisions import InboxItem, Ticket
+from ..contract.messages import Message
+from ..contract.recording import RecordDelta
+from ..contract.rows import Claim, Commit, NewRun, RunOutline, RunRecord, ThreadInfo
+from ..contract.state import StateWrite
+from ..errors import StoreDown, StoreOpenError
+from . import _paging, _pg_lists, _pg_prune, _pg_reads
+from ._commit_rules import InvalidCommit
+from ._encoding import encode_commit, encode_new
+from ._leases import LEASE, MARGIN, TURN, LeaseTimes
+from ._outages import NoThread
+from ._pg_asks import AskWriter
+from ._pg_connect import ANSWER, Again, Link, hopeless
+from ._pg_driver import psycopg
+from ._pg_post import Posted
+from ._pg_reads import ReadLinks
+from ._pg_schema import LEVEL, PG_MIGRATIONS, PgMigration, lacking_rights, migrate
+from ._pg_target import PgTarget
+from ._pg_threads import free_threads
+from ._pg_values import Moment
+from ._pg_write import MOST, ClaimBook, CommitWriter
+from ._requests import CommitRequest, CreateRequest
+from ._requests_api import RequestStore
+from ._thread_writer import ThreadWriter
+from ._timestamps import milliseconds
+from ._write_queue import Execute, NullHooks, WriteQueue, pauses
+from .faults import OPEN, Faults, Outage
+
+__all__ = ["PostgresStore"]
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+PATIENCE: Final = 300.0
+"""Seconds of retries while the server is unavailable: a failover takes one or two minutes."""
+
+_OPENING: Final = 10.0
+"""Seconds (of the patience) of retries for an opening, because a person may be waiting."""
+_CLOSING: Final = 60.0
+"""Seconds for giving the runs back and closing the connections."""
+_READERS: Final = 4
+"""Reads at once; each has a connection."""
+
+_REGISTER: Final = """INSERT INTO {s}.processes(name, host, pid, version, level, started_at)
+VALUES (%s, %s, %s, %s, %s, %s) RETURNING number"""
+_GIVE_BACK: Final = """UPDATE {s}.runs SET owner = NULL, token = ((token >> 31) + 1 << 31) + %s::bigint
+WHERE owner = %s AND ended_at IS NULL"""
+_UNREGISTER: Final = "DELETE FROM {s}.processes WHERE number = %s"
+
+
+class _MergedHooks(NullHooks):
+    """The hooks of both desks: an outage is reported once, whichever desk meets it."""
+
+    def __init__(self, hooks: StoreHooks) -> None:
+        self._hooks = hooks
+        self._stalled = 0
+
+    def posted(self, run_id: str, item: Any) -> None:
+        """Report a durable command."""
+        self._hooks.posted(run_id, item)
+
+    def committed(self, run_id: str, last: int, frames: Any) -> None:
+        """Report durable events."""
+        self._hooks.committed(run_id, last, frames)
+
+    def pruned(self) -> None:
+        """Report a slice of a prune."""
+        self._hooks.pruned()
+
+    def unavailable(self, error: Exception | None) -> None:
+        """Report the first outage, and the end of the last one."""
+        before = self._stalled
+        self._stalled += 1 if error is not None else -1
+        if 0 in (before, self._stalled):
+            self._hooks.unavailable(error)
+
+
+class _AskQueue(WriteQueue):
+    """The queue of the desk that is asked; refuses also while the other desk is stalled."""
+
+    other: WriteQueue
+
+    def refusal(self) -> Exception | None:
+        """Return why requests are refused now."""
+        return self.outage or self.other.outage
+
+
+class PostgresStore(RequestStore):
+    """Runs in a schema of a PostgreSQL database, shared by all processes that open it.
+
+    Two connections write, each with a queue and a thread of its own: one commits, the other serves what is asked (new
+    runs, claims, commands, prunes), so that a commit never waits for a judge. Every write is one statement, so no lock
+    is held while a process thinks, and a process that is stopped holds up no other one. Reads run in up to 4 threads.
+
+    A statement whose answer is lost is sent again: commits have numbers under their claim, new runs and commands are
+    found by what was drawn for them, so nothing is written twice.
+
+    An error of the whole server (refused, restarting, disk full, read-only) is retried for `patience` seconds while
+    receipts wait and commands raise StoreUnavailable; then the store is down.
+    """
+
+    shared = True
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        name: str | None = None,
+        lease: float = LEASE,
+        turn: float = TURN,
+        margin: float = MARGIN,
+        answer: float = ANSWER,
+        patience: float = PATIENCE,
+        faults: Faults | None = None,
+        migrations: Sequence[PgMigration] = PG_MIGRATIONS,
+    ) -> None:
+        """Prepare a store; nothing is opened before `run`.
+
+        Args:
+            url: a URL or key=value text of libpq, with the fields schema (default greenroom), pooled and listen.
+            name: of this process, unique; default: host, process id and a random part.
+            lease: seconds after which the runs of a process that gives no sign of life are free.
+            turn: seconds between two signs of life.
+            margin: seconds before the end of the lease at which this process ends its own work.
+            answer: seconds after which a connection that gives no answer is cut.
+            patience: seconds of retries while the server is unavailable.
+            faults: called at each of `faults.POINTS`; raises to make the store fail there.
+            migrations: for tests of migrations.
+
+        Raises:
+            StoreOpenError: the address cannot be read.
+            UsageError: the three times of the lease do not fit together.
+        """
+        self.target = PgTarget.parse(url)
+        self.times = LeaseTimes(lease, turn, margin)
+        self.name = name or f"{platform.node()}.{os.getpid()}.{secrets.token_hex(4)}"
+        self._answer, self._patience, self._faults, self._migrations = answer, patience, faults, migrations
+        self._limiter = trio.CapacityLimiter(_READERS)
+        self._epoch = ""
+        self._process = 0
+        self._book = ClaimBook()
+        self._links: list[Link] = []
+        self._readers: ReadLinks | None = None
+        self._committer: CommitWriter | None = None
+        self._asker: AskWriter | None = None
+        self._commits = WriteQueue(lambda queue: self._make_writer(queue, self._execute_commits))
+        self._queue: _AskQueue = _AskQueue(lambda queue: self._make_writer(queue, self._execute_asks))
+        self._queue.other = self._commits
+
+    def __repr__(self) -> str:
+        """Return the target without a password, and whether the store is open."""
+        return f"<PostgresStore {self.target.text}: {'closed' if self._readers is None else 'open'}>"
+
+    @property
+    def epoch(self) -> str:
+        """The identity of the logs; kept in the schema. See `Store.epoch`."""
+        return self._epoch
+
+    # --- opening and closing -----------------------------------------------------------------------------------------
+
+    async def run(self, hooks: StoreHooks, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Open the store and serve until cancelled; then write the queues, give the runs back, and re-raise Cancelled.
+
+        Raises:
+            StoreOpenError: the store cannot be opened (before started); the message has the reason and what to do.
+            StoreDown: the store failed for good; every pending and later receipt is "down".
+        """
+        if self._readers is not None:
+            raise StoreOpenError(f"{self.target.text} is open already by this store; one runtime at a time")
+        await self._opened()
+        merged = _MergedHooks(hooks)
+        failure: StoreDown | None = None
+        try:
+            self._commits.open(merged)
+            self._queue.open(merged)
+            async with trio.open_nursery() as nursery:
+
+                async def serve(queue: WriteQueue) -> None:
+                    nonlocal failure
+                    try:
+                        await queue.serve()
+                    except StoreDown as down:
+                        failure = failure or down
+                        nursery.cancel_scope.cancel()
+
+                nursery.start_soon(serve, self._queue)
+                nursery.start_soon(serve, self._commits)
+                task_status.started()
+        finally:
+            with trio.move_on_after(_CLOSING, shield=True):
+                try:
+                    await self._aside(self._close)
+                except NoThread:  # closing in the trio thread blocks for a moment, but runs that are left wait longer
+                    self._close()
+        if failure is not None:
+            self._commits.shut(failure)
+            self._queue.shut(failure)
+            raise StoreDown(str(failure)) from failure.__cause__
+
+    async def _opened(self) -> None:
+        """Open the connections; temporary errors are retried.
+
+        Raises:
+            StoreOpenError: the store cannot be opened.
+        """
+        until = trio.current_time() + min(self._patience, _OPENING)
+        for pause in pauses():
+            try:
+                return await self._aside(self._open)
+            except (Outage, Again) as error:
+                trouble = error.error
+                if hopeless(trouble) or trio.current_time() >= until:
+                    raise StoreOpenError(f"{self.target.text} cannot be opened: {trouble}") from trouble
+            except NoThread as error:
+                if trio.current_time() >= until:
+                    raise StoreOpenError(f"{self.target.text} cannot be opened: {error}") from error
+            except StoreDown as error:
+                raise StoreOpenError(f"{self.target.text} cannot be opened: {error}") from error
+            except psycopg.Error as error:
+                text = self.target.hidden(str(error))
+                raise StoreOpenError(f"{self.target.text} cannot be opened: {text}") from error
+            await trio.sleep(min(pause, until - trio.current_time()))
+        raise AssertionError("pauses() never ends")
+
+    def _open(self) -> None:
+        if self._faults is not None:
+            try:
+                self._faults(OPEN)
+            except (OSError, MemoryError) as error:
+                raise Outage(error) from error
+        commits, asks = self._link("commits"), self._link("asks")
+        try:
+            migrate(asks, self.target.schema, self._migrations, make_epoch=lambda: secrets.token_hex(8))
+            self._check_rights(asks)
+            self._epoch = _pg_reads.epoch(asks)
+            self._process = self._register(asks)
+        except BaseException:  # raised again; no connection is left open
+            commits.close()
+            asks.close()
+            raise
+        self._book = ClaimBook()
+        self._readers = ReadLinks(lambda: self._link("reads"), faults=self._faults)
+        self._links = [commits, asks]
+        self._committer = CommitWriter(
+            commits, self._book, free_threads=self._free_threads, wrote=self._wrote, faults=self._faults
+        )
+        self._asker = AskWriter(
+            asks,
+            self._book,
+            process=lambda: self._process,
+            posted=self._posted,
+            created=self._created,
+            faults=self._faults,
+        )
+
+    def _check_rights(self, link: Link) -> None:
+        lacking = lacking_rights(link, self.target.schema)
+        if lacking:
+            raise StoreDown(f"the role lacks {', '.join(lacking[:4])}; let the owner of the schema grant them")
+
+    def _link(self, purpose: str) -> Link:
+        return Link(self.target, f"greenroom/{self.name}/{purpose}")
+
+    def _register(self, link: Link) -> int:
+        values = (self.name, platform.node(), os.getpid(), "", LEVEL, Moment(milliseconds(datetime.now(UTC))))
+        return int(link.persistent(_REGISTER, values)[0][0])
+
+    def _close(self) -> None:
+        readers, self._readers = self._readers, None
+        links, self._links = self._links, []
+        try:
+            if links:
+                links[1].persistent(_GIVE_BACK, (secrets.randbits(31), self._process))
+                links[1].persistent(_UNREGISTER, (self._process,))
+        except (Outage, StoreDown):
+            pass  # the other processes free the runs when the lease has run out
+        finally:
+            for link in links:
+                link.close()
+            if readers is not None:
+                readers.close()
+
+    async def _aside(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function that waits for the server, in a thread.
+
+        Raises:
+            NoThread: the system gave no thread (or no memory for one); nothing was called.
+        """
+        started = False
+
+        def called() -> T:
+            nonlocal started
+            started = True
+            return function(*args, **kwargs)
+
+        try:
+            return await trio.to_thread.run_sync(called, limiter=self._limiter)
+        except (RuntimeError, MemoryError, OSError) as error:
+            if started:
+                raise
+            raise NoThread(f"the system gives no thread to reach the server with ({error}); try again") from error
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    # Rows are encoded at once, in the trio thread, so that a value that changes later is written as it was.
+
+    async def create_run(self, new: NewRun, frame: bytes, *, claim: bool = True) -> Created:
+        """Write a run and claim it; durable on return. See `Store.create_run`."""
+        request = CreateRequest(new, frame, claimed=claim)
+        try:
+            request.blobs = encode_new(new, frame)
+        except Exception as error:  # a foreign value may raise anything; only this run fails
+            raise InvalidCommit(f"run {new.info.run_id}: cannot be written: {error}") from error
+        return await self._queue.ask(request)
+
+    def submit(self, claim: Claim, commit: Commit, frames: Sequence[bytes], deliver: Deliver) -> None:
+        """Queue a commit; never waits, and never raises for failures of the store. See `Store.submit`."""
+        request = CommitRequest(claim, commit, frames, deliver)
+        try:
+            request.blobs = encode_commit(commit, frames)
+        except Exception as error:  # noqa: BLE001 - a foreign value may raise anything; only its commit fails, in its turn
+            request.error = error
+        self._commits.put(request)
+
+    def _make_writer(self, queue: WriteQueue, execute: Execute) -> ThreadWriter:
+        return ThreadWriter(queue, execute, patience=self._patience, most=MOST)
+
+    def _execute_commits(self, batch: Sequence[Any]) -> Sequence[object]:
+        if self._committer is None:
+            raise StoreDown("the store is not open")
+        return self._committer.execute(batch)
+
+    def _execute_asks(self, batch: Sequence[Any]) -> Sequence[object]:
+        if self._asker is None:
+            raise StoreDown("the store is not open")
+        return self._asker.execute(batch)
+
+    # Called in the threads of the two desks.
+
+    def _free_threads(self, threads: Sequence[int]) -> Mapping[int, tuple[int, str]]:
+        firsts = free_threads(self._links[0], threads)
+        return {run.thread: (run.number, run.run_id) for run in firsts if run.owner in (None, self._process)}
+
+    def _wrote(self, moved: Sequence[tuple[int, int]]) -> None:
+        """Hint at newest sequences of runs to the processes that watch them."""
+
+    def _posted(self, posted: Posted) -> None:
+        """Hint at a command to the owner of its run."""
+
+    def _created(self, agent: str) -> None:
+        """Hint at work to a process with room."""
+
+    def statistics(self) -> StoreStatistics:
+        """Return counts since the store was opened."""
+        counts = StoreStatistics() if self._committer is None else self._committer.statistics
+        asked = StoreStatistics() if self._asker is None else self._asker.statistics
+        return attrs.evolve(
+            counts,
+            posts=asked.posts,
+            transactions=counts.transactions + asked.transactions,
+            queued=self._queue.unsettled + self._commits.unsettled,
+        )
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    async def _read(self, query: Callable[Concatenate[Link, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a query of one statement in a thread. Raises as `ReadLinks.read`."""
+        return await self._query(query, False, *args, **kwargs)
+
+    async def _read_all(self, query: Callable[Concatenate[Link, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a query of several statements, which see one state of the database."""
+        return await self._query(query, True, *args, **kwargs)
+
+    async def _query(
+        self, query: Callable[Concatenate[Link, P], T], snapshot: bool, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        readers = self._readers
+        if readers is None:
+            raise StoreDown(str(self._queue.down or "the store is not open"))
+        return await self._aside(lambda: readers.read(query, snapshot, *args, **kwargs))
+
+    async def open_runs(self) -> Sequence[tuple[str, bool]]:
+        """All runs that are not done, oldest first, each with whether it is held."""
+        return await self._read(_pg_reads.open_runs)
+
+    async def to_do(self) -> Sequence[tuple[str, bool]]:
+        """The runs that are not at rest. See `Store.to_do`."""
+        return await self._read(_pg_reads.to_do)
+
+    async def next_due(self) -> datetime | None:
+        """When the earliest timer of a waiting run fires."""
+        return await self._read(_pg_reads.next_due)
+
+    async def due(self, now: datetime, *, limit: int = 100) -> Sequence[str]:
+        """The waiting runs whose timer has fired by `now`."""
+        return await self._read(_pg_reads.due, now, limit)
+
+    async def load(self, run_id: str, *, calls: Literal["step", "all"] = "step") -> RunRecord | None:
+        """One consistent snapshot of a run. See `Store.load`."""
+        return await self._read_all(_pg_reads.load, run_id, calls)
+
+    async def outline(self, run_id: str) -> RunOutline | None:
+        """A run without its calls, tickets and commands. See `Store.outline`."""
+        return await self._read(_pg_reads.outline, run_id)
+
+    async def ticket(self, run_id: str, target: str) -> Ticket | None:
+        """One ticket, by its id or its call's. See `Store.ticket`."""
+        return await self._read(_pg_reads.ticket, run_id, target)
+
+    async def thread(self, thread_id: str) -> ThreadInfo | None:
+        """The facts of a thread. See `Store.thread`."""
+        return await self._read_all(_pg_reads.thread, thread_id)
+
+    async def _sizes(self) -> tuple[int, int]:
+        return await self._read(_pg_prune.size), 0
+
+    async def _forecast(self, before: datetime) -> Pruned:
+        return await self._read(_pg_prune.forecast, milliseconds(before))
+
+    async def state_at(self, run_id: str, step: int) -> Sequence[StateWrite]:
+        """State keys as they were at the end of a step. See `Store.state_at`."""
+        return await self._read_all(_pg_reads.state_at, run_id, step)
+
+    async def events(
+        self, run_id: str, *, after: int = 0, limit: int = 1000, max_bytes: int | None = None
+    ) -> Sequence[bytes]:
+        """A page of encoded events with sequence > `after`, in order."""
+        return await self._read(_pg_reads.events, run_id, after, limit, max_bytes)
+
+    async def commands(self, run_id: str) -> Sequence[InboxItem]:
+        """Every accepted command of a run, in order."""
+        return await self._read_all(_pg_reads.commands, run_id)
+
+    async def record(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[RecordDelta]:
+        """A page of a run's record. See `Store.record`."""
+        return await self._read_all(_pg_reads.record, run_id, after, limit)
+
+    async def messages(self, thread_id: str) -> Sequence[Message]:
+        """A thread's history, in order."""
+        return await self._read(_pg_reads.messages, thread_id)
+
+    async def parts(self, thread_id: str, digests: Sequence[str]) -> Mapping[str, bytes]:
+        """The bytes of a thread's images and files. See `Store.parts`."""
+        return await self._read(_pg_reads.parts, thread_id, tuple(digests))
+
+    async def runs(self, query: RunQuery) -> RunPage:
+        """A page of runs. See `Store.runs`."""
+        return await self._read_all(_pg_lists.page, query, _paging.start(query))
+
+    async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:
+        """The lines of these runs. See `Store.summaries`."""
+        return await self._read_all(_pg_lists.summaries, tuple(run_ids), counts)
