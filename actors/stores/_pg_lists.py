@@ -39,7 +39,7 @@ UNION ALL SELECT 'waiting', count(*) FROM {{s}}.runs WHERE {WAITS}"""
 
 
 @attrs.define
-class _Where:
+class _Conditions:
     """The conditions of a statement, and their values."""
 
     conditions: list[str] = attrs.field(factory=lambda: ["true"])
@@ -103,8 +103,8 @@ def _positions(link: Link, query: RunQuery, behind: _paging.Position | None) -> 
     return [(since, number) for since, number in link.execute(sql, (*where.values, query.limit + 1))]
 
 
-def _where(query: RunQuery) -> _Where:
-    where = _Where()
+def _where(query: RunQuery) -> _Conditions:
+    where = _Conditions()
     _add_status(where, query)
     for column, value in (("agent", query.agent), ("started_by", query.by)):
         if value is not None:
@@ -122,7 +122,7 @@ def _where(query: RunQuery) -> _Where:
     return where
 
 
-def _add_status(where: _Where, query: RunQuery) -> None:
+def _add_status(where: _Conditions, query: RunQuery) -> None:
     if query.order == "waiting_longest" or query.status is RunStatus.WAITING:
         where.add(WAITS)
     elif query.status is RunStatus.DONE:

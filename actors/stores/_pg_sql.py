@@ -162,7 +162,7 @@ class Piece:
 
 
 @attrs.define(eq=False)
-class Entry:
+class BatchEntry:
     """A line of the batch: commits of one run under one claim that follow each other, written as one.
 
     Attributes:
@@ -256,7 +256,7 @@ class Entry:
         lists["state"] += state.values()
 
 
-def commit_statement(entries: Sequence[Entry]) -> tuple[str, list[Any]]:
+def commit_statement(entries: Sequence[BatchEntry]) -> tuple[str, list[Any]]:
     """Return the statement that writes the entries, and its parameters. Its places count from 1."""
     lists: dict[str, list[Row]] = {name: [] for name in _LISTS}
     lines = []

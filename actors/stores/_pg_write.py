@@ -24,7 +24,7 @@ from . import _commit_rules
 from ._encoding import EncodedRows, encode_commit
 from ._pg_connect import Link
 from ._pg_driver import psycopg
-from ._pg_sql import Entry, Piece, commit_statement
+from ._pg_sql import BatchEntry, Piece, commit_statement
 from ._pg_values import Bigints
 from ._requests import CommitRequest
 from .faults import Faults, InjectedCrash, Outage
@@ -96,7 +96,7 @@ class _Group:
     """An entry with the places of its requests in the batch."""
 
     claim: OwnClaim
-    entry: Entry
+    entry: BatchEntry
     places: list[int] = attrs.field(factory=list)
     closed: bool = False
 
@@ -206,7 +206,7 @@ class CommitWriter:
                 continue
             claim, rows = taken
             if group is None:
-                group = groups[key] = _Group(claim, Entry(claim.number, claim.token, claim.nth + 1))
+                group = groups[key] = _Group(claim, BatchEntry(claim.number, claim.token, claim.nth + 1))
             group.add(place, request, rows)
             count, size = count + 1, size + rows.size
         return list(groups.values())
@@ -251,7 +251,7 @@ class CommitWriter:
     def _write_round(self, groups: Sequence[_Group]) -> None:
         try:
             self._write(groups)
-        except (psycopg.Error, UnicodeEncodeError, _Unwritable):
+        except (psycopg.Error, UnicodeEncodeError, _InjectedFault):
             self._write_singly(groups)
 
     def _write(self, groups: Sequence[_Group]) -> None:
@@ -285,8 +285,8 @@ class CommitWriter:
             self._faults("write")
         except (InjectedCrash, Outage):
             raise
-        except Exception as error:
-            raise _Unwritable(error) from error
+        except Exception as error:  # of this request alone: the others are written
+            raise _InjectedFault(error) from error
 
     def _write_singly(self, groups: Sequence[_Group]) -> None:
         """Write each commit with a statement of its own; one that cannot be written breaks its claim."""
@@ -299,11 +299,11 @@ class CommitWriter:
                     error = LeaseLost(_commit_rules.stale_text(request.commit.run_id, request.claim.token))
                     self._results[place] = Receipt(kind="lease_lost", error=error)
                     continue
-                entry = Entry(claim.number, claim.token, claim.nth + 1, [piece])
+                entry = BatchEntry(claim.number, claim.token, claim.nth + 1, [piece])
                 try:
                     self._write([_Group(claim, entry, [place], True)])
-                except (psycopg.Error, UnicodeEncodeError, _Unwritable) as error:
-                    cause = error.error if isinstance(error, _Unwritable) else error
+                except (psycopg.Error, UnicodeEncodeError, _InjectedFault) as error:
+                    cause = error.error if isinstance(error, _InjectedFault) else error
                     found = self._look([claim.number]).get(claim.number)
                     self._results[place] = self._out_of_order(request, found) or self._broken(request, claim, cause)
 
@@ -392,7 +392,7 @@ class CommitWriter:
         self._ends = {}
 
 
-class _Unwritable(Exception):
+class _InjectedFault(Exception):
     """A fault that a test injects for one request."""
 
     def __init__(self, error: Exception) -> None:

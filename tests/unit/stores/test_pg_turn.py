@@ -12,6 +12,7 @@ from greenroom.actors.contract.decisions import Command
 from greenroom.actors.stores._leases import LeaseTimes
 from greenroom.actors.stores._pg_connect import Link
 from greenroom.actors.stores._pg_epoch import epoch
+from greenroom.actors.stores._pg_schema import LEVEL
 from greenroom.actors.stores._pg_turn import PgTurn, Posture, boot_time, channel_prefix
 
 TIMES = LeaseTimes(lease=0.3, turn=0.05, margin=0.1)
@@ -49,7 +50,7 @@ def test_a_first_turn_registers_the_process_and_confirms_its_lease(link: Link, p
     turned = peer("a").turn(Posture(room=7, agents={"x": "digest"}))
     assert before <= turned.sent <= boot_time()
     assert (turned.declared_dead, turned.others, turned.epoch) == (False, frozenset(), "e")
-    assert link.execute("SELECT name, room, level FROM {s}.processes") == [("a", 7, 1)]
+    assert link.execute("SELECT name, room, level FROM {s}.processes") == [("a", 7, LEVEL)]
     assert link.execute("SELECT agent, digest FROM {s}.agents") == [("x", "digest")]
 
 
