@@ -1,7 +1,8 @@
 """The desk that is asked: new runs, claims, commands, slices of a prune; each is few statements of its own.
 
-A batch that is executed again after an outage is the same list of requests. What has its result keeps it; what was on
-its way is executed again by the same action, which finds what it wrote before.
+In an outage a request is refused at once if it has written nothing, or may be repeated by its sender without harm. Only
+new runs and commands whose statement was on its way wait for the end of the outage: they are executed again by the same
+action, which finds what it wrote before.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import attrs
 
 from ..abc import StoreStatistics, Taken
 from ..contract.rows import Claim
-from ..errors import StoreDown
+from ..errors import StoreDown, StoreUnavailable
 from . import _commit_rules
 from ._pg_connect import Link
 from ._pg_create import RunCreator
@@ -66,26 +67,43 @@ class AskWriter:
         """
         self._link, self._book, self._faults = link, book, faults
         self._process, self._posted, self._created = process, posted, created
-        self._batch: Sequence[Request] = ()
-        self._actions: list[Action] = []
-        self._results: list[Result[Any]] = []
+        self._actions: dict[Any, Action] = {}
+        self._senders: dict[Any, RunCreator | CommandPoster] = {}
+        self._unknown: set[Any] = set()
         self.statistics = StoreStatistics()
 
     def execute(self, batch: Sequence[Request]) -> Sequence[Result[Any]]:
-        """Execute a batch; returns one result per request, in order.
+        """Execute a batch; returns one result per request, in order. An empty batch looks whether the server answers.
 
         Raises:
-            Outage: the server is unavailable; execute the same batch again.
+            Outage: the server is unavailable; execute the requests again that it does not settle.
             StoreDown: a table or a right is missing.
             InjectedCrash: of a fault.
         """
-        if self._batch is not batch:
-            self._batch, self._results = batch, []
-            self._actions = [self._action(request) for request in batch]
-        for action in self._actions[len(self._results) :]:
-            self._results.append(self._result(action))
-        results, self._batch, self._results, self._actions = self._results, (), [], []
-        return results
+        if not batch:
+            self._link.persistent("SELECT 1")
+        results: dict[Any, Result[Any]] = {}
+        request = None
+        try:
+            for request in batch:
+                results[request] = self._result(self._actions.get(request) or self._begun(request))
+        except Outage as outage:
+            sender = self._senders.get(request)
+            if sender is not None and sender.sent and self._link.unknown:
+                self._unknown.add(request)
+            unavailable = StoreUnavailable(f"the store does not answer now: {outage.error}; try again")
+            unavailable.__cause__ = outage.error
+            refused = [other for other in batch if other not in results and other not in self._unknown]
+            results.update(dict.fromkeys(refused, Result(error=unavailable)))
+            raise Outage(outage.error, results) from outage
+        self._actions.clear()
+        self._senders.clear()
+        self._unknown.clear()
+        return [results[request] for request in batch]
+
+    def _begun(self, request: Any) -> Action:
+        action = self._actions[request] = self._action(request)
+        return action
 
     def _result(self, action: Action) -> Result[Any]:
         """Execute one request; its own error is its result."""
@@ -93,7 +111,7 @@ class AskWriter:
         try:
             if self._faults is not None:
                 self._faults("write")
-            value = action()
+            value = self._link.anew(action)
         except (InjectedCrash, Outage, StoreDown):
             raise
         except (psycopg.Error, UnicodeEncodeError) as error:
@@ -103,6 +121,7 @@ class AskWriter:
             return Result(error=invalid)
         except Exception as error:  # noqa: BLE001 - a judge may raise anything: only the caller of its post gets the exception
             return Result(error=error)
+        self._link.unknown = True  # to a fault that comes now
         self._fault("after_commit")
         self.statistics = attrs.evolve(self.statistics, transactions=self.statistics.transactions + 1)
         return Result(value)
@@ -121,11 +140,13 @@ class AskWriter:
         match request:
             case CreateRequest():
                 creator = RunCreator(self._link, self._book, request, owner=self._process(), bits=secrets.randbits(31))
+                self._senders[request] = creator
                 return lambda: self._create(creator)
             case ClaimRequest(run_id=run_id):
                 return lambda: self._claim(run_id)
             case PostRequest():
                 poster = CommandPoster(self._link, request, secrets.randbits(62))
+                self._senders[request] = poster
                 return lambda: self._post(poster)
             case PruneRequest(before=before):
                 return lambda: sweep(self._link, before)

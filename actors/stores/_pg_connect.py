@@ -14,7 +14,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from ..errors import StoreDown
 from ._pg_driver import psycopg
@@ -23,6 +23,7 @@ from ._pg_target import PgTarget
 from ._pg_values import adapt
 from .faults import Outage
 
+T = TypeVar("T")
 Parameters = Sequence[Any] | Mapping[str, Any]
 """Of a statement: for each %s, or by name."""
 
@@ -93,6 +94,7 @@ class Link:
     Attributes:
         since: when the statement that is on the way was sent, by `time.monotonic`; None: there is none.
         opened: how often a connection was opened.
+        unknown: it is unknown whether the statement that met the newest outage was executed.
     """
 
     def __init__(self, target: PgTarget, name: str) -> None:
@@ -103,6 +105,8 @@ class Link:
         self._schema = quoted(target.schema)
         self.since: float | None = None
         self.opened = 0
+        self._broke = False
+        self.unknown = False
 
     def __repr__(self) -> str:
         """Return the target without a password."""
@@ -216,8 +220,21 @@ class Link:
             raise
         self.execute("COMMIT")
 
+    def anew(self, function: Callable[[], T]) -> T:
+        """Call a function that executes statements; if the connection breaks, once more, with a new connection.
+
+        A connection that broke while it was idle is no outage. The function has to tolerate being called twice.
+        """
+        try:
+            return function()
+        except Outage:
+            if not self._broke:
+                raise
+        return function()
+
     @contextlib.contextmanager
     def _sorted(self) -> Iterator[None]:
+        was_open = self._connection is not None and not self._connection.closed
         self.since = time.monotonic()
         try:
             yield
@@ -231,6 +248,8 @@ class Link:
                 raise Again(self._clean(error)) from None
             if kind == "schema":
                 raise StoreDown(self.explain(error)) from None
+            self.unknown = self._connection is None or self._connection.closed
+            self._broke = was_open and self.unknown
             self.close()
             raise Outage(self._clean(error)) from None
         finally:

@@ -95,6 +95,8 @@ class RunCreator:
         self._link, self._book, self._request = link, book, request
         self._owner = owner if request.claimed else None
         self._token = (1 << 31) | bits
+        self.sent = False
+        """The statement was sent, and may have written the run."""
 
     @property
     def agent(self) -> str:
@@ -118,6 +120,7 @@ class RunCreator:
                 return taken
             if (fault := _commit_rules.birth_fault(new)) is not None:
                 raise fault
+            self.sent = True
             try:
                 written = self._link.persistent(_CREATE, self._values(new, rows))
             except psycopg.errors.UniqueViolation as error:

@@ -97,6 +97,8 @@ class CommandPoster:
     def __init__(self, link: Link, request: PostRequest, nonce: int) -> None:
         """`nonce`: tells this post's row from the same command by another sender."""
         self._link, self._request, self._nonce = link, request, nonce
+        self.sent = False
+        """The statement was sent, and may have journaled the command."""
 
     def __call__(self) -> Posted:
         """Judge the command and journal it if accepted.
@@ -122,6 +124,7 @@ class CommandPoster:
                 return Posted(result)
             journaled = _commit_rules.journaled(context, command, result)
             values = self._values(facts, command, journaled, result)
+            self.sent = True
             try:
                 rows = self._link.persistent(_WRITE, values)
             except psycopg.errors.UniqueViolation:

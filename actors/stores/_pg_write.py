@@ -265,7 +265,8 @@ class CommitWriter:
             self._check_fault()
         text, parameters = commit_statement([group.entry for group in groups])
         self._fault("before_commit")
-        answers = {row[0]: row[1:] for row in self._link.persistent(text, parameters)}
+        rows = self._link.anew(lambda: self._link.persistent(text, parameters))
+        answers = {row[0]: row[1:] for row in rows}
         self._fault("after_commit")
         missing = [group.entry.number for i, group in enumerate(groups, 1) if i not in answers]
         found = self._look(missing) if missing else {}

@@ -98,13 +98,17 @@ class ThreadWriter:
         while more and not self._deserted:
             batch, more = self._queue.take(self._most, wait=LOOK)
             if batch:
-                results = self._write(batch)
+                batch, results = self._write(batch)
                 self._queue.executed()
                 self._soon(self._settle, batch, results)
             elif more:
                 self._look()
 
-    def _write(self, batch: Sequence[Request]) -> Sequence[Any]:
+    def _write(self, batch: Sequence[Request]) -> tuple[Sequence[Request], Sequence[Any]]:
+        """Execute a batch until it is written; returns the requests that are left to settle, and their results.
+
+        An outage may settle some of them before. Without any left, the retries look whether the store answers again.
+        """
         until = None
         for pause in pauses():
             last_try = self._stop.is_set() or (until is not None and time.monotonic() >= until)
@@ -116,12 +120,23 @@ class ThreadWriter:
                 if until is None:
                     until = time.monotonic() + self._patience
                 self._soon(self._queue.stall, outage.error)
+                batch = self._settled_before(batch, outage)
                 self._stop.wait(max(0.0, min(pause, until - time.monotonic())))
                 continue
             if until is not None:
                 self._soon(self._queue.recover)
-            return results
+            return batch, results
         raise AssertionError("pauses() never ends")
+
+    def _settled_before(self, batch: Sequence[Request], outage: Outage) -> Sequence[Request]:
+        """Settle the requests that an outage need not hold up; returns the others."""
+        if not outage.settled:
+            return batch
+        settled = [request for request in batch if request in outage.settled]
+        left = [request for request in batch if request not in outage.settled]
+        self._queue.keep(left)
+        self._soon(self._settle, settled, [outage.settled[request] for request in settled])
+        return left
 
     def _soon(self, function: Any, *arguments: object) -> None:
         self._token.run_sync_soon(function, *arguments)

@@ -6,7 +6,7 @@ unavailable, the writer retries the same batch with growing pauses, while comman
 patience is over, or it dies of another error, the queue is shut: each waiting and each later request is settled as
 "down".
 
-Only `take`, `executed` and `end` may be called outside of the trio thread.
+Only `take`, `keep`, `executed` and `end` may be called outside of the trio thread.
 """
 
 from __future__ import annotations
@@ -216,6 +216,10 @@ class WriteQueue:
     def executed(self) -> None:
         """Note that the requests taken last are written; `settle` follows."""
         self._taken = ()
+
+    def keep(self, batch: Sequence[Request]) -> None:
+        """Note that of the requests taken last only these are still to be written; `settle` of the others follows."""
+        self._taken = batch
 
     def end(self) -> None:
         """Mark the end of the queue, for a writer that waits in `take`."""

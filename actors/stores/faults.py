@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 Faults = Callable[[str], None]
 """Called with the name of a point; raises to make the store fail there.
@@ -81,9 +81,11 @@ class InjectedCrash(Exception):
 class Outage(Exception):
     """The whole store is unavailable (disk full, I/O, locked): nothing was written, and a retry may work.
 
-    Raised by the code that executes requests; `error` is the store's own error.
+    Raised by the code that executes requests; `error` is the store's own error. `settled`: the results of requests that
+    need no retry, since they were executed before the outage, or are refused and were not begun.
     """
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: Exception, settled: Mapping[Any, Any] | None = None) -> None:
         super().__init__(str(error))
         self.error = error
+        self.settled: Mapping[Any, Any] = settled or {}
