@@ -82,6 +82,7 @@ async def play_runs(play, runtime):
     assert (await play("POST", f"{at}/commands", body=decide | {"fingerprint": "x"})).status == 409
     assert (await play("POST", f"{at}/commands", body=decide | {"target": "x"})).status == 404
     assert (await play("POST", f"{at}/commands", body=decide)).status == 202
+    assert (await play("POST", f"{at}/revive")).json()["revived"] is False
     assert (await play("POST", f"{at}/commands", body=decide | {"action": "cancel"})).status in (202, 409)
     await run.result()
     late = await play(
@@ -161,6 +162,7 @@ async def test_every_route_answers_as_the_document_says(tmp_path):
             digests = [runtime.agents["clerk"].spec.digest]
             facts = {"description": "Pays back.", "tools": ["refund", "count"], "digests": digests}
             assert known[0] == {"key": "clerk", "here": True, **facts}
+            assert (await play("GET", "/v1/queues")).json() == {"queues": []}
             for target in ("/v1/openapi.json", "/v1/asyncapi.json", "/", "/favicon.ico"):
                 assert (await play("GET", target, token=None)).status == 200
             page = (await play("GET", "/")).body.decode()

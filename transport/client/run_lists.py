@@ -47,6 +47,9 @@ class ListedRun:
     usage: Usage
     pending: int
     held: bool
+    queue: str
+    owner: str | None
+    dead: str | None
     degraded: str | None
     waiting_since: datetime | None
     asked: tuple[TicketSummary, ...]

@@ -26,11 +26,28 @@ export class Api {
     return (await this.#get("v1/agents")).agents;
   }
 
-  async #get(path) {
+  /** The row of one run, as in a list; null if there is none. */
+  async row(run) {
+    const { runs } = await this.#get(`v1/runs?${new URLSearchParams({ prefix: run, limit: "2" })}`);
+    return runs.find((row) => row.run === run) ?? null;
+  }
+
+  /** The queues of the store, with their lengths. */
+  async queues() {
+    return (await this.#get("v1/queues")).queues;
+  }
+
+  /** Let a dead letter be claimed again. */
+  revive(run) {
+    return this.#get(`v1/runs/${encodeURIComponent(run)}/revive`, "POST");
+  }
+
+  async #get(path, method = "GET") {
     let response;
     let body;
     try {
       response = await fetch(new URL(path, document.baseURI), {
+        method,
         headers: { authorization: `Bearer ${this.token() ?? ""}`, accept: "application/json" },
         cache: "no-store",
         credentials: "omit",

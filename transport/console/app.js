@@ -6,6 +6,7 @@ import { announce, h, icon, say, sayAgain, tell } from "./dom.js";
 import { number } from "./format.js";
 import { Link } from "./link.js";
 import { RunModel } from "./model.js";
+import { showQueues } from "./queues.js";
 import { explain, toast } from "./messages.js";
 import { Narrow } from "./narrow.js";
 import { Page } from "./page.js";
@@ -16,6 +17,7 @@ import { getLanguage, knows, setLanguage, t } from "./words.js";
 
 const KEPT = 5; // runs whose events stay in memory, so that returning to one costs only the new events
 const HIDDEN_MS = 500; // between two updates of a hidden page
+const ROW_MS = 5_000; // between two looks at the shown run's row
 const PROBE_AFTER = 3; // consecutive failures before the page checks for the cause
 const AGAIN_MS = 4_000; // between two attempts to follow a run without an owner
 const ANSWER_MS = 3_000; // time without a refusal after which such an attempt succeeded: the run has an owner
@@ -46,6 +48,7 @@ class App {
         this.#entry(run).degraded = null;
         this.#follow(run);
       },
+      revive: (run) => this.api.revive(run),
     });
     this.runs = new Runs(
       {
@@ -169,6 +172,7 @@ class App {
     tell(part("you"), principal);
     say(part("you"), "bar.you", { name: principal, scopes: scopes.join(", ") }, "title");
     part("start").hidden = !this.may("start");
+    part("queues").hidden = !this.may("admin");
     if (this.#steady === false) announce(t("link.said.live"));
     this.#steady = true;
     if (this.may("follow")) this.runs.open();
@@ -180,7 +184,7 @@ class App {
   #signIn(refused) {
     if (refused) setToken(null);
     this.runs.clear();
-    part("you").hidden = part("out").hidden = part("start").hidden = true;
+    for (const id of ["you", "out", "start", "queues"]) part(id).hidden = true;
     askToken({
       refused,
       onToken: (token) => {
@@ -263,6 +267,19 @@ class App {
     this.page.tick();
     this.#pill(this.link.state);
     if (this.#current?.degraded && this.link.state.name === "live") this.#askAgain(this.#current);
+    if (this.#current && this.link.state.name === "live") this.#readRow(this.#current);
+  }
+
+  /** Read which process has the shown run, and whether it is a dead letter: no event says so. */
+  async #readRow(entry) {
+    if (entry.model.done || !this.may("follow") || Date.now() - (entry.rowAt ?? 0) < ROW_MS) return;
+    entry.rowAt = Date.now();
+    try {
+      entry.row = await this.api.row(entry.run);
+    } catch {
+      return; // the connection's state is shown elsewhere; the next attempt follows
+    }
+    this.#schedule();
   }
 
   /** A run without an owner may get one later. The notice stays until an answer would have arrived. */
@@ -352,6 +369,7 @@ class App {
       return control;
     };
     named("help", "help", "bar.help").addEventListener("click", () => showHelp());
+    named("queues", "queues", "bar.queues").addEventListener("click", () => this.#queues());
     named("out", "out", "bar.out").addEventListener("click", () => this.#signOut());
     part("back").replaceChildren(icon("back"));
     part("back").addEventListener("click", () => this.#open(null));
@@ -375,6 +393,10 @@ class App {
     document.addEventListener("keydown", (event) => this.#key(event));
     addEventListener("error", (event) => this.#bug(event.message));
     addEventListener("unhandledrejection", (event) => this.#bug(String(event.reason?.message ?? event.reason)));
+  }
+
+  #queues() {
+    if (!dialogOpen()) showQueues({ queues: () => this.api.queues(), explain });
   }
 
   #start() {

@@ -6,7 +6,7 @@ import { freshId } from "./link.js";
 import { keep, recall } from "./prefs.js";
 
 /** A dialog that closes on Escape and on an outside click, and restores the focus. */
-function dialog(className, title, ...children) {
+export function dialog(className, title, ...children) {
   const heading = h("h2", { id: `title-${freshId()}`, say: title });
   const leave = button(
     "icon-only quiet dialog-close",
@@ -24,7 +24,7 @@ function dialog(className, title, ...children) {
   return element;
 }
 
-function show(element, focus) {
+export function show(element, focus) {
   document.body.append(element);
   element.showModal();
   focus?.focus();

@@ -21,7 +21,7 @@ export class Page {
   #sending = false;
 
   /** @param {{may: (scope: string) => boolean, me: () => string, command, connected, explain, keys, follow,
-   *   open: (run: string) => void}} context */
+   *   revive: (run: string) => Promise<object>, open: (run: string) => void}} context */
   constructor(context) {
     this.context = context;
     this.approvals = new Approvals({
@@ -47,7 +47,7 @@ export class Page {
     });
     this.timeline.skew = () => this.skew;
     this.notice = part("notice");
-    this.notice.lastElementChild.addEventListener("click", () => context.follow(this.#entry.run));
+    this.notice.lastElementChild.addEventListener("click", () => this.#noticed());
     WIDE.addEventListener("change", () => this.#settle());
     this.#settle();
     this.#composer();
@@ -66,7 +66,7 @@ export class Page {
     this.#skew = Math.max(this.#skew ?? ahead, ahead);
   }
 
-  /** Show a run: {run, model, live, head, notice, degraded}; null shows none. */
+  /** Show a run: {run, model, live, head, notice, degraded, row: as in the list or null}; null shows none. */
   show(entry) {
     this.#entry = entry;
     this.#drawn = {};
@@ -150,15 +150,39 @@ export class Page {
     else say(line, "run.loading");
   }
 
-  #notices({ notice, degraded }) {
+  /** A dead letter can be revived; a run without a process can be followed again. */
+  #notices({ notice, degraded, row, model, fault }) {
     const [text, again] = this.notice.children;
-    const shown = degraded ? ["run.degraded", { detail: oneLine(degraded.detail ?? "", 200) }] : notice;
+    const dead = model.done ? null : row?.dead;
+    const lost = degraded ? ["run.degraded", { detail: oneLine(degraded.detail ?? "", 200) }] : notice;
+    const refused = fault ? ["run.revive.failed", { message: fault }] : null;
+    const shown = dead ? (refused ?? ["run.dead", { reason: oneLine(dead, 300) }]) : lost;
     this.notice.hidden = !shown;
-    again.hidden = !degraded;
+    this.notice.classList.toggle("is-bad", Boolean(dead));
+    again.hidden = dead ? !this.context.may("start") : !degraded;
+    say(again, dead ? "run.revive" : "run.follow");
     if (shown) say(text, ...shown);
   }
 
-  #head({ run, model, live }) {
+  async #noticed() {
+    const entry = this.#entry;
+    if (!entry.row?.dead) return this.context.follow(entry.run);
+    const again = this.notice.lastElementChild;
+    again.disabled = true;
+    entry.fault = null;
+    try {
+      await this.context.revive(entry.run);
+      entry.row = { ...entry.row, dead: null };
+      this.context.follow(entry.run);
+    } catch (error) {
+      entry.fault = this.context.explain(error);
+    }
+    again.disabled = false;
+    this.land();
+    return this.draw();
+  }
+
+  #head({ run, model, live, row }) {
     const agent = oneLine(model.active, 80);
     this.#once("agent", agent, () => part("run-agent").replaceChildren(foreign(agent || "…")));
     this.#once("run", run, () => this.#subtitle(run));
@@ -183,6 +207,8 @@ export class Page {
     values.model(model.model);
     values.thread(model.thread);
     values.events(number(model.last));
+    values.owner(model.done ? "" : (row?.owner ?? ""));
+    values.queue(row?.queue && row.queue !== model.agent ? row.queue : "");
     for (const name of ["workspace", "deadline", "parent", "forkedFrom"]) values[name](model.facts[name] ?? "");
   }
 
@@ -236,6 +262,8 @@ export class Page {
       "tokens",
       "model",
       "thread",
+      "owner",
+      "queue",
       "workspace",
       "deadline",
       "parent",

@@ -8,14 +8,16 @@ import { mayDecide, saysNothing } from "./ticket.js";
 import { knows, t } from "./words.js";
 
 /** The displayed state of a run: its stage, or why it does not proceed. */
-export function stateOf({ stage, status, held, degraded, termination }) {
+export function stateOf({ stage, status, held, degraded, dead, termination }) {
   if (status === "done") return termination?.kind === "stopped" && stage === "completed" ? "stopped" : stage;
+  if (dead) return "dead";
   if (degraded) return "degraded";
   return held ? "held" : stage;
 }
 
 /** What the oldest open ticket asks, as a key of the words and its values; null if nothing is asked. */
-export function askOf({ asked, askedCount: count = 0 }, me) {
+export function askOf({ asked, askedCount: count = 0, dead }, me) {
+  if (dead) return ["runs.dead", { reason: oneLine(dead, 160) }];
   const [ticket] = asked ?? [];
   if (!ticket) return null;
   const message = saysNothing(ticket.message) ? "" : oneLine(ticket.message, 160);

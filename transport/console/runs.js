@@ -241,6 +241,7 @@ export class Runs {
       termination: model.end ? { kind: model.end.termination } : null,
       held: false,
       degraded: null,
+      dead: null,
     };
   }
 
@@ -254,7 +255,7 @@ export class Runs {
     };
     const row = (found) => {
       const one = this.#current(found);
-      add(one.asked?.length ? HEIGHTS.asking : HEIGHTS.row, { key: one.run, row: one });
+      add(one.asked?.length || one.dead ? HEIGHTS.asking : HEIGHTS.row, { key: one.run, row: one });
     };
     if (this.#status === "waiting") waiting.forEach(row);
     else {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final
@@ -9,6 +10,7 @@ from typing import Any, Final
 import attrs
 
 import greenroom as gr
+from greenroom.actors.abc import QueueInfo
 from greenroom.actors.attachments import attachment_of, decoded, decoded_url
 from greenroom.actors.contract.casing import wire, wire_of
 from greenroom.actors.contract.decisions import REJECTIONS, CommandResult, Decision
@@ -238,6 +240,33 @@ class Api:
         if result.status == "rejected":
             raise await self._rejection(command, result)
         return Ack(id=command.id, run=command.run, status=result.status, code=result.code)
+
+    async def queues(self) -> Sequence[QueueInfo]:
+        """Return the queues of the store.
+
+        Raises:
+            Refused: store_unavailable.
+        """
+        try:
+            return await self.runtime.store.queues()
+        except (gr.StoreUnavailable, gr.StoreDown) as error:
+            raise Refused("store_unavailable", str(error)) from error
+
+    async def revive(self, who: Principal, run_id: str) -> bool:
+        """Let a dead letter be claimed again; False if the run is none.
+
+        Raises:
+            Refused: not_allowed, unknown_run, store_unavailable, closing.
+        """
+        who.need("start")
+        await self._visible(who, run_id)
+        try:
+            self.runtime.reader.check_open()
+            return await self.runtime.store.revive_run(run_id)
+        except gr.UnknownRun as error:
+            raise Refused("unknown_run", str(error)) from error
+        except (gr.StoreUnavailable, gr.StoreDown) as error:
+            raise Refused("store_unavailable", str(error)) from error
 
     async def _answer(self, who: Principal, command: RunCommand) -> CommandResult:
         commands = self.runtime.commands

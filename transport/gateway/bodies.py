@@ -100,6 +100,34 @@ class RunBody(ResponseBody, frozen=True, kw_only=True):
     waiting_for: WaitBody | None
 
 
+class QueueLine(ResponseBody, frozen=True, kw_only=True):
+    """A queue of runs. `ready` runs wait to be claimed, `oldest` is since when the oldest of them is ready.
+
+    `working` runs have an owner and do not wait for people, at most `max_running` of them over all processes (null: no
+    limit). No run of a `paused` queue is claimed.
+    """
+
+    name: str
+    max_running: int | None
+    paused: bool
+    ready: int
+    working: int
+    oldest: datetime | None
+
+
+class QueueList(ResponseBody, frozen=True, kw_only=True):
+    """The queues of the store, by name."""
+
+    queues: tuple[QueueLine, ...]
+
+
+class Revived(ResponseBody, frozen=True, kw_only=True):
+    """`revived` is false if the run was no dead letter."""
+
+    run: str
+    revived: bool
+
+
 class AgentLine(ResponseBody, frozen=True, kw_only=True):
     """An agent that can be started.
 
@@ -186,6 +214,7 @@ class ErrorBody(ResponseBody, frozen=True, kw_only=True):
 
 
 BODIES: Final[Mapping[str, type[ResponseBody]]] = {
-    cls.__name__: cls for cls in (Health, RunBody, AgentList, RunList, EventPage, Started, Accepted, ErrorBody)
+    cls.__name__: cls
+    for cls in (Health, RunBody, AgentList, QueueList, RunList, EventPage, Started, Accepted, Revived, ErrorBody)
 }
 """Component name -> class; a route's `responses` uses these names."""

@@ -3,6 +3,9 @@
 A change only marks its run: a run that changes a hundred times in a round is read once. A watch receives whole rows,
 and an unwritten row is replaced by the next row of the same run. A watch with too many unwritten bytes, or a round with
 too many changes, falls back to the first page of the list. Without watches no run is marked.
+
+What other processes do to the runs of a shared store marks no run here. While there are watches, the runtime asks for a
+sweep every few seconds, and the feed compares the first page of each list with the rows that it has sent.
 """
 
 from __future__ import annotations
@@ -69,6 +72,7 @@ class ListWatch:
         who, query: The principal and the query.
         wants: Why a page is to be read; None if no page is wanted.
         source: The source in the connection's session.
+        shown: The rows of the first page as sent last: run id -> row. Kept for shared stores only.
         dropped: True after the client's unwatch.
     """
 
@@ -76,6 +80,7 @@ class ListWatch:
         self.conversation, self.name, self.query = conversation, name, query
         self.wants: Literal["asked", "too_many"] | None = "asked"
         self.source = ListSource(name)
+        self.shown: dict[str, RunLine] = {}
         self.dropped = False
         self._feed, self._most = feed, most
         self._out: dict[str, bytes] = {}
@@ -135,13 +140,21 @@ class RunListFeed:
     """All watches of a gateway, and the one task that serves them while there are any."""
 
     def __init__(
-        self, reader: gr.RunReader, watch_seconds: float, log_failure: Callable[[object, BaseException], None]
+        self,
+        reader: gr.RunReader,
+        watch_seconds: float,
+        log_failure: Callable[[object, BaseException], None],
+        *,
+        shared: bool = False,
     ) -> None:
         """Collect changes for `watch_seconds`.
 
-        `log_failure(what, error)` is called when a predicate of the server raises.
+        `log_failure(what, error)` is called when a predicate of the server raises. `shared`: other processes change
+        runs of the store, too.
         """
         self._reader = reader
+        self._shared = shared
+        self._compare = False
         self._watch_seconds = watch_seconds
         self._log_failure = log_failure
         self._watches: dict[ListWatch, None] = {}
@@ -178,7 +191,7 @@ class RunListFeed:
             self._end_calls()
             self._changed.clear()
             self._open.clear()
-            self._flood = False
+            self._flood = self._compare = False
 
     def wake(self) -> None:
         """Wake the feed's task."""
@@ -192,11 +205,19 @@ class RunListFeed:
             return
         self._changed[run_id] = None
         if len(self._changed) > MOST:
-            self.swept()
+            self.begin_again()
         self.wake()
 
     def swept(self) -> None:
-        """Send each watch its first page again: runs were deleted, or too many have changed."""
+        """Look for changes that marked no run: runs were deleted, or (shared stores) changed in other processes."""
+        if self._shared:
+            self._compare = True
+            self.wake()
+        else:
+            self.begin_again()
+
+    def begin_again(self) -> None:
+        """Send each watch its first page again: too many runs have changed, or any row may be invalid."""
         self._flood = True
         self._changed.clear()
         self.wake()
@@ -207,7 +228,7 @@ class RunListFeed:
         """Make rounds until cancelled, or until the runtime is closed."""
         while True:
             await trio.lowlevel.checkpoint()
-            while not (self._changed or self._flood or any(watch.ready for watch in self._watches)):
+            while not (self._changed or self._flood or self._compare or any(watch.ready for watch in self._watches)):
                 await self._lot.park()
             if not any(watch.ready for watch in self._watches):
                 await trio.sleep(self._watch_seconds)
@@ -230,8 +251,8 @@ class RunListFeed:
                 await self._lot.park()
 
     async def _round(self) -> None:
-        changed, flood = tuple(self._changed), self._flood
-        self._changed, self._flood = {}, False
+        changed, flood, compare = tuple(self._changed), self._flood, self._compare
+        self._changed, self._flood, self._compare = {}, False, False
         try:
             if flood:
                 self._open.clear()
@@ -239,13 +260,18 @@ class RunListFeed:
                     watch.begin_again()
             for start in range(0, len(changed), AT_ONCE):
                 await self._tell_changes(changed[start : start + AT_ONCE])
+            if compare and not flood:
+                self._open.clear()
+                for watch in [candidate for candidate in self._watches if candidate.wants is None]:
+                    await self._compare_page(watch)
             for watch in [candidate for candidate in self._watches if candidate.ready]:
                 await self._give_page(watch)
-            if changed or flood:
+            if changed or flood or compare:
                 await self._tell_counts()
         except gr.StoreUnavailable:
             self._changed = dict.fromkeys(changed) | self._changed
             self._flood = self._flood or flood
+            self._compare = self._compare or compare
             raise
 
     async def _tell_changes(self, run_ids: Sequence[str]) -> None:
@@ -264,10 +290,35 @@ class RunListFeed:
                 matches = watch.query.matches(line)
                 if matches and row is None:
                     row, _ = row_of(line, reader)
-                shown_row = row if matches else None
-                watch.put(
-                    info.run_id, down.RunChanged(watch=watch.name, run=info.run_id, matches=matches, row=shown_row)
-                )
+                self._put(watch, info.run_id, row if matches else None)
+
+    def _put(self, watch: ListWatch, run_id: str, row: RunLine | None) -> None:
+        """Send the present row of a run, or that the run is not in the list."""
+        if self._shared and row is not None:
+            watch.shown[run_id] = row
+        elif row is None:
+            watch.shown.pop(run_id, None)
+        watch.put(run_id, down.RunChanged(watch=watch.name, run=run_id, matches=row is not None, row=row))
+
+    async def _compare_page(self, watch: ListWatch) -> None:
+        """Send the rows of the first page that differ from the rows that the watch has."""
+        try:
+            page = await visible_page(self._reader, watch.conversation.who, watch.query)
+        except SeesFailed as error:
+            self._log_failure(watch, error)
+            return
+        rows = {row.run: row for row in page.rows}
+        before, gone = watch.shown, [run_id for run_id in watch.shown if run_id not in rows]
+        for run_id, row in rows.items():
+            if before.get(run_id) != row and watch.wants is None:
+                self._put(watch, run_id, row)
+        for start in range(0, len(gone), AT_ONCE):  # they left the list, were deleted, or newer rows precede them
+            part = gone[start : start + AT_ONCE]
+            found = {line.info.run_id for line in (await self._reader.summaries(part)).runs}
+            await self._tell_changes([run_id for run_id in part if run_id in found])
+            for run_id in [one for one in part if one not in found and watch.wants is None]:
+                self._put(watch, run_id, None)
+        watch.shown = rows
 
     def _sees(self, who: Principal, line: gr.RunSummary) -> bool:
         try:
@@ -305,6 +356,7 @@ class RunListFeed:
             return
         if not watch.dropped:
             self._told[watch.conversation] = counts
+            watch.shown = {row.run: row for row in page.rows} if self._shared else {}
             watch.put(
                 _PAGE,
                 down.Runs(watch=watch.name, reason=reason, runs=page.rows, cursor=page.cursor, counts=counts),

@@ -96,7 +96,8 @@ class Gateway:
             logger.warning(text, self.most, self.limits.connections, files)
         self.fanout = RunPumps(self.log_failure)
         self.api = Api(self.runtime)
-        self.feed = RunListFeed(self.runtime.reader, self.limits.watch_seconds, self.log_failure)
+        reader, shared = self.runtime.reader, self.runtime.store.shared
+        self.feed = RunListFeed(reader, self.limits.watch_seconds, self.log_failure, shared=shared)
         self.server_sent = self._server_sent  # one bound method: slices cache the encoding by this object
 
     def __repr__(self) -> str:
@@ -229,7 +230,7 @@ class Gateway:
 
     def renamed(self, epoch: str) -> None:
         """Tell every connection that the logs have another identity; streams over HTTP end by their followers."""
-        self.feed.swept()
+        self.feed.begin_again()
         for conversation in tuple(self.conversations):
             conversation.renamed(epoch)
 

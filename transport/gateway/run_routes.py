@@ -11,6 +11,7 @@ import attrs
 import msgspec
 
 import greenroom as gr
+from greenroom.actors.contract.casing import wire_of
 from greenroom.actors.contract.envelope import event_type
 from greenroom.actors.contract.events import TERMINAL_EVENTS
 from greenroom.actors.contract.plain import JSONObject
@@ -34,6 +35,7 @@ RETRY: Final = b"retry: 1000\n\n"
 """Milliseconds before an EventSource reconnects."""
 
 _encode = msgspec.json.Encoder().encode
+_QUEUE: Final = ("name", "max_running", "paused", "ready", "working", "oldest")
 
 
 # --- health ----------------------------------------------------------------------------------------------------------
@@ -85,6 +87,18 @@ async def agents(gateway: Gateway, _: Request) -> Response:
         for key in sorted(digests)
     ]
     return json_response({"agents": lines})
+
+
+async def queues(gateway: Gateway, _: Request) -> Response:
+    """List the queues of the store."""
+    lines = [wire_of(queue, _QUEUE) for queue in await gateway.api.queues()]
+    return json_response({"queues": lines})
+
+
+async def revive_run(gateway: Gateway, request: Request) -> Response:
+    """Let a dead letter be claimed again."""
+    run = request.params["run"]
+    return json_response({"run": run, "revived": await gateway.api.revive(request.who, run)})
 
 
 async def list_runs(gateway: Gateway, request: Request) -> Response:
@@ -263,6 +277,10 @@ ROUTES: Final[tuple[Route[Gateway], ...]] = (
         summary="The agents that can be started", responses={200: ("Their keys and tools.", "AgentList")},
     ),
     Route(
+        method="GET", template="/v1/queues", handler=queues, scope="admin",
+        summary="The queues of runs", responses={200: ("Their lengths and limits.", "QueueList")},
+    ),
+    Route(
         method="GET", template="/v1/runs", handler=list_runs, scope="follow",
         summary="List runs", query=_LIST, responses={200: ("A page.", "RunList")},
     ),
@@ -288,6 +306,11 @@ ROUTES: Final[tuple[Route[Gateway], ...]] = (
         method="POST", template="/v1/runs/{run}/fork", handler=fork_run, scope="start",
         summary="Start a run where another one stood at the end of a step", body=up.Fork, headers=_KEY,
         responses={200: ("It was there.", "Started"), 201: ("Durable.", "Started")},
+    ),
+    Route(
+        method="POST", template="/v1/runs/{run}/revive", handler=revive_run, scope="start",
+        summary="Let a dead letter be claimed again",
+        responses={200: ("The run may be claimed, if it was a dead letter.", "Revived")},
     ),
     Route(
         method="POST", template="/v1/runs/{run}/commands", handler=command, scope="any",

@@ -52,6 +52,9 @@ class RunLine(msgspec.Struct, frozen=True, kw_only=True, rename=camel):
         title: One line that says what the run is about; the run's id if no title is known.
         pending: Number of accepted commands that have not acted yet.
         held: True while the run waits until another run has left its thread.
+        queue: The queue from which processes claim the run.
+        owner: Name of the process that works on the run, if the store is shared; null if none does.
+        dead: Why the run is a dead letter, which no process claims until it is revived; null if it is none.
         degraded: Why the run has no owner here (deps_missing, agent_unknown, gave_up), or null.
         waiting_since: When the oldest open ticket was opened; null while the run does not wait.
         asked: The first open tickets, oldest first.
@@ -73,6 +76,9 @@ class RunLine(msgspec.Struct, frozen=True, kw_only=True, rename=camel):
     usage: Usage
     pending: int
     held: bool
+    queue: str
+    owner: str | None
+    dead: str | None
     degraded: str | None
     waiting_since: datetime | None
     asked: tuple[TicketLine, ...]

@@ -51,6 +51,9 @@ def row(n: int, **given: Any) -> dict[str, Any]:
         "usage": {"input": 10, "output": 5},
         "pending": 0,
         "held": False,
+        "queue": "helper",
+        "owner": None,
+        "dead": None,
         "degraded": None,
         "waitingSince": (NOW - timedelta(seconds=n)).isoformat() if asked else None,
         "asked": asked,
@@ -76,6 +79,7 @@ class Place(FakeGateway):
         some = [one for one in self.rows.values() if status in (None, one["status"])]
         some = [one for one in some if all(one[name] == query[name] for name in ("agent", "by") if name in query)]
         some = [one for one in some if text in f"{one['title']} {one['run']}".casefold()]
+        some = [one for one in some if one["run"].startswith(query.get("prefix", ""))]
         some = [one for one in some if one["createdAt"] >= query.get("since", "").replace("Z", "+00:00")]
         if query.get("order") == "waiting_longest":
             return sorted(some, key=lambda one: one["waitingSince"])
@@ -113,8 +117,9 @@ class Place(FakeGateway):
 
     def _http(self, route: Any) -> None:
         query: dict[str, Any] = {name: one[0] for name, one in parse_qs(urlsplit(route.request.url).query).items()}
-        self.asked.append(dict(query))
-        limit, start = int(query.pop("limit")), int(query.pop("cursor"))
+        if "prefix" not in query:  # else the page looks at the run that it shows
+            self.asked.append(dict(query))
+        limit, start = int(query.pop("limit")), int(query.pop("cursor", 0))
         route.fulfill(json=self.page(query, start, limit))
 
 
