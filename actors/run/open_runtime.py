@@ -12,7 +12,6 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
@@ -88,9 +87,9 @@ def make_store(store: Store | str | Path | None, *, patience: float | None = Non
         case Store():
             return store
         case str() if is_store_url(store):
-            # imported only now: its driver is an extra
-            made: Callable[..., Store] = resolve_name("greenroom.actors.stores.postgres:PostgresStore")
-            return made(store, name=name, **({} if patience is None else {"patience": patience}))
+            from ..stores.postgres import PATIENCE, PostgresStore  # noqa: PLC0415 - its driver is an extra
+
+            return PostgresStore(store, name=name, patience=PATIENCE if patience is None else patience)
         case str() if "://" in store:
             scheme = store.partition("://")[0]  # the rest may hold a password
             raise UsageError(f"store={scheme!r}://...: give postgresql://..., a path (SQLite), or None (memory)")
