@@ -11,13 +11,13 @@ import { explain, toast } from "./messages.js";
 import { Narrow } from "./narrow.js";
 import { Page } from "./page.js";
 import { keep, recall } from "./prefs.js";
+import { readRow } from "./runrow.js";
 import { Runs } from "./runs.js";
 import { addressOf, getToken, readAddress, setToken } from "./session.js";
 import { getLanguage, knows, setLanguage, t } from "./words.js";
 
 const KEPT = 5; // runs whose events stay in memory, so that returning to one costs only the new events
 const HIDDEN_MS = 500; // between two updates of a hidden page
-const ROW_MS = 5_000; // between two looks at the shown run's row
 const PROBE_AFTER = 3; // consecutive failures before the page checks for the cause
 const AGAIN_MS = 4_000; // between two attempts to follow a run without an owner
 const ANSWER_MS = 3_000; // time without a refusal after which such an attempt succeeded: the run has an owner
@@ -267,19 +267,8 @@ class App {
     this.page.tick();
     this.#pill(this.link.state);
     if (this.#current?.degraded && this.link.state.name === "live") this.#askAgain(this.#current);
-    if (this.#current && this.link.state.name === "live") this.#readRow(this.#current);
-  }
-
-  /** Read which process has the shown run, and whether it is a dead letter: no event says so. */
-  async #readRow(entry) {
-    if (entry.model.done || !this.may("follow") || Date.now() - (entry.rowAt ?? 0) < ROW_MS) return;
-    entry.rowAt = Date.now();
-    try {
-      entry.row = await this.api.row(entry.run);
-    } catch {
-      return; // the connection's state is shown elsewhere; the next attempt follows
-    }
-    this.#schedule();
+    if (this.#current && this.link.state.name === "live" && this.may("follow"))
+      readRow(this.#current, this.api, () => this.#schedule());
   }
 
   /** A run without an owner may get one later. The notice stays until an answer would have arrived. */
@@ -369,7 +358,7 @@ class App {
       return control;
     };
     named("help", "help", "bar.help").addEventListener("click", () => showHelp());
-    named("queues", "queues", "bar.queues").addEventListener("click", () => this.#queues());
+    named("queues", "queues", "bar.queues").addEventListener("click", () => showQueues(this.api, explain));
     named("out", "out", "bar.out").addEventListener("click", () => this.#signOut());
     part("back").replaceChildren(icon("back"));
     part("back").addEventListener("click", () => this.#open(null));
@@ -393,10 +382,6 @@ class App {
     document.addEventListener("keydown", (event) => this.#key(event));
     addEventListener("error", (event) => this.#bug(event.message));
     addEventListener("unhandledrejection", (event) => this.#bug(String(event.reason?.message ?? event.reason)));
-  }
-
-  #queues() {
-    if (!dialogOpen()) showQueues({ queues: () => this.api.queues(), explain });
   }
 
   #start() {

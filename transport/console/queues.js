@@ -7,8 +7,8 @@ import { number, oneLine, wholeSeconds } from "./format.js";
 
 const AGAIN_MS = 2_000; // between two reads while the dialog is open
 
-/** Show the queues, and keep them up to date until the dialog is closed. `queues()` reads them. */
-export function showQueues({ queues, explain }) {
+/** Show the queues, and keep them up to date until the dialog is closed. */
+export function showQueues(api, explain) {
   const note = h("p", { class: "hint", say: "queues.loading" });
   const body = h("tbody");
   const heads = ["name", "ready", "working", "oldest"].map((name) => h("th", { scope: "col", say: `queues.${name}` }));
@@ -16,7 +16,7 @@ export function showQueues({ queues, explain }) {
   const element = dialog("queues", "queues.title", h("p", { class: "hint", say: "queues.about" }), note, table);
   const read = async () => {
     try {
-      const found = await queues();
+      const found = await api.queues();
       body.replaceChildren(...found.map(line));
       table.hidden = !found.length;
       note.hidden = found.length > 0;

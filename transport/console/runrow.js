@@ -27,6 +27,20 @@ export function askOf({ asked, askedCount: count = 0, dead }, me) {
   return [knows(key) ? key : "runs.ask.tool_permission", values];
 }
 
+const ROW_MS = 5_000; // between two looks at the row of the shown run
+
+/** Read which process has a run, and whether it is a dead letter: no event says so. `drawn` is called with news. */
+export async function readRow(entry, api, drawn) {
+  if (entry.model.done || Date.now() - (entry.rowAt ?? 0) < ROW_MS) return;
+  entry.rowAt = Date.now();
+  try {
+    entry.row = await api.row(entry.run);
+  } catch {
+    return; // the state of the connection is shown elsewhere; the next attempt follows
+  }
+  drawn();
+}
+
 export class RunRow {
   /** @param {object} row as sent by the gateway */
   constructor(row) {

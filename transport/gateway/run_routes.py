@@ -73,7 +73,8 @@ async def measured(gateway: Gateway, _: Request) -> Response:
 async def agents(gateway: Gateway, _: Request) -> Response:
     """List the agents that can be started by key: those of this process, and of the others on its store."""
     here = gateway.runtime.agents
-    digests = {key: set(known) for key, known in (await gateway.runtime.store.agents()).items()}
+    elsewhere = await gateway.runtime.store.agents()
+    digests = {key: {text.partition(" ")[0] for text in known} for key, known in elsewhere.items()}  # mode behind it
     for key, agent in here.items():
         digests.setdefault(key, set()).add(agent.spec.digest)
     lines = [
