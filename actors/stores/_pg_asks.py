@@ -13,17 +13,30 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
-from ..abc import StoreStatistics, Taken
+from ..abc import Created, StoreStatistics, Taken
 from ..contract.rows import Claim
 from ..errors import StoreDown, StoreUnavailable
 from . import _commit_rules
+from ._pg_claims import ClaimDue, ClaimReady
 from ._pg_connect import Link
 from ._pg_create import RunCreator
 from ._pg_driver import psycopg
-from ._pg_post import CommandPoster, Posted
+from ._pg_peers import BuryRequest, PgPeers
+from ._pg_post import CommandPoster
 from ._pg_prune import sweep
 from ._pg_write import ClaimBook
-from ._requests import ClaimRequest, CreateRequest, PostRequest, PostResult, PruneRequest, Request, Result
+from ._requests import (
+    ClaimRequest,
+    CommitRequest,
+    CreateRequest,
+    DueRequest,
+    PostRequest,
+    PostResult,
+    PruneRequest,
+    ReadyRequest,
+    Request,
+    Result,
+)
 from .faults import Faults, InjectedCrash, Outage
 
 T = TypeVar("T")
@@ -32,7 +45,7 @@ Action = Callable[[], Any]
 """Executes one request; may be called again after an Outage."""
 
 _CLAIM: Final = """UPDATE {s}.runs SET owner = %s, commits = 0, token = ((token >> 31) + 1 << 31) + %s::bigint
-WHERE run_id = %s AND ended_at IS NULL AND (owner IS NULL OR owner = %s) RETURNING number, token"""
+WHERE run_id = %s AND ended_at IS NULL AND (owner IS NULL OR owner = %s) RETURNING number, token, held"""
 _OWNER: Final = """SELECT coalesce(p.name, 'process ' || r.owner) FROM {s}.runs r LEFT JOIN {s}.processes p
   ON p.number = r.owner WHERE r.run_id = %s AND r.ended_at IS NULL AND r.owner IS NOT NULL"""
 
@@ -50,9 +63,7 @@ class AskWriter:
         link: Link,
         book: ClaimBook,
         *,
-        process: Callable[[], int],
-        posted: Callable[[Posted], None],
-        created: Callable[[str], None],
+        peers: PgPeers,
         faults: Faults | None = None,
     ) -> None:
         """Begin.
@@ -60,19 +71,17 @@ class AskWriter:
         Args:
             link: the connection.
             book: the claims of this process.
-            process: returns the number of this process.
-            posted: called with each accepted command, in the thread.
-            created: called with the agent of each new run without a claim, in the thread.
+            peers: this process among the others; it executes the requests about owners, and sends the hints.
             faults: see `faults.POINTS`.
         """
         self._link, self._book, self._faults = link, book, faults
-        self._process, self._posted, self._created = process, posted, created
+        self._peers = peers
         self._actions: dict[Any, Action] = {}
-        self._senders: dict[Any, RunCreator | CommandPoster] = {}
+        self._senders: dict[Any, RunCreator | CommandPoster | ClaimReady | ClaimDue] = {}
         self._unknown: set[Any] = set()
         self.statistics = StoreStatistics()
 
-    def execute(self, batch: Sequence[Request]) -> Sequence[Result[Any]]:
+    def execute(self, batch: Sequence[Request | BuryRequest]) -> Sequence[Result[Any]]:
         """Execute a batch; returns one result per request, in order. An empty batch looks whether the server answers.
 
         Raises:
@@ -136,12 +145,13 @@ class AskWriter:
         except Exception as error:  # a test's fault counts as an unavailable store
             raise Outage(error) from error
 
-    def _action(self, request: Request) -> Action:
+    def _action(self, request: Request | BuryRequest) -> Action:
         match request:
             case CreateRequest():
-                creator = RunCreator(self._link, self._book, request, owner=self._process(), bits=secrets.randbits(31))
+                owner = self._peers.process
+                creator = RunCreator(self._link, self._book, request, owner=owner, bits=secrets.randbits(31))
                 self._senders[request] = creator
-                return lambda: self._create(creator)
+                return lambda: self._create(creator, request)
             case ClaimRequest(run_id=run_id):
                 return lambda: self._claim(run_id)
             case PostRequest():
@@ -150,21 +160,36 @@ class AskWriter:
                 return lambda: self._post(poster)
             case PruneRequest(before=before):
                 return lambda: sweep(self._link, before)
+            case CommitRequest():
+                raise TypeError("commits are executed by the other desk")
+            case ReadyRequest(room=room, ability=ability, now=now):
+                ready = self._senders[request] = ClaimReady(room, ability, now, self._peers.level)
+                return lambda: self._peers.claim(self._link, ready)
+            case DueRequest(now=now, ability=ability, limit=limit):
+                due = self._senders[request] = ClaimDue(limit, ability, now, self._peers.level)
+                return lambda: self._peers.claim(self._link, due)
             case _:
-                raise TypeError(f"{type(request).__name__} is executed elsewhere")
+                return self._peers.action(self._link, request)
 
-    def _create(self, creator: RunCreator) -> Any:
+    def _create(self, creator: RunCreator, request: CreateRequest) -> Created:
+        if request.claimed and not creator.sent:
+            self._peers.check()
         created = creator()
         if created.unclaimed:
-            self._created(creator.agent)
+            self._peers.created(request.new.info.agent)
+        elif created.claim is not None and created.held:
+            self._peers.held(request.new.info.run_id)
         return created
 
     def _claim(self, run_id: str) -> Claim | Taken | None:
-        me = self._process()
+        self._peers.check()
+        me = self._peers.process
         rows = self._link.persistent(_CLAIM, (me, secrets.randbits(31), run_id, me))
         if rows:
-            number, token = rows[0]
+            number, token, held = rows[0]
             self._book.note(run_id, number, token)
+            if held:
+                self._peers.held(run_id)
             return Claim(run_id=run_id, token=token)
         owner = self._link.persistent(_OWNER, (run_id,))
         return Taken(process=owner[0][0]) if owner else None
@@ -174,6 +199,6 @@ class AskWriter:
         if posted.item is None:
             return PostResult(posted.result)
         self.statistics = attrs.evolve(self.statistics, posts=self.statistics.posts + 1)
-        self._posted(posted)
-        mine = posted.owner in (None, self._process())
-        return PostResult(posted.result, posted.item if mine else None)
+        self._peers.posted(posted.number, posted.owner, posted.agent)
+        elsewhere = posted.owner not in (None, self._peers.process)
+        return PostResult(posted.result, posted.item, elsewhere)

@@ -21,7 +21,7 @@ import attrs
 
 from ..abc import Ability, ProcessInfo, QueueInfo, ReadyRun
 from ..contract.rows import Claim
-from ..errors import UnknownRun, UsageError
+from ..errors import UnknownRun
 from ._pg_connect import Link
 from ._pg_schema import LEVEL, READY
 from ._pg_values import Bigints, Moment, Texts
@@ -37,7 +37,7 @@ NEW_TOKEN: Final = "((r.token >> 31) + 1 << 31) + %s::bigint"  # noqa: S105 - a 
 WORKS: Final = "owner IS NOT NULL AND ended_at IS NULL AND NOT held AND status <> 'waiting'"
 """The run has an owner and does not wait for people."""
 
-_EARLIEST: Final = f"interval '{GREATEST_PRIORITY * PRIORITY_STEP.total_seconds()} s'"
+EARLIEST: Final = f"interval '{GREATEST_PRIORITY * PRIORITY_STEP.total_seconds()} s'"
 """A ready run has no rank that is later than this after now."""
 
 _ABLE: Final = (
@@ -58,18 +58,23 @@ _PAIRS: Final = f"""pair AS (
     ORDER BY agent, queue LIMIT 1) n)"""
 
 _DUE_RUNS: Final = f"""due AS (
-  SELECT d.number, d.rank, q.free, row_number() OVER (PARTITION BY q.queue ORDER BY d.rank, d.number) AS turn
+  SELECT d.number, d.rank, q.queue, q.free, row_number() OVER (PARTITION BY q.queue ORDER BY d.rank, d.number) AS turn
   FROM queue q CROSS JOIN LATERAL (
     SELECT r.number, r.rank FROM {{s}}.runs r
     WHERE {READY} AND r.agent = q.agent AND r.queue = q.queue
-      AND r.ready_at <= %s AND r.rank <= %s + {_EARLIEST} AND {_ABLE} AND {_CLAIMABLE}
+      AND r.ready_at <= %s AND r.rank <= %s + {EARLIEST} AND {_ABLE} AND {_CLAIMABLE}
     ORDER BY r.rank LIMIT least(q.free, %s) FOR UPDATE SKIP LOCKED) d)"""
 
-_TAKE: Final = f"""
-UPDATE {{s}}.runs r SET owner = %s, commits = 0, token = {NEW_TOKEN}
-WHERE r.number = ANY(ARRAY(SELECT number FROM due WHERE turn <= free ORDER BY turn, rank, number LIMIT %s))
-  AND {_ALIVE}
-RETURNING r.run_id, r.token, r.number, r.held, r.agent"""
+_TAKE: Final = f""",
+pick AS (
+  SELECT number, row_number() OVER (ORDER BY turn, hashtextextended(queue, %s), rank, number) AS place FROM due
+  WHERE turn <= free ORDER BY place LIMIT %s),
+taken AS (
+  UPDATE {{s}}.runs r SET owner = %s, commits = 0, token = {NEW_TOKEN}
+  WHERE r.number = ANY(ARRAY(SELECT number FROM pick)) AND {_ALIVE}
+  RETURNING r.run_id, r.token, r.number, r.held, r.agent)
+SELECT t.* FROM taken t JOIN pick USING (number) ORDER BY pick.place"""
+"""Of the runs of one turn, those of a queue that is drawn are first: many small claims serve every queue, too."""
 
 _CLAIM_READY: Final = f"""WITH RECURSIVE {_PAIRS},
 queue AS (
@@ -90,20 +95,22 @@ queue AS (
 _LIMITED: Final = "SELECT EXISTS (SELECT 1 FROM {s}.queues WHERE max_running IS NOT NULL AND NOT paused)"
 
 _MINE_BY_NONCE: Final = """SELECT r.run_id, r.token, r.number, r.held, r.agent FROM {s}.runs r
-WHERE r.owner = %s AND r.ended_at IS NULL AND (r.token & 2147483647) = %s ORDER BY r.number"""
+WHERE r.owner = %s AND r.ended_at IS NULL AND (r.token & 2147483647) = %s ORDER BY r.rank, r.number"""
 
 _CLAIM_DUE: Final = f"""WITH due AS (
   SELECT r.number FROM {{s}}.runs r
   WHERE r.owner IS NULL AND r.ended_at IS NULL AND r.dead IS NULL AND (r.status = 'waiting' OR r.held)
     AND r.next_due IS NOT NULL AND r.next_due <= %s AND {_ABLE}
-  ORDER BY r.next_due LIMIT %s FOR UPDATE SKIP LOCKED)
-UPDATE {{s}}.runs r SET owner = %s, commits = 0, token = {NEW_TOKEN}
-WHERE r.number = ANY(ARRAY(SELECT number FROM due)) AND {_ALIVE}
-RETURNING r.run_id, r.token, r.number, r.held, r.agent"""
+  ORDER BY r.next_due LIMIT %s FOR UPDATE SKIP LOCKED),
+taken AS (
+  UPDATE {{s}}.runs r SET owner = %s, commits = 0, token = {NEW_TOKEN}
+  WHERE r.number = ANY(ARRAY(SELECT number FROM due)) AND {_ALIVE}
+  RETURNING r.run_id, r.token, r.number, r.held, r.agent, r.next_due)
+SELECT run_id, token, number, held, agent FROM taken ORDER BY next_due, number"""
 
 _CLAIMS: Final = "unnest(%s::text[], %s::bigint[]) AS c(run_id, token)"
 
-_RELEASE: Final = f"""UPDATE {{s}}.runs r SET owner = NULL FROM {_CLAIMS}
+_RELEASE: Final = f"""UPDATE {{s}}.runs r SET owner = NULL, token = {NEW_TOKEN} FROM {_CLAIMS}
 WHERE r.run_id = c.run_id AND r.token = c.token AND r.owner = %s AND r.posted <= r.consumed AND r.ended_at IS NULL"""
 
 _REFUSED: Final = f"""SELECT r.run_id FROM {{s}}.runs r JOIN {_CLAIMS} ON c.run_id = r.run_id AND c.token = r.token
@@ -252,7 +259,7 @@ class ClaimReady:
         return (now, now, *_able(self.ability, self.level), room)
 
     def _take(self, process: int, room: int) -> tuple[object, ...]:
-        return (process, self.nonce, room, process)
+        return (self.nonce, room, process, self.nonce, process)
 
 
 @attrs.define(eq=False)
@@ -286,11 +293,12 @@ class ReleaseRuns:
     """Give up runs that are at rest; the result is the ids of those that have unread commands."""
 
     claims: Sequence[Claim]
+    nonce: int = attrs.field(factory=random_bits)
 
     def __call__(self, link: Link, process: int) -> list[str]:
         """ReleaseRuns, then look for what is still owned under these claims."""
         pairs = _pairs(self.claims)
-        link.persistent(_RELEASE, (*pairs, process))
+        link.persistent(_RELEASE, (self.nonce, *pairs, process))
         refused = {run_id for (run_id,) in link.persistent(_REFUSED, (*pairs, process))}
         return [claim.run_id for claim in self.claims if claim.run_id in refused]
 
@@ -361,18 +369,6 @@ class SetQueue:
     def __call__(self, link: Link, process: int) -> None:
         """Write the queue's row."""
         link.persistent(_SET_QUEUE, (self.name, self.max_running, self.paused))
-
-
-def check_queue(name: object, max_running: object) -> None:
-    """Check the values of a queue.
-
-    Raises:
-        UsageError: the name is no text, or the limit is no positive number.
-    """
-    if not isinstance(name, str) or not name or "\0" in name:
-        raise UsageError(f"set_queue({name!r:.100}): give the name of a queue")
-    if max_running is not None and (type(max_running) is not int or not 0 <= max_running < 1 << 31):
-        raise UsageError(f"max_running={max_running!r:.100}: give the number of runs that may work at once, or None")
 
 
 @attrs.define(eq=False)

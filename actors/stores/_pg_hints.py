@@ -35,7 +35,7 @@ import trio
 from ..abc import StoreHooks
 from ._pg_connect import Link
 from ._pg_values import Bigints, Texts
-from .faults import Outage
+from .faults import HINT, Faults, Outage
 
 FLUSH: Final = 0.002
 """Seconds for which moves of runs are gathered."""
@@ -122,6 +122,7 @@ class PgHints:
         *,
         in_thread: Callable[[Callable[[], Any]], Any],
         poll: float = POLL,
+        faults: Faults | None = None,
     ) -> None:
         """Prepare; nothing is sent.
 
@@ -130,7 +131,9 @@ class PgHints:
             prefix: of channels.
             in_thread: an async function that calls a function in a thread.
             poll: seconds between two looks at the watched runs.
+            faults: called at `faults.HINT`.
         """
+        self._faults = faults
         self._link, self._prefix, self._in_thread, self._poll = link, prefix, in_thread, poll
         self.process = 0
         self.alone = True
@@ -327,6 +330,26 @@ class PgHints:
         Raises:
             Outage: the server is unavailable; a part may have been sent.
         """
+        link = self._link
+        watchers, drawn = (None, False) if self._lost() else self._send_hints(job)
+        if job.watch:
+            link.persistent(_WATCH, (job.process, Texts(job.watch)))
+        if job.unwatch:
+            link.persistent(_UNWATCH, (job.process, Texts(job.unwatch)))
+        heads = link.persistent(_HEADS, (Texts(job.heads), job.process)) if job.heads else []
+        return _Done(watchers, drawn, [(run_id, number, last) for run_id, number, last in heads])
+
+    def _lost(self) -> bool:
+        """Return True if a test loses the hints."""
+        try:
+            if self._faults is not None:
+                self._faults(HINT)
+        except Outage:
+            return True
+        return False
+
+    def _send_hints(self, job: _Job) -> tuple[int | None, bool]:
+        """Send; return how many processes watch the moved runs, and whether this process was drawn for work."""
         link, watchers, drawn = self._link, None, False
         if job.sends:
             channels, payloads = zip(*job.sends, strict=True)
@@ -337,12 +360,7 @@ class PgHints:
         for (hops, elsewhere), agents in job.work.items():
             values = (Texts(agents), job.process if elsewhere else 0, job.process, self._prefix, str(hops))
             drawn = any(row[0] == job.process for row in link.persistent(_WORK, values)) or drawn
-        if job.watch:
-            link.persistent(_WATCH, (job.process, Texts(job.watch)))
-        if job.unwatch:
-            link.persistent(_UNWATCH, (job.process, Texts(job.unwatch)))
-        heads = link.persistent(_HEADS, (Texts(job.heads), job.process)) if job.heads else []
-        return _Done(watchers, drawn, [(run_id, number, last) for run_id, number, last in heads])
+        return watchers, drawn
 
     def _take(self, done: _Done) -> None:
         if done.watchers is not None:

@@ -35,8 +35,6 @@ _STEP: Final = 1.0
 """Most seconds between two looks at the clock: trio's stands still while the machine sleeps."""
 _SAMPLES: Final = 8
 """Measurements of the server's clock, of which the one with the shortest round trip counts."""
-_LONGEST_LEAVING: Final = 10.0
-"""Seconds for giving the runs back at the end."""
 
 logger = logging.getLogger("greenroom.store")
 
@@ -153,7 +151,7 @@ class PgKeeper:
         turned = await self._take_turn()
         if turned.others:
             self._hints.joined(turned.others)
-        return turned.epoch or ""
+        return turned.epoch
 
     async def serve(self, hooks: StoreHooks) -> None:
         """Keep the lease until cancelled.
@@ -167,16 +165,18 @@ class PgKeeper:
             await self._keep(hooks)
 
     async def leave(self) -> None:
-        """Give all runs back and delete the row of this process, once; in an outage the others free them later."""
+        """Give all runs back and delete the row of this process, once; in an outage the others free them later.
+
+        The caller bounds the time: the wait for an answer has no limit here.
+        """
         self._void = True
-        with trio.move_on_after(_LONGEST_LEAVING, shield=True):
-            try:
-                agents = await self._in_thread(self._turn.leave)
-                if agents:
-                    self._hints.work(agents, elsewhere=True)
-                    await self._hints.flush()
-            except Outage as outage:
-                logger.warning("the runs of %s are freed when its lease has run out: %s", self.name, outage.error)
+        try:
+            agents = await self._in_thread(self._turn.leave)
+            if agents:
+                self._hints.work(agents, elsewhere=True)
+                await self._hints.flush()
+        except Outage as outage:
+            logger.warning("the runs of %s are freed when its lease has run out: %s", self.name, outage.error)
 
     async def _expire(self, hooks: StoreHooks) -> None:
         """Void the claims when they are not good any more."""
@@ -236,7 +236,7 @@ class PgKeeper:
             self._void = False
             self._renewed.set()
         self._samples.append(turned.offset)
-        anew = turned.process != self._hints.process or turned.joined or turned.epoch is not None
+        anew = turned.process != self._hints.process or turned.joined or turned.reconnected
         self._hints.process, self._hints.alone = turned.process, not turned.others
         if anew:
             self._hints.watch_anew()
@@ -244,8 +244,7 @@ class PgKeeper:
 
     def _report(self, hooks: StoreHooks, turned: Turned) -> None:
         """Tell the runtime what a turn found."""
-        if turned.epoch is not None:
-            self._renamed(turned.epoch)
+        self._renamed(turned.epoch)
         for run_id in turned.freed:
             self.held.discard(run_id)
             hooks.thread_freed(run_id)
@@ -253,6 +252,7 @@ class PgKeeper:
             hooks.posted(run_id, item)
         if turned.agents:
             self._hints.work(turned.agents)
+        if turned.work and self._room != 0:
             hooks.work()
 
     # --- hints -------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ import trio
 
 from greenroom.supervision.nursery import open_collapsing_nursery
 
-from ..abc import StoreHooks, StoreStatistics
+from ..abc import ReadyRun, StoreHooks, StoreStatistics
 from ._leases import LeaseTimes
 from ._pg_claims import (
     BuryProcess,
@@ -32,7 +32,6 @@ from ._pg_claims import (
     ReleaseRuns,
     ReviveRun,
     SetQueue,
-    check_queue,
 )
 from ._pg_connect import Link
 from ._pg_hints import PgHints
@@ -41,16 +40,14 @@ from ._pg_schema import LEVEL
 from ._pg_target import PgTarget
 from ._pg_turn import PgTurn, boot_time, channel_prefix
 from ._requests import (
-    DueRequest,
     GiveBackRequest,
     OwnerRequest,
     PendingRequest,
     QueueRequest,
-    ReadyRequest,
     ReleaseRequest,
     ReviveRequest,
 )
-from .faults import Outage
+from .faults import LEAVE, Faults, Outage
 
 T = TypeVar("T")
 
@@ -58,6 +55,10 @@ _LOOKS: Final = 8
 """Looks of the watchdog in the time of an answer: a statement is ended at most an eighth late."""
 _THREADS: Final = 2
 """One for the listener's connection, one for the notifier's."""
+
+
+_LEAVING: Final = 3.0
+"""Seconds for giving the runs back at the end."""
 
 
 class Book(Protocol):
@@ -84,6 +85,7 @@ class PgPeers:
     """One process on a database. Made in the trio thread, for one opening of a store.
 
     Attributes:
+        level: newest version of rows that this process reads.
         claims: runs that this process has claimed, for statistics.
     """
 
@@ -98,6 +100,7 @@ class PgPeers:
         answer: float,
         repair: Callable[[Link], Sequence[tuple[int, int | None]]],
         level: int = LEVEL,
+        faults: Faults | None = None,
     ) -> None:
         """Prepare; nothing is sent.
 
@@ -110,17 +113,21 @@ class PgPeers:
             answer: seconds after which a statement without an answer is ended.
             repair: see `PgTurn`.
             level: newest version of rows that this process reads.
+            faults: called at `faults.HINT` and `faults.LEAVE`.
         """
+        self._faults = faults
         direct = target.direct()
-        self._links = [Link(direct or target, f"{name} listens"), Link(target, f"{name} hints")]
-        self._book, self._level, self._answer, self._times = book, level, answer, times
+        self._links = [Link(direct or target, f"greenroom/{name}/turns"), Link(target, f"greenroom/{name}/hints")]
+        self._book, self.level, self._answer, self._times = book, level, answer, times
         self._token = trio.lowlevel.current_trio_token()
         self._limiter = trio.CapacityLimiter(_THREADS)
         turn = PgTurn(
             self._links[0], times, name=name, version=version, level=level, listens=direct is not None, repair=repair
         )
         poll = {} if direct is not None else {"poll": DEAF_POLL}
-        self._hints = PgHints(self._links[1], channel_prefix(target.schema), in_thread=self._in_thread, **poll)
+        self._hints = PgHints(
+            self._links[1], channel_prefix(target.schema), in_thread=self._in_thread, faults=faults, **poll
+        )
         self._turn = turn
         self._keeper = PgKeeper(
             turn,
@@ -207,59 +214,85 @@ class PgPeers:
         self._epoch = await self._keeper.open()
 
     @asynccontextmanager
-    async def serving(self, hooks: StoreHooks, links: Callable[[], Sequence[Link]]) -> AsyncIterator[None]:
-        """Keep the lease for the time of the block, also while a cancelled block writes its queue; then leave.
+    async def watching(self, links: Callable[[], Sequence[Link]]) -> AsyncIterator[None]:
+        """Bound the time of each statement of the block, also while the block is cancelled.
 
         Args:
-            hooks: for reports.
-            links: returns the other connections that the watchdog looks after.
+            links: returns the connections of the store, beside those of this object.
+        """
+        async with open_collapsing_nursery() as nursery:
+            watched = await nursery.start(self._watch_answers, links)
+            try:
+                yield
+            finally:
+                watched.cancel()
+
+    @asynccontextmanager
+    async def serving(self, hooks: StoreHooks) -> AsyncIterator[None]:
+        """Keep the lease for the time of the block, also while a cancelled block writes its queues; then leave.
 
         Raises:
             StoreDown: a table or a right is missing.
         """
         self._hooks = hooks
         async with open_collapsing_nursery() as nursery:
-            kept = await nursery.start(self._keep, hooks, links)
+            kept = await nursery.start(self._keep, hooks)
             try:
                 yield
             finally:
                 kept.cancel()
 
     async def _keep(
-        self,
-        hooks: StoreHooks,
-        links: Callable[[], Sequence[Link]],
-        *,
-        task_status: trio.TaskStatus[trio.CancelScope] = trio.TASK_STATUS_IGNORED,
+        self, hooks: StoreHooks, *, task_status: trio.TaskStatus[trio.CancelScope] = trio.TASK_STATUS_IGNORED
     ) -> None:
         with trio.CancelScope(shield=True):
-            async with open_collapsing_nursery() as nursery:
-                nursery.start_soon(self._watch_answers, lambda: [*self._links, *links()])
-                with trio.CancelScope() as kept:
-                    async with open_collapsing_nursery() as tasks:
-                        tasks.start_soon(self._keeper.serve, hooks)
-                        tasks.start_soon(self._hints.serve, hooks)
-                        task_status.started(kept)
-                await self.leave()
-                nursery.cancel_scope.cancel()
+            with trio.CancelScope() as kept:
+                async with open_collapsing_nursery() as nursery:
+                    nursery.start_soon(self._keeper.serve, hooks)
+                    nursery.start_soon(self._hints.serve, hooks)
+                    task_status.started(kept)
+            await self.leave()
 
     async def leave(self) -> None:
         """Give the runs back, and close the connections."""
-        await self._keeper.leave()
+        try:
+            if self._faults is not None:
+                self._faults(LEAVE)
+        except Outage:
+            pass
+        else:
+            async with open_collapsing_nursery() as nursery:
+                nursery.start_soon(self._cut_late)
+                await self._keeper.leave()
+                nursery.cancel_scope.cancel()
         for link in self._links:
             with suppress(Outage):
                 await self._in_thread(link.close)
 
-    async def _watch_answers(self, links: Callable[[], Sequence[Link]]) -> None:
-        """Shut each connection down whose statement waits too long for its answer."""
+    async def _cut_late(self) -> None:
+        """End the leaving: a server that answers does so in milliseconds."""
         while True:
-            await trio.sleep(self._answer / _LOOKS)
-            now = time.monotonic()
-            for link in links():
-                since = link.since
-                if since is not None and now - since > self._answer:
-                    self._cut += 1
-                    link.cut()
+            await trio.sleep(_LEAVING)
+            for link in self._links:
+                link.cut()
+
+    async def _watch_answers(
+        self,
+        links: Callable[[], Sequence[Link]],
+        *,
+        task_status: trio.TaskStatus[trio.CancelScope] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Shut each connection down whose statement waits too long for its answer."""
+        with trio.CancelScope(shield=True) as watched:
+            task_status.started(watched)
+            while True:
+                await trio.sleep(self._answer / _LOOKS)
+                now = time.monotonic()
+                for link in [*self._links, *links()]:
+                    since = link.since
+                    if since is not None and now - since > self._answer:
+                        self._cut += 1
+                        link.cut()
 
     async def _in_thread(self, function: Callable[[], T]) -> T:
         """Call a function in a thread; user code cannot use up these threads.
@@ -316,6 +349,10 @@ class PgPeers:
         elif owner != self.process:
             self._soon(self._hints.freed, owner, number)
 
+    def held(self, run_id: str) -> None:
+        """Note that a thread holds a run that this process owns: the turn looks whether it still does."""
+        self._soon(self._keeper.held.add, run_id)
+
     def _soon(self, function: Callable[..., object], *arguments: object) -> None:
         with suppress(trio.RunFinishedError):
             self._token.run_sync_soon(function, *arguments)
@@ -331,18 +368,13 @@ class PgPeers:
         self._keeper.check()
 
     def action(self, link: Link, request: OwnerRequest | BuryRequest) -> Callable[[], Any]:
-        """Return what executes a request about owners; it may be called again after an Outage."""
+        """Return what executes another request about owners; it may be called again after an Outage."""
         match request:
-            case ReadyRequest(room=room, ability=ability, now=now):
-                return partial(self._ready, link, ClaimReady(room, ability, now, self._level))
-            case DueRequest(now=now, ability=ability, limit=limit):
-                return partial(self._due, link, ClaimDue(limit, ability, now, self._level))
             case ReleaseRequest(claims=claims):
                 return partial(self._release, link, ReleaseRuns(claims))
             case GiveBackRequest(claims=claims, after=after):
                 return partial(self._give_back, link, GiveRunsBack(claims, after))
             case QueueRequest(name=name, max_running=most, paused=paused):
-                check_queue(name, most)
                 return partial(SetQueue(name, most, paused), link, self.process)
             case ReviveRequest(run_id=run_id):
                 return partial(self._revive, link, ReviveRun(run_id))
@@ -351,23 +383,25 @@ class PgPeers:
             case _:
                 raise TypeError(f"{type(request).__name__} is executed elsewhere")
 
-    def _ready(self, link: Link, claim: ClaimReady) -> Sequence[Any]:
-        self.check()
+    def claim(self, link: Link, claim: ClaimReady | ClaimDue) -> Sequence[ReadyRun]:
+        """Execute a claim of ready or due runs; it may be called again after an Outage.
+
+        Raises:
+            StoreUnavailable: see `check`.
+        """
+        if not claim.sent:
+            self.check()
         runs = claim(link, self.process)
-        if len(runs) == claim.room:  # there may be more, for another process
+        if isinstance(claim, ClaimReady) and len(runs) == claim.room:  # there may be more, for another process
             self._soon(partial(self._hints.work, sorted({run.agent for run in runs}), elsewhere=True))
         return self._noted(runs)
 
-    def _due(self, link: Link, claim: ClaimDue) -> Sequence[Any]:
-        self.check()
-        return self._noted(claim(link, self.process))
-
-    def _noted(self, runs: Sequence[ClaimedRun]) -> Sequence[Any]:
+    def _noted(self, runs: Sequence[ClaimedRun]) -> Sequence[ReadyRun]:
         for run in runs:
             claim = run.ready.claim
             self._book.note(claim.run_id, run.number, claim.token)
             if run.ready.held:
-                self._soon(self._keeper.held.add, claim.run_id)
+                self.held(claim.run_id)
         self.claims += len(runs)
         return [run.ready for run in runs]
 
@@ -398,10 +432,6 @@ class PgPeers:
         return found
 
     # --- of the port -------------------------------------------------------------------------------------------------
-
-    def held(self, run_id: str) -> None:
-        """Note that a thread holds a run that this process owns: the turn looks whether it still does."""
-        self._keeper.held.add(run_id)
 
     def watch(self, run_id: str) -> AbstractContextManager[None]:
         """Report changes of a run for the time of the block. See `Store.watch`."""

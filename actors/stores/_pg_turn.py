@@ -24,10 +24,10 @@ import attrs
 from ..contract import codec
 from ..contract.decisions import Command, InboxItem
 from ._leases import BeatWatch, LeaseTimes
-from ._pg_claims import FREE_STRAYS, GIVE_BACK_ALL, GIVE_BACK_LOST, free, random_bits
+from ._pg_claims import EARLIEST, FREE_STRAYS, GIVE_BACK_ALL, GIVE_BACK_LOST, free, random_bits
 from ._pg_connect import Link
 from ._pg_epoch import epoch
-from ._pg_schema import LEVEL
+from ._pg_schema import LEVEL, READY
 from ._pg_values import Bigints, Moment, Texts
 from ._timestamps import milliseconds
 
@@ -47,10 +47,12 @@ _REGISTER: Final = """INSERT INTO {s}.processes(name, host, pid, version, level,
 SELECT CASE WHEN EXISTS (SELECT 1 FROM {s}.processes WHERE name = %s) THEN %s ELSE %s END, %s, %s, %s, %s, %s, %s
 RETURNING number, name"""
 
-_BEAT: Final = """WITH mine AS (
-  UPDATE {s}.processes SET beat = beat + 1, room = %s WHERE number = %s AND NOT dead RETURNING number)
-SELECT p.number, p.beat, p.dead, p.number = %s AND EXISTS (SELECT 1 FROM mine), clock_timestamp()
-FROM {s}.processes p"""
+_BEAT: Final = f"""WITH mine AS (
+  UPDATE {{s}}.processes SET beat = beat + 1, room = %s WHERE number = %s AND NOT dead RETURNING number)
+SELECT p.number, p.beat, p.dead, p.number = %s AND EXISTS (SELECT 1 FROM mine), clock_timestamp(),
+  (SELECT value FROM {{s}}.about WHERE name = 'epoch'), EXISTS (
+    SELECT 1 FROM {{s}}.runs r WHERE {READY} AND r.agent = ANY(%s) AND r.rank <= now() + {EARLIEST})
+FROM {{s}}.processes p"""
 
 _DECLARE_DEAD: Final = (
     "UPDATE {s}.processes SET dead = true WHERE number = %s AND beat = %s AND NOT dead RETURNING name"
@@ -108,7 +110,9 @@ class Turned:
         unread: commands of own runs.
         freed: ids of own runs that their threads do not hold any more.
         agents: of runs that were freed or given back, and may be claimed.
-        epoch: of the logs; None if the connection is the same as in the turn before.
+        epoch: of the logs.
+        reconnected: the connection is another one than in the turn before.
+        work: there may be runs to claim for this process's agents.
     """
 
     sent: float
@@ -120,7 +124,9 @@ class Turned:
     unread: Sequence[tuple[str, InboxItem]]
     freed: Sequence[str]
     agents: Sequence[str]
-    epoch: str | None
+    epoch: str
+    reconnected: bool
+    work: bool
 
 
 @attrs.define(kw_only=True)
@@ -202,26 +208,28 @@ class PgTurn:
         if posture.void and self._process:
             agents.update(agent for (agent,) in link.persistent(GIVE_BACK_ALL, (random_bits(), self._process)))
         sent, began = boot_time(), self._now()
-        rows = link.persistent(_BEAT, (posture.room, self._process, self._process))
+        if posture.agents is not None:
+            self._agents = posture.agents
+        values = (posture.room, self._process, self._process, Texts(sorted(self._agents)))
+        rows = link.persistent(_BEAT, values)
         ended, got = self._now(), boot_time()
-        declared_dead = self._process != 0 and not any(mine for *_, mine, _ in rows)
+        declared_dead = self._process != 0 and not any(row[3] for row in rows)
         if not self._process or declared_dead:
             sent = self._register(posture)
         elif link.opened != before:
             self._listen()
-        named = None
+        named = rows[0][5] if rows else None
         if link.opened != before:
             self._watch.begin_anew()
             named = epoch(link)
         self._opened = link.opened
         if posture.agents is not None:
-            self._agents = posture.agents
             self._publish(posture.agents)
-        others = frozenset(number for number, _, dead, _, _ in rows if not dead and number != self._process)
+        others = frozenset(number for number, _, dead, *_ in rows if not dead and number != self._process)
         joined, self._others = bool(others - self._others), others
         agents.update(self._bury(got, rows))
         self._turns += 1
-        if self._turns % _REPAIRS == 0 or named is not None:
+        if self._turns % _REPAIRS == 0 or link.opened != before:
             agents.update(self._repaired(posture))
         clock = rows[0][4] / 1000 if rows else ended.timestamp()
         half = (ended - began).total_seconds() / 2
@@ -235,7 +243,9 @@ class PgTurn:
             unread=self.unread(),
             freed=self.freed(run_ids=posture.held) if posture.held else (),
             agents=sorted(agents),
-            epoch=named,
+            epoch=named or "",
+            reconnected=link.opened != before,
+            work=bool(rows) and rows[0][6],
         )
 
     # --- the process's own row ---------------------------------------------------------------------------------------
@@ -290,8 +300,8 @@ class PgTurn:
     def _bury(self, now: float, rows: Sequence[tuple[Any, ...]]) -> list[str]:
         """Declare processes dead whose beat stood still, and free their runs; returns the agents of those runs."""
         link = self.link
-        beats = {number: beat for number, beat, dead, _, _ in rows if not dead and number != self._process}
-        dead = {number for number, _, dead, _, _ in rows if dead}
+        beats = {number: beat for number, beat, dead, *_ in rows if not dead and number != self._process}
+        dead = {number for number, _, dead, *_ in rows if dead}
         for number, beat in self._watch.look(now, beats).items():
             declared = link.persistent(_DECLARE_DEAD, (number, beat))
             self.declared += [name for (name,) in declared]

@@ -23,6 +23,15 @@ READ: Final = "read"
 OPEN: Final = "open"
 """The file is about to be opened."""
 
+HINT: Final = "hint"
+"""Hints to other processes are about to be sent. A raise loses them."""
+
+FOLLOW_UP: Final = "follow_up"
+"""A run has ended, and its thread is about to be freed. A raise leaves that out, as a crash may."""
+
+LEAVE: Final = "leave"
+"""A store that closes is about to give its runs back. A raise leaves that out, as if the process had died."""
+
 
 def disk(name: str, text: str = "") -> sqlite3.Error:
     """Return SQLite's error of this name, such as SQLITE_IOERR_READ, for faults.

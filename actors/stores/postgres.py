@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from contextlib import AbstractContextManager, nullcontext
+from datetime import datetime
+from importlib import metadata
 from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
 import attrs
 import trio
 
-from ..abc import Created, Deliver, Pruned, RunPage, RunQuery, StoreHooks, StoreStatistics
+from ..abc import (
+    Created,
+    Deliver,
+    ProcessInfo,
+    Pruned,
+    QueueInfo,
+    RunPage,
+    RunQuery,
+    StoreHooks,
+    StoreStatistics,
+)
 from ..contract.decisions import InboxItem, Ticket
 from ..contract.messages import Message
 from ..contract.recording import RecordDelta
 from ..contract.rows import Claim, Commit, NewRun, RunOutline, RunRecord, ThreadInfo
 from ..contract.state import StateWrite
 from ..errors import StoreDown, StoreOpenError
-from . import _paging, _pg_lists, _pg_prune, _pg_reads
+from . import _paging, _pg_claims, _pg_lists, _pg_prune, _pg_reads
 from ._commit_rules import InvalidCommit
 from ._encoding import encode_commit, encode_new
 from ._leases import LEASE, MARGIN, TURN, LeaseTimes
@@ -27,19 +40,18 @@ from ._outages import NoThread
 from ._pg_asks import AskWriter
 from ._pg_connect import ANSWER, Again, Link, hopeless
 from ._pg_driver import psycopg
-from ._pg_post import Posted
+from ._pg_peers import BuryRequest, PgPeers
 from ._pg_reads import ReadLinks
 from ._pg_schema import LEVEL, PG_MIGRATIONS, PgMigration, lacking_rights, migrate
 from ._pg_target import PgTarget
-from ._pg_threads import free_threads
-from ._pg_values import Moment
+from ._pg_threads import free_threads, repair_threads
 from ._pg_write import MOST, ClaimBook, CommitWriter
 from ._requests import CommitRequest, CreateRequest
 from ._requests_api import RequestStore
 from ._thread_writer import ThreadWriter
 from ._timestamps import milliseconds
 from ._write_queue import Execute, NullHooks, WriteQueue, pauses
-from .faults import OPEN, Faults, Outage
+from .faults import FOLLOW_UP, OPEN, Faults, Outage
 
 __all__ = ["PostgresStore"]
 
@@ -55,12 +67,6 @@ _CLOSING: Final = 60.0
 """Seconds for giving the runs back and closing the connections."""
 _READERS: Final = 4
 """Reads at once; each has a connection."""
-
-_REGISTER: Final = """INSERT INTO {s}.processes(name, host, pid, version, level, started_at)
-VALUES (%s, %s, %s, %s, %s, %s) RETURNING number"""
-_GIVE_BACK: Final = """UPDATE {s}.runs SET owner = NULL, token = ((token >> 31) + 1 << 31) + %s::bigint
-WHERE owner = %s AND ended_at IS NULL"""
-_UNREGISTER: Final = "DELETE FROM {s}.processes WHERE number = %s"
 
 
 class _MergedHooks(NullHooks):
@@ -152,7 +158,9 @@ class PostgresStore(RequestStore):
         self._answer, self._patience, self._faults, self._migrations = answer, patience, faults, migrations
         self._limiter = trio.CapacityLimiter(_READERS)
         self._epoch = ""
-        self._process = 0
+        self._level = LEVEL
+        self._peers: PgPeers | None = None
+        self._published: tuple[Mapping[str, str], int | None] | None = None
         self._book = ClaimBook()
         self._links: list[Link] = []
         self._readers: ReadLinks | None = None
@@ -169,7 +177,7 @@ class PostgresStore(RequestStore):
     @property
     def epoch(self) -> str:
         """The identity of the logs; kept in the schema. See `Store.epoch`."""
-        return self._epoch
+        return self._epoch if self._peers is None else self._peers.epoch
 
     # --- opening and closing -----------------------------------------------------------------------------------------
 
@@ -182,37 +190,62 @@ class PostgresStore(RequestStore):
         """
         if self._readers is not None:
             raise StoreOpenError(f"{self.target.text} is open already by this store; one runtime at a time")
-        await self._opened()
-        merged = _MergedHooks(hooks)
-        failure: StoreDown | None = None
+        self._book = ClaimBook()
+        peers = self._peers = PgPeers(
+            self.target,
+            self._book,
+            name=self.name,
+            version=metadata.version("greenroom"),
+            times=self.times,
+            answer=self._answer,
+            repair=repair_threads,
+            level=self._level,
+            faults=self._faults,
+        )
         try:
-            self._commits.open(merged)
-            self._queue.open(merged)
-            async with trio.open_nursery() as nursery:
-
-                async def serve(queue: WriteQueue) -> None:
-                    nonlocal failure
-                    try:
-                        await queue.serve()
-                    except StoreDown as down:
-                        failure = failure or down
-                        nursery.cancel_scope.cancel()
-
-                nursery.start_soon(serve, self._queue)
-                nursery.start_soon(serve, self._commits)
-                task_status.started()
+            async with peers.watching(self._all_links):
+                await self._opened(peers)
+                async with peers.serving(hooks):
+                    merged = _MergedHooks(hooks)
+                    self._commits.open(merged)
+                    self._queue.open(merged)
+                    if self._published is not None:
+                        peers.publish(*self._published)
+                    task_status.started()
+                    await self._serve()
         finally:
+            self._epoch, self._peers = peers.epoch, None
             with trio.move_on_after(_CLOSING, shield=True):
                 try:
                     await self._aside(self._close)
-                except NoThread:  # closing in the trio thread blocks for a moment, but runs that are left wait longer
+                except NoThread:  # closing in the trio thread blocks for a moment, but open connections stay longer
                     self._close()
+
+    async def _serve(self) -> None:
+        """Let both desks write until cancelled.
+
+        Raises:
+            StoreDown: one of them has failed for good.
+        """
+        failure: StoreDown | None = None
+        async with trio.open_nursery() as nursery:
+
+            async def serve(queue: WriteQueue) -> None:
+                nonlocal failure
+                try:
+                    await queue.serve()
+                except StoreDown as down:
+                    failure = failure or down
+                    nursery.cancel_scope.cancel()
+
+            nursery.start_soon(serve, self._queue)
+            nursery.start_soon(serve, self._commits)
         if failure is not None:
             self._commits.shut(failure)
             self._queue.shut(failure)
             raise StoreDown(str(failure)) from failure.__cause__
 
-    async def _opened(self) -> None:
+    async def _opened(self, peers: PgPeers) -> None:
         """Open the connections; temporary errors are retried.
 
         Raises:
@@ -221,7 +254,8 @@ class PostgresStore(RequestStore):
         until = trio.current_time() + min(self._patience, _OPENING)
         for pause in pauses():
             try:
-                return await self._aside(self._open)
+                await self._aside(self._open, peers)
+                return await peers.open()
             except (Outage, Again) as error:
                 trouble = error.error
                 if hopeless(trouble) or trio.current_time() >= until:
@@ -237,36 +271,21 @@ class PostgresStore(RequestStore):
             await trio.sleep(min(pause, until - trio.current_time()))
         raise AssertionError("pauses() never ends")
 
-    def _open(self) -> None:
+    def _open(self, peers: PgPeers) -> None:
         if self._faults is not None:
             try:
                 self._faults(OPEN)
             except (OSError, MemoryError) as error:
                 raise Outage(error) from error
-        commits, asks = self._link("commits"), self._link("asks")
-        try:
-            migrate(asks, self.target.schema, self._migrations, make_epoch=lambda: secrets.token_hex(8))
-            self._check_rights(asks)
-            self._epoch = _pg_reads.epoch(asks)
-            self._process = self._register(asks)
-        except BaseException:  # raised again; no connection is left open
-            commits.close()
-            asks.close()
-            raise
-        self._book = ClaimBook()
+        self._close()
+        commits, asks = self._links = [self._link("commits"), self._link("asks")]
+        migrate(asks, self.target.schema, self._migrations, make_epoch=lambda: secrets.token_hex(8))
+        self._check_rights(asks)
         self._readers = ReadLinks(lambda: self._link("reads"), faults=self._faults)
-        self._links = [commits, asks]
         self._committer = CommitWriter(
-            commits, self._book, free_threads=self._free_threads, wrote=self._wrote, faults=self._faults
+            commits, self._book, free_threads=self._free_threads, wrote=peers.wrote, faults=self._faults
         )
-        self._asker = AskWriter(
-            asks,
-            self._book,
-            process=lambda: self._process,
-            posted=self._posted,
-            created=self._created,
-            faults=self._faults,
-        )
+        self._asker = AskWriter(asks, self._book, peers=peers, faults=self._faults)
 
     def _check_rights(self, link: Link) -> None:
         lacking = lacking_rights(link, self.target.schema)
@@ -276,24 +295,17 @@ class PostgresStore(RequestStore):
     def _link(self, purpose: str) -> Link:
         return Link(self.target, f"greenroom/{self.name}/{purpose}")
 
-    def _register(self, link: Link) -> int:
-        values = (self.name, platform.node(), os.getpid(), "", LEVEL, Moment(milliseconds(datetime.now(UTC))))
-        return int(link.persistent(_REGISTER, values)[0][0])
+    def _all_links(self) -> Sequence[Link]:
+        readers = self._readers
+        return [*self._links, *(readers.links if readers is not None else ())]
 
     def _close(self) -> None:
         readers, self._readers = self._readers, None
         links, self._links = self._links, []
-        try:
-            if links:
-                links[1].persistent(_GIVE_BACK, (secrets.randbits(31), self._process))
-                links[1].persistent(_UNREGISTER, (self._process,))
-        except (Outage, StoreDown):
-            pass  # the other processes free the runs when the lease has run out
-        finally:
-            for link in links:
-                link.close()
-            if readers is not None:
-                readers.close()
+        for link in links:
+            link.close()
+        if readers is not None:
+            readers.close()
 
     async def _aside(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function that waits for the server, in a thread.
@@ -350,31 +362,82 @@ class PostgresStore(RequestStore):
             raise StoreDown("the store is not open")
         return self._asker.execute(batch)
 
-    # Called in the threads of the two desks.
-
     def _free_threads(self, threads: Sequence[int]) -> Mapping[int, tuple[int, str]]:
-        firsts = free_threads(self._links[0], threads)
-        return {run.thread: (run.number, run.run_id) for run in firsts if run.owner in (None, self._process)}
-
-    def _wrote(self, moved: Sequence[tuple[int, int]]) -> None:
-        """Hint at newest sequences of runs to the processes that watch them."""
-
-    def _posted(self, posted: Posted) -> None:
-        """Hint at a command to the owner of its run."""
-
-    def _created(self, agent: str) -> None:
-        """Hint at work to a process with room."""
+        """Called in the thread that commits, after runs have ended in these threads."""
+        peers, mine = self._peers, dict[int, tuple[int, str]]()
+        try:
+            if self._faults is not None:
+                self._faults(FOLLOW_UP)
+        except Outage:  # the turn of a process repairs it
+            return mine
+        for run in free_threads(self._links[0], threads):
+            if peers is None:
+                continue
+            if run.owner in (None, peers.process):
+                mine[run.thread] = (run.number, run.run_id)
+            if run.freed:
+                peers.thread_freed(run.number, run.owner, run.agent)
+        return mine
 
     def statistics(self) -> StoreStatistics:
         """Return counts since the store was opened."""
         counts = StoreStatistics() if self._committer is None else self._committer.statistics
         asked = StoreStatistics() if self._asker is None else self._asker.statistics
-        return attrs.evolve(
+        counts = attrs.evolve(
             counts,
             posts=asked.posts,
             transactions=counts.transactions + asked.transactions,
             queued=self._queue.unsettled + self._commits.unsettled,
         )
+        return counts if self._peers is None else self._peers.statistics(counts)
+
+    # --- other processes ---------------------------------------------------------------------------------------------
+
+    @property
+    def process(self) -> str:
+        """The name of this process, while the store is open; another one than given if the name is in use."""
+        return "" if self._peers is None else self._peers.name
+
+    @property
+    def good_until(self) -> float:
+        """Until when claims are good, in trio time. See `Store.good_until`."""
+        return -math.inf if self._peers is None else self._peers.good_until
+
+    @property
+    def offset(self) -> float:
+        """Seconds to add to this machine's clock to get the server's. See `Store.offset`."""
+        return 0.0 if self._peers is None else self._peers.offset
+
+    @property
+    def unready(self) -> str | None:
+        """Why this process should get no new requests. See `Store.unready`."""
+        return "the store is not open" if self._peers is None else self._peers.unready
+
+    def watch(self, run_id: str) -> AbstractContextManager[None]:
+        """Report changes of a run for the time of the block. See `Store.watch`."""
+        return nullcontext() if self._peers is None else self._peers.watch(run_id)
+
+    def publish(self, agents: Mapping[str, str], *, room: int | None) -> None:
+        """Say which agents this process has, and for how many runs it has room. See `Store.publish`."""
+        self._published = (agents, room)
+        if self._peers is not None:
+            self._peers.publish(agents, room)
+
+    async def agents(self) -> Mapping[str, frozenset[str]]:
+        """Return the agents of all live processes. See `Store.agents`."""
+        return await self._read(_pg_claims.agents)
+
+    async def processes(self) -> Sequence[ProcessInfo]:
+        """Return the processes that have the store open, or own runs still. See `Store.processes`."""
+        return await self._read(_pg_claims.processes)
+
+    async def bury(self, process: str) -> bool:
+        """Declare a process dead and free its runs at once. See `Store.bury`."""
+        return await self._queue.ask(BuryRequest(process))
+
+    async def queues(self) -> Sequence[QueueInfo]:
+        """Return the queues, by name."""
+        return await self._read(_pg_claims.queues)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 

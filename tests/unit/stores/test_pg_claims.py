@@ -10,7 +10,7 @@ from tests.support.postgres_rows import NOON, add_process, add_runs, column, tab
 
 from greenroom.actors.abc import Ability
 from greenroom.actors.contract.rows import Claim
-from greenroom.actors.errors import UnknownRun, UsageError
+from greenroom.actors.errors import UnknownRun
 from greenroom.actors.stores import _pg_claims
 from greenroom.actors.stores._pg_claims import (
     BuryProcess,
@@ -21,7 +21,6 @@ from greenroom.actors.stores._pg_claims import (
     ReleaseRuns,
     ReviveRun,
     SetQueue,
-    check_queue,
 )
 from greenroom.actors.stores._pg_connect import Link
 
@@ -238,9 +237,3 @@ def test_pauses_grow_and_the_fifth_crash_makes_a_dead_letter(link: Link, process
     assert ids(link, process, now=far) == ["r1"]
     with pytest.raises(UnknownRun):
         ReviveRun("nothing")(link, process)
-
-
-@pytest.mark.parametrize(("name", "limit"), [("", None), (7, None), ("a\0", None), ("a", -1), ("a", True), ("a", 1.5)])
-def test_an_invalid_queue_is_refused(name: object, limit: object) -> None:
-    with pytest.raises(UsageError):
-        check_queue(name, limit)

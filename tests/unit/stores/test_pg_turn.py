@@ -59,7 +59,7 @@ def test_a_turn_beats_and_sees_the_others(link: Link, peer: Peer) -> None:
     a.turn(Posture())
     assert b.turn(Posture()).others == a.turn(Posture()).others - {2} | {1}
     turned = a.turn(Posture(room=3))
-    assert (turned.others, turned.joined, turned.epoch) == ({2}, False, None)
+    assert (turned.others, turned.joined, turned.reconnected) == ({2}, False, False)
     assert link.execute("SELECT beat, room FROM {s}.processes WHERE name = 'a'") == [(2, 3)]
     assert abs(turned.offset[0]) < 0.5 > turned.offset[1]
 
