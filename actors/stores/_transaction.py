@@ -108,7 +108,7 @@ class TransactionWriter:
         self._known: dict[str, tuple[int, int]] = {}
         self._broken: dict[int, int] = {}
         self._queues: set[str] = set()
-        self._older = True
+        self._older, self._served = True, ""
         self._changes = _Changes()
         self.statistics = StoreStatistics()
 
@@ -423,7 +423,11 @@ class TransactionWriter:
     def _claim_ready(self, request: ReadyRequest) -> Sequence[ReadyRun]:
         changes, room = self._changes, request.room
         older = self._older if changes.older is None else changes.older
-        rows, left = _work_sql.ready(self._connection, room, request.ability, request.now, self._base, older=older)
+        rows, left = _work_sql.ready(
+            self._connection, room, request.ability, request.now, self._base, older=older, served=self._served
+        )
+        if rows:
+            self._served = rows[-1].queue
         claimed = [self._claim_row(row) for row in rows]
         changes.older = left
         return claimed

@@ -57,7 +57,7 @@ def claim(connection: sqlite3.Connection, run_id: str, base: int) -> tuple[int, 
 
 
 def ready(
-    connection: sqlite3.Connection, room: int, ability: Ability, now: datetime, base: int, *, older: bool
+    connection: sqlite3.Connection, room: int, ability: Ability, now: datetime, base: int, *, older: bool, served: str
 ) -> tuple[Sequence[ReadyRow], bool]:
     """Return the runs to claim, and whether runs of earlier openings may be left.
 
@@ -68,6 +68,7 @@ def ready(
         now: the time.
         base: of this opening.
         older: also look for runs that earlier openings have claimed.
+        served: the queue of the run that was claimed last.
     """
     found = dict[str, list[ReadyRow]]()
     sql = f"SELECT {_COLUMNS} FROM runs INDEXED BY runs_ready WHERE unclaimed AND queue = ? AND ready_at <= ?"  # noqa: S608 - constants
@@ -85,13 +86,13 @@ def ready(
     for name, runs in found.items():
         runs.sort()
         del runs[_places(connection, name, room, base) :]
-    return _in_turn(found, room), left
+    return _in_turn(found, room, served), left
 
 
-def _in_turn(found: Mapping[str, Sequence[ReadyRow]], room: int) -> Sequence[ReadyRow]:
-    """Return the first runs of each queue, then the second ones, and so on."""
-    turns = [(index, row.queue, row) for runs in found.values() for index, row in enumerate(runs)]
-    return [row for _, _, row in sorted(turns, key=lambda turn: turn[:2])[:room]]
+def _in_turn(found: Mapping[str, Sequence[ReadyRow]], room: int, served: str) -> Sequence[ReadyRow]:
+    """Return the first runs of each queue, then the second ones, and so on, beginning after the queue served last."""
+    turns = [(index, row.queue <= served, row.queue, row) for runs in found.values() for index, row in enumerate(runs)]
+    return [row for *_, row in sorted(turns, key=lambda turn: turn[:3])[:room]]
 
 
 def _names(connection: sqlite3.Connection) -> Iterator[str]:

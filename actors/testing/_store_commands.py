@@ -11,13 +11,11 @@ from msgspec.structs import replace
 from ..abc import RunQuery, Store
 from ..contract.calls import CallPosition
 from ..contract.decisions import Command, CommandResult, Decision, InboxItem
-from ..contract.lifecycle import RunStatus, Stage, Termination, TerminationKind
+from ..contract.lifecycle import RunStatus, Stage
 from ..contract.rows import CommandContext
 from ..contract.state import StateWrite
-from ..contract.tasks import TaskRow
 from ..errors import StoreDown, UnknownRun, UsageError
 from ._store_tools import (
-    NOW,
     HookLog,
     OpenStore,
     call_row,
@@ -334,40 +332,6 @@ async def opening_again_voids_all_claims(open_store: OpenStore, me: str) -> None
         expect((await author.send(late).receipt()).kind, "lease_lost", "the claim of the first opening is void")
         claim = await claimed(second, me)
         expect((await author.send(late, claim).receipt()).kind, "committed", "a new one is good")
-
-
-@scenario
-async def only_what_is_not_at_rest_is_to_do(store: Store, _: HookLog, me: str) -> None:
-    """Runs that wait for people are not to do, until a command arrives or they are ending; timers are kept."""
-
-    async def mine() -> list[str]:
-        return [name for name, _ in await store.to_do() if name == me]
-
-    author = await create(store, new_run(me, me))
-    expect(await mine(), [me], "a new run is to do")
-    waiting = replace(author.row, stage=Stage.NEEDS_APPROVAL, next_due=NOW)
-    await author.write(row=waiting)
-    expect(await mine(), [], "one that waits is not")
-    expect(await store.next_due(), NOW, "its timer is known")
-    expect([run_id for run_id in await store.due(NOW) if run_id == me], [me], "and due at its time")
-    expect(list(await store.due(NOW - timedelta(seconds=1))), [], "and not before")
-    await store.post(me, say("c1"), judge)
-    expect(await mine(), [me], "a command is to be acted on")
-    consumed = replace(author.row, inbox=1, next_due=None)
-    await author.write(row=consumed, consumed=1)
-    expect(await mine(), [], "and then it waits again")
-    expect([run_id for run_id in await store.due(NOW) if run_id == me], [], "without a timer")
-    task = TaskRow(task_id="c.task1", call_id="c", tool="crawl", arguments={}, started_at=NOW)
-    await author.write(row=replace(author.row, tasks=(task,)))
-    expect(await mine(), [me], "one whose background task lives is to do though it waits")
-    expect((await loaded(store, me)).row.tasks, (task,), "and its task is kept")
-    await author.write(row=replace(author.row, tasks=()))
-    expect(await mine(), [], "until the task has ended")
-    leaving = Termination(kind=TerminationKind.CANCELLED)
-    await author.write(row=replace(author.row, termination=leaving))
-    expect(await mine(), [me], "one on its way out rests no more")
-    await author.end()
-    expect(await mine(), [], "and a done one is done")
 
 
 @reopening

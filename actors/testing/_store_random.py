@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Sequence
+from contextlib import AsyncExitStack
 from typing import Any, Final
 
 import attrs
 import msgspec
 from msgspec.structs import replace
 
-from ..abc import Receipt, RunQuery, RunSummary, Store
+from ..abc import Ability, Receipt, RunQuery, RunSummary, Store
 from ..contract.decisions import Command
 from ..contract.lifecycle import RunStatus, Stage
 from ..contract.rows import Claim, NewRun, RunRow
@@ -21,6 +22,7 @@ from ..contract.state import Scope, StateWrite
 from ..errors import GreenroomError
 from ..stores.memory import MemoryStore
 from ._store_tools import (
+    NOW,
     Author,
     HookLog,
     OpenStore,
@@ -79,8 +81,19 @@ class _Pair:
     rng: random.Random
     runs: dict[str, _Run] = attrs.field(factory=dict)
     threads: list[str] = attrs.field(factory=list)
-    stores: tuple[Store, Store] = attrs.field(init=False)
+    handles: list[tuple[Store, Store]] = attrs.field(init=False)
+    at: int = 0
     revision: int = 0
+
+    @property
+    def stores(self) -> tuple[Store, Store]:
+        """The handles that the present operation uses."""
+        return self.handles[self.at]
+
+    @property
+    def able(self) -> Ability:
+        """The ability to work on the runs of this scenario."""
+        return Ability(agents=frozenset({self.me}))
 
     def maybe(self, chance: float) -> bool:
         """Return True with this probability."""
@@ -97,12 +110,16 @@ class _Pair:
 
     async def step(self) -> None:
         """Do one random operation."""
+        self.at = self.rng.randrange(len(self.handles))
+        if self.maybe(0.1):
+            await self.take()
+            return
         if not self.runs or self.maybe(0.25):
             await self.create()
             return
         run = self.rng.choice(list(self.runs.values()))
         await self.rng.choice(
-            [self.write, self.write, self.write, self.post, self.post, self.end, self.end, self.claim]
+            [self.write, self.write, self.write, self.post, self.post, self.end, self.end, self.claim, self.release]
         )(run)
 
     async def create(self) -> None:
@@ -115,7 +132,8 @@ class _Pair:
         elif self.runs and self.maybe(0.1):
             name = self.rng.choice(list(self.runs))
         new = new_run(name, thread, agent=self.me, messages=(message(f"{name}.in"),), state=self.writes(), **changes)
-        created = [await _answered(store.create_run(new, frame(name, 1))) for store in self.stores]
+        claim = self.maybe(0.8)
+        created = [await _answered(store.create_run(new, frame(name, 1), claim=claim)) for store in self.stores]
         actual, wanted = (
             created_run if isinstance(created_run, str) else attrs.evolve(created_run, claim=None)
             for created_run in created
@@ -123,8 +141,9 @@ class _Pair:
         expect(actual, wanted, "a run is created, held or refused")
         claims = [None if isinstance(created_run, str) else created_run.claim for created_run in created]
         expect(claims[0] is None, claims[1] is None, "exactly a new run is claimed")
-        if claims[0] is not None and claims[1] is not None:
-            self.add(new, claims[0], claims[1])
+        if not isinstance(wanted, str) and (wanted.unclaimed or (claims[0] is not None and claims[1] is not None)):
+            void = Claim(run_id=name, token=0)
+            self.add(new, claims[0] or void, claims[1] or void)
 
     def add(self, new: NewRun, tested: Claim, known: Claim) -> None:
         """A run that was created."""
@@ -176,14 +195,40 @@ class _Pair:
     async def claim(self, run: _Run) -> None:
         """A new claim, the only one that is good from now on; the old one is tried."""
         claims = [await store.claim(run.name) for store in self.stores]
-        expect(claims[0] is None, claims[1] is None, "exactly the open runs can be claimed")
-        if not isinstance(claims[0], Claim) or not isinstance(claims[1], Claim):
-            return
+        kinds = [type(claim).__name__ for claim in claims]
+        expect(kinds[0], kinds[1], "exactly the open runs can be claimed that no other process owns")
+        if isinstance(claims[0], Claim) and isinstance(claims[1], Claim):
+            await self.claimed(run, claims[0], claims[1])
+
+    async def claimed(self, run: _Run, tested: Claim, known: Claim) -> None:
+        """New claims of a run; the replaced ones are tried."""
         run.old.append((run.authors[0].claim, run.authors[1].claim))
-        for author, claim in zip(run.authors, claims, strict=True):
-            expect(isinstance(claim, Claim) and claim.token > author.claim.token, True, "tokens grow")
-            author.claim = claim if isinstance(claim, Claim) else author.claim
+        for author, claim, store in zip(run.authors, (tested, known), self.stores, strict=True):
+            expect(claim.token > author.claim.token, True, "tokens grow")
+            author.claim, author.store = claim, store
         await self.send(run, 1, run.row, claims=run.old[-1])
+
+    async def release(self, run: _Run) -> None:
+        """Give up a run, if it is at rest; the claim is tried afterwards."""
+        sentence = "a run is refused exactly if it has unread commands"
+        tested, known = [await author.store.release([author.claim]) for author in run.authors]
+        expect(list(tested), list(known), sentence)
+        await self.send(run, 1, run.row)
+
+    async def take(self) -> None:
+        """Claim ready runs."""
+        room = self.rng.randint(1, 3)
+        tested, known = [await store.claim_ready(room, self.able, NOW) for store in self.stores]
+        found = [[(ready.claim.run_id, ready.held) for ready in runs] for runs in (tested, known)]
+        expect(found[0], found[1], "the same runs are ready, in the same order")
+        for mine, model in zip(tested, known, strict=True):
+            run = self.runs[mine.claim.run_id]
+            void = max(author.claim.token for author in run.authors) == 0
+            if void:  # never claimed before
+                for author, claim, store in zip(run.authors, (mine.claim, model.claim), self.stores, strict=True):
+                    author.claim, author.store = claim, store
+            else:
+                await self.claimed(run, mine.claim, model.claim)
 
     async def send(
         self,
@@ -219,28 +264,31 @@ class _Pair:
 
     # --- looking -----------------------------------------------------------------------------------------------------
 
-    async def compare(self, hooks: tuple[HookLog, HookLog]) -> None:
+    async def compare(self, hooks: Sequence[tuple[HookLog, HookLog]]) -> None:
         """Check that both stores hold the same and have reported the same to their hooks."""
         for run in self.runs.values():
             await self.compare_run(run)
         for thread in self.threads:
             await self.both(f"{thread}: the history is whole", "messages", thread)
             await self.both(f"{thread}: the runs of the thread", "thread", thread)
-        for method in ("open_runs", "to_do"):
-            actual, wanted = [await self.mine(getattr(store, method)()) for store in self.stores]
-            expect(actual, wanted, f"{method}: the same runs in the same order")
+        actual, wanted = [await self.mine(store.open_runs()) for store in self.stores]
+        expect(actual, wanted, "open_runs: the same runs in the same order")
         for query in (
             RunQuery(agent=self.me, limit=_PAGE),
             RunQuery(agent=self.me, limit=_PAGE, order="waiting_longest"),
             RunQuery(agent=self.me, limit=_PAGE, status=RunStatus.DONE),
             RunQuery(agent=self.me, limit=_PAGE, thread_id=self.threads[0]),
         ):
-            listed, known = [await _listed(store, query) for store in self.stores]
-            expect(listed, known, f"the pages of {query}")
-        lines, known = [await _lines(store, list(self.runs)) for store in self.stores]
-        expect(lines, known, "the lines of all runs")
-        expect(hooks[0].frames, hooks[1].frames, "the runtime is given each durable event once, in order")
-        expect(hooks[0].items, hooks[1].items, "the runtime is given each accepted command once, in order")
+            listed, wanted_lines = [await _listed(store, query) for store in self.stores]
+            expect(listed, wanted_lines, f"the pages of {query}")
+        for index in range(len(self.handles)):
+            self.at = index
+            page, model = [await store.summaries(list(self.runs)) for store in self.stores]
+            expect(list(map(_owned, page.runs)), list(map(_owned, model.runs)), "the lines of all runs")
+        for log, known in hooks:
+            expect(log.frames, known.frames, "the runtime is given each durable event once, in order")
+            if len(hooks) == 1:  # otherwise hints are on their way
+                expect(log.items, known.items, "the runtime is given each accepted command once, in order")
 
     async def compare_run(self, run: _Run) -> None:
         """Check that both stores hold the same of one run."""
@@ -292,21 +340,18 @@ async def _listed(store: Store, query: RunQuery) -> Sequence[RunSummary]:
     while page.cursor is not None:
         page = await store.runs(attrs.evolve(query, cursor=page.cursor))
         actual += page.runs
-    return list(map(_unowned, actual))
+    return [_owned(line) for line in actual]
 
 
-async def _lines(store: Store, run_ids: Sequence[str]) -> Sequence[RunSummary]:
-    page = await store.summaries(run_ids)
-    return list(map(_unowned, page.runs))
-
-
-def _unowned(line: RunSummary) -> RunSummary:
-    """Without the owner, which only a shared store names."""
-    return attrs.evolve(line, owner=None)
+def _owned(line: RunSummary) -> RunSummary:
+    """A line without the name of the owner, which differs between stores."""
+    return line if line.owner is None else attrs.evolve(line, owner="a process")
 
 
 async def play_random(open_store: OpenStore, me: str, seed: int, *, steps: int = _STEPS, openings: int = 3) -> None:
     """Random operations on a store that is opened several times; `me` is the prefix of all ids.
+
+    A shared store is opened twice each time, and either handle does some of the operations.
 
     Raises:
         AssertionError: the store and the memory store differ; the message names the seed.
@@ -315,14 +360,21 @@ async def play_random(open_store: OpenStore, me: str, seed: int, *, steps: int =
     pair.threads = [f"{me}.t{number}" for number in range(_THREADS)]
     try:
         for _ in range(openings):
-            store = open_store()
-            pair.stores = store, memory
+            first = open_store()
+            pair.handles = [(first, memory.peer() if first.shared else memory)]
+            if first.shared:
+                pair.handles.append((open_store(), memory.peer()))
             for run in pair.runs.values():
-                run.authors[0].store = store
-            async with opened(store) as tested, opened(memory) as known:
+                for author, store in zip(run.authors, pair.handles[0], strict=True):
+                    author.store = store
+            async with AsyncExitStack() as stack:
+                logs = [
+                    (await stack.enter_async_context(opened(store)), await stack.enter_async_context(opened(known)))
+                    for store, known in pair.handles
+                ]
                 for _ in range(steps // openings):
                     await pair.step()
-                await pair.compare((tested, known))
+                await pair.compare(logs)
     except AssertionError as error:
         error.add_note(f"play_random(open_store, {me!r}, seed={seed}, steps={steps}, openings={openings})")
         raise

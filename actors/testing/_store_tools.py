@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import attrs
 import trio
 from msgspec.structs import replace
 
-from ..abc import Receipt, Store
+from ..abc import Ability, Receipt, Store
 from ..contract.calls import CallPosition
 from ..contract.decisions import Command, CommandResult, Decision, InboxItem, Ticket
 from ..contract.lifecycle import Stage
@@ -28,6 +28,7 @@ from ..contract.rows import (
     RunRow,
 )
 from ..engine.command_rules import CommandRules
+from ..errors import UsageError
 
 T = TypeVar("T")
 
@@ -159,7 +160,7 @@ def frame(run_id: str, sequence: int) -> bytes:
 
 def new_run(run_id: str, thread_id: str, **changes: Any) -> NewRun:
     """Return a run to create; `changes` are fields of NewRun, of RunInfo or of RunRow."""
-    info = {name: changes.pop(name) for name in ("agent", "created_at", "content") if name in changes}
+    info = {name: changes.pop(name) for name in ("agent", "created_at", "content", "has_deps") if name in changes}
     row = {name: changes.pop(name) for name in ("step", "stage") if name in changes}
     return NewRun(
         info=RunInfo(
@@ -170,6 +171,7 @@ def new_run(run_id: str, thread_id: str, **changes: Any) -> NewRun:
             created_at=info.get("created_at", NOW),
             execution="sequential",
             content=info.get("content", ""),
+            has_deps=info.get("has_deps", False),
         ),
         row=RunRow(last_sequence=1, **row),
         created=EventDraft("run.created", {}),
@@ -301,6 +303,49 @@ async def loaded(store: Store, run_id: str) -> RunRecord:
     return record
 
 
+class Steering(Protocol):
+    """The ways in which a scenario of a shared store hampers its processes; written by the store's author, for tests.
+
+    Attributes:
+        can: names of the methods that the storage allows; scenarios that need another one are left out.
+        lease, turn: seconds, of the stores that `open_store` returns. Short ones make the suite fast in real time.
+        patience: seconds that a machine under load may add to what is promised within a turn or a lease; 0 under
+            virtual time.
+    """
+
+    can: Collection[str]
+    lease: float
+    turn: float
+    patience: float
+
+    def freeze(self, store: Store) -> None:
+        """Let an open store neither beat, nor hear hints, nor get answers, until `thaw`.
+
+        A store that is closed while frozen has died: it gives nothing back, and its requests are lost or late.
+        """
+
+    def thaw(self, store: Store) -> None:
+        """End `freeze`: requests that wait may be executed now, or never."""
+
+    def lose_hints(self) -> AbstractContextManager[None]:
+        """Lose every hint between the processes for the time of the block."""
+
+    def lose_follow_ups(self) -> AbstractContextManager[None]:
+        """Leave out the second half of each terminal commit, which frees the thread, as a crash may."""
+
+    def lose_answer(self, store: Store) -> None:
+        """Lose the answer to the next write of a store, after the write became durable; the store sends it again."""
+
+    async def renew_epoch(self) -> None:
+        """Give the logs another identity, as a failover does."""
+
+    def older(self) -> Store:
+        """Return a store over the same storage that reads rows of an older level only; not yet running."""
+
+
+Play = Callable[[OpenStore, str, Steering | None], Awaitable[None]]
+
+
 @attrs.frozen
 class Scenario:
     """One promise of the port. Call it with a factory; it raises AssertionError if the store breaks the promise.
@@ -309,41 +354,155 @@ class Scenario:
         name: unique, an identifier.
         sentence: the promise.
         reopens: the scenario closes the store and opens the next over the same storage.
+        shared: the scenario has two stores open at once over the same storage.
+        needs: methods of `Steering` that the scenario uses.
     """
 
     name: str
     sentence: str
-    play: Callable[[OpenStore, str], Awaitable[None]]
+    play: Play
     reopens: bool = False
+    shared: bool = False
+    needs: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         """Return the name, for test ids."""
         return self.name
 
-    async def __call__(self, open_store: OpenStore) -> None:
+    async def __call__(self, open_store: OpenStore, steering: Steering | None = None) -> None:
         """Run the scenario with ids and dates of its own, so that scenarios can share a storage.
+
+        Args:
+            open_store: the factory.
+            steering: of a shared storage; needed for shared scenarios.
 
         Raises:
             AssertionError: the store breaks the promise.
         """
-        await self.play(open_store, self.name)
+        await self.play(open_store, self.name, steering)
 
 
 SCENARIOS: Final[list[Scenario]] = []
 """All that are declared, in that order."""
 
 
+def _declare(function: Callable[..., object], play: Play, **marks: Any) -> None:
+    SCENARIOS.append(Scenario(function.__name__, (function.__doc__ or "").strip(), play, **marks))
+
+
 def scenario(play: Callable[[Store, HookLog, str], Awaitable[None]]) -> None:
     """Declare a scenario for one store that runs: its name is the function's, its sentence the docstring."""
 
-    async def run(open_store: OpenStore, me: str) -> None:
+    async def run(open_store: OpenStore, me: str, _: Steering | None) -> None:
         store = open_store()
         async with opened(store) as hooks:
             await play(store, hooks, me)
 
-    SCENARIOS.append(Scenario(play.__name__, (play.__doc__ or "").strip(), run))
+    _declare(play, run)
 
 
 def reopening(play: Callable[[OpenStore, str], Awaitable[None]]) -> None:
     """Declare a scenario that opens stores itself, one after the other."""
-    SCENARIOS.append(Scenario(play.__name__, (play.__doc__ or "").strip(), play, reopens=True))
+
+    async def run(open_store: OpenStore, me: str, _: Steering | None) -> None:
+        await play(open_store, me)
+
+    _declare(play, run, reopens=True)
+
+
+@attrs.frozen
+class Pair:
+    """Two open stores over one storage, and the means to hamper them.
+
+    Attributes:
+        open_store: returns one more.
+        a, b: the stores.
+        log_a, log_b: their hooks.
+        name_a, name_b: the names of their processes.
+        me: names the scenario: its runs, threads, queues and agent.
+        steering: of the storage.
+    """
+
+    open_store: OpenStore
+    a: Store
+    b: Store
+    log_a: HookLog
+    log_b: HookLog
+    name_a: str
+    name_b: str
+    me: str
+    steering: Steering
+
+    @property
+    def able(self) -> Ability:
+        """The ability to work on this scenario's runs alone, because others share the storage."""
+        return Ability(agents=frozenset({self.me}))
+
+    async def create(self, store: Store, run_id: str, thread: str | None = None, **changes: Any) -> Author:
+        """Create a run of this scenario and return its owner."""
+        return await create(store, new_run(run_id, thread or run_id, agent=self.me, **changes))
+
+    async def queue(self, store: Store, run_id: str, **changes: Any) -> None:
+        """Create a run that waits in its queue."""
+        new = new_run(run_id, changes.pop("thread", run_id), agent=self.me, **changes)
+        created = await store.create_run(new, frame(run_id, 1), claim=False)
+        expect((created.claim, created.unclaimed), (None, True), "the run is written without a claim")
+
+    async def ready(self, store: Store, room: int = 10, now: datetime = NOW) -> list[str]:
+        """Claim ready runs of this scenario; returns their ids."""
+        return [run.claim.run_id for run in await store.claim_ready(room, self.able, now)]
+
+    async def owner(self, run_id: str) -> str | None:
+        """Return the name of the process that owns a run."""
+        return await owner_of(self.b, run_id)
+
+    async def eventually(
+        self, check: Callable[[], bool | Awaitable[bool]], sentence: str, *, turns: float = 2, leases: float = 0
+    ) -> None:
+        """Wait until a check is true, at most for some turns and leases.
+
+        Raises:
+            AssertionError: it is still false.
+        """
+        steering = self.steering
+        until = trio.current_time() + turns * steering.turn + leases * steering.lease + steering.patience
+        while True:
+            value = check()
+            if value if isinstance(value, bool) else await value:
+                return
+            if trio.current_time() > until:
+                raise AssertionError(sentence)
+            await trio.sleep(steering.turn / 8)
+
+
+async def owner_of(store: Store, run_id: str) -> str | None:
+    """Return the name of the process that owns a run."""
+    (line,) = (await store.summaries([run_id])).runs
+    return line.owner
+
+
+def shared(*needs: str) -> Callable[[Callable[[Pair], Awaitable[None]]], None]:
+    """Declare a scenario for two open stores over one storage; `needs`: methods of `Steering`."""
+
+    def declare(play: Callable[[Pair], Awaitable[None]]) -> None:
+        async def run(open_store: OpenStore, me: str, steering: Steering | None) -> None:
+            if steering is None:
+                raise UsageError(f"scenario {me} needs a steering, because the store is shared")
+            a, b = open_store(), open_store()
+            async with opened(a) as log_a, opened(b) as log_b:
+                name_a, name_b = await name_of(a, f"{me}.a"), await name_of(b, f"{me}.b")
+                await play(Pair(open_store, a, b, log_a, log_b, name_a, name_b, me, steering))
+
+        _declare(play, run, shared=True, needs=frozenset(needs))
+
+    return declare
+
+
+async def name_of(store: Store, probe: str) -> str:
+    """Return the name of a store's process, by means of a run with the id `probe`."""
+    author = await create(store, new_run(probe, probe, agent=probe))
+    name = await owner_of(store, probe)
+    await author.end()
+    if name is None:
+        raise AssertionError("the store is shared, so a run that it has claimed has an owner")
+    return name

@@ -30,7 +30,7 @@ from greenroom.actors.testing.store_kit import STORE_SCENARIOS
 BUGS: list[type[MemoryTables] | type[MemoryStore]] = []
 """All that are planted."""
 RANDOM = "random_operations_come_to_what_they_do_in_memory"
-SEEDS = range(8)
+SEEDS = range(16)
 """Sequences of random operations, each of another store."""
 
 

@@ -10,15 +10,29 @@ import pytest
 import trio.testing
 from hypothesis import strategies
 
+from greenroom.actors.errors import UsageError
 from greenroom.actors.stores.memory import MemoryStore
 from greenroom.actors.stores.postgres import PostgresStore
 from greenroom.actors.stores.sqlite import SQLiteStore
-from greenroom.actors.testing.store_kit import STORE_SCENARIOS, OpenStore, Scenario, check_store, play_random
+from greenroom.actors.testing.store_kit import (
+    SHARED_SCENARIOS,
+    STORE_SCENARIOS,
+    MemorySteering,
+    OpenStore,
+    Scenario,
+    check_store,
+    play_random,
+)
 
 
 def memory(_: Path) -> OpenStore:
     store = MemoryStore()
     return lambda: store
+
+
+def peers(_: Path) -> OpenStore:
+    """Handles on one memory store: a shared store keeps the promises of any store, too."""
+    return MemorySteering(MemoryStore()).open_store
 
 
 def inline(folder: Path) -> OpenStore:
@@ -30,7 +44,7 @@ def thread(folder: Path) -> OpenStore:
 
 
 @pytest.mark.parametrize("scenario", STORE_SCENARIOS, ids=str)
-@pytest.mark.parametrize("make", [memory, inline, thread])
+@pytest.mark.parametrize("make", [memory, peers, inline, thread])
 async def test_a_store_keeps_its_promise(make: Callable[[Path], OpenStore], scenario: Scenario, tmp_path: Path) -> None:
     await scenario(make(tmp_path))
 
@@ -38,6 +52,34 @@ async def test_a_store_keeps_its_promise(make: Callable[[Path], OpenStore], scen
 @pytest.mark.parametrize("scenario", STORE_SCENARIOS, ids=str)
 async def test_a_store_in_postgres_keeps_its_promise(scenario: Scenario, postgres_url: str) -> None:
     await scenario(lambda: PostgresStore(postgres_url))
+
+
+@pytest.mark.parametrize("scenario", SHARED_SCENARIOS, ids=str)
+async def test_peers_keep_the_promises_of_a_shared_store(
+    scenario: Scenario, autojump_clock: trio.testing.MockClock
+) -> None:
+    steering = MemorySteering(MemoryStore())
+    await scenario(steering.open_store, steering)
+
+
+async def test_all_scenarios_can_share_one_storage_of_peers(autojump_clock: trio.testing.MockClock) -> None:
+    steering = MemorySteering(MemoryStore())
+    await check_store(steering.open_store, steering=steering)
+
+
+async def test_a_shared_store_is_not_checked_without_a_steering() -> None:
+    """Half of its promises would be left out in silence."""
+    with pytest.raises(UsageError, match="steering"):
+        await check_store(MemorySteering(MemoryStore()).open_store)
+
+
+async def test_scenarios_that_need_what_a_storage_cannot_do_are_left_out(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    steering = MemorySteering(MemoryStore())
+    steering.can = ()
+    await check_store(steering.open_store, steering=steering)
+    assert {need for scenario in SHARED_SCENARIOS for need in scenario.needs} == set(MemorySteering.can)
 
 
 @pytest.mark.parametrize("make", [memory, inline])
@@ -58,6 +100,7 @@ def test_a_file_holds_what_memory_holds_after_any_operations(seed: int, steps: i
 
 def test_every_scenario_says_what_it_shows() -> None:
     """Names are unique, and each scenario has its sentence."""
-    names = [scenario.name for scenario in STORE_SCENARIOS]
+    scenarios = [*STORE_SCENARIOS, *SHARED_SCENARIOS]
+    names = [scenario.name for scenario in scenarios]
     assert len(set(names)) == len(names) > 30
-    assert all(scenario.sentence.endswith(".") for scenario in STORE_SCENARIOS)
+    assert all(scenario.sentence.endswith(".") for scenario in scenarios)
