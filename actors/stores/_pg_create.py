@@ -114,12 +114,12 @@ class RunCreator:
         new, rows = self._request.new, self._request.blobs
         if not isinstance(rows, EncodedRows):
             raise _commit_rules.InvalidCommit(f"run {new.info.run_id}: no rows")
-        for _ in range(ATTEMPTS):
+        if (fault := _commit_rules.birth_fault(new)) is not None:
             taken = self._taken(new)
             if taken is not None:
                 return taken
-            if (fault := _commit_rules.birth_fault(new)) is not None:
-                raise fault
+            raise fault
+        for _ in range(ATTEMPTS):
             self.sent = True
             try:
                 written = self._link.persistent(_CREATE, self._values(new, rows))
