@@ -8,14 +8,12 @@ from tempfile import TemporaryDirectory
 import hypothesis
 import pytest
 import trio.testing
-from _pytest.mark.structures import ParameterSet
 from hypothesis import strategies
 
 from greenroom.actors.errors import UsageError
 from greenroom.actors.stores.memory import MemoryStore
 from greenroom.actors.stores.postgres import PostgresStore
 from greenroom.actors.stores.sqlite import SQLiteStore
-from greenroom.actors.testing import _store_random, _store_work
 from greenroom.actors.testing.store_kit import (
     SHARED_SCENARIOS,
     STORE_SCENARIOS,
@@ -51,20 +49,7 @@ async def test_a_store_keeps_its_promise(make: Callable[[Path], OpenStore], scen
     await scenario(make(tmp_path))
 
 
-UNCLAIMED = (_store_work.__name__, _store_random.__name__)
-"""Modules of scenarios that ask PostgreSQL for queues and owners, whose requests are not connected to the store."""
-
-
-def postgres_case(scenario: Scenario) -> ParameterSet:
-    """A scenario; one that cannot pass yet must fail, so that this list cannot become old."""
-    fails = scenario.play.__closure__ is not None and any(
-        getattr(cell.cell_contents, "__module__", "") in UNCLAIMED for cell in scenario.play.__closure__
-    )
-    fails = fails and scenario.name != "one_open_run_has_a_key"
-    return pytest.param(scenario, marks=pytest.mark.xfail(strict=True) if fails else ())
-
-
-@pytest.mark.parametrize("scenario", [postgres_case(one) for one in STORE_SCENARIOS], ids=str)
+@pytest.mark.parametrize("scenario", STORE_SCENARIOS, ids=str)
 async def test_a_store_in_postgres_keeps_its_promise(scenario: Scenario, postgres_url: str) -> None:
     await scenario(lambda: PostgresStore(postgres_url))
 
