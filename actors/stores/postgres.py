@@ -373,7 +373,7 @@ class PostgresStore(RequestStore):
         for run in free_threads(self._links[0], threads):
             if peers is None:
                 continue
-            if run.owner in (None, peers.process):
+            if run.owner == peers.process:
                 mine[run.thread] = (run.number, run.run_id)
             if run.freed:
                 peers.thread_freed(run.number, run.owner, run.agent)
