@@ -237,7 +237,9 @@ class RunDegradedError(GreenroomError):
     Attributes:
         run_id: the run.
         reason: deps_missing, agent_unknown, state_mismatch (a stored state key differs from the agent's declaration),
-            or gave_up (the owner crashed again and again).
+            or gave_up (the owner crashed again and again). In a store that several processes share, also dead_letter
+            (its owners' processes ended again and again) and newer_schema (a newer release has written the run); and
+            the others only if no live process has the agent.
         detail: a sentence.
     """
 

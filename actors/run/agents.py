@@ -270,6 +270,11 @@ class Agents:
         """True if the deps come from a provider, which is called for each run (`ask_deps`)."""
         return callable(self._deps)
 
+    @property
+    def has_deps(self) -> bool:
+        """True if there are deps for runs that were started with some of their own: given ones, or a provider."""
+        return self._deps is not None
+
     def own_deps(self, info: RunInfo) -> Any:
         """Return the runtime's deps for a run without live ones; for a runtime without a provider.
 
@@ -320,5 +325,5 @@ class Agents:
         """
         if not has_agent and info.agent not in self.by_key:
             return "agent_unknown", f"no agent has the key {info.agent!r}"
-        given = has_deps or self._deps is not None
+        given = has_deps or self.has_deps
         return ("deps_missing", NO_PROVIDER) if info.has_deps and not given else None

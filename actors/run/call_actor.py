@@ -142,7 +142,7 @@ class CallActor:
 
     async def _invoke(self, child: Child, tool: Tool[..., object], cue: StartCall, of_call: str | None) -> Input:
         call_id, attempt = cue.call_id, cue.attempt
-        record, state = Invocation(), WritableState(cue.state, self._agent.spec.keys)
+        record, state = Invocation(fence=self._children.fence), WritableState(cue.state, self._agent.spec.keys)
         ended = None
         if tool.timeout is not None and tool.is_async:
             patience = tool.timeout + tool.grace + SLACK

@@ -41,6 +41,25 @@ class StoreReports(ChangeSignals, StoreHooks):
         self._journal.note(RUN, logging.WARNING, text)
         super().renamed(epoch)
 
+    def moved(self, run_id: str, last: int) -> None:
+        """Read what another process did to a run (`moved_runs.py`)."""
+        self._directory.moved(run_id, last)
+
+    def work(self) -> None:
+        """Look for runs to claim."""
+        self._directory.work()
+
+    def thread_freed(self, run_id: str) -> None:
+        """Let a run work that is not held by its thread any more."""
+        self._directory.registry.thread_freed(run_id)
+
+    def voided(self) -> None:
+        """End every incarnation; the runs are claimed again, here or elsewhere. Logged in `greenroom.run`."""
+        text = "the claims of this process are void, because its lease has ended; its runs are claimed again"
+        self._journal.note(RUN, logging.WARNING, text)
+        self._directory.registry.voided()
+        self._directory.work()
+
     def unavailable(self, error: Exception | None) -> None:
         """Record that the store stopped answering, or answers again (None); logged in `greenroom.run`.
 

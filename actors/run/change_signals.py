@@ -2,7 +2,9 @@
 
 Theory of operation. A notice is a one-shot event. Take the notice first, read the store next, wait for the notice last:
 a change between the read and the wait has set the notice already, so no change is missed. A signal exists while a task
-holds it (weak values); a run that is neither awaited nor followed costs nothing here.
+holds it (weak values); a run that is neither awaited nor followed costs nothing here. In a shared store, a signal of a
+run without an owner here holds a watch of the store, whose reports become changes and rests of the signal
+(`moved_runs.py`).
 
 The loop of every reader:
 
@@ -17,8 +19,8 @@ The loop of every reader:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from weakref import WeakValueDictionary
+from contextlib import AbstractContextManager, contextmanager
+from weakref import WeakValueDictionary, finalize
 
 import trio
 
@@ -35,9 +37,10 @@ class RunSignal:
         followers: how many followers the run has.
         tail: the newest events, filled while the run is followed; None while it is not.
         listeners: called synchronously at each change and when the runtime closes; must be short and must not raise.
+        watched: the store reports what other processes do to the run, for as long as this signal exists.
     """
 
-    __slots__ = ("__weakref__", "_change", "_closed", "_rest", "followers", "listeners", "tail")
+    __slots__ = ("__weakref__", "_change", "_closed", "_rest", "followers", "listeners", "tail", "watched")
 
     def __init__(self) -> None:
         self._change: trio.Event | None = None
@@ -46,6 +49,12 @@ class RunSignal:
         self.followers = 0
         self.tail: EventBuffer | None = None
         self.listeners: set[Callable[[], None]] = set()
+        self.watched = False
+
+    @property
+    def rest_awaited(self) -> bool:
+        """True if a notice of a rest was taken since the last rest."""
+        return self._rest is not None
 
     def change(self) -> trio.Event:
         """Return a notice of the next durable change; also set when the run's owner exits or the runtime closes.
@@ -122,8 +131,11 @@ class ChangeSignals:
         followed: how many runs are followed.
         listeners: called synchronously with the id of each changed run and the events of its commit (empty: another
             fact about the run changed); must be short and must not raise.
-        sweep_listeners: called synchronously after runs were pruned; must be short and must not raise.
+        sweep_listeners: called synchronously after runs were pruned, and if any run may have changed elsewhere; must be
+            short and must not raise.
         rename_listeners: called synchronously with the new epoch of the logs; must be short and must not raise.
+        watch: asks a shared store for reports about a run of another process; None: the store is not shared.
+        owned: returns whether a run has an owner here.
         closed: reads raise RuntimeClosed.
     """
 
@@ -133,6 +145,8 @@ class ChangeSignals:
         self.listeners: set[Callable[[str, Sequence[bytes]], None]] = set()
         self.sweep_listeners: set[Callable[[], None]] = set()
         self.rename_listeners: set[Callable[[str], None]] = set()
+        self.watch: Callable[[str], AbstractContextManager[None]] | None = None
+        self.owned: Callable[[str], bool] = lambda _: True
         self.closed = False
         self._looking = _Looking(self.check_open)
         self._signals: WeakValueDictionary[str, RunSignal] = WeakValueDictionary()
@@ -155,7 +169,26 @@ class ChangeSignals:
         signal = self._signals.get(run_id)
         if signal is None:
             signal = self._signals[run_id] = RunSignal()
+            if self.watch is not None:
+                self._watch(run_id, signal, self.watch)
         return signal
+
+    def find(self, run_id: str) -> RunSignal | None:
+        """Return the run's signal if a task waits for the run or follows it."""
+        return self._signals.get(run_id)
+
+    def elsewhere(self) -> list[str]:
+        """Return the ids of the runs that a task here waits for or follows, and that have no owner here."""
+        return [run_id for run_id, signal in tuple(self._signals.items()) if signal.watched and not self.owned(run_id)]
+
+    def _watch(self, run_id: str, signal: RunSignal, watch: Callable[[str], AbstractContextManager[None]]) -> None:
+        """Ask the store for reports about a run without an owner here, until the last holder drops the signal."""
+        if signal.watched or self.closed or self.owned(run_id):
+            return
+        signal.watched = True
+        reports = watch(run_id)
+        reports.__enter__()
+        finalize(signal, reports.__exit__, None, None, None).atexit = False
 
     @contextmanager
     def follow(self, run_id: str) -> Iterator[tuple[RunSignal, EventBuffer]]:
@@ -216,6 +249,8 @@ class ChangeSignals:
 
     def left(self, run_id: str) -> None:
         """Publish that the run has no owner here any more."""
+        if self.watch is not None and (signal := self._signals.get(run_id)) is not None:
+            self._watch(run_id, signal, self.watch)
         self.committed(run_id, 0, ())
         self.rested(run_id)
 

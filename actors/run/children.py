@@ -270,6 +270,28 @@ class DeltaBuffers:
         self.progress = (fraction, text_of(text))
 
 
+class ClaimFence:
+    """Lets no effect begin after the time until which the run's claim is good.
+
+    The process may have been stopped since the receipt that allowed the effect, and another one may have the run.
+    """
+
+    __slots__ = ("_children", "holds")
+
+    def __init__(self, children: Children, holds: Callable[[], bool]) -> None:
+        self._children = children
+        self.holds = holds
+        """Returns True while the claim is good; may be called in any thread."""
+
+    def __repr__(self) -> str:
+        return f"<ClaimFence, {'good' if self.holds() else 'void'}>"
+
+    async def lost(self) -> None:
+        """End the run's owner with ClaimLost, and wait for the cancel."""
+        self._children.lose("the claim may be void by now")
+        await trio.sleep_forever()
+
+
 class Children:
     """The live children of one incarnation of a run actor.
 
@@ -285,6 +307,7 @@ class Children:
         watched: by key: when to check a child that may ignore the end of its time, and the check.
         crash: a child crashed in a way that crashes the run actor; else None.
         turn: called in the last step of a child, to process what the child submitted.
+        fence: asked before an effect begins; None: only a newer claim can void the run's.
     """
 
     def __init__(
@@ -293,6 +316,8 @@ class Children:
         nudge: Callable[[], None],
         split: SplitText,
         left: Mapping[str, OverrunBody] | None = None,
+        *,
+        claim_is_good: Callable[[], bool] | None = None,
     ) -> None:
         self._nursery = nursery
         self.left = dict(left or {})
@@ -302,6 +327,7 @@ class Children:
         self.crash: BaseException | None = None
         self._split = split
         self.nudge = self.turn = nudge
+        self.fence = None if claim_is_good is None else ClaimFence(self, claim_is_good)
         self.live: dict[str, Child] = {}
         self.inputs: list[Input] = []  # a list: an empty deque costs 0.8 KB, for every run that waits
         self.messages: dict[str, DeltaBuffers] = {}
@@ -350,6 +376,8 @@ class Children:
                     await before.ended.wait()
                 # a child cancelled before it began must not act; the cancel may arrive together with the end above
                 await trio.lowlevel.checkpoint_if_cancelled()
+                if self.fence is not None and not self.fence.holds():
+                    await self.fence.lost()
                 await body(child)
             if child.at_deadline is not None and child.scope.cancelled_caught and not child.muted:
                 last = child.at_deadline()
@@ -383,6 +411,11 @@ class Children:
             self.submit_last(broke(error))
         except BaseException as own:  # noqa: BLE001, ASYNC103 - the run actor restarts
             self.crash = failure_of_call(own)
+
+    def lose(self, why: str) -> None:
+        """Crash the run actor with ClaimLost."""
+        self.crash = self.crash or ClaimLost(why)
+        self.nudge()
 
     async def end(self, *, wait: bool) -> Mapping[str, OverrunBody]:
         """Cancel all children, drop their later results, and wait for them within the longest grace among them.

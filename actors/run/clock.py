@@ -32,6 +32,10 @@ CLOCK: Final = ":clock"
 """Id of the child that watches the clocks; no run id begins with a colon."""
 TICK: Final = 1.0
 """Seconds between two comparisons of the clocks, while a task waits: after a jump a timer may be that late."""
+SLEW: Final = 0.1
+"""Seconds by which the clock of a shared store is moved in each second."""
+LEAP: Final = 60.0
+"""Seconds by which the storage's clock may be ahead before the clock jumps to it."""
 JUMP: Final = 0.25
 """Seconds of difference that count as a jump: more than the slewing of NTP."""
 
@@ -82,6 +86,11 @@ class Clock:
             self._newest = millisecond, moment
         return millisecond / 1000, moment
 
+    def settle(self) -> None:
+        """Take the time of a shared store's storage at once: it is known for the first time, and no run has begun."""
+        if isinstance(self._ask, SharedClock):
+            self._ask.step()
+
     def trio_time(self, moment: datetime) -> float:
         """Return `moment` on trio's clock (slightly later, so that `now()` has reached it), as the clocks are now.
 
@@ -93,6 +102,42 @@ class Clock:
     def apart(self) -> float:
         """Return the seconds from trio's time to wall time; the value changes when the clocks move apart."""
         return self.read()[0] - self.trio_now()
+
+
+class OffsetSource(Protocol):
+    """A store, as the clock sees it."""
+
+    @property
+    def offset(self) -> float:
+        """Seconds to add to this machine's clock to get the storage's clock."""
+
+
+class SharedClock:
+    """The clock of a shared store's storage, as this process knows it: for `Clock(wall=...)`.
+
+    It is this machine's clock, moved towards the storage's: a deadline then means the same in all processes. It never
+    goes back while this machine's clock does not: a difference is made up for at `SLEW` seconds in each second, except
+    that the clock may jump forward over more than `LEAP` seconds.
+    """
+
+    def __init__(self, base: Clock, source: OffsetSource) -> None:
+        self._base, self._source = base, source
+        self._offset, self._at = 0.0, base.trio_now()
+
+    def __repr__(self) -> str:
+        return f"<SharedClock {self._offset:+.3f} s>"
+
+    def step(self) -> None:
+        """Take the storage's clock at once."""
+        self._offset = self._source.offset
+
+    def __call__(self) -> datetime:
+        """Return the present, UTC."""
+        now = self._base.trio_now()
+        most, missing = (now - self._at) * SLEW, self._source.offset - self._offset
+        self._at = now
+        self._offset += missing if missing > LEAP else max(-most, min(most, missing))
+        return self._base.now() + timedelta(seconds=self._offset)
 
 
 class ClockWaiter(Protocol):

@@ -8,7 +8,7 @@ the run is done and the cursor is at its last event, so `finished` reads the row
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, Literal
 
@@ -38,11 +38,13 @@ class EventSource:
         store: all events.
         board: the newest events of followed runs, and signals of new ones.
         degraded: returns why a run is not worked on here, or None.
+        lack: returns why no process works on a run; None: the store is not shared, so `degraded` says all.
     """
 
     store: Store
     board: ChangeSignals
     degraded: Callable[[RunRecord], tuple[str, str] | None]
+    lack: Callable[[RunRecord], Awaitable[tuple[str, str] | None]] | None = None
 
 
 class Follower:
@@ -173,7 +175,8 @@ class Follower:
         if self.ended:
             return True
         self._check_log()
-        if not self._known or self._until == "rest":
+        fresh = not self._known or self._until == "rest"
+        if fresh:
             with self._log.board.looking():
                 record = await self._log.store.load(self.run_id)
             self._check_log()
@@ -189,6 +192,9 @@ class Follower:
             if done or (self._until == "rest" and record.at_rest):
                 return True
         reason = None if self._seen is None else self._log.degraded(self._seen)
+        if self._log.lack is not None and self._seen is not None and (fresh or reason is not None):
+            with self._log.board.looking():
+                reason = await self._log.lack(self._seen)
         if reason is not None and not self.behind():
             raise RunDegradedError(self.run_id, *reason)
         return False

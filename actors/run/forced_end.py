@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 import trio
 
-from ..abc import Receipt
+from ..abc import Receipt, Taken
 from ..contract.decisions import Command, InboxItem
 from ..contract.envelope import EventEncoder
 from ..contract.lifecycle import RunStatus
@@ -33,7 +33,7 @@ async def end_if_given_up(services: Services, run_id: str, why: str, held: Itera
     """End the run if `wanted`, if a cancel is unread, or if one of the held runs waits for its thread.
 
     Returns:
-        True if the run is done or does not exist.
+        True if the run is done or does not exist, or if another process has it.
 
     Raises:
         StoreError: the end was not written.
@@ -52,11 +52,16 @@ async def end_if_given_up(services: Services, run_id: str, why: str, held: Itera
             needed = other is not None and other.behind == run_id
         if not needed:
             return False
+        claim = await retry_until_available(services.store.claim, run_id)
+        if isinstance(claim, Taken):
+            return True
+        if claim is None:
+            continue
         children = {ticket.child_run_id for ticket in (() if outline.row is None else outline.row.open_mirrors)}
         with suppress(StoreError):  # unreadable rows may be the reason for giving up: then the mirrors must do
             record = await services.store.load(run_id, calls="all")
             children |= {call.child_run for call in (() if record is None else record.calls) if not call.settled}
-        if await _end_by_force(services, outline, items or (), why):
+        if await _end_by_force(services, claim, outline, items or (), why):
             for child in sorted(filter(None, children)):
                 command = Command(command_id=f"orphan:{child}", kind="cancel", reason="its parent run was given up")
                 with suppress(UnknownRun):
@@ -78,12 +83,11 @@ async def _unread(services: Services, outline: RunOutline) -> Sequence[InboxItem
     return [item for item in items if item.position > outline.consumed]
 
 
-async def _end_by_force(services: Services, outline: RunOutline, items: Sequence[InboxItem], why: str) -> bool:
+async def _end_by_force(
+    services: Services, claim: Claim, outline: RunOutline, items: Sequence[InboxItem], why: str
+) -> bool:
     """Write the end. Returns False if the run changed meanwhile and has to be read again."""
     store, run_id = services.store, outline.info.run_id
-    claim = await retry_until_available(store.claim, run_id)
-    if not isinstance(claim, Claim):
-        return False
     commit = forced_commit(outline, [item.command for item in items], why, services.clock.now())
     entry: Entry = ForcedEndEntry(why=why, items=tuple(items), posted=outline.posted, readable=outline.row is not None)
     commit = msgspec.structs.replace(commit, taken=(RecordEntry(commit.at, entry if services.record else RecordGap()),))

@@ -46,16 +46,17 @@ from ..errors import RuntimeFailed, StoreDown, UsageError
 from ..models import ModelFactory
 from ..stores.memory import MemoryStore
 from ..stores.sqlite import SQLiteStore
-from .clock import CLOCK, Clock
+from .clock import CLOCK, Clock, SharedClock
 from .error_log import RUN, ErrorLog
+from .moved_runs import MOVED
 from .open_models import MODELS
 from .parts import Parts, assemble
 from .passivation import PASSIVATION
 from .run_registry import GRACE
 from .runtime import Runtime
-from .services import Services
 from .task_nursery import WORKPLACE
 from .wakeup_timer import ALARM
+from .work_taker import WORK
 
 T = TypeVar("T")
 
@@ -179,7 +180,7 @@ async def open_runtime(
             parts = assemble(
                 real_store,
                 supervisor,
-                clock=clock or Clock(),
+                clock=clock or (Clock(SharedClock(Clock(), real_store)) if real_store.shared else Clock()),
                 secrets=hidden,
                 agents=table,
                 deps=deps,
@@ -192,9 +193,9 @@ async def open_runtime(
             exits.of_run = parts.roster.ended
             await _open_store(supervisor, real_store, parts.reports)
             exits.open = True
-            await _begin_parts(supervisor, parts.services)
+            await _begin_parts(supervisor, parts)
             try:
-                await parts.recover()
+                await parts.taker.recover()
                 yield Runtime(parts)
             except BaseException:  # an error is never replaced by a cancellation, which meets its scope all the same
                 with suppress(trio.Cancelled):
@@ -240,7 +241,7 @@ class _Exits:
         """Handle the final exit of a child of the supervisor."""
         if isinstance(exit_, Crashed) and self.open:  # during closing there is no restart and no caller to raise to
             self._journal.bug(RUN, f"{ref.name} crashed while the runtime closed", exit_.error, child=ref.name)
-        if ref.id not in (STORE, MODELS, WORKPLACE, PASSIVATION, ALARM, CLOCK):
+        if ref.id not in (STORE, MODELS, WORKPLACE, PASSIVATION, ALARM, CLOCK, WORK, MOVED):
             self.of_run(ref, exit_)
         elif (isinstance(exit_, GaveUp) or (isinstance(exit_, Crashed) and self.open)) and self.failure is None:
             self.failure = RuntimeError(f"{ref.name} has returned") if exit_.error is None else exit_.error
@@ -308,14 +309,17 @@ async def _begin(supervisor: Supervisor, spec: ChildSpec[object]) -> None:
     raise failure
 
 
-async def _begin_parts(supervisor: Supervisor, services: Services) -> None:
+async def _begin_parts(supervisor: Supervisor, parts: Parts) -> None:
     """Start the actors that all runs share, except the store."""
+    services = parts.services
     for name, body in (
         (MODELS, services.models.body),  # before the tasks of runs, so that it is stopped after them
         (WORKPLACE, services.workplace.body),
         (PASSIVATION, services.passivation.body),
         (ALARM, services.alarm.body),
         (CLOCK, services.clock_watch.body),
+        (WORK, parts.taker.body),
+        *([(MOVED, parts.moved.body)] if services.shared else []),
     ):
         await _begin(supervisor, ChildSpec(id=name, start=body, shutdown=GRACE))
 

@@ -28,15 +28,17 @@ from .clock import Clock, ClockWatch
 from .commands import RunCommands
 from .error_log import ErrorLog
 from .handle import Run
+from .moved_runs import MovedRuns
 from .open_models import OpenModels
 from .passivation import Passivation
 from .reader import RunReader
 from .run_registry import RunRegistry
-from .services import Directory, Services, retry_until_available
+from .services import Directory, Services
 from .starting import Starter
 from .stream_redaction import StreamRedactor
 from .task_nursery import TaskNursery
-from .wakeup_timer import WakeupTimer
+from .wakeup_timer import SPREAD, WakeupTimer
+from .work_taker import WorkTaker
 
 THREADS: Final = 32
 """Sync tools that may run at once in one runtime."""
@@ -53,6 +55,8 @@ class Parts:
         reports: called by the store.
         reader, commands: the public parts.
         starter: writes new runs.
+        taker: takes up the runs that need an owner. Waiting runs are woken by a command or by the wakeup timer.
+        moved: reads what other processes do to runs.
         handle: (run id, thread id) -> the address of a run.
     """
 
@@ -63,12 +67,9 @@ class Parts:
     reader: RunReader
     commands: RunCommands
     starter: Starter
+    taker: WorkTaker
+    moved: MovedRuns
     handle: Callable[[str, str], Run[object]]
-
-    async def recover(self) -> None:
-        """Take up every run that is not at rest. Waiting runs are woken by a command or by the wakeup timer."""
-        for run_id, held in await retry_until_available(self.services.store.to_do):
-            self.roster.spawn(run_id, held=held)
 
     def close(self) -> None:
         """Wake everything that waits for a run; later reads raise RuntimeClosed."""
@@ -96,9 +97,6 @@ def assemble(
     models = OpenModels(journal, providers)
     table = Agents(agents, deps, redactor, journal, models.named)
 
-    def wake(run_id: str, degraded: bool) -> bool:
-        return directory.registry.wake(run_id, degraded=degraded)
-
     services = Services(
         store=store,
         clock=clock,
@@ -110,16 +108,19 @@ def assemble(
         threads=trio.CapacityLimiter(THREADS),
         workplace=TaskNursery(),
         models=models,
-        alarm=WakeupTimer(store, clock, clock_watch, wake),
+        alarm=WakeupTimer(store, clock, clock_watch, directory, spread=SPREAD if store.shared else 0.0),
         passivation=Passivation(passivate_after),
         jitter=lambda: 0.5 + random_ids.randbelow(1000) / 1000,
         agents=table,
         directory=directory,
         record=record,
+        shared=store.shared,
     )
     roster = RunRegistry(services, supervisor, max_running)
     commands = RunCommands(services, roster, table)
     directory.registry, directory.post = roster, commands.post
+    taker, moved = WorkTaker(services, roster, table), MovedRuns(services, roster, reports)
+    directory.work, directory.ability, directory.moved = taker.nudge, taker.ability, moved.note
     reader = RunReader(services, roster, table, reports)
 
     def handle(run_id: str, thread_id: str) -> Run[object]:
@@ -127,12 +128,6 @@ def assemble(
 
     directory.child_runs = ChildRuns(services, roster, table, starter := Starter(services, roster, handle), max_depth)
     return Parts(
-        services=services,
-        roster=roster,
-        agents=table,
-        reports=reports,
-        reader=reader,
-        commands=commands,
-        starter=starter,
-        handle=handle,
-    )
+        services=services, roster=roster, agents=table, reports=reports, reader=reader, commands=commands,
+        starter=starter, taker=taker, moved=moved, handle=handle,
+    )  # fmt: skip

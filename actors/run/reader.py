@@ -15,11 +15,12 @@ from typing import Any, Final, Literal
 import attrs
 import trio
 
-from ..abc import RunPage, RunQuery, StoreStatistics
+from ..abc import RunPage, RunQuery, RunSummary, StoreStatistics
 from ..agent import Agent
 from ..contract.calls import CallStatus
 from ..contract.decisions import Ticket
 from ..contract.lifecycle import DONE, RunStatus, Stage
+from ..contract.messages import Message
 from ..contract.redaction import Redactor
 from ..contract.rows import RunInfo, RunOutline, RunRecord
 from ..contract.state import LAST_AGENT, KeyId
@@ -39,6 +40,7 @@ from .callbacks import StoreReports
 from .change_signals import RunSignal
 from .error_log import RUN
 from .follow import EventSource, Follower, follow
+from .forced_end import GAVE_UP
 from .listing import shown_page
 from .run_actor import RunActor
 from .run_registry import RunRegistry
@@ -83,7 +85,8 @@ class RunReader:
     _unreadable: set[str] = attrs.field(init=False, factory=set)
 
     def __attrs_post_init__(self) -> None:
-        self._log = EventSource(self._services.store, self._services.board, self.degraded)
+        lack = self._lack if self._services.shared else None
+        self._log = EventSource(self._services.store, self._services.board, self.degraded, lack)
 
     def __repr__(self) -> str:
         return f"<RunReader of {self._services.store!r}>"
@@ -273,11 +276,26 @@ class RunReader:
         done = record.row.status is DONE
         if record.at_rest and not done:
             self._asks_anew(record)  # a later view shows the new ticket
+        if services.shared:
+            return await self._shared_view(record, thread)
         reason = None if done else self.missing_requirement(record)
         outline = await self.outline(run_id) if may_be_held(record) else None
         waits = waiting_for(self._roster, record, outline, reason)
         degraded = None if reason is None else reason[0]
         return make_view(record, thread, services.redactor, degraded, waits)
+
+    async def _shared_view(self, record: RunRecord, thread: tuple[Message, ...]) -> RunView:
+        """Return the view of a run that any process may work on."""
+        services, run_id, waits, reason = self._services, record.info.run_id, None, None
+        if record.row.status is not DONE:
+            with services.board.looking():
+                page = await services.store.summaries((run_id,))
+            line = page.runs[0] if page.runs else None
+            reason = await self._lack(record, line)
+            outline = await self.outline(run_id) if may_be_held(record) else None
+            queued = line is not None and line.owner is None and not record.at_rest
+            waits = waiting_for(self._roster, record, outline, reason, queue=line.queue if line and queued else None)
+        return make_view(record, thread, services.redactor, None if reason is None else reason[0], waits)
 
     async def part(self, run_id: str, sha256: str) -> bytes:
         """Return the bytes of an image or a file in the run's thread; see `Run.part`.
@@ -337,7 +355,7 @@ class RunReader:
                 continue
             if done or (record.at_rest and not final):
                 return self._outcome_of(record)
-            reason = self.degraded(record)
+            reason = await self._lack(record) if self._services.shared else self.degraded(record)
             if reason is not None and (final or not record.at_rest):
                 raise RunDegradedError(run_id, *reason)
             await notice.wait()
@@ -408,16 +426,41 @@ class RunReader:
             raise UnknownRun(run_id)
         return record
 
+    async def _lack(self, record: RunRecord, line: RunSummary | None = None) -> tuple[str, str] | None:
+        """Return why no process of a shared store works on a run that is not done (code, sentence), or None.
+
+        A dead letter is worked on by none. Else what is missing here counts only for a run without an owner, and only
+        if no other live process has the run's agent: it may have the rest, too.
+        """
+        store, run_id = self._services.store, record.info.run_id
+        if self._roster.get(run_id) is not None:
+            return None
+        if line is None:
+            page = await store.summaries((run_id,))
+            line = page.runs[0] if page.runs else None
+        self._roster.note_dead(run_id, None if line is None else line.dead)
+        reason = self._roster.degraded(run_id)
+        if line is None or line.dead is not None or (reason is not None and reason[0] == GAVE_UP):
+            return reason
+        if line.owner is not None or line.row.status is DONE:
+            return None
+        reason = reason or self.missing_requirement(record)
+        if reason is None:
+            return None
+        others = [one for one in await store.processes() if not one.dead and record.info.agent in one.agents]
+        return reason if len(others) <= (self._agents.get(record.info.agent) is not None) else None
+
     def degraded(self, record: RunRecord) -> tuple[str, str] | None:
         """Return why a run that is not done is not worked on here (code, sentence), or None.
 
-        The codes are deps_missing, agent_unknown, state_mismatch and gave_up. None also while the owner examines new
-        commands: some, such as a cancel, need no agent. For a waiting run that is not in memory the answer is
+        The codes are deps_missing, agent_unknown, state_mismatch and gave_up; in a shared store also dead_letter and
+        newer_schema, and there another process may work on the run. None also while the owner examines new commands:
+        some, such as a cancel, need no agent. For a waiting run that is not in memory the answer is
         `missing_requirement`.
         """
         reason = self._roster.degraded(record.info.run_id)
         owned = self._roster.get(record.info.run_id) is not None
-        if reason is not None or owned or record.row.status is not RunStatus.WAITING:
+        if reason is not None or owned or self._services.shared or record.row.status is not RunStatus.WAITING:
             return reason
         return self.missing_requirement(record)
 
@@ -443,6 +486,8 @@ class RunReader:
         """
         name = record.info.run_id
         actor = self._roster.get(name)
+        if actor is None and self._services.shared:
+            return False  # a decision about the old ticket finds out, in whichever process
         agent = self._acting(record, (None if actor is None else actor.agent) or self._agents.get(record.info.agent))
         suspended = [call for call in record.calls if call.status is CallStatus.SUSPENDED and call.definition]
         if agent is None or all(

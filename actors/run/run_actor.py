@@ -11,15 +11,18 @@ cancellation from outside writes nothing: the durable rows are the checkpoint.
 A crash of the actor is a small process crash: the children are cancelled, memory is dropped, and the next incarnation
 takes a new claim and rebuilds the run from the store. After three crashes in a minute the run fails
 (`run_registry.py`); if even that end cannot be written, `forced_end.py` writes a minimal one on demand.
+
+In a shared store another process may have the run. Then there is no claim, and the actor leaves quietly; an actor that
+ends with a good claim gives the claim back, unless the run is done or released.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import attrs
 import trio
@@ -27,8 +30,9 @@ import trio
 from greenroom.supervision import ActorContext, Ref
 
 from ..agent import Agent
+from ..contract.codec import NewerSchema
 from ..contract.decisions import InboxItem
-from ..contract.lifecycle import DONE
+from ..contract.lifecycle import DONE, WAITING
 from ..contract.messages import Message
 from ..contract.phases import ADMISSION
 from ..contract.rows import Claim
@@ -43,7 +47,7 @@ from ..engine.inputs import (
     Input,
 )
 from ..engine.state import RunState
-from ..errors import StoreDown
+from ..errors import StoreDown, StoreUnavailable
 from ..state.declared_keys import invalid_state
 from ..state.values import own_message
 from .agents import MISFIT, RunUnavailable
@@ -52,10 +56,17 @@ from .effect_runner import EffectRunner
 from .forced_end import GAVE_UP, end_if_given_up
 from .part_bytes import PartBytes
 from .run_loop import Hint, RunLoop, RunPermissions
-from .services import Services, retry_until_available
+from .services import ASK_AGAIN, Services, retry_until_available
 
+NEWER_SCHEMA: Final = "newer_schema"
+"""Degraded code of a run whose rows a newer release has written."""
 PATIENCE: Final = 5.0
 """Seconds that a cancel waits for the run's deps, so that the run_end hooks can use them."""
+
+
+Errand = Literal["command", "cancel", "wake", "child"]
+"""Why an actor asks a shared store for a claim: a command was accepted, or a cancel; a timer or a changed tool wakes
+the run; or its parent run works here."""
 
 
 @attrs.frozen(kw_only=True)
@@ -91,6 +102,10 @@ class RunActor:
 
     Attributes:
         orders: what the runtime allows the owner to do.
+        given: the claim with which the first incarnation begins; None: it asks for one.
+        errand: the claim is asked for only if this needs an owner here; None: it does.
+        claim: the present claim, until the run is done or released.
+        refusals: how often in a row the run could not be worked on here.
         abandon: end the run at once as failed(internal_error), for this reason.
         burial: how to end a run whose ordinary end could not be written.
         needed: the forced end is needed now.
@@ -123,6 +138,11 @@ class RunActor:
     left: Mapping[str, OverrunBody] = attrs.field(factory=dict)
     deadline: datetime | None = None
     child_moved: bool = False
+    given: Claim | None = None
+    errand: Errand | None = None
+    claim: Claim | None = None
+    refusals: int = 0
+    _void: bool = attrs.field(init=False, default=False)
     _asking: trio.CancelScope | None = attrs.field(init=False, default=None)
     _patient_until: float = attrs.field(init=False, default=math.inf)
 
@@ -167,27 +187,52 @@ class RunActor:
         if self._asking is not None:
             self._asking.deadline = min(self._asking.deadline, self._patient_until)
 
+    def lose(self) -> None:
+        """End the incarnation without another write: its claim is void."""
+        self._void, self.claim = True, None
+        if self.life is not None:
+            self.life.lose("the claims of this process are void")
+        if self._asking is not None:
+            self._asking.cancel("the claims of this process are void")
+
+    async def shared_body(self, ctx: ActorContext[Hint]) -> None:
+        """Run one incarnation on a shared store. A body of its own, because each frame costs memory in every run."""
+        try:
+            await self.body(ctx)
+        except NewerSchema as error:  # a newer release wrote a row: another process can read it, so this is no crash
+            self.degraded, self.passing = (NEWER_SCHEMA, str(error)), False
+        if self.claim is None or (self.degraded is not None and self.degraded[0] == GAVE_UP):
+            return  # the claim of a run that was given up stays here until the end: others would crash of it, too
+        claim, self.claim, pause = self.claim, None, 0.0
+        if self.degraded is not None:
+            pause = ASK_AGAIN.delay(self.refusals + 1, self.services.jitter() - 0.5)
+        with suppress(StoreUnavailable, StoreDown):  # the store gives back what no actor of this process has
+            await self.services.store.give_back((claim,), after=pause)
+
     async def body(self, ctx: ActorContext[Hint]) -> None:
         """Run one incarnation."""
         if self.burial is not None:
             await self._bury(self.burial)
             return
-        self.life, self._patient_until = None, math.inf
+        self.life, self._patient_until, self._void = None, math.inf, False
         was_born = self.born is not None
         life = self.life = await self._begin(ctx)
-        if life is None:
+        if life is None or self._void:
             return
         try:
             await life.live()
             if life.durable.row.status is DONE:
-                self.degraded = None  # the run ended without agent or deps
+                self.degraded = self.claim = None  # the run ended without agent or deps
             if life.passive:
+                self.claim = None
                 self.services.alarm.by(life.durable.row.next_due)
         except RunUnavailable as error:
             self.degraded, self.passing = (error.reason, str(error)), error.passing
         except ClaimLost as error:
-            if was_born and error.args == ("lease_lost",):
-                raise  # another owner claimed the new run first and released it: begin from the store
+            if error.args == ("lease_lost",):
+                self.claim = None
+                if was_born and not self.services.shared:
+                    raise  # another owner claimed the new run first and released it: begin from the store
         finally:
             self.left = await life.end()  # noqa: ASYNC102 - bounded inside
 
@@ -210,12 +255,13 @@ class RunActor:
             if owned is None:
                 return None
             claim, state, inbox, history = owned
+            self.claim = claim
             self.deadline = state.info.deadline
             agent = None if self.abandon is not None else await self._live_agent(state, inbox)
             first = self._first(agent, state, inbox)
             if first:
                 break
-            if not len(ctx.mailbox):
+            if not len(ctx.mailbox) or self._void:
                 return None  # neither agent nor deps, and no command arrived meanwhile
             while len(ctx.mailbox):
                 ctx.mailbox.pop()  # the hinted command is in the inbox: load the record again
@@ -227,18 +273,20 @@ class RunActor:
             part_bytes.note(state.calls.values())
         if inbox:
             part_bytes.note([item.command for item in inbox])
+        children = Children(
+            self.services.workplace.nursery,
+            ctx.mailbox.nudge,
+            self.services.holdback.within(state.info.workspace).split,
+            self.left,
+            claim_is_good=self.services.claims_are_good if self.services.shared else None,
+        )
         performer = EffectRunner(
             part_bytes=part_bytes,
             services=self.services,
             info=state.info,
             agent=agent,
             deps=self.deps,
-            children=Children(
-                self.services.workplace.nursery,
-                ctx.mailbox.nudge,
-                self.services.holdback.within(state.info.workspace).split,
-                self.left,
-            ),
+            children=children,
             history=None if history is None else [*map(own_message, history)],
         )
         return RunLoop(
@@ -263,18 +311,40 @@ class RunActor:
                 record = await retry_until_available(store.load, self.run_id)
                 state = state if record is None else RunState.from_record(record)
             return born.claim, state, (), born.history
-        claim = await self._claim()
+        claim, self.given = self.given, None
+        if claim is None or attempt:
+            claim = await self._claim() if await self._is_wanted() else None
         if claim is None:
             return None
+        self.claim = claim  # from here on the end of the actor gives the claim back, also if the rows are unreadable
         record = await retry_until_available(store.load, self.run_id)
         if record is None or record.row.status is DONE:
+            self.claim = None
             return None
         if record.row.cursor is not ADMISSION:
             self.orders.admitted = True
         return claim, RunState.from_record(record), record.inbox, None
 
+    async def _is_wanted(self) -> bool:
+        """Return whether the errand needs an owner here; of a held run the owner works on nothing but a cancel."""
+        errand, self.errand = self.errand, None
+        if errand is None:
+            return True
+        page = await retry_until_available(self.services.store.summaries, (self.run_id,))
+        if not page.runs:
+            return True  # unreadable: the attempt to load the run says so
+        line = page.runs[0]
+        if errand == "cancel":
+            if line.held:
+                self.services.directory.registry.hold(self.run_id)
+            return True
+        if errand == "child" and line.row.status is WAITING and not line.pending:
+            return False
+        known = self.agent is not None or self.services.agents.get(line.info.agent) is not None
+        return known and not line.held and line.dead is None
+
     async def _claim(self) -> Claim | None:
-        """Return a new claim; None if there is nothing left to work on.
+        """Return a new claim; None if there is nothing left to work on, or another process has the run.
 
         An unavailable store is awaited; the store's own patience bounds the wait. A crash here would count as one of
         the three after which the run is given up, although the run is not at fault.

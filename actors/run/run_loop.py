@@ -178,7 +178,7 @@ class RunLoop:
         self._context = trio.lowlevel.current_task().context
         self._children.turn = self._take_turn
         self._begin()
-        while not self._over():
+        while not self._over() or (self.passive and self._services.shared and not await self.released()):
             if self._closing is not None or not (self._behind or self._admitting):
                 at = self._at = self._next_time()
                 if at == math.inf:
@@ -191,6 +191,19 @@ class RunLoop:
             if self._admitting:
                 await self._admit()
             self._turn()
+
+    def lose(self, why: str) -> None:
+        """End with ClaimLost as soon as possible; what the run has started is cancelled now."""
+        self._children.lose(why)
+        self._children.cancel_all(why)
+
+    async def released(self) -> bool:
+        """Give up the claim of a run at rest. Returns False if it has unread commands: the run stays."""
+        if not await retry_until_available(self._services.store.release, (self._claim,)):
+            return True
+        self.passive, self._behind = False, True
+        self._leave_at = self._services.passivation.rests(self._mailbox)
+        return False
 
     def _begin(self) -> None:
         if self._state.row.cursor is not ADMISSION and self._state.row.status is RunStatus.RUNNING:
@@ -287,6 +300,8 @@ class RunLoop:
 
     def _deliver(self, receipt: Receipt) -> None:
         self._receipts.append(receipt)
+        if receipt.posted > self._state.row.inbox and self._closing is None and not len(self._mailbox):
+            self._behind = True  # the hint was lost, or is on its way
         if not self._in_turn:
             self._mailbox.nudge()
 
@@ -531,6 +546,8 @@ class RunLoop:
         occupied = self._busy() or self._behind or len(self._mailbox) or self._children.live_left()
         expiring = any(key.startswith(EXPIRE) for key in self._children.live)
         self.passive = not (occupied or expiring) and self._state.row.termination is None
+        if self.passive and self._services.shared and self._state.row.mirrors:
+            self.passive = False  # a child run may move in another process: the owner watches
         return self.passive
 
     def _busy(self) -> bool:

@@ -5,12 +5,16 @@ for a slot), working (holds a slot of max_running), resting (waits for people or
 one supervised actor. An actor that exits is removed; depending on its exit the run is done, passive, degraded (without
 agent or deps) or given up (three crashes). A degraded run is tried again on a command, on `resume`, at its deadline,
 and with back-off if its provider of deps failed.
+
+In a shared store other processes have runs, too. An actor begins with a claim, or asks for one and leaves quietly if
+another process has the run; what cannot be worked on here is given back. So no run waits here for a slot if another
+process may have one.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import Context, copy_context
 from typing import Final
 
@@ -27,26 +31,26 @@ from greenroom.supervision import (
     Supervisor,
     SupervisorStopping,
 )
-from greenroom.supervision.spec import Backoff
 
+from ..abc import ReadyRun
 from ..agent import Agent
 from ..contract.codec import failure_text
 from ..contract.decisions import InboxItem
-from ..contract.rows import RunRecord
+from ..contract.rows import Claim, RunRecord
 from ..errors import RuntimeClosed
 from .children import OverrunBody
 from .forced_end import GAVE_UP
-from .run_actor import ForcedEnd, NewRunClaim, RunActor
+from .run_actor import Errand, ForcedEnd, NewRunClaim, RunActor
 from .run_loop import Hint, RunPermissions
-from .services import Services, logger
+from .services import ASK_AGAIN, Services, logger
 
 GRACE: Final = 6.0
 """Seconds for runs to unwind once their work is cancelled: a little more than the default grace of a tool."""
 CRASHES: Final = 2
 """Restarts of a run actor within `CRASH_WINDOW` seconds. The next crash gives up: failed(internal_error)."""
 CRASH_WINDOW: Final = 60.0
-ASK_AGAIN: Final = Backoff(initial=1.0, factor=2.0, maximum=60.0, jitter=0.25)
-"""Back-off for a failed provider of deps. Each run has its own, with jitter, so the calls are spread."""
+DEAD_LETTER: Final = "dead_letter"
+"""Degraded code of a run that no process claims any more, because its owners crashed again and again."""
 
 
 def _said(error: BaseException | None) -> str:
@@ -59,6 +63,12 @@ class RunRegistry:
 
     A working run holds a slot (of max_running). A run that comes to rest frees its slot for the next run in the queue,
     and takes a slot back without queueing when its work continues: a human's decision does not wait behind new work.
+
+    Attributes:
+        max_running: most runs that work at once; None: no limit.
+        changed: called when `room` may have changed; None: no part wants to know.
+        starting: starts whose run is being written.
+        closing: no run starts any more.
     """
 
     services: Services
@@ -74,6 +84,10 @@ class RunRegistry:
     _held: set[str] = attrs.field(init=False, factory=set)
     _freed: set[str] = attrs.field(init=False, factory=set)
     _context: Context = attrs.field(init=False, factory=copy_context)
+    _next_claims: dict[str, Claim] = attrs.field(init=False, factory=dict)
+    _overran: dict[str, Mapping[str, OverrunBody]] = attrs.field(init=False, factory=dict)
+    changed: Callable[[], None] | None = attrs.field(init=False, default=None)
+    starting: int = attrs.field(init=False, default=0)
     closing: bool = attrs.field(init=False, default=False)
 
     def __repr__(self) -> str:
@@ -95,6 +109,13 @@ class RunRegistry:
         if self.closing:
             raise RuntimeClosed("the runtime is closing; open it again to start or resume runs")
 
+    @property
+    def room(self) -> int | None:
+        """For how many more runs there is a slot; None: for any number."""
+        if self.closing:
+            return 0
+        return None if self.max_running is None else max(0, self.max_running - len(self._working) - len(self._queue))
+
     def queued(self, run_id: str) -> bool:
         """Return True if a run has its thread and waits for a slot."""
         return run_id in self._queue
@@ -103,14 +124,25 @@ class RunRegistry:
         """Return why a run is not worked on here (code, sentence), or None."""
         return self._degraded.get(run_id)
 
+    def note_dead(self, run_id: str, why: str | None) -> None:
+        """Note whether a run without an owner here is a dead letter."""
+        if why is not None:
+            self._degraded[run_id] = (DEAD_LETTER, why)
+        elif self._degraded.get(run_id, ("",))[0] == DEAD_LETTER:
+            del self._degraded[run_id]
+
     def posted(self, run_id: str, item: InboxItem) -> None:
         """Hint a durable command to the run's actor, and start an actor if there is none (`Owners`)."""
-        actor = self._actors.get(run_id)
+        actor, cancel = self._actors.get(run_id), item.command.kind == "cancel"
         if actor is None:
-            if not self.closing and not (item.command.kind == "cancel" and self.bury(run_id)):
+            if self.closing or (cancel and self.bury(run_id)):
+                return
+            if not self.services.shared:
                 self.spawn(run_id)
+            elif cancel or self.room != 0:  # without room the run is ready for any process that has some
+                self.spawn(run_id, errand="cancel" if cancel else "command")
             return
-        if item.command.kind == "cancel":
+        if cancel:
             actor.cap_deps_wait()
         actor.posted = max(actor.posted, item.position)
         if actor.ref is not None:
@@ -154,18 +186,49 @@ class RunRegistry:
         """
         if self.closing or run_id in self._actors or (run_id in self._degraded and not degraded):
             return False
-        self.spawn(run_id)
+        self.spawn(run_id, errand="wake" if self.services.shared else None)
         return True
+
+    def take(self, ready: ReadyRun) -> bool:
+        """Give a claimed run an owner. Returns False if the run has one, or is degraded here and not shared."""
+        run_id, shared = ready.claim.run_id, self.services.shared
+        if run_id not in self._actors and (shared or run_id not in self._degraded):
+            self.spawn(run_id, claim=ready.claim, held=ready.held)
+            return True
+        if shared:  # an actor whose claim is void is on its way out; the next one begins with this claim
+            self._next_claims[run_id] = ready.claim
+        return False
+
+    def voided(self) -> None:
+        """End every incarnation without another write: the claims of this process are void (`Owners`)."""
+        for run_id in [run_id for run_id, reason in self._degraded.items() if reason[0] == GAVE_UP]:
+            del self._degraded[run_id]  # another process may work on it
+        for actor in tuple(self._actors.values()):
+            actor.lose()
 
     def thread_freed(self, run_id: str) -> None:
         """Queue a run whose thread became free (`Owners`)."""
+        actor = self._actors.get(run_id)
         if run_id in self._held:
             self._held.discard(run_id)
+        elif self.services.shared and (actor is not None or not self.starting):
+            return  # a report of another process, which may come twice, or when the run has gone on
         else:
             # `create_run` is in flight and will report held=True; remember that the thread was freed since
             self._freed.add(run_id)
+        if actor is not None and self.services.shared and self.room == 0 and not actor.has_deps:
+            actor.orders.draining = True  # it has not begun, and another process may have room
+            if actor.ref is not None:
+                actor.ref.nudge()
+            return
         self._queue.append(run_id)
         self._admit()
+
+    def started(self) -> None:
+        """Note that a start has settled (`starting`); its run was given to `spawn` if it has a claim."""
+        self.starting -= 1
+        if self.services.shared and not self.starting:
+            self._freed.clear()
 
     def resting(self, run_id: str, resting: bool, *, slot: bool = True) -> None:
         """Record that the run came to rest or works again (`Owners`). A resting run frees its slot."""
@@ -175,6 +238,8 @@ class RunRegistry:
             self._resting.discard(run_id)
         if slot and not resting:
             self._working.add(run_id)
+            if self.changed is not None:
+                self.changed()
         elif run_id in self._working or resting:
             self._working.discard(run_id)
             self._admit()
@@ -189,6 +254,8 @@ class RunRegistry:
             actor.orders.admitted = True
             actor.attach_deps(agent, deps)
             actor.ref.nudge()
+        elif actor is None and self.services.shared:  # no slot may come free while the parent run works
+            self.spawn(run_id, agent=agent, deps=deps, errand="child")
         elif run_id in self._degraded:
             self.spawn(run_id, agent=agent, deps=deps)
         self._admit()
@@ -197,7 +264,8 @@ class RunRegistry:
         """Wake a parent run that is not in memory, or that is leaving memory (`Owners`)."""
         actor = self._actors.get(parent_run)
         if actor is None:
-            self.wake(parent_run)
+            if not self.services.shared:  # there a parent run with mirrors always has an owner, which watches
+                self.wake(parent_run)
         elif actor.life is not None and actor.life.passive:
             actor.child_moved = True
 
@@ -227,6 +295,8 @@ class RunRegistry:
         run_id: str,
         *,
         born: NewRunClaim | None = None,
+        claim: Claim | None = None,
+        errand: Errand | None = None,
         agent: Agent[object] | None = None,
         deps: object = None,
         held: bool = False,
@@ -234,7 +304,11 @@ class RunRegistry:
         burial: ForcedEnd | None = None,
         left: Mapping[str, OverrunBody] | None = None,
     ) -> None:
-        """Give a run an actor; if a command started one already, add agent and deps to that actor."""
+        """Give a run an actor; if a command started one already, add agent and deps to that actor.
+
+        `born`, `claim`: the actor begins with this claim; else it asks for one. `errand`: and only if the errand needs
+        an owner here.
+        """
         live, freed = self._actors.get(run_id), held and run_id in self._freed
         held = (held and not freed) or run_id in self._held
         if freed:
@@ -242,23 +316,18 @@ class RunRegistry:
         if live is not None:
             live.attach_deps(agent, deps)
             if held:
-                self._hold(run_id, live)
+                self.hold(run_id)
             return
-        inside = born is not None and born.state.info.parent_run is not None  # in its parent's slot
+        # in its parent's slot
+        inside = errand == "child" or (born is not None and born.state.info.parent_run is not None)
         room = inside or self.max_running is None or len(self._working) < self.max_running
         admitted = not held and (room or abandon is not None)  # a run that is given up only ends: it needs no slot
         actor = RunActor(
-            self.services,
-            run_id,
-            orders=RunPermissions(admitted=admitted, draining=self.closing),
-            born=born,
-            agent=agent,
-            deps=deps,
-            has_deps=deps is not None,
-            abandon=abandon,
-            burial=burial,
-            left=left or {},
-        )
+            self.services, run_id, orders=RunPermissions(admitted=admitted, draining=self.closing),
+            born=born, given=claim, errand=errand, agent=agent, deps=deps, has_deps=deps is not None,
+            abandon=abandon, burial=burial, left=left or self._overran.pop(run_id, {}),
+            refusals=self._refusals.get(run_id, 0),
+        )  # fmt: skip
         if held:
             self._held.add(run_id)
         elif not admitted:
@@ -268,8 +337,9 @@ class RunRegistry:
         self._degraded.pop(run_id, None)
         self.services.alarm.forget(run_id)
         self._actors[run_id] = actor
+        body = actor.shared_body if self.services.shared else actor.body
         spec: ChildSpec[Hint] = ChildSpec(
-            id=run_id, start=actor.body, restart="transient", shutdown=GRACE, max_restarts=CRASHES, within=CRASH_WINDOW
+            id=run_id, start=body, restart="transient", shutdown=GRACE, max_restarts=CRASHES, within=CRASH_WINDOW
         )
         try:
             # in the runtime's context, not in that of the task that woke the run
@@ -279,28 +349,31 @@ class RunRegistry:
         except BaseException:  # no half-started actor is kept
             self._forget(run_id)
             raise
+        if self.changed is not None:
+            self.changed()
 
-    def _hold(self, run_id: str, actor: RunActor) -> None:
+    def hold(self, run_id: str) -> None:
         """Hold a live run for its thread: a command started the actor without knowing that the thread is busy."""
         self._held.add(run_id)
         self._working.discard(run_id)
         if run_id in self._queue:
             self._queue.remove(run_id)
-        actor.orders.admitted = False
+        if (actor := self._actors.get(run_id)) is not None:
+            actor.orders.admitted = False
         self._admit()
 
     def ended(self, ref: Ref[object], exit_: Exit) -> None:
         """Handle the final exit of a run's actor; called in the actor's last step."""
-        actor, held = self._actors.get(ref.id), ref.id in self._held
+        actor, held, shared = self._actors.get(ref.id), ref.id in self._held, self.services.shared
         self._forget(ref.id)
         refusals = self._refusals.pop(ref.id, 0)
         if actor is not None and actor.degraded is not None:
             self._degrade(ref.id, actor.degraded)
             self.services.alarm.at_deadline(ref.id, actor.deadline)
-            if actor.passing:
+            if actor.passing or shared:  # given back, for a process that has what the run lacks: that may be this one
                 self._refusals[ref.id] = refusals + 1
                 self.services.alarm.after(ref.id, ASK_AGAIN.delay(refusals + 1, self.services.jitter() - 0.5))
-            if held:
+            if held and not shared:
                 self._held.add(ref.id)  # a later owner still has to wait for the thread
         else:
             self._said.pop(ref.id, None)
@@ -312,8 +385,11 @@ class RunRegistry:
                 self._inter(ref.id, why, needed=actor.needed)
             else:  # the forced end failed, too: the run stays for the next start
                 self._degrade(ref.id, (GAVE_UP, self.services.redactor.text(why)))
+        elif (claim := self._next_claims.pop(ref.id, None)) is not None and not self.closing:
+            self.spawn(ref.id, claim=claim)
         elif actor is not None and (actor.left_unread or actor.child_moved) and not self.closing:
-            self.spawn(ref.id)  # a command arrived, or a child run moved, while the run was leaving memory
+            # a command arrived, or a child run moved, while the run was leaving memory
+            self.spawn(ref.id, errand="wake" if shared else None)
         self._admit()
         self.services.board.left(ref.id)
 
@@ -325,7 +401,11 @@ class RunRegistry:
             logger.warning("run %s has no owner here (%s): %s", run_id, *reason)
 
     def _forget(self, run_id: str) -> None:
-        self._actors.pop(run_id, None)
+        actor = self._actors.pop(run_id, None)
+        if self.services.shared and actor is not None:
+            alive = {key: body for key, body in actor.left.items() if not body.ended.is_set()}
+            if alive:
+                self._overran[run_id] = alive  # the run may come back
         self._working.discard(run_id)
         self._resting.discard(run_id)
         self._held.discard(run_id)
@@ -340,11 +420,15 @@ class RunRegistry:
                 if run_id not in self._resting:  # a run taken up while it waits for people needs no slot
                     self._working.add(run_id)
                 actor.ref.nudge()
+        if self.changed is not None:
+            self.changed()
 
     def close(self) -> None:
         """Refuse new runs, and wake the tasks in `join`, which then raise RuntimeClosed."""
         self.closing = True
         self.services.board.runtime.rested()
+        if self.changed is not None:
+            self.changed()
 
     async def drain(self, seconds: float) -> None:
         """Refuse commands, and let live runs reach a durable point for at most this many seconds."""

@@ -23,17 +23,19 @@ from ..agent_options import Deps
 from ..attachments import File, Image
 from ..contract.lifecycle import RunStatus
 from ..contract.rows import RunInfo
-from ..contract.spec import Execution
+from ..contract.spec import AgentSpec, Execution
 from ..entry import checks_options
 from ..errors import UnknownRun, UsageError
 from ..options import unknown_option
 from ..replay.report import ReplayReport
+from .agent_elsewhere import agent_elsewhere
 from .agents import Override
 from .clock import Clock
 from .commands import RunCommands
 from .handle import Run
 from .listing import query_of
 from .parts import Parts
+from .queueing import AT_ONCE, OPTIONS, Queueing
 from .reader import RunReader
 from .replay_run import played, replay_of
 from .sanitize import run_id_of
@@ -57,6 +59,11 @@ class StartOptions(TypedDict, Generic[Deps], total=False):
     title: str | None
     attachments: Sequence[Image | File]
     may_join: Callable[[RunInfo], bool] | None
+    background: bool | None
+    queue: str | None
+    at: datetime | None
+    priority: int | None
+    dedupe: str | None
 
 
 @attrs.define(eq=False, repr=False)
@@ -118,7 +125,7 @@ class Runtime:
                 execution (a mode other than the agent's), on_busy ("queue" or "refuse", if the thread has an active
                 run), title (a label for lists: the first line, redacted, cut at 80 characters; default: the title of
                 the text; not part of the content), attachments (images and files of the input, at most 100 and 8 MiB
-                together), may_join (see below).
+                together), may_join, background, queue, at, priority, dedupe (see below).
 
         A run reads the whole thread that it joins. `may_join(info)` returns whether the caller may see a run; it is
         called for every run in the thread, including pruned runs whose messages are still there (for these once per
@@ -126,10 +133,19 @@ class Runtime:
         pruned belongs to its owner: `by` must be the principal of its first run. The result holds in the transaction
         that writes the run. None allows any thread, for a caller with access to everything.
 
+        A run begins in this process, or, with `background=True`, waits in its queue until a process has room
+        (`max_running`). `queue` is the queue's name (default: the agent's key), `at` the earliest time at which the run
+        begins (with time zone), `priority` -100 to 100: each step counts like ten seconds of waiting. Each of the three
+        implies `background`. Such a run takes no deps of its own. In a store that several processes share, a run for
+        which this process has no room, or whose agent only another process has (give its key), waits in its queue,
+        too. While an open run was started with the same `dedupe`, a text of 1 to 256 characters, that run is returned,
+        whatever its content. None of these options is part of the content.
+
         Raises:
             UsageError: an argument is invalid; or `agent` is None and no run of the thread has completed.
             InvalidAttachment: an attachment is no Image or File, or they are too many or too large together.
-            UnknownAgent: no agent has this key, or the key that a handoff names.
+            UnknownAgent: no agent has this key, here or in a live process that shares the store; or none the key that a
+                handoff names.
             AgentDefinitionError: the agent has no model, or does not fit to the agents of its handoffs.
             RunExists: a run with other content has the id.
             RunPruned: a pruned run had the id.
@@ -142,7 +158,8 @@ class Runtime:
         parts.roster.check_open()
         if agent is None:
             agent = await self._agent_to_continue(options.get("run_id"), options.get("thread_id"))
-        known = parts.agents.startable(agent)
+        elsewhere = parts.services.shared and isinstance(agent, str) and parts.agents.get(agent) is None
+        known = await self._elsewhere(agent) if elsewhere else parts.agents.startable(agent)
         unknown = set(options) - StartOptions.__annotations__.keys()
         if unknown:
             raise unknown_option("start", sorted(unknown)[0], StartOptions.__annotations__)
@@ -152,13 +169,31 @@ class Runtime:
         if may_join is not None and not callable(may_join):
             raise UsageError(f"may_join={may_join!r:.200}: give a function of a RunInfo that returns a bool, or None")
         values.pop("deps", None)
+        queueing = AT_ONCE
+        if not OPTIONS.isdisjoint(values):
+            queueing = Queueing(**{name: values.pop(name) for name in OPTIONS if name in values})
+        if deps is not None:
+            queueing.check_deps(deps, here=not isinstance(known, AgentSpec))
         if values.get("run_id") is None:
             values["run_id"] = f"run_{random_ids.token_hex(8)}"
-        birth = StartRequest(agent=known, text=text, has_deps=deps is not None, **values)
+        birth = StartRequest(agent=known, text=text, has_deps=deps is not None, queueing=queueing, **values)
         new = new_run(birth, self.clock.now(), parts.services.redactor)
+        here, background = None if isinstance(known, AgentSpec) else known, bool(queueing.background)
         if birth.thread_id is None:
-            return await parts.starter.begin(new, known, deps)
-        return await parts.starter.join(new, known, deps, may_join)
+            return await parts.starter.begin(new, here, deps, background=background)
+        return await parts.starter.join(new, here, deps, may_join, background=background)
+
+    async def _elsewhere(self, key: str) -> AgentSpec:
+        """Return an agent that another live process has.
+
+        Raises:
+            UnknownAgent: none has it.
+        """
+        with self._parts.services.board.looking():
+            published = (await self.store.agents()).get(key)
+        if not published:
+            self._parts.agents.find(key)
+        return agent_elsewhere(key, min(published or ("",)))
 
     async def _agent_to_continue(self, run_id: str | None, thread_id: str | None) -> str:
         """Return the agent of a start without one; of a repeated start, the agent of the run."""
@@ -262,6 +297,9 @@ class Runtime:
     async def resume(self, run_id: str, *, deps: object = None) -> Run[Any]:
         """Take up a run that had no agent or deps here; no effect for a run that has an owner with both.
 
+        A dead letter is revived: a run that no process of a shared store claimed any more, because its owners ended
+        again and again, is claimed again. That needs no agent here.
+
         Raises:
             UnknownRun: no run has this id.
             UnknownAgent: the runtime still does not know the run's agent.
@@ -273,6 +311,14 @@ class Runtime:
         outline = await self.reader.outline(run_id)
         if outline is None:
             raise UnknownRun(run_id)
+        if parts.services.shared:
+            with parts.services.board.looking():
+                revived = await self.store.revive_run(run_id)
+            if revived:
+                parts.roster.note_dead(run_id, None)
+                parts.services.directory.work()
+            if revived and parts.agents.get(outline.info.agent) is None:
+                return parts.handle(run_id, outline.info.thread_id)
         if outline.status is not RunStatus.DONE:  # an owner that still waits for agent or deps uses these
             parts.roster.spawn(run_id, agent=parts.agents.startable(outline.info.agent), deps=deps)
         return parts.handle(run_id, outline.info.thread_id)

@@ -15,8 +15,9 @@ import attrs
 import trio
 
 from greenroom.supervision.reporting import report
+from greenroom.supervision.spec import Backoff
 
-from ..abc import Store
+from ..abc import Ability, ReadyRun, Store
 from ..contract.decisions import Command, CommandResult, Decision, InboxItem
 from ..contract.redaction import Redactor
 from ..engine.effects import CancelChild
@@ -38,6 +39,9 @@ P = ParamSpec("P")
 
 RETRY: Final = 0.5
 """Seconds between two tries of a read while the store is unavailable."""
+
+ASK_AGAIN: Final = Backoff(initial=1.0, factor=2.0, maximum=60.0, jitter=0.25)
+"""Back-off for a failed provider of deps. Each run has its own, with jitter, so the calls are spread."""
 
 logger = logging.getLogger("greenroom.run")
 
@@ -73,6 +77,15 @@ class Owners(Protocol):
     def wake(self, run_id: str, *, degraded: bool = False) -> bool:
         """Give a run that is not in memory an owner."""
 
+    def take(self, ready: ReadyRun) -> bool:
+        """Give a claimed run an owner."""
+
+    def hold(self, run_id: str) -> None:
+        """Hold a live run for its thread."""
+
+    def voided(self) -> None:
+        """End every incarnation without another write."""
+
 
 @attrs.define(eq=False)
 class Directory:
@@ -82,11 +95,25 @@ class Directory:
         registry: the runs that have an owner here.
         post: judges and journals a command (`RunCommands.post`).
         child_runs: starts and watches child runs.
+        work: looks for runs to claim.
+        ability: returns the runs that this process can work on.
+        moved: reads what other processes did to a run.
     """
 
     registry: Owners = attrs.field(init=False)
     post: Callable[[str, Command], Awaitable[CommandResult]] = attrs.field(init=False)
     child_runs: ChildWork = attrs.field(init=False)
+    work: Callable[[], None] = attrs.field(init=False)
+    ability: Callable[[], Ability] = attrs.field(init=False)
+    moved: Callable[[str, int], None] = attrs.field(init=False)
+
+    def retry(self, run_id: str) -> bool:
+        """Give a run that is degraded here an owner, to try again. False if it has one."""
+        return self.registry.wake(run_id, degraded=True)
+
+    def take(self, ready: ReadyRun) -> bool:
+        """Give a claimed run an owner. False if it has one, or is degraded here."""
+        return self.registry.take(ready)
 
 
 @attrs.frozen(kw_only=True)
@@ -107,6 +134,7 @@ class Services:
         agents: agents, models and deps.
         directory: the registry and the commands.
         record: commits carry the machine's inputs.
+        shared: other processes may have the store open.
     """
 
     store: Store
@@ -125,6 +153,11 @@ class Services:
     agents: Agents
     directory: Directory
     record: bool
+    shared: bool
+
+    def claims_are_good(self) -> bool:
+        """Return True while no other process can have the claims of this one; also in a worker thread."""
+        return self.store.good_until > self.clock.trio_now()
 
 
 async def retry_until_available(ask: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -25,13 +25,14 @@ from ..contract.parts import Part, facts_of, light
 from ..contract.plain import exact
 from ..contract.redaction import Redactor
 from ..contract.rows import NewRun, OpenGuardrails, RunInfo, RunRecord, RunRow, ThreadInfo
-from ..contract.spec import MODES, Execution, ExecutionMode, execution_data
+from ..contract.spec import MODES, AgentSpec, Execution, ExecutionMode, execution_data
 from ..contract.state import INHERITED, KeyId, StateWrite
 from ..contract.titles import title_of
 from ..engine.initial_row import created, initial_row
 from ..engine.tasks import newest_input, note_left_behind
 from ..errors import UsageError
 from ..options import unknown_value
+from .queueing import AT_ONCE, Queueing
 from .sanitize import input_of, moment_of, text_of
 
 LOCAL: Final = "local"
@@ -47,7 +48,7 @@ class StartRequest:
         UsageError: an argument is invalid; the message names it and says what to give.
     """
 
-    agent: Agent[object]
+    agent: Agent[object] | AgentSpec
     text: str
     run_id: str
     thread_id: str | None = None
@@ -62,6 +63,7 @@ class StartRequest:
     parent_run: str | None = None
     parent_call: str | None = None
     depth: int = 0
+    queueing: Queueing = AT_ONCE
     parts: tuple[Part, ...] = attrs.field(default=(), alias="attachments", converter=parts_of)
 
     def __attrs_post_init__(self) -> None:
@@ -148,13 +150,14 @@ def new_run(birth: StartRequest, now: datetime, redactor: Redactor) -> NewRun:
     The input waits in the run's row and joins the thread when the run begins to work: otherwise a run that is held by
     its thread would put its question between the question and the answer of the run before it.
     """
+    agent, queueing = birth.agent, birth.queueing
     info = RunInfo(
         run_id=birth.run_id,
         thread_id=birth.thread_id or f"{birth.run_id}.thread",
-        agent=birth.agent.key,
-        agent_digest=birth.agent.spec.digest,
+        agent=agent.key,
+        agent_digest=(agent if isinstance(agent, AgentSpec) else agent.spec).digest,
         created_at=now,
-        execution=birth.execution or birth.agent.execution,
+        execution=birth.execution or agent.execution,
         content=birth.content(),
         session_id=birth.session_id,
         by=birth.by or LOCAL,
@@ -182,6 +185,10 @@ def new_run(birth: StartRequest, now: datetime, redactor: Redactor) -> NewRun:
         parts=tuple(part for part in birth.parts if part.data is not None) if birth.parts else (),
         on_busy=on_busy,
         thread_runs=0 if birth.thread_id is None else None,
+        queue=queueing.queue or "",
+        ready_at=queueing.at,
+        priority=queueing.priority or 0,
+        dedupe=queueing.dedupe,
     )
 
 

@@ -45,22 +45,32 @@ class Starter:
     _roster: RunRegistry
     _handle: Callable[[str, str], Run[object]]
 
-    async def begin(self, new: NewRun, agent: Agent[object], deps: object) -> Run[object]:
+    async def begin(
+        self, new: NewRun, agent: Agent[object] | None, deps: object, *, background: bool = False
+    ) -> Run[object]:
         """Start a run in a new thread (`new.thread_runs` is 0); a thread name that is already used gets a suffix.
+
+        `agent`: None if only other processes have it. `background`: the run waits in its queue.
 
         Raises:
             RunExists, RunPruned: the id is taken.
         """
         while True:  # noqa: ASYNC913 - each time round waits, or ends the loop
             try:
-                return await self._create(new, agent, deps)
+                return await self._create(new, agent, deps, background)
             except _ThreadChanged:
                 new = in_thread(new, f"{new.info.run_id}.thread.{random_ids.token_hex(4)}")
 
     async def join(
-        self, new: NewRun, agent: Agent[object], deps: object, may_join: Callable[[RunInfo], bool] | None
+        self,
+        new: NewRun,
+        agent: Agent[object] | None,
+        deps: object,
+        may_join: Callable[[RunInfo], bool] | None,
+        *,
+        background: bool = False,
     ) -> Run[object]:
-        """Start a run in a named thread, if the caller may read that thread.
+        """Start a run in a named thread, if the caller may read that thread. See `begin`.
 
         Raises:
             ThreadForbidden: the caller may not.
@@ -68,7 +78,7 @@ class Starter:
             ThreadBusy: another run works on the thread.
         """
         if may_join is None:
-            return await self._create(new, agent, deps)
+            return await self._create(new, agent, deps, background)
         info, store, board = new.info, self._services.store, self._services.board
         while True:
             with board.looking():
@@ -78,12 +88,14 @@ class Starter:
                 raise ThreadForbidden(text)
             try:
                 checked = replace(new, thread_runs=0 if thread is None else thread.runs)
-                return await self._create(checked, agent, deps)
+                return await self._create(checked, agent, deps, background)
             except _ThreadChanged:
                 continue  # another start came between: each retry means that one more run was created
 
-    async def _create(self, new: NewRun, agent: Agent[object], deps: object) -> Run[object]:
-        """Write a run and give it an owner.
+    async def _create(self, new: NewRun, agent: Agent[object] | None, deps: object, background: bool) -> Run[object]:
+        """Write a run and give it an owner, or let it wait in its queue.
+
+        In a shared store it also waits in its queue if this process has no room or not the agent: another one may.
 
         Raises:
             RunExists, RunPruned: the id is taken.
@@ -94,26 +106,36 @@ class Starter:
             new = replace(new, taken=(birth_of(new),))
         encoder = EventEncoder(info, self._services.redactor)
         (frame,) = encoder.frames(0, info.created_at, (new.created,))
-        with self._services.board.looking():
-            created = await self._written(new, frame)
-        # no checkpoint since the store answered, so a cancel cannot leave the run without an owner
-        if created.claim is not None:
-            state = RunState(info=info, row=new.row, snapshot=StateSnapshot.restored(0, new.state))
-            born = NewRunClaim(claim=created.claim, state=state, history=new.messages if new.thread_runs == 0 else None)
-            self._roster.spawn(info.run_id, born=born, agent=agent, deps=deps, held=created.held)
-            if created.behind is not None:
-                self._queue(info, created.behind)
+        roster = self._roster
+        full = self._services.shared and roster.room == 0 and deps is None and info.parent_run is None
+        roster.starting += 1
+        try:
+            with self._services.board.looking():
+                created = await self._written(new, frame, claim=not (background or agent is None or full))
+            # no checkpoint since the store answered, so a cancel cannot leave the run without an owner
+            if created.unclaimed:
+                self._services.directory.work()
+            if created.claim is not None:
+                state = RunState(info=info, row=new.row, snapshot=StateSnapshot.restored(0, new.state))
+                history = new.messages if new.thread_runs == 0 else None
+                born = NewRunClaim(claim=created.claim, state=state, history=history)
+                roster.spawn(info.run_id, born=born, agent=agent, deps=deps, held=created.held)
+                if created.behind is not None:
+                    self._queue(info, created.behind)
+        finally:
+            roster.started()
         if created.thread_changed:
             raise _ThreadChanged
         if created.pruned is not None:
             text = f"a run {info.run_id!r} is done and was pruned; an id is used once: take another one, or None"
             raise RunPruned(text, same=created.pruned == info.content)
-        if created.existing is not None and created.existing.content != info.content:
+        same = created.existing is None or created.deduplicated or created.existing.content == info.content
+        if not same:
             raise RunExists(f"run {info.run_id!r} exists with another content; take another id, or None for a new one")
         known = created.existing or info
         return self._handle(known.run_id, known.thread_id)
 
-    async def _written(self, new: NewRun, frame: bytes) -> Created:
+    async def _written(self, new: NewRun, frame: bytes, *, claim: bool) -> Created:
         """Write the run. A run that was given up does not keep the thread busy; it is ended first.
 
         Cancelled means that nothing was written: `Store.create_run` shields itself once its request is queued.
@@ -122,13 +144,13 @@ class Starter:
             ThreadBusy: another run works on the thread.
         """
         try:
-            return await self._services.store.create_run(new, frame)
+            return await self._services.store.create_run(new, frame, claim=claim)
         except ThreadBusy as error:
             if not self._roster.bury(error.active):
                 raise
             active = error.active
         await self._roster.left(active)
-        return await self._services.store.create_run(new, frame)
+        return await self._services.store.create_run(new, frame, claim=claim)
 
     def _queue(self, info: RunInfo, front: str) -> None:
         """Log that a run waits for its thread; a run in front of it that was given up is ended."""

@@ -1,9 +1,9 @@
 """What a run waits for: why `wait()` does not return yet.
 
 Theory of operation. Reasons have an order, and the first that applies is returned: another run works on the thread;
-agent or deps are missing here; the deps provider has not answered; no slot is free; people or background tasks must
-act. The first and the last are in the store, the others are known to this runtime only, so a reader without a runtime
-sees fewer reasons (`stored_wait`).
+agent or deps are missing here; the deps provider has not answered; no process has taken the run from its queue; no slot
+is free; people or background tasks must act. The first and the last are in the store, the others are known to this
+runtime only, so a reader without a runtime sees fewer reasons (`stored_wait`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,12 @@ _LACKS: Final[dict[str, WaitKind]] = {
 
 
 def waiting_for(
-    roster: RunRegistry, record: RunRecord, outline: RunOutline | None, lack: tuple[str, str] | None
+    roster: RunRegistry,
+    record: RunRecord,
+    outline: RunOutline | None,
+    lack: tuple[str, str] | None,
+    *,
+    queue: str | None = None,
 ) -> WaitingFor | None:
     """Return what a run waits for; None if it works or is done.
 
@@ -34,7 +39,8 @@ def waiting_for(
         roster: the registry of the runtime that looks at the run.
         record: the run's rows.
         outline: for a run that has not begun to work: whether its thread holds it; None for others.
-        lack: what the run needs and lacks here.
+        lack: what the run needs and lacks here, or in all processes that share the store.
+        queue: the queue in which the run waits for any process; None if it has an owner, or the store is not shared.
     """
     row, run_id = record.row, record.info.run_id
     if row.status is RunStatus.DONE:
@@ -46,6 +52,8 @@ def waiting_for(
     actor = roster.get(run_id)
     if actor is not None and actor.asking:
         return WaitingFor(kind="deps", detail="the provider of its deps has not answered yet")
+    if queue is not None:
+        return WaitingFor(kind="queue", detail=f"it waits in the queue {queue!r} for a process that has room")
     if roster.queued(run_id):
         return WaitingFor(kind="slot", detail=f"{roster.max_running} runs work already (max_running)")
     return _at_rest(record) if row.status is RunStatus.WAITING else None

@@ -1,23 +1,26 @@
 """`WakeupTimer`: wake runs that are not in memory when one of their timers fires (ticket expiry, deadline, retry).
 
 Theory of operation. One task serves all runs. A run in memory has its own timers; when it leaves memory it reports its
-next moment here (`by`). Runs that were waiting before the process began are found in the store (`due`, `next_due`), so
-the timer holds only the earliest moment, not one entry per run. Degraded runs are the exception: their deadlines and
-retries are kept here, because the store would report them again and again.
+next moment here (`by`). Runs that were waiting before the process began are found in the store (`claim_due`,
+`next_due`), so the timer holds only the earliest moment, not one entry per run. Degraded runs are the exception: their
+deadlines and retries are kept here, because the store would report them again and again.
+
+In a shared store every process has the same timers; the first that claims a run has it. A little chance in the moment
+keeps them from asking all at once.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import random
 from datetime import datetime
-from typing import Final
+from typing import Final, Protocol
 
 import trio
 
 from greenroom.supervision import ActorContext
 
-from ..abc import Store
+from ..abc import Ability, ReadyRun, Store
 from ..errors import StoreUnavailable
 from .clock import Clock, ClockWatch
 
@@ -25,19 +28,41 @@ ALARM: Final = ":alarm"
 """Id of the child; no run id begins with a colon."""
 BATCH: Final = 100
 """Runs woken at once; the next batch follows when these were started."""
+SPREAD: Final = 0.25
+"""Most seconds by which a process that shares its store looks later than the moment."""
 PAUSE: Final = 1.0
 """Seconds until the store is read again if it is unavailable, or if all due runs already have owners."""
+
+
+class TimedRuns(Protocol):
+    """The runs of a runtime, as the timer sees them."""
+
+    def ability(self) -> Ability:
+        """Return the runs that this process can work on."""
+
+    def retry(self, run_id: str) -> bool:
+        """Give a run that is degraded here an owner, to try again. False if it has one."""
+
+    def take(self, ready: ReadyRun) -> bool:
+        """Give a claimed run an owner. False if it has one, or is degraded here."""
 
 
 class WakeupTimer:
     """The earliest timer of the runs that are not in memory, and the timers of degraded runs."""
 
-    def __init__(self, store: Store, clock: Clock, watch: ClockWatch, wake: Callable[[str, bool], bool]) -> None:
-        """`wake(run_id, degraded)` gives a run an owner; False if it has one, or no owner is possible here.
+    def __init__(
+        self, store: Store, clock: Clock, watch: ClockWatch, owners: TimedRuns, *, spread: float = 0.0
+    ) -> None:
+        """Make the timer of a store.
 
-        `degraded`: try a run although it is degraded.
+        Args:
+            store: of the runtime.
+            clock: of the runtime.
+            watch: of the clock.
+            owners: get the runs whose timers fired.
+            spread: most seconds by which it looks later than the moment, drawn each time.
         """
-        self._store, self._clock, self._watch, self._wake = store, clock, watch, wake
+        self._store, self._clock, self._watch, self._owners, self._spread = store, clock, watch, owners, spread
         self._jumped = False
         self._at: float = math.inf
         self._set = trio.Event()
@@ -94,6 +119,8 @@ class WakeupTimer:
                 self._jumped = False
                 await self._look_ahead()
             if trio.current_time() >= self._at:
+                if self._spread:
+                    await trio.sleep(random.uniform(0.0, self._spread))  # noqa: S311 - no secret
                 await self._strike()
 
     async def _strike(self) -> None:
@@ -102,12 +129,12 @@ class WakeupTimer:
         tried.update(run_id for run_id, deadline in self._deadlines.items() if deadline <= now)
         for run_id in tried:
             self.forget(run_id)
-            self._wake(run_id, True)
+            self._owners.retry(run_id)
         try:
-            due = await self._store.due(now, limit=BATCH + self._refused)
+            due = await self._store.claim_due(now, self._owners.ability(), limit=BATCH + self._refused)
         except StoreUnavailable:
             due = ()
-        woken = [run_id for run_id in due if self._wake(run_id, False)]
+        woken = [ready for ready in due if self._owners.take(ready)]
         # refused runs stay due: a longer page keeps them from hiding the runs behind them
         self._refused = len(due) - len(woken)
         if woken or (tried and not due):

@@ -187,7 +187,8 @@ class WorkTables:
 
     def ready(self, run: RunTables, now: datetime) -> bool:
         """Return whether a run without an owner needs one now."""
-        if run.at_rest or run.ready_at > now:
+        # a run that was not delayed is ready, also while the clock shows less than when the run was created
+        if run.at_rest or (run.ready_at > now and run.ready_at > run.info.created_at):
             return False
         stopped = run.dead is not None or (self.shared and run.held)
         return not stopped or run.cancelled
@@ -269,10 +270,12 @@ class WorkTables:
 
     def queues(self, now: datetime) -> Sequence[QueueInfo]:
         """Return the queues, by name."""
-        ready = dict[str, list[datetime]]()
+        ready, later = dict[str, list[datetime]](), dict[str, datetime]()
         for run in self.loose.values():
             if self.ready(run, now):
                 ready.setdefault(run.queue, []).append(run.ready_at)
+            elif self.ready(run, run.ready_at):
+                later[run.queue] = min(run.ready_at, later.get(run.queue, run.ready_at))
         return [
             QueueInfo(
                 name=name,
@@ -281,6 +284,7 @@ class WorkTables:
                 ready=len(ready.get(name, ())),
                 working=self._working(name),
                 oldest=min(ready.get(name, ()), default=None),
+                later=later.get(name),
             )
             for name, limits in sorted(self.limits.items())
         ]

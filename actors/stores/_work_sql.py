@@ -28,6 +28,8 @@ _CLAIM: Final = (
     "UPDATE runs SET token = max(token, ?) + 1, unclaimed = 0 WHERE run_id = ? AND ended_at IS NULL"
     " RETURNING token, number, thread"
 )
+_READY: Final = "(ready_at <= ? OR ready_at <= created_at)"
+"""A run that was not delayed is ready, also while the clock shows less than when the run was created."""
 _WORKING: Final = f"{TO_DO} AND token > ? AND dispatch = 'ready'"
 
 
@@ -71,14 +73,14 @@ def ready(
         served: the queue of the run that was claimed last.
     """
     found = dict[str, list[ReadyRow]]()
-    sql = f"SELECT {_COLUMNS} FROM runs INDEXED BY runs_ready WHERE unclaimed AND queue = ? AND ready_at <= ?"  # noqa: S608 - constants
+    sql = f"SELECT {_COLUMNS} FROM runs INDEXED BY runs_ready WHERE unclaimed AND queue = ? AND {_READY}"  # noqa: S608 - constants
     for name in _names(connection):
         rows = connection.execute(f"{sql} ORDER BY rank, number", (name, milliseconds(now)))
         found[name] = list(islice(_able(rows, ability), room))
         rows.close()
     left = False
     if older:
-        sql = f"SELECT {_COLUMNS}, ready_at <= ? FROM runs INDEXED BY runs_to_do WHERE {TO_DO}"  # noqa: S608 - constants
+        sql = f"SELECT {_COLUMNS}, {_READY} FROM runs INDEXED BY runs_to_do WHERE {TO_DO}"  # noqa: S608 - constants
         earlier = connection.execute(f"{sql} AND token <= ? AND NOT unclaimed", (milliseconds(now), base)).fetchall()
         left = bool(earlier)
         for row in _able(earlier, ability):
@@ -164,10 +166,12 @@ def queues(connection: sqlite3.Connection, now: datetime) -> Sequence[QueueInfo]
     """Return the queues, by name."""
     (base,) = connection.execute(BASE).fetchone()
     sql = f"SELECT queue, count(*), min(ready_at) FROM runs INDEXED BY runs_to_do WHERE {TO_DO}"  # noqa: S608 - constants
-    rows = connection.execute(f"{sql} AND token <= ? AND ready_at <= ? GROUP BY queue", (base, milliseconds(now)))
+    rows = connection.execute(f"{sql} AND token <= ? AND {_READY} GROUP BY queue", (base, milliseconds(now)))
     waiting = {name: (count, oldest) for name, count, oldest in rows}
     sql = f"SELECT queue, count(*) FROM runs INDEXED BY runs_to_do WHERE {_WORKING} GROUP BY queue"  # noqa: S608 - constants
     working = dict(connection.execute(sql, (base,)))
+    sql = f"SELECT queue, min(ready_at) FROM runs INDEXED BY runs_ready WHERE unclaimed AND NOT {_READY} GROUP BY queue"  # noqa: S608 - constants
+    later = dict(connection.execute(sql, (milliseconds(now),)))
     rows = connection.execute("SELECT name, max_running, paused FROM queues ORDER BY name")
     return [
         QueueInfo(
@@ -177,6 +181,7 @@ def queues(connection: sqlite3.Connection, now: datetime) -> Sequence[QueueInfo]
             ready=waiting[name][0] if name in waiting else 0,
             working=working.get(name, 0),
             oldest=moment(waiting[name][1]) if name in waiting else None,
+            later=moment(later[name]) if name in later else None,
         )
         for name, most, paused in rows
     ]

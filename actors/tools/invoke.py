@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 import attrs
 import trio
@@ -49,6 +49,16 @@ class ToolFailed(GreenroomError):
         self.fatal = fatal
 
 
+class Fence(Protocol):
+    """Whether the body of a call may still begin: the run's owner may have lost its claim unnoticed."""
+
+    def holds(self) -> bool:
+        """Return True if the body may begin. Called in any thread."""
+
+    async def lost(self) -> None:
+        """End the owner, and wait for the cancel."""
+
+
 @attrs.define(eq=False)
 class Invocation:
     """Facts about a running call beside its result. Written by `invoke`, read by its caller.
@@ -57,11 +67,13 @@ class Invocation:
         stubborn: the body's thread did not end within its grace; it was abandoned and its late result is dropped.
         stack: the stack of that thread when it was abandoned, outermost frame first, `file:line:function` each.
         ended: set when that thread ends.
+        fence: asked just before the body, in its thread; None: the body may begin.
     """
 
     stubborn: bool = False
     stack: tuple[str, ...] = ()
     ended: trio.Event | None = None
+    fence: Fence | None = None
 
     def __repr__(self) -> str:
         return f"<Invocation{' stubborn' if self.stubborn else ''}>"
@@ -96,7 +108,8 @@ async def invoke(
         keywords = tool.convert(arguments)
     except ArgumentsError as error:
         raise ToolFailed(str(error), code="invalid_arguments", fatal=False) from None
-    body = _in_task(tool, ctx, keywords) if tool.is_async else _in_thread(tool, ctx, keywords, limiter, record)
+    record = record or Invocation()
+    body = _in_task(tool, ctx, keywords, record) if tool.is_async else _in_thread(tool, ctx, keywords, limiter, record)
     if tool.timeout is None:
         return await body
     with trio.move_on_after(tool.timeout):
@@ -110,7 +123,11 @@ def out_of_time(tool: Tool[..., object]) -> ToolFailed:
     return ToolFailed(text, code="tool_timeout", fatal=tool.ends_on_timeout)
 
 
-async def _in_task(tool: Tool[..., object], ctx: ToolContext | SyncToolContext, keywords: Mapping[str, Any]) -> Any:
+async def _in_task(
+    tool: Tool[..., object], ctx: ToolContext | SyncToolContext, keywords: Mapping[str, Any], record: Invocation
+) -> Any:
+    if record.fence is not None and not record.fence.holds():
+        await record.fence.lost()
     try:
         return await tool.call(ctx, keywords)
     except BaseException as error:  # noqa: BLE001, ASYNC103 - the supervision boundary of user code
@@ -122,15 +139,23 @@ async def _in_thread(
     ctx: ToolContext | SyncToolContext,
     keywords: Mapping[str, Any],
     limiter: trio.CapacityLimiter,
-    record: Invocation | None,
+    record: Invocation,
 ) -> Any:
-    record = Invocation() if record is None else record
-    body = ThreadBody(lambda: tool.call(_wired(ctx, body), keywords))
+    fence, refused = record.fence, False
+
+    def call() -> object:
+        nonlocal refused
+        refused = fence is not None and not fence.holds()  # the body may have waited long for its thread
+        return None if refused else tool.call(_wired(ctx, body), keywords)
+
+    body = ThreadBody(call)
     ended = await run_body(body, limiter=limiter, grace=tool.grace, name=f"tool {tool.name} {ctx.call_id}".rstrip())
     if ended is None:
         record.stubborn, record.stack, record.ended = True, body.stack(), body.done
         await trio.lowlevel.checkpoint_if_cancelled()  # abandoned because of a cancel: the cancel is raised here
         ended = ThreadResult(error=RuntimeError("its thread was given up"))
+    if refused and fence is not None:
+        await fence.lost()
     if ended.error is not None:  # worker threads handle no signals, so a KeyboardInterrupt here is the body's own
         return _settle(tool, failure_of(ended.error))
     if inspect.iscoroutine(ended.value):

@@ -26,10 +26,10 @@ class Writing:
         super().__init__(*args, **options)
         self.born: dict[str, NewRun] = {}
 
-    async def create_run(self, new: NewRun, frame: bytes) -> Created:
+    async def create_run(self, new: NewRun, frame: bytes, *, claim: bool = True) -> Created:
         """As the store's own."""
         self.born[new.info.run_id] = new
-        return await super().create_run(new, frame)  # type: ignore[misc]
+        return await super().create_run(new, frame, claim=claim)  # type: ignore[misc]
 
     def submit(self, claim: Claim, commit: Commit, frames: Sequence[bytes], deliver: Deliver) -> None:
         """As the store's own."""

@@ -397,9 +397,9 @@ class Slow(gr.MemoryStore):
         if self.slow == name:
             await trio.sleep(1)
 
-    async def create_run(self, new, frame):
+    async def create_run(self, new, frame, **options):
         await self._pause("start")
-        return await super().create_run(new, frame)
+        return await super().create_run(new, frame, **options)
 
     async def load(self, run_id, *, calls="step"):
         await self._pause("load")

@@ -97,8 +97,8 @@ async def test_a_run_whose_thread_is_freed_before_its_creator_continues_works(sh
     store, helper = shelf.open(), gr.Agent("helper", model=FunctionModel(echo))
     create = store.create_run
 
-    async def create_and_dawdle(new, created):
-        made = await create(new, created)
+    async def create_and_dawdle(new, created, **options):
+        made = await create(new, created, **options)
         await trio.sleep(5 if new.info.run_id == "two" else 0)
         return made
 
