@@ -370,7 +370,9 @@ class RunRegistry:
         if actor is not None and actor.degraded is not None:
             self._degrade(ref.id, actor.degraded)
             self.services.alarm.at_deadline(ref.id, actor.deadline)
-            if actor.passing or shared:  # given back, for a process that has what the run lacks: that may be this one
+            if shared:  # given back after a pause, for any process; a timer here would always be the first
+                self._refusals[ref.id] = refusals + 1
+            elif actor.passing:
                 self._refusals[ref.id] = refusals + 1
                 self.services.alarm.after(ref.id, ASK_AGAIN.delay(refusals + 1, self.services.jitter() - 0.5))
             if held and not shared:

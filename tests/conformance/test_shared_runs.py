@@ -1,4 +1,7 @@
-"""Runs on a shared store: any process starts, decides, follows and waits; one works."""
+"""Runs on a shared store: any process starts, decides, follows and waits, and one of them works."""
+
+from datetime import timedelta
+from functools import partial
 
 import pytest
 import trio
@@ -6,8 +9,10 @@ import trio
 import greenroom as gr
 from greenroom.testing import FunctionModel, call, delay
 
-from ..support.runs import agent, events_of, payloads, types
-from ..support.shared import LEASE, TURN, cluster, live, owner_of, until
+from ..support.runs import agent, events_of, home, payloads, types
+from ..support.shared import cluster, live, owner_of, until
+
+ALL = ("posted", "work", "thread_freed", "moved")
 
 
 @gr.tool(needs_approval=True)
@@ -16,35 +21,387 @@ async def pay(cents: int) -> str:
     return f"paid {cents}"
 
 
-def payer(key="payer", **options):
-    return agent(call("pay", cents=5, id="c1"), "done", key=key, tools=[pay], **options)
+@gr.tool
+async def hold(ctx: gr.ToolContext) -> str | gr.Suspend:
+    """Waits for an answer, for ten minutes at most."""
+    if ctx.decision is None:
+        return gr.Suspend(expires_after=600.0, on_expiry=gr.SetResult("no answer came"))
+    return "answered"
 
 
-async def test_a_decision_in_another_process_continues_the_run_where_it_is(autojump_clock):
+def payer(**options):
+    return agent(call("pay", cents=5, id="c1"), "done", key="payer", tools=[pay, hold], **options)
+
+
+def slow(seconds=10.0):
+    return agent([delay(seconds), "done"], key="slow")
+
+
+# --- commands --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lost", [(), ALL], ids=["hints", "every hint lost"])
+async def test_a_decision_in_another_process_continues_the_run_where_it_is(autojump_clock, lost):
     async with cluster() as shared:
         here, there = await shared.open(payer()), await shared.open()
         run = await here.start("payer", "hi")
+        shared.lost.update(lost)
         other = await there.get(run.id)
         outcome = await other.wait()
         assert isinstance(outcome, gr.Waiting)
         began = trio.current_time()
         assert (await other.decide(outcome.tickets[0].approve())).status == "accepted"
         assert (await other.result()).output == "done"
-        assert trio.current_time() - began < 1.0
+        assert trio.current_time() - began < (12.0 if lost else 0.5)
         assert types(await events_of(other)) == types(await events_of(run))
+
+
+async def test_of_the_same_decision_through_two_processes_one_acts(autojump_clock):
+    async with cluster() as shared:
+        here, one, two = await shared.open(payer()), await shared.open(), await shared.open()
+        run = await here.start("payer", "hi")
+        await run.wait()
+        decision = gr.Decision(target="c1", action="resume", decision_id="d1")
+        results = []
+        async with trio.open_nursery() as nursery:
+            for runtime in (one, two):
+
+                async def decide(runtime=runtime):
+                    results.append((await (await runtime.get(run.id)).decide(decision)).status)
+
+                nursery.start_soon(decide)
+        assert sorted(results) == ["accepted", "duplicate"]
+        assert (await run.result()).output == "done"
+        assert len(payloads(await events_of(run), "tool.started")) == 1
+
+
+async def test_a_run_is_cancelled_and_gets_input_from_another_process(autojump_clock):
+    async with cluster() as shared:
+        here, there = await shared.open(slow(100.0)), await shared.open()
+        run = await here.start("slow", "hi")
+        other = await there.get(run.id)
+        await trio.sleep(1)
+        assert (await other.send("more")).status == "accepted"
+        assert (await other.cancel(reason="enough", by="ada")).status == "accepted"
+        began = trio.current_time()
+        outcome = await other.result()
+        assert isinstance(outcome, gr.Cancelled)
+        assert (outcome.reason, outcome.by) == ("enough", "ada")
+        assert trio.current_time() - began < 1.0
+        await until(lambda: live(here) == 0)
+
+
+# --- following and waiting -------------------------------------------------------------------------------------------
 
 
 async def test_a_run_is_followed_in_another_process_event_by_event(autojump_clock):
     async with cluster() as shared:
-        helper = agent([delay(5), "one ", delay(5), "two"])
-        here, there = await shared.open(helper), await shared.open()
-        run = await here.start(helper, "hi")
+        here, there = await shared.open(agent([delay(5), "one ", delay(5), "two"])), await shared.open()
+        run = await here.start("helper", "hi")
         seen = []
         async with (await there.get(run.id)).events() as events:
             async for event in events:
-                seen.append((event.sequence, event.type, trio.current_time()))
+                seen.append((event.sequence, event.type.removeprefix("run."), trio.current_time()))  # noqa: PERF401 - the time of each
         assert [sequence for sequence, _, _ in seen] == list(range(1, len(seen) + 1))
-        late = [at for _, kind, at in seen if kind.endswith("delta")]
-        assert late
+        late = [at for _, kind, at in seen if kind == "message.delta"]
+        assert late, [kind for _, kind, _ in seen]
         assert max(late) - min(late) >= 4.0, "what is streamed arrives when it is streamed"
-        assert types(await events_of(run)) == [kind.removeprefix("run.") for _, kind, _ in seen]
+        assert types(await events_of(run)) == [kind for _, kind, _ in seen]
+
+
+async def test_followers_of_a_process_share_one_page_for_each_report(autojump_clock):
+    async with cluster() as shared:
+        here, store = await shared.open(agent([delay(5), "one ", delay(5), "two"])), shared.store()
+        pages = 0
+
+        async def counted(*args, **options):
+            nonlocal pages
+            pages += 1
+            return await type(store).events(store, *args, **options)
+
+        there = await shared.open(store=store)
+        run = await here.start("helper", "hi")
+        store.events = counted
+        followed = []
+        async with trio.open_nursery() as nursery:
+
+            async def follow():
+                followed.append(types(await events_of(await there.get(run.id))))
+
+            for _ in range(20):
+                nursery.start_soon(follow)
+            await trio.sleep(2)
+            first = pages
+        assert len(followed) == 20
+        assert followed == [types(await events_of(run))] * 20
+        assert pages - first < 20, "not one page for each follower"
+
+
+async def test_a_watch_lasts_as_long_as_its_holders(autojump_clock):
+    async with cluster() as shared:
+        here, there = await shared.open(slow()), await shared.open()
+        hub = shared.first._hub
+        run = await here.start("slow", "hi")
+        other = await there.get(run.id)
+        async with other.events() as events, other.events() as more:
+            assert (await anext(events)).type == (await anext(more)).type == "run.created"
+            assert hub.watches == {run.id: {there.store.process}}
+        await trio.sleep(1)
+        assert not hub.watches
+        await run.result()
+        assert not hub.watches, "no watch of the process that works on the run"
+
+
+async def test_a_waiting_run_that_is_awaited_elsewhere_ends_for_its_waiter_without_hints(autojump_clock):
+    async with cluster() as shared:
+        here, there = await shared.open(payer()), await shared.open()
+        run = await here.start("payer", "hi")
+        await run.wait()
+        shared.lost.update(ALL)
+        ended = []
+        async with trio.open_nursery() as nursery:
+
+            async def wait():
+                ended.append((await (await there.get(run.id)).result()).output)
+
+            nursery.start_soon(wait)
+            await trio.sleep(1)
+            await run.decide("c1", "approve")
+            await run.result()
+            await until(lambda: ended, 10)
+        assert ended == ["done"]
+
+
+async def test_a_watched_list_hears_of_runs_of_other_processes(autojump_clock):
+    async with cluster() as shared:
+        here, there = await shared.open(slow()), await shared.open()
+        swept = []
+        end = there.reader.on_change(lambda *_: None, lambda: swept.append(trio.current_time()))
+        await here.start("slow", "hi")
+        await trio.sleep(5)
+        end()
+        count = len(swept)
+        await trio.sleep(20)
+        assert count >= 2
+        assert len(swept) == count, "a list that is not watched costs nothing"
+
+
+# --- leaving memory --------------------------------------------------------------------------------------------------
+
+
+async def test_a_run_that_left_memory_is_worked_on_by_the_process_that_decides(autojump_clock):
+    async with cluster() as shared:
+        here, there = await shared.open(payer()), await shared.open(payer())
+        run = await here.start("payer", "hi")
+        await run.wait()
+        await trio.sleep(100)
+        assert live(here) == 0
+        assert await owner_of(here, run.id) is None
+        await (await there.get(run.id)).decide("c1", "approve")
+        assert await owner_of(here, run.id) == there.store.process
+        assert (await run.result()).output == "done", "who waits where the run was is informed"
+        assert live(here) == 0
+
+
+async def test_a_process_without_the_agent_leaves_a_waiting_run_to_the_others(autojump_clock):
+    async with cluster() as shared:
+        here, there = await shared.open(payer()), await shared.open()
+        run = await here.start("payer", "hi")
+        await run.wait()
+        await trio.sleep(100)
+        assert (await (await there.get(run.id)).decide("c1", "approve")).status == "accepted"
+        assert (await (await there.get(run.id)).result()).output == "done"
+
+
+@pytest.mark.parametrize("after", [59.99, 60.0, 60.01])
+@pytest.mark.parametrize("lost", [(), ALL], ids=["hints", "every hint lost"])
+async def test_a_command_that_meets_a_run_on_its_way_out_of_memory_acts_once(autojump_clock, after, lost):
+    async with cluster() as shared:
+        here, there = await shared.open(payer()), await shared.open()
+        run = await here.start("payer", "hi")
+        await run.wait()
+        shared.lost.update(lost)
+        await trio.sleep(after)
+        assert (await (await there.get(run.id)).decide("c1", "approve")).status == "accepted"
+        assert (await run.result()).output == "done"
+        assert len(payloads(await events_of(run), "tool.started")) == 1
+        await trio.sleep(5)
+        assert live(here) == live(there) == 0
+
+
+async def test_a_run_whose_release_is_refused_stays_and_reads_the_command(autojump_clock):
+    """The hint of the command is lost, so only the store knows of it when the run leaves memory."""
+    async with cluster() as shared:
+        here, there = await shared.open(payer()), await shared.open()
+        run = await here.start("payer", "hi")
+        await run.wait()
+        shared.lost.add("posted")
+        await trio.sleep(59.9)
+        await (await there.get(run.id)).decide("c1", "approve")
+        await trio.sleep(0.2)
+        assert (await run.result()).output == "done"
+        assert trio.current_time() < 60.5, "before the next turn of the store"
+
+
+async def test_one_of_two_processes_expires_a_ticket(autojump_clock):
+    helper = partial(agent, call("hold", id="c1"), "done", key="holder", tools=[hold])
+    async with cluster() as shared:
+        here, there = await shared.open(helper()), await shared.open(helper())
+        run = await here.start("holder", "hi")
+        await run.wait()
+        await trio.sleep(300)
+        assert live(here) == live(there) == 0
+        began = trio.current_time()
+        assert (await run.result()).output == "done"
+        assert trio.current_time() - began == pytest.approx(300, abs=2)
+        events = await events_of(run)
+        assert payloads(events, "tool.result")[0]["result"] == "no answer came"
+        assert types(events).count("completed") == 1
+
+
+async def test_the_timer_of_a_run_whose_process_has_ended_fires_in_another(autojump_clock):
+    helper = partial(agent, call("hold", id="c1"), "done", key="holder", tools=[hold])
+    async with cluster() as shared:
+        there = await shared.open(helper())
+        async with home(shared.store(), agents=[helper()], clock=shared.clock) as here:
+            run = await here.start("holder", "hi", run_id="r1")
+            await run.wait()
+        run = await there.get("r1")
+        began = trio.current_time()
+        assert (await run.result()).output == "done"
+        assert trio.current_time() - began == pytest.approx(600, abs=6)
+
+
+# --- threads ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lost", [(), ALL], ids=["hints", "every hint lost"])
+async def test_the_runs_of_a_thread_work_one_after_the_other_over_all_processes(autojump_clock, lost):
+    working, most = [], []
+
+    async def think(request):
+        working.append(request)
+        most.append(len(working))
+        await trio.sleep(3)
+        working.remove(request)
+        return str(len(request.messages))
+
+    helper = partial(gr.Agent, "helper", model=FunctionModel(think))
+    async with cluster() as shared:
+        processes = [await shared.open(helper()) for _ in range(3)]
+        shared.lost.update(lost)
+        runs = [
+            await processes[number % 3].start("helper", f"question {number}", thread_id="t", run_id=f"r{number}")
+            for number in range(6)
+        ]
+        assert {await owner_of(processes[0], run.id) for run in runs} == {one.store.process for one in processes}
+        for run in runs:
+            assert (await run.result()).output
+        assert max(most) == 1
+        view = await runs[-1].view()
+        asked = [message.content for message in view.messages if message.role == "user"]
+        assert asked == [f"question {number}" for number in range(6)]
+        assert [message.role for message in view.messages] == ["user", "assistant"] * 6
+
+
+async def test_a_held_run_is_cancelled_from_another_process(autojump_clock):
+    async with cluster() as shared:
+        here, there = await shared.open(slow(100)), await shared.open(slow(1))
+        await here.start("slow", "one", thread_id="t", run_id="one")
+        await there.start("slow", "two", thread_id="t", run_id="two")
+        two = await here.get("two")
+        assert (await two.view()).waiting_for.kind == "thread"
+        await two.cancel()
+        assert isinstance(await two.result(), gr.Cancelled)
+        assert (await (await there.get("one")).view()).status == "running"
+
+
+async def test_a_run_whose_thread_is_freed_where_there_is_no_room_works_elsewhere(autojump_clock):
+    async with cluster() as shared:
+        here, there = await shared.open(slow(10), max_running=1), await shared.open(slow(10), max_running=1)
+        await here.start("slow", "one", thread_id="t", run_id="one")
+        two = await there.start("slow", "two", thread_id="t", run_id="two")
+        blocks = await there.start("slow", "other", run_id="blocks")
+        await trio.sleep(5)
+        assert await owner_of(here, "two") == there.store.process
+        await blocks.cancel()
+        await there.start("slow", "again", run_id="again")
+        assert (await two.result()).output == "done"
+        assert trio.current_time() < 22, "two works where one has ended, beside what works there"
+
+
+# --- what runs show --------------------------------------------------------------------------------------------------
+
+
+async def test_a_run_that_works_elsewhere_is_not_degraded_here(autojump_clock):
+    async with cluster() as shared:
+        here, there = await shared.open(payer(), slow()), await shared.open()
+        for key in ("payer", "slow"):
+            run = await there.get((await here.start(key, "hi")).id)
+            await trio.sleep(1)
+            view = await run.view()
+            assert view.degraded is None
+            assert (view.waiting_for is None) == (key == "slow")
+        with trio.move_on_after(30) as patience:
+            await run.result()
+        assert not patience.cancelled_caught
+
+
+async def test_a_run_whose_agent_no_live_process_has_is_degraded(autojump_clock):
+    async with cluster() as shared:
+        there = await shared.open()
+        async with home(shared.store(), agents=[payer()], clock=shared.clock) as here:
+            run = await here.start("payer", "hi", run_id="r1")
+            await run.wait()
+        run = await there.get("r1")
+        assert (await run.view()).degraded == "agent_unknown"
+        assert isinstance(await run.wait(), gr.Waiting)
+        with pytest.raises(gr.RunDegradedError) as caught:
+            await run.result()
+        assert caught.value.reason == "agent_unknown"
+        with pytest.raises(gr.RunDegradedError):
+            await events_of(run)
+        async with home(shared.store(), agents=[payer()], clock=shared.clock):
+            await trio.sleep(1)
+            assert (await run.view()).degraded is None
+            await run.decide("c1", "approve")
+            assert (await run.result()).output == "done"
+
+
+async def test_a_run_whose_deps_one_process_does_not_have_works_in_another(autojump_clock):
+    @gr.tool
+    async def whoami(ctx: gr.ToolContext) -> str:
+        """Tell."""
+        return str(ctx.deps)
+
+    def none(_):
+        raise LookupError("not here")
+
+    helper = partial(agent, call("whoami", id="c1"), "done", key="helper", tools=[whoami])
+    async with cluster() as shared:
+        await shared.open(helper(), deps=none)
+        gateway = await shared.open()
+        run = await gateway.start("helper", "hi")
+        with trio.move_on_after(20):
+            await run.result()
+        assert (await run.view()).status != "done"
+        await shared.open(helper(), deps=lambda _: "ada")
+        assert (await run.result()).output == "done"
+        assert payloads(await events_of(run), "tool.result")[0]["result"] == "ada"
+        assert "degraded" not in types(await events_of(run))
+
+
+async def test_deadlines_mean_the_same_in_all_processes(autojump_clock):
+    """The clock of the machine is wrong by an hour, and the process knows by how much."""
+    async with cluster() as shared:
+        here = await shared.open(slow(1000), clock=None)
+        there = await shared.open(slow(1000), store=shared.store(offset=3600.0), clock=None)
+        apart = there.clock.now() - here.clock.now()
+        assert apart == pytest.approx(timedelta(hours=1), abs=timedelta(seconds=1))
+        there.store._offset = 3590.0
+        before = there.clock.now()
+        await trio.sleep(1)
+        assert before < there.clock.now() < before + timedelta(seconds=1), "it is slewed, and never goes back"
+        await trio.sleep(200)
+        apart = there.clock.now() - here.clock.now()
+        assert apart == pytest.approx(timedelta(seconds=3590), abs=timedelta(seconds=1))

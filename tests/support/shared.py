@@ -7,9 +7,12 @@ from typing import Any
 import trio
 
 import greenroom as gr
+from greenroom.actors.run.clock import Clock
 
 from .runs import home
 
+LONGEST = 5_000.0
+"""Virtual seconds of a test. Processes that share a store never sleep long, so each of these seconds costs time."""
 LEASE = 30.0
 MARGIN = 8.0
 TURN = 3.0
@@ -22,6 +25,8 @@ class Cluster:
     def __init__(self, stack: AsyncExitStack) -> None:
         self._stack = stack
         self.first = gr.MemoryStore()
+        self.clock = Clock()
+        """Of all processes: a clock that is made later would begin at the real time of then."""
         self.stores: list[gr.MemoryStore] = []
         self.lost: set[str] = set()
         self.first.peer()  # from now on the ledger is shared
@@ -37,14 +42,16 @@ class Cluster:
 
     async def open(self, *agents: gr.Agent[Any], store: gr.MemoryStore | None = None, **options: Any) -> gr.Runtime:
         """A process with these agents."""
+        options = {"clock": self.clock, **options}
         return await self._stack.enter_async_context(home(store or self.store(), agents=agents, **options))
 
 
 @asynccontextmanager
 async def cluster() -> AsyncIterator[Cluster]:
     """A shared store and its processes, which end in the opposite order of their beginning."""
-    async with AsyncExitStack() as stack:
-        yield Cluster(stack)
+    with trio.fail_after(LONGEST):
+        async with AsyncExitStack() as stack:
+            yield Cluster(stack)
 
 
 async def owner_of(runtime: gr.Runtime, run_id: str) -> str | None:
