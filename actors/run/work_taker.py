@@ -93,6 +93,8 @@ class WorkTaker:
         for ready in await retry_until_available(store.claim_ready, sys.maxsize, self.ability(), now):
             self._roster.take(ready)
         await retry_until_available(self._look_ahead)
+        if self._left or self._at is not None:
+            self._some.set()  # the body waits already
 
     async def body(self, ctx: ActorContext[object]) -> None:
         """Claim until cancelled."""
