@@ -340,8 +340,10 @@ class RunActor:
             return True
         if errand == "child" and line.row.status is WAITING and not line.pending:
             return False
-        known = self.agent is not None or self.services.agents.get(line.info.agent) is not None
-        return known and not line.held and line.dead is None
+        if line.held or line.dead is not None:
+            return False
+        late = line.info.deadline is not None and line.info.deadline <= self.services.clock.now()  # it needs no agent
+        return late or self.agent is not None or self.services.agents.get(line.info.agent) is not None
 
     async def _claim(self) -> Claim | None:
         """Return a new claim; None if there is nothing left to work on, or another process has the run.

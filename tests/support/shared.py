@@ -109,6 +109,7 @@ async def owner_of(runtime: gr.Runtime, run_id: str) -> str | None:
 async def until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
     """Wait until a condition holds."""
     with trio.fail_after(seconds):
+        await trio.lowlevel.checkpoint()
         while not condition():  # noqa: ASYNC110 - what is waited for has no event
             await trio.sleep(0.05)
 
