@@ -98,6 +98,7 @@ async def cluster() -> AsyncIterator[Cluster]:
             shared = Cluster(nursery)
             yield shared
             shared.end()
+            await trio.lowlevel.checkpoint()
 
 
 async def owner_of(runtime: gr.Runtime, run_id: str) -> str | None:
