@@ -145,9 +145,9 @@ async def test_what_waits_for_nothing_is_not_polled(shelf, autojump_clock):
         ({"dedupe": "x" * 257}, "give a str of 1 to 256 characters"),
         ({"dedupe": "a\x00b"}, "printable characters"),
         ({"background": False, "queue": "q"}, "background=False does not go with queue="),
-        ({"background": True, "deps": object()}, r"open_runtime\(deps=provider\)"),
+        ({"background": True, "deps": "ada"}, r"open_runtime\(deps=provider\)"),
     ],
-    ids=str,
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
 async def test_options_of_a_queue_that_do_not_fit_are_refused_with_a_way_out(options, said):
     async with gr.open_runtime(agents=[slow()]) as runtime:
