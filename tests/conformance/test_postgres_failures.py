@@ -1,0 +1,270 @@
+"""Processes on PostgreSQL when connections are cut, answers do not come, the server restarts, or fails over."""
+
+import subprocess
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import trio
+from tests.support.cutting_proxy import MODES, CuttingProxy, Mode
+from tests.support.postgres import Server, need_binaries
+
+from greenroom.actors.abc import Ability, Store
+from greenroom.actors.errors import StoreUnavailable
+from greenroom.actors.stores.postgres import PostgresStore
+from greenroom.actors.testing._store_tools import frame, judge, say
+from greenroom.actors.testing.store_kit import Author, create, new_run, opened
+
+pytestmark = [pytest.mark.slow, pytest.mark.no_cover]
+
+TIMES: dict[str, Any] = {"lease": 1.5, "turn": 0.2, "margin": 0.5, "answer": 1.0}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server() as own:
+        yield own
+
+
+@pytest.fixture(autouse=True)
+def running_again(server: Server) -> Iterator[None]:
+    yield
+    if server.pid is None:
+        server.start()
+
+
+@pytest.fixture
+def proxy(postgres_url: str) -> Iterator[CuttingProxy]:
+    with CuttingProxy(urlsplit(postgres_url).port or 5432) as proxy:
+        yield proxy
+
+
+def through(url: str, proxy: CuttingProxy, **options: Any) -> PostgresStore:
+    """A store on this schema behind the proxy."""
+    return PostgresStore(url.replace(f":{urlsplit(url).port}/", f":{proxy.port}/"), **{**TIMES, **options})
+
+
+async def eventually(check: Callable[[], object], seconds: float = 10.0) -> None:
+    """Wait until a check is true."""
+    with trio.fail_after(seconds):
+        while not check():  # noqa: ASYNC110 - threads and servers change it
+            await trio.sleep(0.02)
+
+
+async def patiently(call: Callable[[], Any], seconds: float = 10.0) -> Any:
+    """Call until the store answers, as a client does."""
+    with trio.fail_after(seconds):
+        while True:
+            try:
+                return await call()
+            except StoreUnavailable:
+                await trio.sleep(0.05)
+
+
+async def owners(store: Store, *run_ids: str) -> list[str | None]:
+    return [line.owner for line in (await store.summaries(run_ids)).runs]
+
+
+async def ready(store: Store, agent: str, room: int = 10) -> list[Any]:
+    return list(await store.claim_ready(room, Ability(agents=frozenset({agent})), datetime.now(UTC)))
+
+
+# --- cuts ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_each_request_acts_once_though_its_connection_is_cut(
+    mode: Mode, proxy: CuttingProxy, postgres_url: str
+) -> None:
+    """Before the server has the request, after it has done it, and while the outcome is unknown: one outcome, once."""
+    proxy.hole = 0.3
+    store = through(postgres_url, proxy)
+    watcher = PostgresStore(postgres_url, **TIMES)
+    async with opened(store), opened(watcher):
+        proxy.arm(mode, containing=b"made")
+        author = await patiently(lambda: create(store, new_run("made", "t", agent="a")))
+        proxy.arm(mode, containing=b"UPDATE")
+        receipt = await author.send(author.make(2)).receipt()
+        assert (receipt.kind, receipt.last) == ("committed", 3)
+        author.row = (await watcher.load("made")).row  # type: ignore[union-attr]
+        proxy.arm(mode, containing=b"once")
+        result = await patiently(lambda: store.post("made", say("once"), judge))
+        assert result.status in ("accepted", "duplicate")
+        assert len(await watcher.commands("made")) == 1
+        for number in range(5):
+            await watcher.create_run(
+                new_run(f"q{number}", f"q{number}", agent="q"), frame(f"q{number}", 1), claim=False
+            )
+        proxy.arm(mode, containing=b"pair AS")
+        claimed = await patiently(lambda: ready(store, "q"))
+        assert len(claimed) == 5
+        proxy.arm(mode, containing=b"owner = NULL")
+        await patiently(lambda: store.give_back([run.claim for run in claimed]))
+        assert await owners(watcher, *(f"q{number}" for number in range(5))) == [None] * 5
+    assert proxy.cuts[mode] >= 4
+
+
+async def test_a_lost_claim_is_given_back_though_its_caller_went_away(proxy: CuttingProxy, postgres_url: str) -> None:
+    """The rows call a run mine, and no actor knows it: a turn gives such a run back."""
+    store = through(postgres_url, proxy)
+    watcher = PostgresStore(postgres_url, **TIMES)
+    async with opened(store), opened(watcher):
+        author = await create(store, new_run("r", "t", agent="q"))
+        store._book.forget("r", author.claim.token)
+
+        async def free() -> bool:
+            return await owners(watcher, "r") == [None]
+
+        with trio.fail_after(10):
+            while not await free():  # noqa: ASYNC110 - another process changes it
+                await trio.sleep(0.05)
+        assert len(await ready(watcher, "q")) == 1
+
+
+async def test_an_answer_that_does_not_come_is_not_waited_for(proxy: CuttingProxy, postgres_url: str) -> None:
+    """The watchdog ends the connection; the commit is sent again and written once."""
+    store = through(postgres_url, proxy, lease=20.0)
+    async with opened(store) as hooks:
+        author = await create(store, new_run("r", "t"))
+        proxy.frozen = True
+        begun = time.monotonic()
+        late = author.send(author.make(2))
+        await eventually(lambda: hooks.outages, 15.0)
+        assert time.monotonic() - begun < 10.0, "one answer and one attempt to connect"
+        with pytest.raises(StoreUnavailable):
+            await store.post("r", say("c"), judge)
+        proxy.frozen = False
+        receipt = await late.receipt()
+        assert (receipt.kind, receipt.last) == ("committed", 3)
+        assert hooks.voids == 0
+        assert store.statistics().reconnects > 0
+        assert list(await store.events("r", after=1)) == [frame("r", 2), frame("r", 3)]
+
+
+# --- the server ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_restart_of_the_server_voids_no_claim_and_hints_come_again(server: Server) -> None:
+    a, b = (PostgresStore(server.url(schema="restarted"), **{**TIMES, "turn": 2.0, "lease": 12.0}) for _ in "ab")
+    async with opened(a) as log_a, opened(b):
+        author = await create(a, new_run("r", "t"))
+        await trio.to_thread.run_sync(server.restart)
+        assert (await author.send(author.make(1)).receipt()).kind == "committed"
+        await patiently(lambda: b.post("r", say("first"), judge))
+        await eventually(lambda: log_a.items)
+        await eventually(lambda: b.unready is None and a.unready is None)
+        await trio.sleep(0.3)  # the listener has its new connection
+        begun = time.monotonic()
+        await b.post("r", say("second"), judge)
+        await eventually(lambda: len({item.position for _, item in log_a.items}) == 2)
+        assert time.monotonic() - begun < 1.0, "by a hint, not by the turn"
+        assert log_a.voids == 0
+
+
+async def test_an_outage_longer_than_the_lease_buries_no_process(server: Server) -> None:
+    """Both void their claims by themselves, and go on under their names once the server answers."""
+    a, b = (PostgresStore(server.url(schema="outage"), **TIMES) for _ in "ab")
+    async with opened(a) as log_a, opened(b) as log_b:
+        author = await create(a, new_run("r", "t", agent="q"))
+        names = [a.process, b.process]
+        server.stop()
+        assert a.unready is None
+        await eventually(lambda: log_a.voids and log_b.voids)
+        assert a.good_until < trio.current_time()
+        assert a.unready is not None
+        await trio.sleep(2 * TIMES["lease"])
+        server.start()
+        await eventually(lambda: a.good_until > trio.current_time() < b.good_until)
+        assert [a.process, b.process] == names
+        assert {info.name: info.dead for info in await patiently(a.processes)} == dict.fromkeys(names, False)
+        assert (await author.send(author.make(0)).receipt()).kind == "lease_lost"
+        (run,) = await patiently(lambda: ready(b, "q"))
+        row = (await b.load("r")).row  # type: ignore[union-attr]
+        assert (await Author(b, run.claim, row).write()).kind == "committed"
+        assert log_a.voids == log_b.voids == 1
+
+
+async def test_no_thread_is_left_when_a_store_closes_in_an_outage(server: Server) -> None:
+    store = PostgresStore(server.url(schema="closing"), **TIMES, patience=1.0)
+    before = {thread.name for thread in threading.enumerate()}
+    async with opened(store):
+        await create(store, new_run("r", "t"))
+        server.stop()
+        await trio.sleep(0.3)
+        begun = time.monotonic()
+    assert time.monotonic() - begun < 5.0
+    with trio.fail_after(5):
+        while any(  # noqa: ASYNC110 - threads end by themselves
+            thread.name.startswith("greenroom") for thread in threading.enumerate()
+        ):
+            await trio.sleep(0.05)
+    assert {name for name in before if name.startswith("greenroom")} == set()
+
+
+async def test_a_process_whose_server_is_cut_off_for_good_leaves_in_time(
+    proxy: CuttingProxy, postgres_url: str
+) -> None:
+    store = through(postgres_url, proxy)
+    with trio.fail_after(20):
+        async with opened(store):
+            await create(store, new_run("r", "t"))
+            proxy.frozen = True
+
+
+# --- another server --------------------------------------------------------------------------------------------------
+
+
+def basebackup(primary: Server, folder: str) -> None:
+    """Make a standby of a server; its folder is what `Server` runs from."""
+    command = [need_binaries() / "pg_basebackup", "-D", folder, "-R", "-h", "127.0.0.1", "-p", str(primary.port), "-U"]
+    subprocess.run([*command, urlsplit(primary.url()).username or "", "-X", "stream"], check=True, **_as_owner(primary))
+
+
+def _as_owner(server: Server) -> dict[str, Any]:
+    return server._as
+
+
+@asynccontextmanager
+async def failing_over() -> AsyncIterator[tuple[Server, Server]]:
+    """A primary and its standby, both running."""
+    with ExitStack() as stack:
+        primary = stack.enter_context(Server(settings={"wal_level": "replica", "max_wal_senders": "4"}))
+        standby = Server()
+        stack.callback(standby.close)
+
+        def follow() -> None:
+            subprocess.run(["rm", "-rf", str(standby.folder / "data")], check=True)
+            basebackup(primary, str(standby.folder / "data"))
+            standby.start()
+
+        await trio.to_thread.run_sync(follow)
+        yield primary, standby
+
+
+async def test_a_failover_gives_the_logs_one_new_name_in_every_process() -> None:
+    """Several hosts in the address: each process finds the new primary by itself, and goes on."""
+    async with failing_over() as (primary, standby):
+        user = urlsplit(primary.url()).username
+        url = f"postgresql://{user}@127.0.0.1:{primary.port},127.0.0.1:{standby.port}/postgres?schema=over"
+        a, b = (PostgresStore(url, **{**TIMES, "lease": 20.0}) for _ in "ab")
+        async with opened(a) as log_a, opened(b) as log_b:
+            before = a.epoch
+            author = await create(a, new_run("r", "t"))
+            await author.write()
+            await trio.sleep(0.5)  # the standby has it
+            await trio.to_thread.run_sync(primary.crash)
+            command = [need_binaries() / "pg_ctl", "promote", "-w", "-D", str(standby.folder / "data")]
+            await trio.to_thread.run_sync(
+                lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL, **_as_owner(standby))
+            )
+            assert (await author.send(author.make(1)).receipt()).kind == "committed"
+            await eventually(lambda: log_a.epochs and log_b.epochs, 20.0)
+            assert a.epoch == b.epoch == log_a.epochs[-1] == log_b.epochs[-1] != before
+            assert len(log_a.epochs) == len(log_b.epochs) == 1
+            assert list(await b.events("r")) == [frame("r", number) for number in (1, 2, 3)]
+            assert log_a.voids == log_b.voids == 0
