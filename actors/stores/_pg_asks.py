@@ -17,7 +17,7 @@ from ..abc import Created, StoreStatistics, Taken
 from ..contract.rows import Claim
 from ..errors import StoreDown, StoreUnavailable
 from . import _commit_rules
-from ._pg_claims import ClaimDue, ClaimReady
+from ._pg_claims import ClaimDue, ClaimReady, random_bits
 from ._pg_connect import Link
 from ._pg_create import RunCreator
 from ._pg_driver import psycopg
@@ -50,6 +50,19 @@ _OWNER: Final = """SELECT coalesce(p.name, 'process ' || r.owner) FROM {s}.runs 
   ON p.number = r.owner WHERE r.run_id = %s AND r.ended_at IS NULL AND r.owner IS NOT NULL"""
 
 
+@attrs.define(eq=False)
+class _ClaimById:
+    """A claim of one run, to be executed until its answer arrives; `sent`: the run may be claimed already."""
+
+    run_id: str
+    nonce: int = attrs.field(factory=random_bits)
+    sent: bool = False
+
+
+_Sender = RunCreator | CommandPoster | ClaimReady | ClaimDue | _ClaimById
+"""Executes a request whose outcome must not stay unknown."""
+
+
 class AskWriter:
     """Executes batches of requests over one connection. Used by one thread at a time.
 
@@ -77,7 +90,7 @@ class AskWriter:
         self._link, self._book, self._faults = link, book, faults
         self._peers = peers
         self._actions: dict[Any, Action] = {}
-        self._senders: dict[Any, RunCreator | CommandPoster | ClaimReady | ClaimDue] = {}
+        self._senders: dict[Any, _Sender] = {}
         self._unknown: set[Any] = set()
         self.statistics = StoreStatistics()
 
@@ -153,7 +166,8 @@ class AskWriter:
                 self._senders[request] = creator
                 return lambda: self._create(creator, request)
             case ClaimRequest(run_id=run_id):
-                return lambda: self._claim(run_id)
+                claim = self._senders[request] = _ClaimById(run_id)
+                return lambda: self._claim(claim)
             case PostRequest():
                 poster = CommandPoster(self._link, request, secrets.randbits(62))
                 self._senders[request] = poster
@@ -181,10 +195,12 @@ class AskWriter:
             self._peers.held(request.new.info.run_id)
         return created
 
-    def _claim(self, run_id: str) -> Claim | Taken | None:
-        self._peers.check()
-        me = self._peers.process
-        rows = self._link.persistent(_CLAIM, (me, secrets.randbits(31), run_id, me))
+    def _claim(self, claim: _ClaimById) -> Claim | Taken | None:
+        if not claim.sent:
+            self._peers.check()
+        claim.sent = True
+        me, run_id = self._peers.process, claim.run_id
+        rows = self._link.persistent(_CLAIM, (me, claim.nonce, run_id, me))
         if rows:
             number, token, held = rows[0]
             self._book.note(run_id, number, token)
