@@ -22,7 +22,7 @@ from greenroom.actors.testing.store_kit import Author, create, new_run, opened
 
 pytestmark = [pytest.mark.slow, pytest.mark.no_cover]
 
-TIMES: dict[str, Any] = {"lease": 1.5, "turn": 0.2, "margin": 0.5, "answer": 1.0}
+TIMES: dict[str, Any] = {"lease": 3.0, "turn": 0.25, "margin": 0.6, "answer": 1.5}
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from greenroom.actors.stores._pg_schema import LEVEL
 from greenroom.actors.stores.faults import FOLLOW_UP, HINT, LEAVE, Outage
 from greenroom.actors.stores.postgres import PostgresStore
 
-LEASE, TURN, MARGIN, ANSWER = 1.5, 0.2, 0.5, 1.0
+LEASE, TURN, MARGIN, ANSWER = 3.0, 0.25, 0.6, 1.5
 """Seconds; a machine under load is given `patience` in addition."""
 
 
