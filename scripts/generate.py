@@ -1,7 +1,7 @@
 """Write what is generated from the code: docs/schemas/*.json, docs/events.md, docs/diagrams/*.md.
 
-So are the drawings inside docs/design.md and docs/lifecycle.md and the tables of codes inside docs/gateway.md, between
-`<!-- drawn: run -->` and `<!-- end of run -->`.
+So are the drawings inside docs/design.md and docs/lifecycle.md, the tables of codes inside docs/gateway.md, and the
+tables of the database inside docs/postgres.md, between `<!-- drawn: run -->` and `<!-- end of run -->`.
 
 python scripts/generate.py            write the files that are out of date
 python scripts/generate.py --check    write nothing; name them and fail
@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 
 from diagrams import DIAGRAMS  # noqa: E402 - beside this file, which need not be in a package
+from postgres_tables import table as postgres_table  # noqa: E402
 
 from greenroom.actors.contract.events import CATALOGUE  # noqa: E402
 from greenroom.actors.contract.schemas import described, event_schemas  # noqa: E402
@@ -47,6 +48,9 @@ def documents() -> dict[str, str]:
         "docs/design.md": with_drawings(_present(ROOT / "docs/design.md") or "", pictures),
         "docs/lifecycle.md": with_drawings(_present(ROOT / "docs/lifecycle.md") or "", pictures),
         "docs/gateway.md": with_drawings(_present(ROOT / "docs/gateway.md") or "", tables),
+        "docs/postgres.md": with_drawings(
+            _present(ROOT / "docs/postgres.md") or "", {"tables": f"\n{postgres_table()}\n"}
+        ),
     }
 
 

@@ -15,7 +15,7 @@ from ..errors import StoreDown, StoreOpenError, StoreUnavailable
 from ._leases import TURN
 from ._pg_connect import Again, Link, PgTrouble, hopeless
 from ._pg_driver import psycopg
-from ._pg_schema import LEVEL, PG_MIGRATIONS, check, lacking_rights, version_of
+from ._pg_schema import LEVEL, PG_MIGRATIONS, TO_DO, check, lacking_rights, version_of
 from ._pg_schema import migrate as apply_migrations
 from ._pg_target import PgTarget
 from .faults import Outage
@@ -31,8 +31,8 @@ _SERVER: Final = """SELECT current_setting('server_version'), current_database()
   coalesce((SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()), false)"""
 _CONNECTIONS: Final = "SELECT count(*) FROM pg_stat_activity WHERE datname IS NOT NULL"
 _STANDBYS: Final = "SELECT count(*), count(*) FILTER (WHERE sync_state IN ('sync', 'quorum')) FROM pg_stat_replication"
-_COUNTS: Final = """SELECT count(*) FILTER (WHERE status <> 'waiting'), count(*) FILTER (WHERE status = 'waiting'),
-  count(*) FILTER (WHERE dead IS NOT NULL) FROM {s}.runs WHERE ended_at IS NULL"""
+_COUNTS: Final = f"""SELECT count(*) FILTER (WHERE {TO_DO}), count(*) FILTER (WHERE NOT ({TO_DO})),
+  count(*) FILTER (WHERE dead IS NOT NULL) FROM {{s}}.runs WHERE ended_at IS NULL"""  # noqa: S608 - a condition of our own
 _PROCESSES: Final = """SELECT p.name, p.host, p.pid, p.version, p.level, p.beat, p.dead,
   (SELECT count(*) FROM {s}.runs r WHERE r.owner = p.number AND r.ended_at IS NULL)
 FROM {s}.processes p ORDER BY p.number"""

@@ -156,7 +156,14 @@ def test_levels_of_rows_and_processes_are_listed(cli: Inside, server: Server) ->
 
 # --- what may be wrong ------------------------------------------------------------------------------------------------
 
-ASKING = (["db", "show"], ["db", "migrate"])
+ASKING = (
+    ["db", "show"],
+    ["db", "migrate"],
+    ["runs"],
+    ["approve", "r", "--yes"],
+    ["follow", "r"],
+    ["serve", "--port=0"],
+)
 
 
 @pytest.mark.parametrize("words", ASKING, ids=" ".join)
@@ -193,11 +200,14 @@ def test_rights_that_a_role_lacks_are_listed(cli: Inside, server: Server) -> Non
     reader = json.loads(cli("db", "show", "--store", url(server, "reader", schema="rights"), "--json").stdout)
     assert [right.partition(" on ")[0] for right in reader["lacking"]] == ["INSERT", "UPDATE", "DELETE"]
     failed(cli("db", "migrate", "--store", url(server, "weak", schema="rights")), 5, "permission denied", "grant")
+    for role, words in (("weak", ["runs"]), ("reader", ["runs"]), ("reader", ["approve", "r"])):
+        failed(cli(*words, "--store", url(server, role, schema="rights")), 5, "grant")
 
 
 def test_the_schema_of_another_program_is_left_alone(cli: Inside, server: Server) -> None:
     place = url(server, schema="other")
-    failed(cli("db", "migrate", "--store", place), 5, "tables of another program")
+    for words in (["db", "migrate"], ["runs"], ["send", "r", "more"]):
+        failed(cli(*words, "--store", place), 5, "tables of another program")
     shown = cli("db", "show", "--store", place)
     assert (shown.returncode, "tables of another program" in shown.stdout) == (5, True)
 
@@ -206,7 +216,8 @@ def test_the_schema_of_a_newer_release_is_left_alone(cli: Inside, server: Server
     place = migrated(cli, server, "newer")
     with psycopg.connect(server.url(), autocommit=True) as connection:
         connection.execute("UPDATE newer.about SET value = '99' WHERE name = 'schema'")
-    failed(cli("db", "migrate", "--store", place), 5, "version 99", "upgrade Greenroom")
+    for words in (["db", "migrate"], ["runs"], ["cancel", "r"]):
+        failed(cli(*words, "--store", place), 5, "version 99", "upgrade Greenroom")
     shown = cli("db", "show", "--store", place)
     assert (shown.returncode, "upgrade Greenroom" in shown.stdout) == (5, True)
 
@@ -216,7 +227,8 @@ def test_a_server_without_a_free_connection_says_so(cli: Inside, server: Server)
         with suppress(psycopg.OperationalError):
             while True:
                 stack.enter_context(psycopg.connect(server.url().replace("greenroom@", "weak@")))
-        failed(cli("db", "show", "--store", url(server, "weak")), 5, "remaining connection slots")
+        for words in (["db", "show"], ["runs"]):
+            failed(cli(*words, "--store", url(server, "weak")), 5, "remaining connection slots")
 
 
 def test_the_password_of_the_environment_is_hidden(

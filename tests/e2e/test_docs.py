@@ -74,6 +74,7 @@ PAGES = (
     "docs/supervision.md",
     "docs/logging.md",
     "docs/embedding.md",
+    "docs/postgres.md",
 )
 SHOWN_ONLY = ("sh", "mermaid", "text")
 """Languages of blocks that are not run: installing is what `make package` tries, diagrams are generated."""

@@ -18,7 +18,7 @@ import attrs
 import trio
 
 import greenroom as gr
-from greenroom.actors.abc import ReadyRun, Store
+from greenroom.actors.abc import Ability, ReadyRun, Store
 from greenroom.actors.contract.envelope import decode_event
 from greenroom.actors.run.view import RunView
 from greenroom.actors.stores.sqlite import owner_of
@@ -45,8 +45,8 @@ DRAIN: Final = 2.0
 class OneRunStore(gr.SQLiteStore):
     """A database in which this process runs one run only; the others are unchanged until they are resumed."""
 
-    async def to_do(self) -> Sequence[tuple[str, bool]]:
-        """Return nothing: the runtime is to resume no run at its start."""
+    async def claim_ready(self, room: int, ability: Ability, now: datetime) -> Sequence[ReadyRun]:
+        """Claim nothing: the runtime is to take up no other run."""
         return ()
 
     async def next_due(self) -> datetime | None:

@@ -256,12 +256,11 @@ class Api:
         """Let a dead letter be claimed again; False if the run is none.
 
         Raises:
-            Refused: not_allowed, unknown_run, store_unavailable, closing.
+            Refused: not_allowed, unknown_run, store_unavailable.
         """
         who.need("start")
         await self._visible(who, run_id)
         try:
-            self.runtime.reader.check_open()
             return await self.runtime.store.revive_run(run_id)
         except gr.UnknownRun as error:
             raise Refused("unknown_run", str(error)) from error

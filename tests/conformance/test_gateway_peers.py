@@ -1,0 +1,132 @@
+"""Several gateways on one shared store: start at one, follow at another, decide at a third; a fourth process works."""
+
+import pytest
+import trio
+from tests.support.gateway import TOKEN, gateway, http, welcomed
+from tests.support.runs import agent
+from tests.support.shared import cluster
+
+import greenroom as gr
+from greenroom.testing import call
+from greenroom.transport import connect
+
+pytestmark = pytest.mark.slow
+
+
+@gr.tool(needs_approval=True, effect="write")
+async def refund(order: str) -> str:
+    """Pay back."""
+    return "paid"
+
+
+def clerk(**options):
+    return agent(call("refund", order="7", id="c1"), "done", tools=[refund], **options)
+
+
+async def test_a_run_is_started_followed_and_decided_at_three_gateways_without_its_agent():
+    async with cluster() as processes:
+        await processes.open(clerk())
+        edges = [await processes.open() for _ in range(3)]
+        async with gateway(edges[0]) as first, gateway(edges[1]) as second, gateway(edges[2]) as third:
+            async with (
+                connect(first.url, token=TOKEN) as starting,
+                connect(second.url, token=TOKEN) as following,
+                connect(third.url, token=TOKEN) as deciding,
+            ):
+                started = await starting.start("helper", "hi")
+                seen = []
+                async with following.follow(started.run_id) as events:
+                    async for event in events:
+                        seen.append(event)
+                        if event.type == "run.approval.requested":
+                            ticket = event.payload["ticketId"]
+                            answers = [
+                                await client.decide(started.run_id, ticket, "approve", decision_id="d")
+                                for client in (deciding, starting)
+                            ]
+                            assert [answer.status for answer in answers] == ["accepted", "duplicate"]
+                assert [event.sequence for event in seen] == [*range(1, len(seen) + 1)]
+                assert seen[-1].type == "run.completed"
+                for client in (starting, following, deciding):
+                    assert (await client.view(started.run_id)).status is gr.RunStatus.DONE
+
+
+async def test_agents_of_other_processes_are_known_while_these_live():
+    async with cluster() as processes:
+        worker, edge = await processes.open(clerk()), await processes.open()
+        async with gateway(edge) as address:
+            with trio.fail_after(60):
+                while True:
+                    lines = (await http(address, "GET", "/v1/agents")).json()["agents"]
+                    if lines:
+                        break
+                    await trio.sleep(0.05)
+            digest = worker.agents["helper"].spec.digest
+            assert lines == [{"key": "helper", "description": "", "tools": [], "digests": [digest], "here": False}]
+            await processes.close(worker)
+            async with connect(address.url, token=TOKEN) as client:
+                with pytest.raises(gr.UnknownAgent):
+                    await client.start("helper", "hi")
+
+
+async def test_a_watched_list_hears_of_the_runs_of_other_processes_and_only_of_changes():
+    async with cluster() as processes:
+        worker, edge = await processes.open(clerk()), await processes.open()
+        async with gateway(edge) as address, welcomed(address) as talk:
+            assert (await talk.ask("watch", id="w"))["runs"] == []
+            run = await worker.start("helper", "hi", run_id="a")
+            await run.wait()
+            row = {}
+            while row.get("stage") != "needs_approval":
+                frame = await talk.hear()
+                assert frame["type"] in ("gw.run", "gw.counts")
+                row = frame.get("row") or row
+            assert (row["run"], row["queue"]) == ("a", "helper")
+            while frame["type"] != "gw.counts":
+                frame = await talk.hear()
+            with trio.move_on_after(5.0):  # two sweeps that find nothing new
+                raise AssertionError(await talk.hear())
+            await run.decide((await run.view()).tickets[0].approve())
+            while row.get("stage") != "completed":
+                row = (await talk.hear()).get("row") or row
+
+
+async def test_metrics_have_the_queues_of_a_shared_store():
+    async with cluster() as processes:
+        edge = await processes.open()
+        worker = await processes.open(clerk())
+        await (await worker.start("helper", "hi")).wait()
+        await edge.store.set_queue("mails", max_running=5)
+        async with gateway(edge) as address:
+            text = (await http(address, "GET", "/metrics")).body.decode()
+            queues = (await http(address, "GET", "/v1/queues")).json()["queues"]
+        assert 'greenroom_queue_ready{queue="helper"} 0.0' in text
+        assert 'greenroom_queue_oldest_seconds{queue="mails"} 0.0' in text
+        assert 'greenroom_store{what="beat_age"}' in text
+        assert [(line["name"], line["maxRunning"]) for line in queues] == [("helper", None), ("mails", 5)]
+
+
+async def test_new_logs_reset_the_followers_of_every_gateway_once():
+    async with cluster() as processes:
+        worker = await processes.open(clerk())
+        edges = [await processes.open() for _ in range(2)]
+        run = await worker.start("helper", "hi", run_id="a")
+        await run.wait()
+        last = (await run.view()).last_sequence
+        async with gateway(edges[0]) as first, gateway(edges[1]) as second:
+            async with welcomed(first) as one, welcomed(second) as two:
+                for talk in (one, two):
+                    await talk.say("subscribe", run="a")
+                    await talk.until("gw.live")
+                worker.store.renew_epoch()
+                for talk in (one, two):
+                    frames = await talk.until("gw.live")
+                    assert [frame["type"] for frame in frames] == ["gw.renamed", "gw.reset", "gw.live"]
+                    assert frames[0]["epoch"] == worker.store.epoch
+                    assert frames[1]["sequence"] == last
+                async with connect(second.url, token=TOKEN) as client:
+                    ticket = (await client.view("a")).tickets[0]
+                    assert (await client.decide("a", ticket.approve())).ok
+                for talk in (one, two):
+                    rest = await talk.until("gw.unsubscribed")
+                    assert [frame["sequence"] for frame in rest[:-1]] == [*range(last + 1, last + len(rest))]
