@@ -1,14 +1,17 @@
 """Several gateways on one shared store: start at one, follow at another, decide at a third; a fourth process works."""
 
+from functools import partial
+
 import pytest
 import trio
 from tests.support.gateway import TOKEN, gateway, http, welcomed
 from tests.support.runs import agent
-from tests.support.shared import cluster
+from tests.support.shared import cluster, until
 
 import greenroom as gr
-from greenroom.testing import call
-from greenroom.transport import connect
+from greenroom.testing import FunctionModel, call
+from greenroom.transport import Principal, connect
+from greenroom.transport.gateway.api import Api
 
 pytestmark = pytest.mark.slow
 
@@ -130,3 +133,36 @@ async def test_new_logs_reset_the_followers_of_every_gateway_once():
                 for talk in (one, two):
                     rest = await talk.until("gw.unsubscribed")
                     assert [frame["sequence"] for frame in rest[:-1]] == [*range(last + 1, last + len(rest))]
+
+
+async def test_a_dead_letter_is_shown_with_its_reason_and_revived_at_any_gateway(autojump_clock):
+    alive, began = [], []
+
+    async def think(_):
+        began.append(len(alive))
+        if alive:
+            await trio.sleep_forever()
+        return "done"
+
+    poison = partial(gr.Agent, "poison", model=FunctionModel(think))
+    operator = Principal(name="ann", token="a-token-of-sixteen")
+    async with cluster() as processes:
+        edge = await processes.open()
+        api = Api(edge)
+        for attempt in range(1, 6):
+            alive.append(await processes.open(poison()))
+            if attempt == 1:
+                await edge.start("poison", "hi", run_id="r1")
+            await until(lambda attempt=attempt: len(began) == attempt, 200)
+            assert await api.revive(operator, "r1") is False
+            assert await edge.store.bury(await processes.kill(alive[-1]))
+        (row,) = (await api.runs(operator, api.query(operator, {}))).rows
+        assert "5 processes" in row.dead
+        assert (row.owner, row.queue) == (None, "poison")
+        alive.clear()
+        await processes.open(poison())
+        assert await api.revive(operator, "r1") is True
+        run = await edge.get("r1")
+        assert (await run.result()).output == "done"
+        (row,) = (await api.runs(operator, api.query(operator, {}))).rows
+        assert row.dead is None

@@ -256,16 +256,21 @@ class Api:
         """Let a dead letter be claimed again; False if the run is none.
 
         Raises:
-            Refused: not_allowed, unknown_run, store_unavailable.
+            Refused: not_allowed, unknown_run, store_unavailable, closing.
         """
         who.need("start")
         await self._visible(who, run_id)
         try:
-            return await self.runtime.store.revive_run(run_id)
+            dead = any(line.dead for line in (await self.runtime.reader.summaries([run_id])).runs)
+            if dead:
+                await self.runtime.resume(run_id)
         except gr.UnknownRun as error:
             raise Refused("unknown_run", str(error)) from error
+        except gr.RuntimeClosed as error:
+            raise Refused("closing", str(error)) from error
         except (gr.StoreUnavailable, gr.StoreDown) as error:
             raise Refused("store_unavailable", str(error)) from error
+        return dead
 
     async def _answer(self, who: Principal, command: RunCommand) -> CommandResult:
         commands = self.runtime.commands
