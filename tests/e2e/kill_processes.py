@@ -1,9 +1,9 @@
-"""The processes that `test_kill_nine.py` kills: a runtime on a SQLite file or in PostgreSQL, its decider and its witness.
+"""The processes that `test_kill_nine.py` kills: a runtime on a file or on PostgreSQL, its decider and its witness.
 
-    python kill_processes.py FOLDER [URL]    # stdin: "LIFE work" or "LIFE finish", one process each, forked after imports
+    python kill_processes.py FOLDER [URL]   # stdin: "LIFE work" or "LIFE finish", one process each, forked after imports
 
-In PostgreSQL each process buries the one before it, as a parent does that saw its child die; without that the runs would
-be free once the lease has run out.
+In PostgreSQL each process buries the one before it, as a parent does that saw its child die; without that the runs
+would be free once the lease has run out.
 
 `effects.log` is the world outside: bodies write there when they begin and end. `witness.log` is what somebody has been
 told: every event, every answer, every outcome, written and synced before anything else happens. What happens is also
