@@ -1,6 +1,6 @@
 """The processes that `test_kill_nine.py` kills: a runtime on a file or on PostgreSQL, its decider and its witness.
 
-    python kill_processes.py FOLDER [URL]   # stdin: "LIFE work" or "LIFE finish", one process each, forked after imports
+    python kill_processes.py FOLDER [URL]   # stdin: "LIFE work" or "LIFE finish", one process each, forked after import
 
 In PostgreSQL each process buries the one before it, as a parent does that saw its child die; without that the runs
 would be free once the lease has run out.
