@@ -44,6 +44,8 @@ _SCHEMA: Final = ("42", "3F")
 _STALE: Final = frozenset({"0A000", "26000"})
 """A prepared statement whose tables have changed, or that the server has lost: prepared anew by another connection."""
 
+_POOL: Final = "unsupported startup parameter"
+"""What pgbouncer answers to the options of a session."""
 _HOPELESS: Final = (
     "password authentication failed",
     "no password supplied",
@@ -55,6 +57,7 @@ _HOPELESS: Final = (
     "certificate",
     "could not translate host name",
     "server does not support SSL",
+    _POOL,
 )
 """Parts of libpq's messages about connections that no wait makes possible."""
 
@@ -257,7 +260,10 @@ class Link:
 
     def _clean(self, error: BaseException) -> Exception:
         """Return an error for messages, without secrets."""
-        return PgTrouble(self.target.hidden(str(error)) or type(error).__name__)
+        text = self.target.hidden(str(error)) or type(error).__name__
+        if _POOL in text:
+            text += "; behind a pool in transaction mode write pooled=1 into the address"
+        return PgTrouble(text)
 
     def explain(self, error: BaseException) -> str:
         """Return what is wrong and what to do."""

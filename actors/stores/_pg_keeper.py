@@ -82,9 +82,10 @@ class PgKeeper:
         self._samples: deque[tuple[float, float]] = deque(maxlen=_SAMPLES)
         self._commands: set[int] = set()
         self._freed: set[int] = set()
-        self._tested = False
+        self._tested: float | None = None
+        self._said = False
         self.held: set[str] = set()
-        self.hears = listens
+        self.hears = False
         self.reconnects = self.turns = 0
 
     def __repr__(self) -> str:
@@ -238,6 +239,8 @@ class PgKeeper:
         self._samples.append(turned.offset)
         anew = turned.process != self._hints.process or turned.joined or turned.reconnected
         self._hints.process, self._hints.alone = turned.process, not turned.others
+        if turned.reconnected:
+            self._tested, self.hears = None, False
         if anew:
             self._hints.watch_anew()
         return turned
@@ -263,11 +266,8 @@ class PgKeeper:
         Raises:
             Outage: the connection is lost.
         """
-        if self._listens and not self._tested:
-            self._tested = True
-            self._hints.test("1")
-            self.hears = False
         while trio.current_time() < until and not self._nudged:
+            self._test()
             if self._listens:
                 self._receive()
             if self._commands or self._freed:
@@ -280,6 +280,23 @@ class PgKeeper:
             if not self.hears and trio.current_time() >= wake:
                 await self._look(hooks, every=True)
         self._nudged = False
+
+    def _test(self) -> None:
+        """Send a hint to this process itself, once for each connection; if it is missed, say so and poll."""
+        if not self._listens or self.hears:
+            return
+        now = trio.current_time()
+        if self._tested is None:
+            self._tested = now
+            self._hints.test("1")
+        elif now - self._tested > _TEST and not self._said:
+            self._said = True
+            logger.warning(
+                "no hint reaches %s, so it looks every %s s: the connection seems to lead through a pool in transaction"
+                " mode; write pooled=1 into the address, and listen= with a direct address",
+                self.name,
+                DEAF_POLL,
+            )
 
     async def _readable(self) -> None:
         connection = self._turn.link.opened_connection if self._listens else None

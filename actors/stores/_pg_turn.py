@@ -36,6 +36,8 @@ _CLOCK: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 _REPAIRS: Final = 3
 """Turns between two looks for what a crash left behind."""
+_STRAYS: Final = 30
+"""Turns between two looks for runs whose process has no row, as in a copy of a part of a database."""
 _FORGET: Final = 600.0
 """Seconds for which the row of a dead process without runs is kept."""
 _LONGEST_NAME: Final = 32
@@ -230,7 +232,7 @@ class PgTurn:
         agents.update(self._bury(got, rows))
         self._turns += 1
         if self._turns % _REPAIRS == 0 or link.opened != before:
-            agents.update(self._repaired(posture))
+            agents.update(self._repaired(posture, anew=link.opened != before))
         clock = rows[0][4] / 1000 if rows else ended.timestamp()
         half = (ended - began).total_seconds() / 2
         return Turned(
@@ -319,11 +321,13 @@ class PgTurn:
 
     # --- repair ------------------------------------------------------------------------------------------------------
 
-    def _repaired(self, posture: Posture) -> list[str]:
+    def _repaired(self, posture: Posture, *, anew: bool) -> list[str]:
         """Repair what a crash between two statements left behind; returns the agents of runs that are free now."""
         link = self.link
         self._repair(link)
-        agents = {agent for (agent,) in link.persistent(FREE_STRAYS, (random_bits(),))}
+        agents: set[str] = set()
+        if anew or self._turns % _STRAYS == 0:
+            agents.update(agent for (agent,) in link.persistent(FREE_STRAYS, (random_bits(),)))
         rows = link.persistent(_OWNED, (self._process,))
         strays = {(number, token) for number, run_id, token in rows if posture.known.get(run_id, 0) < token}
         # A claim whose answer is on its way looks the same; so only those that were strays in the look before.
