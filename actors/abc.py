@@ -628,6 +628,7 @@ class Store(abc.ABC):
     async def open_runs(self) -> Sequence[tuple[str, bool]]:
         """Return all runs that are not done, oldest first, each with whether its thread holds it."""
 
+    @abc.abstractmethod
     async def claim_ready(self, room: int, ability: Ability, now: datetime) -> Sequence[ReadyRun]:
         """Claim up to `room` runs that need an owner and have none: not at rest, or waiting with background tasks.
 
@@ -639,30 +640,18 @@ class Store(abc.ABC):
 
         In a store that is not shared, a run that was claimed since the opening has an owner.
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     async def claim_due(self, now: datetime, ability: Ability, *, limit: int = 100) -> Sequence[ReadyRun]:
         """Claim runs without an owner that wait, or are held, and whose timer fired by `now`, earliest first.
 
         In a store that is not shared, every waiting run whose timer fired is returned; one that was claimed since the
         opening, with its present claim.
         """
-        raise NotImplementedError
-
-    @abc.abstractmethod
-    async def to_do(self) -> Sequence[tuple[str, bool]]:
-        """Return the open runs that need an owner: not at rest, or waiting with live background tasks.
-
-        Costs the size of the result, regardless of how many runs wait.
-        """
 
     @abc.abstractmethod
     async def next_due(self) -> datetime | None:
         """Return when the earliest timer of a waiting run fires (its `row.next_due`); None if there is none."""
-
-    @abc.abstractmethod
-    async def due(self, now: datetime, *, limit: int = 100) -> Sequence[str]:
-        """Return waiting runs whose timer fired by `now`, earliest first. Costs the size of the result."""
 
     @abc.abstractmethod
     def submit(self, claim: Claim, commit: Commit, frames: Sequence[bytes], deliver: Deliver) -> None:
@@ -839,22 +828,22 @@ class Store(abc.ABC):
 
     # --- queues ------------------------------------------------------------------------------------------------------
 
+    @abc.abstractmethod
     async def queues(self) -> Sequence[QueueInfo]:
         """Return the queues, by name."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     async def set_queue(self, name: str, *, max_running: int | None = None, paused: bool = False) -> None:
         """Limit a queue, or pause it. Runs that work already continue.
 
         Raises:
             UsageError: `max_running` is less than 1.
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     async def revive_run(self, run_id: str) -> bool:
         """Let a dead letter be claimed again, with no crash counted. False if the run is no dead letter.
 
         Raises:
             UnknownRun: no run has this id.
         """
-        raise NotImplementedError

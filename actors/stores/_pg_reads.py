@@ -20,10 +20,10 @@ from ..errors import StoreDown, StoreError, StoreUnavailable, UnknownRun
 from . import _paging
 from ._pg_connect import AT_ONCE, Again, Link
 from ._pg_driver import psycopg
-from ._pg_schema import DUE, TO_DO
-from ._pg_values import Moment, Texts
+from ._pg_schema import DUE
+from ._pg_values import Texts
 from ._record_codec import load_taken
-from ._timestamps import milliseconds, moment
+from ._timestamps import moment
 from .faults import READ, Faults, Outage
 
 T = TypeVar("T")
@@ -132,21 +132,10 @@ def open_runs(link: Link) -> Sequence[tuple[str, bool]]:
     return tuple(link.execute("SELECT run_id, held FROM {s}.runs WHERE ended_at IS NULL ORDER BY number"))
 
 
-def to_do(link: Link) -> Sequence[tuple[str, bool]]:
-    """Return the runs that are not at rest, oldest first, each with whether it is held."""
-    return tuple(link.execute(f"SELECT run_id, held FROM {{s}}.runs WHERE {TO_DO} ORDER BY number"))
-
-
 def next_due(link: Link) -> datetime | None:
     """Return when the earliest timer of a waiting run fires."""
     rows = link.execute(f"SELECT next_due FROM {{s}}.runs WHERE {DUE} ORDER BY next_due LIMIT 1")
     return moment(rows[0][0]) if rows else None
-
-
-def due(link: Link, now: datetime, limit: int) -> Sequence[str]:
-    """Return the waiting runs whose timer has fired, earliest first."""
-    sql = f"SELECT run_id FROM {{s}}.runs WHERE {DUE} AND next_due <= %s ORDER BY next_due LIMIT %s"
-    return tuple(name for (name,) in link.execute(sql, (Moment(milliseconds(now)), limit)))
 
 
 def load(link: Link, run_id: str, calls: Literal["step", "all"]) -> RunRecord | None:

@@ -24,9 +24,9 @@ from ..errors import StoreDown, StoreError, StoreOpenError, StoreUnavailable, Un
 from . import _paging
 from ._outages import Damaged, UnreadableData, is_outage, is_suspect, passes
 from ._record_codec import load_taken
-from ._schema import DUE, TO_DO
+from ._schema import DUE
 from ._sql import OPEN, active_run, find_ticket, load_row
-from ._timestamps import milliseconds, moment
+from ._timestamps import moment
 from .faults import READ, Faults
 
 T = TypeVar("T")
@@ -173,23 +173,11 @@ def open_runs(connection: sqlite3.Connection) -> Sequence[tuple[str, bool]]:
     return tuple((name, bool(held)) for name, held in connection.execute(sql))
 
 
-def to_do(connection: sqlite3.Connection) -> Sequence[tuple[str, bool]]:
-    """Return the runs that are not at rest, oldest first, each with whether it is held."""
-    sql = f"SELECT run_id, dispatch = 'held' FROM runs INDEXED BY runs_to_do WHERE {TO_DO} ORDER BY number"  # noqa: S608 - constants
-    return tuple((name, bool(held)) for name, held in connection.execute(sql))
-
-
 def next_due(connection: sqlite3.Connection) -> datetime | None:
     """Return when the earliest timer of a waiting run fires."""
     sql = f"SELECT next_due FROM runs INDEXED BY runs_due WHERE {DUE} ORDER BY next_due LIMIT 1"  # noqa: S608 - constants
     row = connection.execute(sql).fetchone()
     return None if row is None else moment(row[0])
-
-
-def due(connection: sqlite3.Connection, now: datetime, limit: int) -> Sequence[str]:
-    """Return the waiting runs whose timer has fired, earliest first."""
-    sql = f"SELECT run_id FROM runs INDEXED BY runs_due WHERE {DUE} AND next_due <= ? ORDER BY next_due LIMIT ?"  # noqa: S608 - constants
-    return tuple(name for (name,) in connection.execute(sql, (milliseconds(now), limit)))
 
 
 def load(connection: sqlite3.Connection, run_id: str, calls: Literal["step", "all"]) -> RunRecord | None:

@@ -294,11 +294,6 @@ class MemoryStore(RequestStore):
         ledger = await self._read()
         return tuple((name, run.held) for name, run in ledger.runs.items() if run.ended is None)
 
-    async def to_do(self) -> Sequence[tuple[str, bool]]:
-        """Return the runs that are not at rest. See `Store.to_do`."""
-        ledger = await self._read()
-        return tuple((name, run.held) for name, run in ledger.runs.items() if not run.at_rest)
-
     async def queues(self) -> Sequence[QueueInfo]:
         """Return the queues, by name."""
         return (await self._read()).queues(self._time.now())
@@ -331,11 +326,6 @@ class MemoryStore(RequestStore):
         """Return when the earliest timer of a waiting run fires."""
         ledger = await self._read()
         return min((moment for moment, _ in ledger.timers()), default=None)
-
-    async def due(self, now: datetime, *, limit: int = 100) -> Sequence[str]:
-        """Return the waiting runs whose timer has fired by `now`."""
-        ledger = await self._read()
-        return tuple(name for moment, name in sorted(ledger.timers()) if moment <= now)[:limit]
 
     async def load(self, run_id: str, *, calls: Literal["step", "all"] = "step") -> RunRecord | None:
         """Return one consistent snapshot of a run. See `Store.load`."""

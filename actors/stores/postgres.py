@@ -461,17 +461,9 @@ class PostgresStore(RequestStore):
         """All runs that are not done, oldest first, each with whether it is held."""
         return await self._read(_pg_reads.open_runs)
 
-    async def to_do(self) -> Sequence[tuple[str, bool]]:
-        """The runs that are not at rest. See `Store.to_do`."""
-        return await self._read(_pg_reads.to_do)
-
     async def next_due(self) -> datetime | None:
         """When the earliest timer of a waiting run fires."""
         return await self._read(_pg_reads.next_due)
-
-    async def due(self, now: datetime, *, limit: int = 100) -> Sequence[str]:
-        """The waiting runs whose timer has fired by `now`."""
-        return await self._read(_pg_reads.due, now, limit)
 
     async def load(self, run_id: str, *, calls: Literal["step", "all"] = "step") -> RunRecord | None:
         """One consistent snapshot of a run. See `Store.load`."""

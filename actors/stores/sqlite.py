@@ -343,10 +343,6 @@ class SQLiteStore(RequestStore):
         """Return all runs that are not done, oldest first, each with whether it is held."""
         return await self._read(_reads.open_runs)
 
-    async def to_do(self) -> Sequence[tuple[str, bool]]:
-        """Return the runs that are not at rest. See `Store.to_do`."""
-        return await self._read(_reads.to_do)
-
     async def queues(self) -> Sequence[QueueInfo]:
         """Return the queues, by name."""
         return await self._read(_work_sql.queues, datetime.now(UTC))
@@ -354,10 +350,6 @@ class SQLiteStore(RequestStore):
     async def next_due(self) -> datetime | None:
         """Return when the earliest timer of a waiting run fires."""
         return await self._read(_reads.next_due)
-
-    async def due(self, now: datetime, *, limit: int = 100) -> Sequence[str]:
-        """Return the waiting runs whose timer has fired by `now`."""
-        return await self._read(_reads.due, now, limit)
 
     async def load(self, run_id: str, *, calls: Literal["step", "all"] = "step") -> RunRecord | None:
         """Return one consistent snapshot of a run. See `Store.load`."""

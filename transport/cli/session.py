@@ -49,6 +49,10 @@ class OneRunStore(gr.SQLiteStore):
         """Claim nothing: the runtime is to take up no other run."""
         return ()
 
+    async def claim_due(self, now: datetime, ability: Ability, *, limit: int = 100) -> Sequence[ReadyRun]:
+        """Return nothing: the runtime is to wake no other run."""
+        return ()
+
     async def next_due(self) -> datetime | None:
         """Return None: no other run is woken."""
         return None
