@@ -448,7 +448,10 @@ class RunReader:
         if reason is None:
             return None
         others = [one for one in await store.processes() if not one.dead and record.info.agent in one.agents]
-        return reason if len(others) <= (self._agents.get(record.info.agent) is not None) else None
+        if len(others) > (self._agents.get(record.info.agent) is not None):
+            return None
+        self._services.alarm.at_deadline(run_id, record.info.deadline)  # that needs no agent
+        return reason
 
     def degraded(self, record: RunRecord) -> tuple[str, str] | None:
         """Return why a run that is not done is not worked on here (code, sentence), or None.

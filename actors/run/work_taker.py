@@ -35,6 +35,8 @@ POLL: Final = 1.0
 """Seconds between two looks, on average."""
 LOOK_AHEAD: Final = 5
 """Polls of a shared store after which the timers of runs without an owner are looked up again."""
+GAP: Final = 0.02
+"""Seconds between two claims at least: reports that come meanwhile are one report."""
 AT_ONCE: Final = 100
 """Most runs of one claim: other processes get some, too."""
 
@@ -99,7 +101,7 @@ class WorkTaker:
     async def body(self, ctx: ActorContext[object]) -> None:
         """Claim until cancelled."""
         ctx.ready()
-        polls = 0
+        polls, claimed = 0, -math.inf
         while True:
             until = trio.current_time() + POLL * self._services.jitter() if self._left else math.inf
             if self._at is not None:
@@ -107,6 +109,9 @@ class WorkTaker:
             watched = nullcontext() if self._at is None else self._services.clock_watch.waiting(self)
             with watched, trio.move_on_at(until) as poll:
                 await self._some.wait()
+            if trio.current_time() < claimed + GAP:  # what was claimed may have been given back, and reported at once
+                await trio.sleep_until(claimed + GAP)
+            claimed = trio.current_time()
             self._some = trio.Event()
             if poll.cancelled_caught and self._shared:
                 polls += 1

@@ -369,6 +369,21 @@ async def test_a_run_whose_agent_no_live_process_has_is_degraded(autojump_clock)
         assert (await run.result()).output == "done"
 
 
+async def test_the_deadline_ends_a_run_whose_agent_no_live_process_has(autojump_clock):
+    async with cluster() as shared:
+        here, there = await shared.open(payer()), await shared.open()
+        deadline = shared.clock.now() + timedelta(seconds=100)
+        await (await here.start("payer", "hi", run_id="r1", deadline=deadline)).wait()
+        await shared.close(here)
+        run = await there.get("r1")
+        with pytest.raises(gr.RunDegradedError):
+            await run.result()
+        await trio.sleep(101)
+        outcome = await run.result()
+        assert isinstance(outcome, gr.Failed)
+        assert outcome.code == "run_timeout"
+
+
 async def test_a_run_whose_deps_one_process_does_not_have_works_in_another(autojump_clock):
     @gr.tool
     async def whoami(ctx: gr.ToolContext) -> str:

@@ -45,6 +45,7 @@ class WatchedShelf(Shelf):
     def __init__(self, kind: str, folder: Path) -> None:
         super().__init__(kind, folder)
         self.log: list[Commit] = []
+        self._ledger: WatchedMemory | None = None
         self.refusals = 0
 
     def open(self, **options: Any) -> gr.Store:
@@ -52,6 +53,9 @@ class WatchedShelf(Shelf):
         store: WatchedMemory | WatchedSQLite
         if self.kind == "sqlite":
             store = WatchedSQLite(self.path, writer="inline", **options)
+        elif self.kind == "peers":
+            self._ledger = self._ledger or WatchedMemory()
+            store = self._ledger.peer(**options)
         else:
             self._memory = store = self._memory or WatchedMemory(**options)
         store.shelf = self

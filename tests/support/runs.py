@@ -18,12 +18,14 @@ NEVER = 1_000_000.0
 class Shelf:
     """A place of storage that is kept while a test lasts: `open()` gives a store on it, again after every closing.
 
-    Both kinds are safe under virtual time: memory, and SQLite that writes in the calling task.
+    All kinds are safe under virtual time: memory, SQLite that writes in the calling task, and peers: each opening is
+    another process on a shared memory store.
     """
 
     def __init__(self, kind: str, folder: Path) -> None:
         self.kind, self.path = kind, folder / "runs.db"
         self._memory: gr.MemoryStore | None = None
+        self._ledger: gr.MemoryStore | None = None
 
     def __repr__(self) -> str:
         return f"<Shelf {self.kind}>"
@@ -31,6 +33,9 @@ class Shelf:
     def open(self, **options: Any) -> gr.Store:
         if self.kind == "sqlite":
             return gr.SQLiteStore(self.path, writer="inline", **options)
+        if self.kind == "peers":
+            self._ledger = self._ledger or gr.MemoryStore()
+            return self._ledger.peer(**options)
         if self._memory is None:
             self._memory = gr.MemoryStore(**options)
         return self._memory

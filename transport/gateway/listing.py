@@ -18,6 +18,7 @@ import greenroom as gr
 from greenroom.actors.contract.lifecycle import RunStatus
 from greenroom.actors.contract.rows import RunRecord
 from greenroom.actors.contract.titles import shown_line
+from greenroom.actors.run.run_registry import DEAD_LETTER
 
 from ..protocol.limits import PAGE_BYTES, ROW_BYTES
 from ..protocol.lines import Counts, RunLine, TerminationLine, TicketLine
@@ -164,7 +165,9 @@ def row_of(line: gr.RunSummary, reader: gr.RunReader) -> tuple[RunLine, int]:
 def _row_of(line: gr.RunSummary, reader: gr.RunReader) -> RunLine:
     info, row = line.info, line.row
     done = row.status is RunStatus.DONE
-    degraded = None if done else reader.degraded(RunRecord(info=info, row=row))
+    degraded = None if done or line.owner is not None else reader.degraded(RunRecord(info=info, row=row))
+    if line.dead is not None and not done:
+        degraded = DEAD_LETTER, line.dead
     return RunLine(
         run=info.run_id,
         thread=info.thread_id,
