@@ -119,6 +119,8 @@ def _version_and_rights(link: Link) -> tuple[int | None, Sequence[str], str | No
         missing = lacking_rights(link, schema) if known else ()
     except StoreDown:  # not even the version: the list says which rights to grant
         return -1, [f"USAGE on the schema {schema}", "SELECT, INSERT, UPDATE, DELETE on its tables"], None
+    if known == 0 and not link.execute("SELECT has_database_privilege(current_database(), 'CREATE')")[0][0]:
+        return 0, ["CREATE on the database, to make the tables: let an owner run `greenroom db migrate`"], None
     by_right: dict[str, list[str]] = {}
     for right, _, table in (one.partition(" on ") for one in missing):
         by_right.setdefault(right, []).append(table)

@@ -2,7 +2,9 @@
 
 import json
 import os
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,8 @@ import pytest
 from greenroom.transport.cli import places
 
 from ..support.postgres import Server
-from .cli_kit import Inside
+from .cli_kit import PATIENCE, Inside
+from .serving_kit import AGENTS
 
 pytestmark = pytest.mark.slow
 CANARY = "canary-of-a-password"
@@ -66,6 +69,14 @@ def failed(done: Any, code: int, *words: str) -> None:
     (line,) = done.stderr.splitlines()
     for word in words:
         assert word in line, line
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait until a server has done what it was asked."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end
+        threading.Event().wait(0.05)
 
 
 # --- options ---------------------------------------------------------------------------------------------------------
@@ -202,6 +213,42 @@ def test_rights_that_a_role_lacks_are_listed(cli: Inside, server: Server) -> Non
     failed(cli("db", "migrate", "--store", url(server, "weak", schema="rights")), 5, "permission denied", "grant")
     for role, words in (("weak", ["runs"]), ("reader", ["runs"]), ("reader", ["approve", "r"])):
         failed(cli(*words, "--store", url(server, role, schema="rights")), 5, "grant")
+
+
+def test_the_roles_of_the_page_have_the_rights_that_they_need(cli: Inside, server: Server, root: Path) -> None:
+    page = (root / "docs/postgres.md").read_text(encoding="utf-8")
+    block = next(text for text in page.split("```") if text.startswith("text\nCREATE ROLE"))
+    admin, _, owner = block.partition("-- as runs_owner, after greenroom db migrate:")
+    admin = admin.removeprefix("text").replace("DATABASE runs", "DATABASE postgres")
+    with psycopg.connect(server.url(), autocommit=True) as connection:
+        connection.execute(admin.encode())
+    assert "lacking: CREATE on the database" in cli("db", "show", "--store", url(server, "runs")).stdout
+    failed(cli("runs", "--store", url(server, "runs")), 5, "permission denied")
+    assert cli("db", "migrate", "--store", url(server, "runs_owner")).returncode == 0
+    with psycopg.connect(url(server, "runs_owner"), autocommit=True) as connection:
+        connection.execute(owner.encode())
+    assert cli("db", "show", "--store", url(server, "runs")).returncode == 0
+    (cli.folder / "agents.py").write_text(AGENTS)
+    words = ("run", "agents.py:support", "help", "--yes", "--store", url(server, "runs"))
+    assert cli(*words).returncode == 0
+    assert cli("queues", "limit", "mails", "3", "--store", url(server, "runs")).returncode == 0
+    assert "deleted 1 run" in cli("prune", "--older-than", "0m", "--store", url(server, "runs")).stdout
+
+
+def test_the_kind_of_replication_is_shown_with_what_it_may_lose(cli: Inside, tmp_path: Path) -> None:
+    def facts(port: int) -> Any:
+        return json.loads(cli("db", "show", "--store", primary.url(port=port), "--json").stdout)
+
+    with Server() as primary, ExitStack() as stack:
+        standby = stack.enter_context(primary.standby())
+        until(lambda: facts(primary.port)["replication"].startswith("asynchronous, 1 connected"))
+        assert any("may lose commits" in warning for warning in facts(primary.port)["warnings"])
+        with psycopg.connect(primary.url(), autocommit=True) as connection:
+            connection.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+            connection.execute("SELECT pg_reload_conf()")
+        until(lambda: "1 of them synchronous" in facts(primary.port)["replication"])
+        assert not any("may lose commits" in warning for warning in facts(primary.port)["warnings"])
+        assert any("this server is a standby" in warning for warning in facts(standby.port)["warnings"])
 
 
 def test_the_schema_of_another_program_is_left_alone(cli: Inside, server: Server) -> None:

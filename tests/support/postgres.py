@@ -104,7 +104,12 @@ class Server:
     """
 
     def __init__(
-        self, *, durable: bool = False, settings: Mapping[str, str] | None = None, bin_folder: Path | None = None
+        self,
+        *,
+        durable: bool = False,
+        settings: Mapping[str, str] | None = None,
+        bin_folder: Path | None = None,
+        primary: str | None = None,
     ) -> None:
         """Make the cluster; `start` starts the server.
 
@@ -112,6 +117,7 @@ class Server:
             durable: commits wait for the disk, for tests that crash the machine rather than the server.
             settings: of postgresql.conf.
             bin_folder: with initdb and postgres; default: the first that there is.
+            primary: URL of the server that this one follows as a standby, from a copy of it; see `standby`.
         """
         self._bin = bin_folder or need_binaries()
         self._settings = {**_SETTINGS, **({} if durable else _FAST), **(settings or {})}
@@ -126,12 +132,18 @@ class Server:
             os.chown(self.folder, nobody.pw_uid, nobody.pw_gid)
             os.chown(data, nobody.pw_uid, nobody.pw_gid)
             self._as |= {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+        copy = [self._bin / "pg_basebackup", "-D", data, "-R", "-c", "fast", "--no-sync", "-d", str(primary)]
         command = [self._bin / "initdb", "-D", data, "-A", "trust", "-U", USER, "-E", "UTF8", "--locale=C", "--no-sync"]
         # The guardian first: it removes the folder also if initdb fails or is interrupted.
         self._guardian = subprocess.Popen(
             ["/bin/sh", "-c", _GUARDIAN, "sh", str(self.folder)], stdin=subprocess.PIPE, start_new_session=True, cwd="/"
         )
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=_environment(), **self._as)
+        made = copy if primary is not None else command
+        subprocess.run(made, check=True, stdout=subprocess.DEVNULL, env=_environment(), **self._as)
+
+    def standby(self, **settings: str) -> "Server":
+        """A server that follows this one, until it is promoted (`SELECT pg_promote()`)."""
+        return Server(bin_folder=self._bin, settings=settings, primary=self.url())
 
     def __enter__(self) -> Self:
         self.start()
