@@ -118,9 +118,11 @@ class Peer:
                 self._nursery = nursery
                 nursery.start_soon(self._take_turns)
                 nursery.start_soon(self._stop_in_time)
-                await self._queue.serve()
+                try:
+                    await self._queue.serve()
+                finally:
+                    self._nursery = None  # others may hint while this one closes, and a closed nursery raises
         finally:
-            self._nursery = None
             self._row.listener = None
             down = self._queue.down
             if not self.frozen and not self._row.dead and down is not None and down.__cause__ is None:
