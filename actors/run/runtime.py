@@ -158,8 +158,7 @@ class Runtime:
         parts.roster.check_open()
         if agent is None:
             agent = await self._agent_to_continue(options.get("run_id"), options.get("thread_id"))
-        elsewhere = parts.services.shared and isinstance(agent, str) and parts.agents.get(agent) is None
-        known = await self._elsewhere(agent) if elsewhere else parts.agents.startable(agent)
+        known = await self._startable(agent)
         unknown = set(options) - StartOptions.__annotations__.keys()
         if unknown:
             raise unknown_option("start", sorted(unknown)[0], StartOptions.__annotations__)
@@ -183,17 +182,21 @@ class Runtime:
             return await parts.starter.begin(new, here, deps, background=background)
         return await parts.starter.join(new, here, deps, may_join, background=background)
 
-    async def _elsewhere(self, key: str) -> AgentSpec:
-        """Return an agent that another live process has.
+    async def _startable(self, agent: Agent[Any] | str) -> Agent[Any] | AgentSpec:
+        """Return an agent; one that only another live process has as its facts.
 
         Raises:
-            UnknownAgent: none has it.
+            UnknownAgent: no agent has this key, here or in a live process that shares the store.
+            AgentDefinitionError: the agent has no model.
         """
-        with self._parts.services.board.looking():
-            published = (await self.store.agents()).get(key)
+        parts = self._parts
+        if not parts.services.shared or not isinstance(agent, str) or parts.agents.get(agent) is not None:
+            return parts.agents.startable(agent)
+        with parts.services.board.looking():
+            published = (await self.store.agents()).get(agent)
         if not published:
-            self._parts.agents.find(key)
-        return agent_elsewhere(key, min(published or ("",)))
+            parts.agents.find(agent)
+        return agent_elsewhere(agent, min(published or ("",)))
 
     async def _agent_to_continue(self, run_id: str | None, thread_id: str | None) -> str:
         """Return the agent of a start without one; of a repeated start, the agent of the run."""
@@ -271,7 +274,7 @@ class Runtime:
         Raises:
             UnknownRun: no run has this id.
             UsageError: the run has no finished step of that number, or an argument is invalid.
-            UnknownAgent: the runtime does not know the run's agent.
+            UnknownAgent: no agent has the key of the run's agent, here or in a live process that shares the store.
             AgentDefinitionError: the agent has no model.
             RunExists: another run has the new id.
             RunPruned: a pruned run had the new id.
@@ -282,7 +285,9 @@ class Runtime:
         record = await reader.record(run_id)
         if record is None:
             raise UnknownRun(run_id)
-        agent = parts.agents.startable(record.info.agent)
+        known = await self._startable(record.info.agent)
+        here = None if isinstance(known, AgentSpec) else known
+        AT_ONCE.check_deps(deps, here=here is not None)
         name = f"run_{random_ids.token_hex(8)}" if new_run_id is None else new_run_id
         with parts.services.board.looking():
             thread = await self.store.messages(record.info.thread_id)
@@ -291,7 +296,7 @@ class Runtime:
             new = replace(new, info=replace(new.info, has_deps=True))
         with parts.services.board.looking():
             new = inheriting(new, await self.store.state_at(run_id, step))
-        return await parts.starter.begin(new, agent, deps)
+        return await parts.starter.begin(new, here, deps)
 
     @checks_options
     async def resume(self, run_id: str, *, deps: object = None) -> Run[Any]:

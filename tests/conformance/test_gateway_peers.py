@@ -166,3 +166,34 @@ async def test_a_dead_letter_is_shown_with_its_reason_and_revived_at_any_gateway
         assert (await run.result()).output == "done"
         (row,) = (await api.runs(operator, api.query(operator, {}))).rows
         assert row.dead is None
+
+
+async def test_the_chat_protocols_run_agents_of_other_processes():
+    async with cluster() as processes:
+        await processes.open(agent("hello"))
+        edge = await processes.open()
+        async with gateway(edge) as address:
+            message = {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "hi"}]}
+            body = {"id": "chat-1", "messages": [message], "trigger": "submit-message"}
+            spoken = await http(address, "POST", "/v1/ai-sdk/v6/agents/helper/chat", body=body)
+            assert spoken.status == 200
+            assert '"delta":"hello"' in spoken.body.decode().replace(" ", "")
+            message = {"id": "m2", "role": "user", "content": "hi"}
+            fields = {"state": {}, "tools": [], "context": [], "forwardedProps": {}}
+            body = {"threadId": "t", "runId": "r", "messages": [message], **fields}
+            spoken = await http(address, "POST", "/v1/ag-ui/agents/helper/run", body=body)
+            assert spoken.status == 200
+            assert "RUN_FINISHED" in spoken.body.decode()
+            unknown = await http(address, "POST", "/v1/ag-ui/agents/nobody/run", body=body)
+            assert unknown.status == 404
+
+
+async def test_a_run_is_forked_at_a_gateway_without_its_agent():
+    async with cluster() as processes:
+        worker, edge = await processes.open(agent("one", "two")), await processes.open()
+        run = await worker.start("helper", "hi", run_id="a")
+        await run.result()
+        async with gateway(edge) as address, connect(address.url, token=TOKEN) as client:
+            forked = await client.fork("a", step=0, new_run_id="b")
+            async with client.follow(forked.run_id) as events:
+                assert [event.type async for event in events][-1] == "run.completed"
