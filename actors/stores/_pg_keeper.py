@@ -17,6 +17,8 @@ from typing import Any, Final, TypeVar
 
 import trio
 
+from greenroom.supervision.nursery import open_collapsing_nursery
+
 from ..abc import StoreHooks
 from ..errors import StoreUnavailable
 from ._leases import LeaseTimes
@@ -161,7 +163,7 @@ class PgKeeper:
             StoreDown: a table or a right is missing.
         """
         self._hooks = hooks
-        async with trio.open_nursery() as nursery:
+        async with open_collapsing_nursery() as nursery:
             nursery.start_soon(self._expire, hooks)
             await self._keep(hooks)
 
@@ -216,13 +218,9 @@ class PgKeeper:
 
     async def _take_turn(self) -> Turned:
         """Take a turn; a turn that was confirmed makes claims good again."""
-        posture = Posture(
-            room=self._room,
-            agents=self._agents,
-            void=self._void,
-            held=frozenset(self.held),
-            known=dict(self._known()),
-        )
+        known = dict(self._known())
+        self.held.intersection_update(known)
+        posture = Posture(room=self._room, agents=self._agents, void=self._void, held=frozenset(self.held), known=known)
         turned: Turned = await self._in_thread(lambda: self._turn.turn(posture))
         self.turns += 1
         if self._agents is posture.agents:

@@ -22,6 +22,7 @@ import trio
 from greenroom.supervision.nursery import open_collapsing_nursery
 
 from ..abc import ReadyRun, StoreHooks, StoreStatistics
+from ..errors import StoreDown
 from ._leases import LeaseTimes
 from ._pg_claims import (
     BuryProcess,
@@ -47,6 +48,7 @@ from ._requests import (
     ReleaseRequest,
     ReviveRequest,
 )
+from ._write_queue import failed
 from .faults import LEAVE, Faults, Outage
 
 T = TypeVar("T")
@@ -246,12 +248,18 @@ class PgPeers:
         self, hooks: StoreHooks, *, task_status: trio.TaskStatus[trio.CancelScope] = trio.TASK_STATUS_IGNORED
     ) -> None:
         with trio.CancelScope(shield=True):
-            with trio.CancelScope() as kept:
-                async with open_collapsing_nursery() as nursery:
-                    nursery.start_soon(self._keeper.serve, hooks)
-                    nursery.start_soon(self._hints.serve, hooks)
-                    task_status.started(kept)
-            await self.leave()
+            try:
+                with trio.CancelScope() as kept:
+                    async with open_collapsing_nursery() as nursery:
+                        nursery.start_soon(self._keeper.serve, hooks)
+                        nursery.start_soon(self._hints.serve, hooks)
+                        task_status.started(kept)
+            except StoreDown:
+                raise
+            except Exception as error:  # a supervision boundary: of a hook, or of a statement that the server refuses
+                raise failed(error) from error
+            finally:
+                await self.leave()
 
     async def leave(self) -> None:
         """Give the runs back, and close the connections."""

@@ -9,16 +9,18 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 import trio
 from tests.support.cutting_proxy import MODES, CuttingProxy, Mode
 from tests.support.postgres import Server, need_binaries
 
 from greenroom.actors.abc import Ability, Store
-from greenroom.actors.errors import StoreUnavailable
+from greenroom.actors.errors import StoreDown, StoreUnavailable
 from greenroom.actors.stores.postgres import PostgresStore
 from greenroom.actors.testing._store_tools import frame, judge, say
-from greenroom.actors.testing.store_kit import Author, create, new_run, opened
+from greenroom.actors.testing.store_kit import Author, HookLog, create, new_run, opened
+from greenroom.supervision import open_collapsing_nursery
 
 pytestmark = [pytest.mark.slow, pytest.mark.no_cover]
 
@@ -187,6 +189,52 @@ async def test_an_outage_longer_than_the_lease_buries_no_process(server: Server)
         row = (await b.load("r")).row  # type: ignore[union-attr]
         assert (await Author(b, run.claim, row).write()).kind == "committed"
         assert log_a.voids == log_b.voids == 1
+
+
+async def test_a_server_that_became_read_only_is_waited_for(server: Server) -> None:
+    """As an old primary after a failover: each connection is opened anew, until one leads to a server that writes."""
+    store = PostgresStore(server.url(schema="readonly"), **{**TIMES, "lease": 20.0})
+    async with opened(store) as hooks:
+        author = await create(store, new_run("r", "t"))
+        set_read_only(server, "on")
+        late = author.send(author.make(1))
+        await eventually(lambda: hooks.outages)
+        set_read_only(server, "off")
+        receipt = await late.receipt()
+        assert (receipt.kind, receipt.last) == ("committed", 2)
+        assert hooks.outages[-1] is None
+        assert hooks.voids == 0
+
+
+def set_read_only(server: Server, value: str) -> None:
+    """Let new and present connections write no more, or again."""
+    with psycopg.connect(server.url(), autocommit=True) as connection:
+        connection.execute("SET default_transaction_read_only = off")
+        connection.execute(f"ALTER SYSTEM SET default_transaction_read_only = {value}".encode())
+        connection.execute("SELECT pg_reload_conf()")
+        time.sleep(0.2)  # noqa: TID251 - the server's processes read it by themselves
+
+
+async def test_a_hook_that_raises_ends_the_store(server: Server) -> None:
+    """The error is the store's end, and is not lost; the runs are given back all the same."""
+
+    class Broken(HookLog):
+        def voided(self) -> None:
+            raise RuntimeError("a fault of the hook")
+
+    store, watcher = (PostgresStore(server.url(schema="broken"), **TIMES) for _ in "ab")
+    async with opened(watcher):
+
+        async def buried() -> None:
+            async with open_collapsing_nursery() as nursery:
+                await nursery.start(store.run, Broken())
+                await create(store, new_run("r", "t", agent="q"))
+                assert await watcher.bury(store.process)
+                await trio.sleep(10)
+
+        with pytest.raises(StoreDown, match="a fault of the hook"):
+            await buried()
+        assert await owners(watcher, "r") == [None]
 
 
 async def test_no_thread_is_left_when_a_store_closes_in_an_outage(server: Server) -> None:
