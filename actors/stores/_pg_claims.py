@@ -73,14 +73,19 @@ taken AS (
   UPDATE {{s}}.runs r SET owner = %s, commits = 0, token = {NEW_TOKEN}
   WHERE r.number = ANY(ARRAY(SELECT number FROM pick)) AND {_ALIVE}
   RETURNING r.run_id, r.token, r.number, r.held, r.agent)
-SELECT t.* FROM taken t JOIN pick USING (number) ORDER BY pick.place"""
+SELECT t.*, pick.place FROM taken t JOIN pick USING (number)"""
 """Of the runs of one turn, those of a queue that is drawn are first: many small claims serve every queue, too."""
+_IN_ORDER: Final = " ORDER BY place"
 
+# The last row tells whether queues with a limit have ready runs, so that most claims are one statement.
 _CLAIM_READY: Final = f"""WITH RECURSIVE {_PAIRS},
 queue AS (
   SELECT p.agent, p.queue, %s::bigint AS free FROM pair p LEFT JOIN {{s}}.queues l ON l.name = p.queue
   WHERE l.max_running IS NULL AND NOT coalesce(l.paused, false)),
-{_DUE_RUNS}{_TAKE}"""
+{_DUE_RUNS}{_TAKE}
+UNION ALL SELECT NULL, NULL, NULL, EXISTS (
+  SELECT 1 FROM pair p JOIN {{s}}.queues l ON l.name = p.queue WHERE l.max_running IS NOT NULL AND NOT l.paused), NULL,
+  {1 << 60}{_IN_ORDER}"""
 
 _LOCK_LIMITED: Final = "SELECT 1 FROM {s}.queues WHERE max_running IS NOT NULL AND NOT paused ORDER BY name FOR UPDATE"
 
@@ -90,9 +95,7 @@ queue AS (
     greatest(0, l.max_running - (SELECT count(*) FROM {{s}}.runs WHERE queue = l.name AND {WORKS})) AS free
   FROM pair p JOIN {{s}}.queues l ON l.name = p.queue
   WHERE l.max_running IS NOT NULL AND NOT l.paused),
-{_DUE_RUNS}{_TAKE}"""
-
-_LIMITED: Final = "SELECT EXISTS (SELECT 1 FROM {s}.queues WHERE max_running IS NOT NULL AND NOT paused)"
+{_DUE_RUNS}{_TAKE}{_IN_ORDER}"""
 
 _MINE_BY_NONCE: Final = """SELECT r.run_id, r.token, r.number, r.held, r.agent FROM {s}.runs r
 WHERE r.owner = %s AND r.ended_at IS NULL AND (r.token & 2147483647) = %s ORDER BY r.rank, r.number"""
@@ -205,7 +208,7 @@ class ClaimedRun:
 def _claimed(rows: Sequence[tuple[Any, ...]]) -> list[ClaimedRun]:
     return [
         ClaimedRun(number, agent, ReadyRun(claim=Claim(run_id=run_id, token=token), held=held))
-        for run_id, token, number, held, agent in rows
+        for run_id, token, number, held, agent, *_ in rows
     ]
 
 
@@ -244,14 +247,14 @@ class ClaimReady:
             if found:
                 return found
         self.sent = True
-        claimed = _claimed(
-            link.persistent(_CLAIM_READY, (self.room, *self._due(self.room), *self._take(process, self.room)))
+        *rows, marker = link.persistent(
+            _CLAIM_READY, (self.room, *self._due(self.room), *self._take(process, self.room))
         )
+        claimed, limited = _claimed(rows), bool(marker[3])
         left = self.room - len(claimed)
-        if left > 0 and link.persistent(_LIMITED)[0][0]:
-            claimed += _claimed(
-                link.burst(((_LOCK_LIMITED, ()), (_CLAIM_LIMITED, (*self._due(left), *self._take(process, left)))))
-            )
+        if left > 0 and limited:
+            values = (*self._due(left), *self._take(process, left))
+            claimed += _claimed(link.burst(((_LOCK_LIMITED, ()), (_CLAIM_LIMITED, values))))
         return claimed
 
     def _due(self, room: int) -> tuple[object, ...]:

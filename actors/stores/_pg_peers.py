@@ -248,18 +248,18 @@ class PgPeers:
         self, hooks: StoreHooks, *, task_status: trio.TaskStatus[trio.CancelScope] = trio.TASK_STATUS_IGNORED
     ) -> None:
         with trio.CancelScope(shield=True):
+            failure: StoreDown | None = None
             try:
                 with trio.CancelScope() as kept:
                     async with open_collapsing_nursery() as nursery:
                         nursery.start_soon(self._keeper.serve, hooks)
                         nursery.start_soon(self._hints.serve, hooks)
                         task_status.started(kept)
-            except StoreDown:
-                raise
-            except Exception as error:  # a supervision boundary: of a hook, or of a statement that the server refuses
-                raise failed(error) from error
-            finally:
-                await self.leave()
+            except Exception as error:  # noqa: BLE001 - a supervision boundary: of a hook, or a statement that the server refuses
+                failure = failed(error)
+            await self.leave()
+            if failure is not None:
+                raise failure from failure.__cause__
 
     async def leave(self) -> None:
         """Give the runs back, and close the connections."""

@@ -3,7 +3,7 @@
 Theory of operation. All statements of a turn go through one connection, the listener's, so that a process which cannot
 beat does not free runs either. First the runs of voided claims are given back, and only then the process beats: a
 confirmed beat makes claims good again, and no older claim may profit. The beat and the look at the others' beats are
-one statement. A turn of an idle process is two statements; every third one also looks for what a crash between two
+one statement. A turn of an idle process is one statement; every third one also looks for what a crash between two
 statements left behind: a held run whose thread is free, and a claim that no actor knows.
 
 This module has no trio; `PgKeeper` calls it in a thread.
@@ -27,7 +27,7 @@ from ._leases import BeatWatch, LeaseTimes
 from ._pg_claims import EARLIEST, FREE_STRAYS, GIVE_BACK_ALL, GIVE_BACK_LOST, free, random_bits
 from ._pg_connect import Link
 from ._pg_epoch import epoch
-from ._pg_schema import LEVEL, READY
+from ._pg_schema import LEVEL, READY, UNREAD
 from ._pg_values import Bigints, Moment, Texts
 from ._timestamps import milliseconds
 
@@ -53,7 +53,8 @@ _BEAT: Final = f"""WITH mine AS (
   UPDATE {{s}}.processes SET beat = beat + 1, room = %s WHERE number = %s AND NOT dead RETURNING number)
 SELECT p.number, p.beat, p.dead, p.number = %s AND EXISTS (SELECT 1 FROM mine), clock_timestamp(),
   (SELECT value FROM {{s}}.about WHERE name = 'epoch'), EXISTS (
-    SELECT 1 FROM {{s}}.runs r WHERE {READY} AND r.agent = ANY(%s) AND r.rank <= now() + {EARLIEST})
+    SELECT 1 FROM {{s}}.runs r WHERE {READY} AND r.agent = ANY(%s) AND r.rank <= now() + {EARLIEST}), EXISTS (
+    SELECT 1 FROM {{s}}.runs r WHERE r.owner = %s AND {UNREAD})
 FROM {{s}}.processes p"""
 
 _DECLARE_DEAD: Final = (
@@ -212,7 +213,7 @@ class PgTurn:
         sent, began = boot_time(), self._now()
         if posture.agents is not None:
             self._agents = posture.agents
-        values = (posture.room, self._process, self._process, Texts(sorted(self._agents)))
+        values = (posture.room, self._process, self._process, Texts(sorted(self._agents)), self._process)
         rows = link.persistent(_BEAT, values)
         ended, got = self._now(), boot_time()
         declared_dead = self._process != 0 and not any(row[3] for row in rows)
@@ -242,7 +243,7 @@ class PgTurn:
             others=others,
             joined=joined,
             offset=(clock - (began.timestamp() + half), half) if rows else (0.0, float("inf")),
-            unread=self.unread(),
+            unread=self.unread() if rows and rows[0][7] else (),
             freed=self.freed(run_ids=posture.held) if posture.held else (),
             agents=sorted(agents),
             epoch=named or "",
