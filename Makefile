@@ -32,10 +32,10 @@ RUN_STAMP := $(VENV)/.stamp-run
 DEV_STAMP := $(VENV)/.stamp-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types format quick judges chaos attack bench bench-peers package clean dead
+.PHONY: help demo test lint types format quick judges chaos attack bench bench-peers bench-postgres chaos-postgres package clean dead
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
 
 $(RUN_STAMP): pyproject.toml scripts/environment.sh $(ALIVE)
 	@bash scripts/environment.sh $(PYTHON) $(VENV)
@@ -73,6 +73,9 @@ judges: $(DEV_STAMP) ## install the npm packages that some tests of the gateway 
 chaos: $(DEV_STAMP) ## sweeps, and scenes on all stores in all modes, in full; `make test` samples them
 	GREENROOM_CHAOS=full $(PY) -m pytest --timeout 0 tests/chaos tests/conformance tests/unit/contract/test_growth.py tests/unit/run/test_stream_redaction.py tests/unit/models/test_codecs_streams.py tests/unit/engine tests/unit/transport/client tests/e2e/test_judge_autobahn.py $(PYTEST_ARGS)
 
+chaos-postgres: $(DEV_STAMP) ## processes on one PostgreSQL server that are killed, stopped and cut off at random, in full
+	GREENROOM_CHAOS=full $(PY) -m pytest -s --timeout 0 tests/e2e/postgres $(PYTEST_ARGS)
+
 attack: $(DEV_STAMP) ## attacks that are drawn by lot, half a minute each family (ARGS="doors --seed 7")
 	$(PY) -m scripts.attack $(ARGS)
 
@@ -81,6 +84,9 @@ bench: $(RUN_STAMP) ## measure against the budgets; results go to benchmarks/res
 
 bench-peers: $(RUN_STAMP) ## the agent loop beside openai-agents, pydantic-ai and langgraph, each in an environment of its own
 	$(PY) -m benchmarks loop_peers --save peers $(ARGS)
+
+bench-postgres: $(DEV_STAMP) ## steps, decisions and claims on PostgreSQL beside LangGraph, DBOS, Procrastinate and pgqueuer
+	$(PY) -m benchmarks postgres --save postgres $(ARGS)
 
 package: $(DEV_STAMP) ## build sdist and wheel, run the wheel in an empty environment
 	PYTHON="$(PYTHON)" bash scripts/check-package.sh $(PY)

@@ -554,7 +554,8 @@ class Store(abc.ABC):
     def good_until(self) -> float:
         """Until when no other process can have this store's claims, in trio time; infinite if it is not shared.
 
-        Begin no effect outside of the store after that time. `StoreHooks.voided` follows soon after it.
+        May be read in any thread. Begin no effect outside of the store after that time; `StoreHooks.voided` follows
+        soon after it.
         """
         return math.inf
 

@@ -31,6 +31,7 @@ NAMES = (
     "gateway_http",
     "gateway_peers",
     "loop_peers",
+    "postgres",
 )
 
 

@@ -49,6 +49,16 @@ PICOWS = Peer("picows", ("picows==2.3.1", "uvloop==0.23.0"), "gateway/peers/pico
 OPENAI_AGENTS = Peer("openai-agents", ("openai-agents==0.24.0",), "loops/on_openai_agents.py")
 PYDANTIC_AI = Peer("pydantic-ai", ("pydantic-ai-slim==2.68.0",), "loops/on_pydantic_ai.py")
 LANGGRAPH = Peer("langgraph", ("langgraph==1.2.22",), "loops/on_langgraph.py")
+LANGGRAPH_POSTGRES = Peer(
+    "langgraph-postgres",
+    ("langgraph==1.2.22", "langgraph-checkpoint-postgres==3.2.0", "psycopg[binary,pool]==3.3.9"),
+    "pg/on_langgraph.py",
+)
+DBOS = Peer("dbos", ("dbos==3.4.0",), "pg/on_dbos.py")
+PROCRASTINATE = Peer(
+    "procrastinate", ("procrastinate==3.10.0", "psycopg[binary,pool]==3.3.9"), "pg/on_procrastinate.py"
+)
+PGQUEUER = Peer("pgqueuer", ("pgqueuer==1.6.0", "asyncpg==0.32.0"), "pg/on_pgqueuer.py")
 
 
 def _python(peer: Peer) -> Path:

@@ -20,11 +20,11 @@ import trio
 from greenroom.supervision import ActorContext
 
 from ..contract.lifecycle import RunStatus
-from ..errors import StoreDown, StoreError
+from ..errors import StoreDown, StoreError, StoreUnavailable
 from .change_signals import ChangeSignals
 from .follow import PAGE, PAGE_BYTES
 from .run_registry import RunRegistry
-from .services import Services
+from .services import RETRY, Services
 
 MOVED: Final = ":moved"
 """Id of the child; no run id begins with a colon."""
@@ -65,11 +65,15 @@ class MovedRuns:
                 self._some = trio.Event()
                 while self._moved:
                     run_id = next(iter(self._moved))
+                    last = self._moved.pop(run_id)
                     try:
-                        await self._read(run_id, self._moved.pop(run_id))
+                        await self._read(run_id, last)
+                    except StoreUnavailable:  # the store has reported these events, and reports none of them again
+                        self.note(run_id, last)
+                        await trio.sleep(RETRY)
                     except StoreDown:
                         raise
-                    except StoreError:  # the net of the store, and the one below, report the run again
+                    except StoreError:  # what is damaged, each follower meets itself
                         await trio.lowlevel.checkpoint()
 
     async def _read(self, run_id: str, last: int) -> None:

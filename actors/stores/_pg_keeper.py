@@ -74,6 +74,7 @@ class PgKeeper:
         self._turn, self._hints, self._times = turn, hints, times
         self._listens, self._in_thread, self._known, self._renamed = listens, in_thread, known, renamed
         self._hooks: StoreHooks | None = None
+        self._clock = trio.lowlevel.current_clock()  # `trio.current_time` works in trio's thread only
         self._good = -math.inf
         self._void = False
         self._renewed = trio.Event()
@@ -111,8 +112,11 @@ class PgKeeper:
 
     @property
     def good_until(self) -> float:
-        """Until when claims are good, in trio time. Computed anew for each call: trio's clock does not count sleep."""
-        return -math.inf if self._void else trio.current_time() + (self._good - boot_time())
+        """Until when claims are good, in trio time; may be read in any thread.
+
+        Computed anew for each call: trio's clock does not count sleep.
+        """
+        return -math.inf if self._void else self._clock.current_time() + (self._good - boot_time())
 
     @property
     def offset(self) -> float:

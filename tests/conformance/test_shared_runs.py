@@ -421,3 +421,33 @@ async def test_deadlines_mean_the_same_in_all_processes(autojump_clock):
         await trio.sleep(200)
         apart = there.clock.now() - here.clock.now()
         assert apart == pytest.approx(timedelta(seconds=3590), abs=timedelta(seconds=1))
+
+
+async def test_a_follower_goes_on_when_its_store_could_not_be_read_at_the_newest_event(autojump_clock):
+    """A store reports each move once; a report whose page could not be read is read again."""
+    broken = False
+
+    class Unreadable(gr.MemoryStore):
+        async def events(self, run_id, **page):
+            if broken:
+                raise gr.StoreUnavailable("not now")
+            return await super().events(run_id, **page)
+
+    async with cluster() as shared:
+        here = await shared.open(payer())
+        store = shared.store()
+        store.__class__ = Unreadable
+        there = await shared.open(store=store)
+        run = await here.start("payer", "hi")
+        async with (await there.get(run.id)).events() as events:
+            async for event in events:
+                if event.type == "run.waiting":
+                    break
+            broken = True
+            waiting = await run.wait()
+            await run.decide(waiting.tickets[0].approve())
+            assert (await run.result()).output == "done"
+            await trio.sleep(3.0)
+            broken = False
+            with trio.fail_after(20.0):
+                assert [event.type async for event in events][-1] == "run.completed"
