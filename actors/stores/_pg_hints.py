@@ -256,7 +256,9 @@ class PgHints:
             if job is None:
                 continue
             try:
-                done: _Done = await self._in_thread(partial(self._perform, job))
+                # What was taken is sent, also by a process that leaves right after its command; the watchdog bounds it.
+                with trio.CancelScope(shield=True):
+                    done: _Done = await self._in_thread(partial(self._perform, job))
             except Outage:
                 self._unwritten.update(run_id for run_id in job.watch if run_id in self._watched)
                 await trio.sleep(_AGAIN)

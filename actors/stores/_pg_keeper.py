@@ -179,9 +179,8 @@ class PgKeeper:
         self._void = True
         try:
             agents = await self._in_thread(self._turn.leave)
-            if agents:
-                self._hints.work(agents, elsewhere=True)
-                await self._hints.flush()
+            self._hints.work(agents, elsewhere=True)
+            await self._hints.flush()
         except Outage as outage:
             logger.warning("the runs of %s are freed when its lease has run out: %s", self.name, outage.error)
 

@@ -148,6 +148,19 @@ async def test_an_answer_that_does_not_come_is_not_waited_for(proxy: CuttingProx
         assert list(await store.events("r", after=1)) == [frame("r", 2), frame("r", 3)]
 
 
+async def test_a_command_of_a_process_that_leaves_at_once_reaches_its_owner_by_a_hint(postgres_url: str) -> None:
+    """As a command line does: it posts a decision and ends. The owner's next turn is far away."""
+    owner = PostgresStore(postgres_url, lease=60.0, turn=20.0)
+    async with opened(owner) as hooks:
+        await create(owner, new_run("r", "t"))
+        await trio.sleep(0.2)
+        for number in range(5):
+            poster = PostgresStore(postgres_url, lease=60.0, turn=20.0)
+            async with opened(poster):
+                await poster.post("r", say(f"c{number}"), judge)
+            await eventually(lambda number=number: len(hooks.items) > number, 3.0)  # type: ignore[misc]
+
+
 # --- the server ------------------------------------------------------------------------------------------------------
 
 
