@@ -1,9 +1,9 @@
 """`open_runtime`: open a store, recover its runs, and close everything in order.
 
-Theory of operation. One supervisor keeps the store, five shared actors (models, task nursery, passivation, wakeup
-timer, clock watch) and one actor per run. Closing: commands are refused, live runs get `drain` seconds to reach a
-durable point, their work is cancelled, then the store writes its queue and closes. Closing ends no run: the next
-`open_runtime` on the store continues each of them.
+Theory of operation. One supervisor keeps the store, six shared actors (models, task nursery, passivation, wakeup timer,
+clock watch, work taker; on a shared store also the reader of moved runs) and one actor per run. Closing: commands are
+refused, live runs get `drain` seconds to reach a durable point, their work is cancelled, then the store writes its queue
+and closes. Closing ends no run: the next `open_runtime` on the store continues each of them.
 """
 
 from __future__ import annotations
@@ -126,6 +126,9 @@ async def open_runtime(
 ) -> AsyncIterator[Runtime]:
     """Open a runtime for the time of the block. Every run in the store that is not done is taken up again.
 
+    In a store that several processes share, each takes up runs that no process owns, as far as it has room, and any of
+    them starts, decides, cancels and follows all runs.
+
     Leaving the block stops the runs, it does not wait for their ends: commands are refused, live runs get `drain`
     seconds to reach a durable point, then their work is cancelled. They get no terminal event; the next `open_runtime`
     on the store continues them. (`await runtime.join()` waits until no run is running.) A block that is cancelled from
@@ -143,10 +146,11 @@ async def open_runtime(
         drain: seconds.
         store_patience: seconds to wait for an unavailable store before the runtime fails; None: 30 for a file, 300 for
             PostgreSQL.
-        max_running: runs that may work at once; others wait in stage planned. A run that waits for people holds no
-            slot, and takes a slot back without queueing when it continues; so does a run that is taken up in the middle
-            of its work. A tool that waits for a run that it started keeps its own run's slot: without free slots both
-            block. A child run (`Agent.as_tool`) works in the slot of its parent run.
+        max_running: runs that may work at once; others wait in stage planned (in a shared store in their queue, for any
+            process). A run that waits for people holds no slot, and takes a slot back without queueing when it
+            continues; so does a run that is taken up in the middle of its work. A tool that waits for a run that it
+            started keeps its own run's slot: without free slots both block. A child run (`Agent.as_tool`) works in the
+            slot of its parent run.
         max_depth: how deep child runs may be nested (`Agent.as_tool`): a run that a caller starts has depth 0. A call
             that would go deeper fails with depth_exceeded. None: no limit.
         passivate_after: seconds after which a run that waits for people leaves memory and costs only its rows. A
