@@ -2,8 +2,8 @@
 
 Theory of operation. One supervisor keeps the store, six shared actors (models, task nursery, passivation, wakeup timer,
 clock watch, work taker; on a shared store also the reader of moved runs) and one actor per run. Closing: commands are
-refused, live runs get `drain` seconds to reach a durable point, their work is cancelled, then the store writes its queue
-and closes. Closing ends no run: the next `open_runtime` on the store continues each of them.
+refused, live runs get `drain` seconds to reach a durable point, their work is cancelled, then the store writes its
+queue and closes. Closing ends no run: the next `open_runtime` on the store continues each of them.
 """
 
 from __future__ import annotations
