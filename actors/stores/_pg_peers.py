@@ -103,6 +103,7 @@ class PgPeers:
         repair: Callable[[Link], Sequence[tuple[int, int | None]]],
         level: int = LEVEL,
         faults: Faults | None = None,
+        threaded: bool = True,
     ) -> None:
         """Prepare; nothing is sent.
 
@@ -116,8 +117,10 @@ class PgPeers:
             repair: see `PgTurn`.
             level: newest version of rows that this process reads.
             faults: called at `faults.HINT` and `faults.LEAVE`.
+            threaded: statements are executed in threads; else in the calling task.
         """
         self._faults = faults
+        self._threaded = threaded
         direct = target.direct()
         self._links = [Link(direct or target, f"greenroom/{name}/turns"), Link(target, f"greenroom/{name}/hints")]
         self._book, self.level, self._answer, self._times = book, level, answer, times
@@ -308,6 +311,9 @@ class PgPeers:
         Raises:
             Outage: the system gave no thread.
         """
+        if not self._threaded:
+            await trio.lowlevel.checkpoint()
+            return function()
         started = False
 
         def called() -> T:

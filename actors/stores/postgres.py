@@ -32,9 +32,11 @@ from ..contract.recording import RecordDelta
 from ..contract.rows import Claim, Commit, NewRun, RunOutline, RunRecord, ThreadInfo
 from ..contract.state import StateWrite
 from ..errors import StoreDown, StoreOpenError
+from ..options import unknown_value
 from . import _paging, _pg_claims, _pg_lists, _pg_prune, _pg_reads
 from ._commit_rules import InvalidCommit
 from ._encoding import encode_commit, encode_new
+from ._inline_writer import InlineWriter
 from ._leases import LEASE, MARGIN, TURN, LeaseTimes
 from ._outages import NoThread
 from ._pg_asks import AskWriter
@@ -50,7 +52,7 @@ from ._requests import CommitRequest, CreateRequest
 from ._requests_api import RequestStore
 from ._thread_writer import ThreadWriter
 from ._timestamps import milliseconds
-from ._write_queue import Execute, NullHooks, WriteQueue, pauses
+from ._write_queue import Execute, NullHooks, WriteQueue, Writer, pauses
 from .faults import FOLLOW_UP, OPEN, Faults, Outage
 
 __all__ = ["PostgresStore"]
@@ -132,6 +134,7 @@ class PostgresStore(RequestStore):
         margin: float = MARGIN,
         answer: float = ANSWER,
         patience: float = PATIENCE,
+        writer: Literal["thread", "inline"] = "thread",
         faults: Faults | None = None,
         migrations: Sequence[PgMigration] = PG_MIGRATIONS,
     ) -> None:
@@ -145,6 +148,8 @@ class PostgresStore(RequestStore):
             margin: seconds before the end of the lease at which this process ends its own work.
             answer: seconds after which a connection that gives no answer is cut.
             patience: seconds of retries while the server is unavailable.
+            writer: "thread", or "inline": all statements are executed in the calling task, by the same code without
+                threads. For tests under virtual time, which waits for no server.
             faults: called at each of `faults.POINTS`; raises to make the store fail there.
             migrations: for tests of migrations.
 
@@ -152,6 +157,9 @@ class PostgresStore(RequestStore):
             StoreOpenError: the address cannot be read.
             UsageError: the three times of the lease do not fit together.
         """
+        if writer not in ("thread", "inline"):
+            raise unknown_value("writer", writer, ("thread", "inline"))
+        self.threaded = writer == "thread"
         self.target = PgTarget.parse(url)
         self.times = LeaseTimes(lease, turn, margin)
         self.name = name or f"{platform.node()}.{os.getpid()}.{secrets.token_hex(4)}"
@@ -201,6 +209,7 @@ class PostgresStore(RequestStore):
             repair=repair_threads,
             level=self._level,
             faults=self._faults,
+            threaded=self.threaded,
         )
         try:
             async with peers.watching(self._all_links):
@@ -313,6 +322,9 @@ class PostgresStore(RequestStore):
         Raises:
             NoThread: the system gave no thread (or no memory for one); nothing was called.
         """
+        if not self.threaded:
+            await trio.lowlevel.checkpoint()
+            return function(*args, **kwargs)
         started = False
 
         def called() -> T:
@@ -349,7 +361,9 @@ class PostgresStore(RequestStore):
             request.error = error
         self._commits.put(request)
 
-    def _make_writer(self, queue: WriteQueue, execute: Execute) -> ThreadWriter:
+    def _make_writer(self, queue: WriteQueue, execute: Execute) -> Writer:
+        if not self.threaded:
+            return InlineWriter(queue, execute, patience=self._patience, batch=MOST)
         return ThreadWriter(queue, execute, patience=self._patience, most=MOST)
 
     def _execute_commits(self, batch: Sequence[Any]) -> Sequence[object]:

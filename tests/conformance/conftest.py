@@ -7,15 +7,20 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from greenroom.actors.contract.spec import MODES, ExecutionMode
 
 from ..support.recording_stores import WatchedShelf
-from ..support.runs import KINDS, Shelf
+from ..support.runs import KINDS, SERVED, Shelf
 from ..support.scenes import OWN, Play
+
+T = TypeVar("T", bound=Shelf)
+
+MEASURING = ("test_lifecycle_expiry", "test_lifecycle_pauses", "test_lifecycle_stops")
+"""Modules of the lifecycle suite whose scenes measure time."""
 
 
 @pytest.fixture(params=[*MODES, "own"])
@@ -24,10 +29,31 @@ def mode(request: pytest.FixtureRequest) -> str | ExecutionMode:
     return OWN if request.param == "own" else str(request.param)
 
 
-@pytest.fixture(params=KINDS)
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give each scene its kinds of stores; the lifecycle suite is also played on PostgreSQL.
+
+    Scenes that measure time to the millisecond, or count the steps of an idle runtime, are not: a process among others
+    takes a turn every few seconds, and claims what a timer has woken after a drawn pause.
+    """
+    served = "test_lifecycle_" in metafunc.module.__name__ and not metafunc.module.__name__.endswith(MEASURING)
+    kinds = (*KINDS, SERVED) if served else KINDS
+    for name in ("shelf", "watched"):
+        if name in metafunc.fixturenames and not hasattr(metafunc.module, name):
+            metafunc.parametrize(name, kinds, indirect=True)
+
+
+@pytest.fixture
 def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
     """A place for runs that outlives the runtimes that are opened on it."""
-    return Shelf(request.param, tmp_path)
+    return placed(Shelf(request.param, tmp_path), request)
+
+
+def placed(shelf: T, request: pytest.FixtureRequest) -> T:
+    """Give a shelf its schema, if its kind has a server."""
+    if shelf.kind == SERVED:
+        shelf.url = str(request.getfixturevalue("postgres_url"))
+    return shelf
 
 
 @pytest.fixture
@@ -42,10 +68,10 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(made)
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture
 def watched(request: pytest.FixtureRequest, folder: Path) -> WatchedShelf:
     """A place of storage that notes all commits."""
-    return WatchedShelf(request.param, folder)
+    return placed(WatchedShelf(request.param, folder), request)
 
 
 @pytest.fixture

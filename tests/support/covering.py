@@ -21,9 +21,9 @@ import pytest
 
 from greenroom.actors.contract.spec import MODES
 
-from .runs import KINDS
+from .runs import KINDS, SERVED
 
-AXES = (tuple(KINDS), (*MODES, "own"))
+AXES = ((*KINDS, SERVED), (*MODES, "own"))
 Pair = tuple[str | None, str | None]
 """A store and a mode; None for one that a test does not choose."""
 MOST = 12

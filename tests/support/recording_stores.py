@@ -7,6 +7,7 @@ from typing import Any
 import greenroom as gr
 from greenroom.actors.abc import Deliver, Receipt
 from greenroom.actors.contract.rows import Claim, Commit
+from greenroom.actors.stores.postgres import PostgresStore
 
 from .runs import Shelf
 
@@ -39,6 +40,10 @@ class WatchedSQLite(Watched, gr.SQLiteStore):
     """SQLite in the calling task, watched."""
 
 
+class WatchedPostgres(Watched, PostgresStore):
+    """PostgreSQL in the calling task, watched."""
+
+
 class WatchedShelf(Shelf):
     """A shelf whose stores note all commits in `log`."""
 
@@ -50,13 +55,16 @@ class WatchedShelf(Shelf):
 
     def open(self, **options: Any) -> gr.Store:
         """As a shelf's."""
-        store: WatchedMemory | WatchedSQLite
-        if self.kind == "sqlite":
+        store: WatchedMemory | WatchedSQLite | WatchedPostgres
+        if self.kind == "postgres":
+            store = WatchedPostgres(self.url, writer="inline", **options)
+        elif self.kind == "sqlite":
             store = WatchedSQLite(self.path, writer="inline", **options)
         elif self.kind == "peers":
             self._ledger = self._ledger or WatchedMemory()
             store = self._ledger.peer(**options)
         else:
-            self._memory = store = self._memory or WatchedMemory(**options)
+            store = self._memory or WatchedMemory(**options)
+            self._memory = store
         store.shelf = self
         return store

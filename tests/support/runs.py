@@ -8,9 +8,12 @@ from typing import Any, Literal
 import trio
 
 import greenroom as gr
+from greenroom.actors.stores.postgres import PostgresStore
 from greenroom.testing import ScriptedModel
 
 KINDS = ("memory", "sqlite")
+SERVED = "postgres"
+"""A kind that needs a server: the lifecycle suite has it, too."""
 NEVER = 1_000_000.0
 """Virtual seconds after which a test that waits for something is informed that it never comes."""
 
@@ -18,9 +21,14 @@ NEVER = 1_000_000.0
 class Shelf:
     """A place of storage that is kept while a test lasts: `open()` gives a store on it, again after every closing.
 
-    All kinds are safe under virtual time: memory, SQLite that writes in the calling task, and peers: each opening is
-    another process on a shared memory store.
+    All kinds are safe under virtual time: memory, SQLite or PostgreSQL that write in the calling task, and peers: each
+    opening is another process on a shared memory store.
+
+    Attributes:
+        url: of the schema, for the kind postgres.
     """
+
+    url = ""
 
     def __init__(self, kind: str, folder: Path) -> None:
         self.kind, self.path = kind, folder / "runs.db"
@@ -31,6 +39,8 @@ class Shelf:
         return f"<Shelf {self.kind}>"
 
     def open(self, **options: Any) -> gr.Store:
+        if self.kind == "postgres":
+            return PostgresStore(self.url, writer="inline", **options)
         if self.kind == "sqlite":
             return gr.SQLiteStore(self.path, writer="inline", **options)
         if self.kind == "peers":

@@ -91,11 +91,11 @@ def test_of_a_function_with_many_cases_some_are_drawn():
 
 
 def test_the_pairs_of_a_file_are_run_equally_often():
-    offered = [variant for number in range(20) for variant in variants("a.py", f"f{number}", 1, OFFERS[0])]
+    offered = [variant for number in range(40) for variant in variants("a.py", f"f{number}", 1, OFFERS[0])]
     runs = defaultdict(int)
     for one in chosen(offered, 1):
         runs[one.pair] += 1
-    assert runs.pop(HOME) == 20
+    assert runs.pop(HOME) == 40
     assert set(runs.values()) == {EACH}
 
 
