@@ -9,6 +9,7 @@ from msgspec.structs import replace
 import greenroom as gr
 from greenroom.testing import call
 
+from ..support.runs import SERVED
 from ..support.scene_tools import TOOLS
 from ..support.scenes import Act, Scene, after, approve, decide, deny, pause, restart
 
@@ -178,6 +179,15 @@ async def forge(scene: Scene) -> None:
 
         with closing(sqlite3.connect(shelf.path)) as file, file:
             file.execute("UPDATE calls SET body = ? WHERE call_id = 'B'", (codec.dump(older),))
+    elif shelf.kind == SERVED:
+        from contextlib import closing
+
+        from greenroom.actors.contract import codec
+        from greenroom.actors.stores._pg_connect import Link
+        from greenroom.actors.stores._pg_target import PgTarget
+
+        with closing(Link(PgTarget.parse(shelf.url), "forges")) as link:
+            link.execute("UPDATE {s}.calls SET body = %s WHERE call_id = 'B'", (codec.dump(older),))
     else:
         scene.runtime.store._ledger.runs["r"].calls["B"] = older  # type: ignore[attr-defined]
 
