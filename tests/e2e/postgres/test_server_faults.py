@@ -1,4 +1,4 @@
-"""A server that refuses: connections used up, the disk full. Each gives one clear sentence, and no password in it."""
+"""A server whose disk is full: commands are refused in one clear sentence without a password, and nothing is lost."""
 
 import os
 import subprocess
@@ -26,20 +26,6 @@ SLICE = 2**20
 def with_password(server: Server) -> str:
     """The URL with a password, which the server does not ask for."""
     return server.url().replace(f"{USER}@", f"{USER}:{CANARY}@")
-
-
-async def test_no_connection_is_left_when_a_process_opens_the_store(caplog: pytest.LogCaptureFixture):
-    with Server(settings={"max_connections": "5", "superuser_reserved_connections": "0"}) as server:
-        held = [psycopg.connect(server.url()) for _ in range(5)]
-        try:
-            with pytest.raises(gr.StoreOpenError, match=r"too many clients|remaining connection slots") as raised:
-                async with gr.open_runtime(with_password(server)):
-                    pass
-        finally:
-            for connection in held:
-                connection.close()
-    assert "127.0.0.1" in str(raised.value)
-    assert CANARY not in f"{raised.value!r} {raised.value} {caplog.text}"
 
 
 @pytest.fixture
