@@ -1,6 +1,9 @@
-"""The processes that `test_kill_nine.py` kills: a runtime on a SQLite file, its decider and its witness.
+"""The processes that `test_kill_nine.py` kills: a runtime on a file or on PostgreSQL, its decider and its witness.
 
-    python kill_processes.py FOLDER    # stdin: "LIFE work" or "LIFE finish", one process each, forked after all imports
+    python kill_processes.py FOLDER [URL]   # stdin: "LIFE work" or "LIFE finish", one process each, forked after import
+
+In PostgreSQL each process buries the one before it, as a parent does that saw its child die; without that the runs
+would be free once the lease has run out.
 
 `effects.log` is the world outside: bodies write there when they begin and end. `witness.log` is what somebody has been
 told: every event, every answer, every outcome, written and synced before anything else happens. What happens is also
@@ -11,6 +14,7 @@ import json
 import sys
 import threading
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,7 @@ import trio
 from killed_process import Log, live, say, tools
 
 import greenroom as gr
+from greenroom.actors.stores.postgres import PostgresStore
 from greenroom.supervision import open_collapsing_nursery
 from greenroom.testing import ScriptedModel, call, delay, text
 
@@ -36,6 +41,7 @@ SCRIPT = (
 
 
 FOLDER = Path(sys.argv[1])
+URL = sys.argv[2] if len(sys.argv) > 2 else None
 EFFECTS, WITNESS = Log(FOLDER / "effects.log"), Log(FOLDER / "witness.log")
 
 
@@ -49,11 +55,11 @@ def witnessed(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
 
-class WitnessedStore(gr.SQLiteStore):
+class Witnessing(gr.Store):
     """Whatever it shows to a reader, now or when it becomes durable, is written down first."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
+    def __init__(self, place: Any, **options: Any) -> None:
+        super().__init__(place, **options)  # type: ignore[call-arg]  # of the store beside this class
         self.cursors: dict[str, int] = {}
         self.ahead: dict[tuple[str, int], bytes] = {}
 
@@ -78,12 +84,23 @@ class WitnessedStore(gr.SQLiteStore):
         return frames
 
 
+class WitnessedSQLite(Witnessing, gr.SQLiteStore):
+    """In a file."""
+
+
+class WitnessedPostgres(Witnessing, PostgresStore):
+    """In a database."""
+
+
 class WitnessedHooks:
     """The runtime's ear: what it is told is written down first."""
 
-    def __init__(self, hooks: Any, store: WitnessedStore) -> None:
-        self.posted, self.pruned, self.unavailable = hooks.posted, hooks.pruned, hooks.unavailable
+    def __init__(self, hooks: Any, store: Witnessing) -> None:
         self._hooks, self._store = hooks, store
+
+    def __getattr__(self, name: str) -> Any:
+        """All other hooks are the runtime's own."""
+        return getattr(self._hooks, name)
 
     def committed(self, run_id: str, last: int, frames: Any) -> None:
         """Events are durable."""
@@ -159,7 +176,9 @@ async def follow(run: gr.Run[Any], after: int) -> None:
 
 async def main(order: str) -> None:
     """One life."""
-    store = WitnessedStore(FOLDER / "runs.db")
+    store: Witnessing = WitnessedSQLite(FOLDER / "runs.db")
+    if URL is not None:
+        store = WitnessedPostgres(URL, name=f"life-{life}")
     finished: set[str] = set()
     lives = range(life + 1 if order == "work" else life)
     for line in witnessed(FOLDER):
@@ -170,8 +189,13 @@ async def main(order: str) -> None:
     with trio.fail_after(200):
         async with gr.open_runtime(store, agents=[AGENT]) as runtime, open_collapsing_nursery() as nursery:
             say("open")
+            if URL is not None:
+                await store.bury(f"life-{life - 1}")
             for name in (f"run-{one}-{number}" for one in lives for number in range(RUNS_PER_LIFE)):
                 if name not in finished:
+                    if URL is not None:
+                        with suppress(gr.UnknownRun):
+                            await store.revive_run(name)  # five kills in one step make a dead letter
                     run = await runtime.start(AGENT, "work", run_id=name)
                     nursery.start_soon(follow, run, store.cursors.get(name, 0))
                     say("started")

@@ -61,8 +61,16 @@ KINDS = {
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.no_cover]
 
 
-def test_twenty_kills_lose_nothing_that_was_acknowledged_and_repeat_no_effect_unasked(tmp_path: Path, rng):
-    command = [sys.executable, str(WORKER), str(tmp_path)]
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | str:
+    """Where the runs are: a file, or the URL of a schema."""
+    return tmp_path / "runs.db" if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
+
+
+def test_twenty_kills_lose_nothing_that_was_acknowledged_and_repeat_no_effect_unasked(
+    tmp_path: Path, place: Path | str, rng
+):
+    command = [sys.executable, str(WORKER), str(tmp_path), *([place] if isinstance(place, str) else [])]
     with (
         (tmp_path / "errors").open("w+") as errors,
         subprocess.Popen(
@@ -76,16 +84,16 @@ def test_twenty_kills_lose_nothing_that_was_acknowledged_and_repeat_no_effect_un
                 assert ended == -signal.SIGKILL, (tmp_path / "errors").read_text()
             ended = live(nest, next(life), "finish", lambda _: False)
             assert ended == 0, (tmp_path / "errors").read_text()
-            kinds = judged(tmp_path)
+            kinds = judged(tmp_path, place)
             if set(kinds) >= KINDS:  # which moments the kills meet is chance
                 break
     assert set(kinds) >= KINDS, f"never happened: {sorted(KINDS - set(kinds))}"
 
 
-def judged(folder: Path) -> Counter[str]:
+def judged(folder: Path, place: Path | str) -> Counter[str]:
     """No promise was broken; returns how often what has happened."""
-    log = {name: ReadLog(folder, name) for name in trio.run(all_runs, folder)}
-    trio.run(read, folder, log)
+    log = {name: ReadLog(folder, name) for name in trio.run(all_runs, place)}
+    trio.run(read, place, log)
     wrong = [f"{name}: {text}" for name, read_log in log.items() for text in read_log.broken()]
     kinds = sum((read_log.kinds for read_log in log.values()), Counter())
     frames = sum(len(read_log.seen) for read_log in log.values())
@@ -138,15 +146,15 @@ def live(nest: "subprocess.Popen[str]", life: int, order: str, now: Callable[[st
     raise AssertionError("the nest is gone")
 
 
-async def all_runs(folder: Path) -> list[str]:
-    """Every run that the file has; more than were acknowledged, perhaps."""
-    async with gr.open_runtime(folder / "runs.db") as runtime:
+async def all_runs(place: Path | str) -> list[str]:
+    """Every run that the storage has; more than were acknowledged, perhaps."""
+    async with gr.open_runtime(place) as runtime:
         return [summary.info.run_id for summary in (await runtime.runs(limit=1000)).runs]
 
 
-async def read(folder: Path, log: dict[str, "ReadLog"]) -> None:
-    """What the file has in the end."""
-    async with gr.open_runtime(folder / "runs.db") as runtime:
+async def read(place: Path | str, log: dict[str, "ReadLog"]) -> None:
+    """What the storage has in the end."""
+    async with gr.open_runtime(place) as runtime:
         for name, read_log in log.items():
             read_log.frames = list(await runtime.store.events(name))
             read_log.record = await runtime.store.load(name, calls="all")
