@@ -25,6 +25,7 @@ import greenroom as gr
 from benchmarks.pg.spending import CONTENT, COUNT, LIVE, MODE, PAUSE, PORT, STEPS, Spent, latencies, say, say_steps, url
 from benchmarks.workload import QuietModel
 from greenroom.actors.abc import Ability
+from greenroom.actors.stores.postgres import PostgresStore
 
 FOLLOWED = 10
 SECONDS = 6.0
@@ -102,7 +103,7 @@ async def owner() -> None:
     """The other process: 100 runs that live there, until stdin ends; then what it has noted."""
     times: list[tuple[str, int, float]] = []
 
-    class Store(gr.PostgresStore):
+    class Store(PostgresStore):
         async def run(self, hooks: Any, **options: Any) -> None:
             await super().run(DurableTimes(hooks, times), **options)
 
@@ -199,7 +200,7 @@ async def fill(status: str) -> None:
 async def claim() -> None:
     """Claims of 20 from a backlog, by the store alone."""
     await fill("running")
-    store = gr.PostgresStore(url())
+    store = PostgresStore(url())
     spent = []
 
     class Hooks:
