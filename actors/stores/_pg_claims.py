@@ -63,7 +63,7 @@ _DUE_RUNS: Final = f"""due AS (
     SELECT r.number, r.rank FROM {{s}}.runs r
     WHERE {READY} AND r.agent = q.agent AND r.queue = q.queue
       AND r.ready_at <= %s AND r.rank <= %s + {EARLIEST} AND {_ABLE} AND {_CLAIMABLE}
-    ORDER BY r.rank LIMIT least(q.free, %s) FOR UPDATE SKIP LOCKED) d)"""
+    ORDER BY r.rank, r.number LIMIT least(q.free, %s) FOR UPDATE SKIP LOCKED) d)"""
 
 _TAKE: Final = f""",
 pick AS (

@@ -111,7 +111,7 @@ _FIRST: Final = PgMigration(
             ended_at timestamptz, next_due timestamptz, waiting_since timestamptz, title text NOT NULL,
             search text NOT NULL, started_by text COLLATE "C" NOT NULL, info bytea NOT NULL, row bytea NOT NULL)
             WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02)""",
-        f"CREATE INDEX runs_ready ON {{s}}.runs(agent, queue, rank) WHERE {READY}",
+        f"CREATE INDEX runs_ready ON {{s}}.runs(agent, queue, rank, number) WHERE {READY}",
         "CREATE INDEX runs_owner ON {s}.runs(owner) WHERE owner IS NOT NULL AND ended_at IS NULL",
         f"CREATE INDEX runs_unread ON {{s}}.runs(owner) WHERE owner IS NOT NULL AND {UNREAD}",
         "CREATE INDEX runs_held ON {s}.runs(thread, number) WHERE held AND ended_at IS NULL",
