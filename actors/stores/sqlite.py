@@ -13,7 +13,18 @@ from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
 import attrs
 import trio
 
-from ..abc import Created, Deliver, Pruned, QueueInfo, RunPage, RunQuery, StoreHooks, StoreStatistics
+from ..abc import (
+    Ability,
+    Created,
+    Deliver,
+    Pruned,
+    QueueInfo,
+    ReadyRun,
+    RunPage,
+    RunQuery,
+    StoreHooks,
+    StoreStatistics,
+)
 from ..contract.decisions import InboxItem, Ticket
 from ..contract.messages import Message
 from ..contract.recording import RecordDelta
@@ -342,6 +353,14 @@ class SQLiteStore(RequestStore):
     async def open_runs(self) -> Sequence[tuple[str, bool]]:
         """Return all runs that are not done, oldest first, each with whether it is held."""
         return await self._read(_reads.open_runs)
+
+    async def claim_ready(self, room: int, ability: Ability, now: datetime) -> Sequence[ReadyRun]:
+        """Claim runs that need an owner; none of a file that was opened to be read. See `Store.claim_ready`."""
+        return () if self._read_only else await super().claim_ready(room, ability, now)
+
+    async def claim_due(self, now: datetime, ability: Ability, *, limit: int = 100) -> Sequence[ReadyRun]:
+        """Claim runs whose timer fired; none of a file that was opened to be read. See `Store.claim_due`."""
+        return () if self._read_only else await super().claim_due(now, ability, limit=limit)
 
     async def queues(self) -> Sequence[QueueInfo]:
         """Return the queues, by name."""

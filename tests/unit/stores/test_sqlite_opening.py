@@ -19,7 +19,7 @@ import trio
 import trio.testing
 from msgspec.structs import replace
 
-from greenroom.actors.abc import RunCounts, RunQuery
+from greenroom.actors.abc import Ability, RunCounts, RunQuery
 from greenroom.actors.contract import codec
 from greenroom.actors.contract.lifecycle import Stage
 from greenroom.actors.contract.rows import NewRun, RunRow
@@ -390,6 +390,8 @@ async def test_a_read_only_store_looks_while_the_owner_lives(path: Path) -> None
         assert (await reader.runs(RunQuery())).runs[0].row == author.row
         await author.write()
         assert len(await reader.events("r1")) == 6
+        assert [*await reader.open_runs()] == [("r1", False)]
+        assert (await reader.claim_ready(9, Ability(), NOW), await reader.claim_due(NOW, Ability())) == ((), ())
         for call in (reader.claim("r1"), reader.create_run(new_run("r2", "t2"), b"{}")):
             with pytest.raises(StoreDown, match="read_only"):
                 await call
