@@ -50,8 +50,8 @@ def _both(title: str, key: str, peer: Peer | None, *databases: str, suffix: str 
 
 
 SCRIPTS = {
-    **_both("Greenroom, steps that may be repeated, as the others' steps", "ours", None),
-    **_both("Greenroom, the start of each body durable, too", "ours_unsafe", None, suffix="_unsafe"),
+    **_both("Greenroom, repeatable steps, gathered into later commits", "ours", None),
+    **_both("Greenroom, each step durable before its body begins", "ours_unsafe", None, suffix="_unsafe"),
     **_both("LangGraph, PostgresSaver, durability sync", "langgraph", LANGGRAPH_POSTGRES),
     **_both("DBOS", "dbos", DBOS, "dbos_sys"),
     "ours_send": Script("Greenroom", "send", 300, 5),
@@ -148,7 +148,7 @@ def _ratios(values: Values) -> Values:
     found: Values = {}
     for peer in ("langgraph", "dbos"):
         for mode in ("one", "many"):
-            ours, theirs = f"ours_{mode}_steps_per_second", f"{peer}_{mode}_steps_per_second"
+            ours, theirs = f"ours_unsafe_{mode}_steps_per_second", f"{peer}_{mode}_steps_per_second"
             if ours in values and theirs in values:
                 found[f"{peer}_{mode}_ratio"] = values[ours] / values[theirs]
     for name in ("accepted", "acted"):

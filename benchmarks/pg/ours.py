@@ -1,7 +1,8 @@
 """Greenroom on PostgreSQL: the whole runtime, as `open_runtime("postgresql://...")` opens it.
 
-More modes than the peers have: `one_unsafe` and `many_unsafe` (each body's start is durable before the body begins),
-`follow` (events of another process), `claim` (20 of COUNT ready runs at a time), `idle` (COUNT waiting runs).
+More modes than the peers have: `one_unsafe` and `many_unsafe` (each body's start is durable before the body begins, as
+the peers' steps are before the next one; without that, a step that may be repeated joins a later commit), `follow`
+(events of another process), `claim` (20 of COUNT ready runs at a time), `idle` (COUNT waiting runs).
 """
 
 import json
@@ -36,7 +37,7 @@ IDLE = 40.0
 
 @gr.tool(replay="safe")
 async def work(a: int, b: int) -> str:
-    """One step that may be repeated, as those of the peers."""
+    """One step that may be repeated: its result joins a later commit."""
     return CONTENT
 
 

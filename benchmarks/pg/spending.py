@@ -1,8 +1,8 @@
 """What the scripts of this folder share: `python on_dbos.py PORT MODE COUNT` prints one JSON object.
 
 Modes: `one` plays a single run of COUNT steps, `many` COUNT runs of 20 steps each at once; a step has 500 bytes of
-content and is durable before the next one begins. `send` sends COUNT decisions to 100 runs of another process. `jobs`
-works off COUNT empty jobs.
+content and is durable before the next one begins (of ours in the modes that `ours.py` adds). `send` sends COUNT
+decisions to 100 runs of another process. `jobs` works off COUNT empty jobs.
 """
 
 from __future__ import annotations
