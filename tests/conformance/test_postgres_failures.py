@@ -148,17 +148,21 @@ async def test_an_answer_that_does_not_come_is_not_waited_for(proxy: CuttingProx
         assert list(await store.events("r", after=1)) == [frame("r", 2), frame("r", 3)]
 
 
-async def test_a_command_of_a_process_that_leaves_at_once_reaches_its_owner_by_a_hint(postgres_url: str) -> None:
-    """As a command line does: it posts a decision and ends. The owner's next turn is far away."""
+async def test_hints_of_a_process_that_leaves_at_once_arrive(postgres_url: str) -> None:
+    """As a command line does: it posts a command or starts a run, and ends. The others' next turns are far away."""
     owner = PostgresStore(postgres_url, lease=60.0, turn=20.0)
     async with opened(owner) as hooks:
+        owner.publish({"a": "digest"}, room=9)
         await create(owner, new_run("r", "t"))
-        await trio.sleep(0.2)
-        for number in range(5):
+        await trio.sleep(0.3)
+        for number in range(3):
+            works, name = hooks.works, f"q{number}"
             poster = PostgresStore(postgres_url, lease=60.0, turn=20.0)
             async with opened(poster):
                 await poster.post("r", say(f"c{number}"), judge)
-            await eventually(lambda number=number: len(hooks.items) > number, 3.0)  # type: ignore[misc]
+                await poster.create_run(new_run(name, name, agent="a"), frame(name, 1), claim=False)
+            await eventually(lambda number=number: len(hooks.items) > number, 5.0)  # type: ignore[misc]
+            await eventually(lambda works=works: hooks.works > works, 5.0)  # type: ignore[misc]
 
 
 # --- the server ------------------------------------------------------------------------------------------------------
