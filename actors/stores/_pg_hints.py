@@ -216,8 +216,7 @@ class PgHints:
             if not watch.blocks:
                 del self._watched[run_id]
                 self._unwritten.discard(run_id)
-                self._unwatched.add(run_id)
-                self._wake.set()
+                self._unwatched.add(run_id)  # deleted with the next poll; the collector of garbage may be in any thread
 
     def watch_anew(self) -> None:
         """Write all watches again: another process has joined, or the server has lost them."""
