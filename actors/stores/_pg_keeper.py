@@ -20,9 +20,10 @@ import trio
 from greenroom.supervision.nursery import open_collapsing_nursery
 
 from ..abc import StoreHooks
-from ..errors import StoreUnavailable
+from ..errors import StoreDown, StoreUnavailable
 from ._leases import LeaseTimes
 from ._pg_hints import PgHints
+from ._pg_schema import outdated
 from ._pg_turn import PgTurn, Posture, Turned, boot_time
 from ._write_queue import pauses
 from .faults import Outage
@@ -59,6 +60,7 @@ class PgKeeper:
         in_thread: Callable[[Callable[[], Any]], Awaitable[Any]],
         known: Callable[[], Mapping[str, int]],
         renamed: Callable[[str], None],
+        version: int,
     ) -> None:
         """Prepare; nothing is sent.
 
@@ -70,9 +72,11 @@ class PgKeeper:
             in_thread: calls a function in a thread.
             known: returns run -> token of the claims that this process knows.
             renamed: called with the epoch after each reconnect.
+            version: of the schema that this release knows.
         """
         self._turn, self._hints, self._times = turn, hints, times
         self._listens, self._in_thread, self._known, self._renamed = listens, in_thread, known, renamed
+        self._version = version
         self._hooks: StoreHooks | None = None
         self._clock = trio.lowlevel.current_clock()  # `trio.current_time` works in trio's thread only
         self._good = -math.inf
@@ -209,7 +213,10 @@ class PgKeeper:
             due = max(due, trio.current_time() - self._times.turn) + self._times.turn
             try:
                 await self._attend(hooks, due)
-                self._report(hooks, await self._take_turn())
+                turned = await self._take_turn()
+                if turned.oldest > self._version:
+                    await self._stop_outdated(hooks, turned.oldest)
+                self._report(hooks, turned)
             except Outage as outage:
                 logger.info("%s does not reach its server: %s", self.name, outage.error)
                 self.reconnects += 1
@@ -218,6 +225,18 @@ class PgKeeper:
                 self.nudge()
             else:
                 retries = pauses()
+
+    async def _stop_outdated(self, hooks: StoreHooks, oldest: int) -> None:
+        """End all work, and stop: the tables have changed so that this release would write what is wrong.
+
+        Raises:
+            StoreDown: always. The caller gives the runs back.
+        """
+        text = outdated(self._turn.link.target.schema, self._version, oldest)
+        logger.warning("%s ends its work and stops: %s", self.name, text)
+        self._give_up(hooks)
+        await trio.sleep(self._times.margin)  # the last clean-up of a body ends before another process may begin
+        raise StoreDown(text)
 
     async def _take_turn(self) -> Turned:
         """Take a turn; a turn that was confirmed makes claims good again."""

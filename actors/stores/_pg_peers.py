@@ -37,7 +37,7 @@ from ._pg_claims import (
 from ._pg_connect import Link
 from ._pg_hints import PgHints
 from ._pg_keeper import DEAF_POLL, PgKeeper
-from ._pg_schema import LEVEL
+from ._pg_schema import LEVEL, PG_MIGRATIONS
 from ._pg_target import PgTarget
 from ._pg_turn import PgTurn, boot_time, channel_prefix
 from ._requests import (
@@ -102,6 +102,7 @@ class PgPeers:
         answer: float,
         repair: Callable[[Link], Sequence[tuple[int, int | None]]],
         level: int = LEVEL,
+        schema_version: int = len(PG_MIGRATIONS),
         faults: Faults | None = None,
         threaded: bool = True,
     ) -> None:
@@ -116,6 +117,7 @@ class PgPeers:
             answer: seconds after which a statement without an answer is ended.
             repair: see `PgTurn`.
             level: newest version of rows that this process reads.
+            schema_version: of the tables that this release knows.
             faults: called at `faults.HINT` and `faults.LEAVE`.
             threaded: statements are executed in threads; else in the calling task.
         """
@@ -142,6 +144,7 @@ class PgPeers:
             in_thread=self._in_thread,
             known=book.tokens,
             renamed=self._renamed,
+            version=schema_version,
         )
         self._hooks: StoreHooks | None = None
         self._agents: Mapping[str, str] = {}

@@ -42,11 +42,15 @@ class PgMigration:
         summary: one line.
         statements: executed in one transaction.
         concurrently: executed after it, one by one, outside of a transaction; each may be repeated.
+        oldest: schema version of the oldest release that can work on the tables after this step. A migration only adds
+            to the tables, so processes of that release continue, also if they are started anew; what the release reads
+            is removed by a migration with a higher `oldest`, one release later.
     """
 
     summary: str
     statements: tuple[str, ...]
     concurrently: tuple[str, ...] = ()
+    oldest: int = 1
 
 
 TO_DO: Final = "ended_at IS NULL AND (status <> 'waiting' OR posted > consumed OR leaving)"
@@ -62,7 +66,7 @@ WAITS: Final = "waiting_since IS NOT NULL"
 _FIRST: Final = PgMigration(
     summary="the tables of the first release with PostgreSQL",
     statements=(
-        # schema: number of applied migrations. oldest: oldest level that may write. epoch, system, timeline: identity
+        # schema: number of applied migrations. oldest: `PgMigration.oldest`. epoch, system, timeline: identity
         # of the logs, and the server's identity that it is bound to.
         "CREATE TABLE {s}.about(name text PRIMARY KEY, value text NOT NULL)",
         # One row for each open store. room: for how many more runs it has room; null: no limit.
@@ -226,8 +230,18 @@ def version_of(session: SchemaSession, schema: str) -> int | None:
     return int(rows[0][0]) if rows else None
 
 
+def outdated(schema: str, version: int, oldest: int) -> str:
+    """Return the sentence for a release that cannot work on the tables any more, because they need a newer one."""
+    return (
+        f"the schema {schema!r} needs a release of schema version {oldest} or newer, and this release knows"
+        f" {version}; upgrade Greenroom"
+    )
+
+
 def check(session: SchemaSession, schema: str, migrations: Sequence[PgMigration] = PG_MIGRATIONS) -> int:
     """Return the version of the schema, which this release can work with or migrate.
+
+    A schema may have a higher version than this release knows: a newer release has added to its tables.
 
     Raises:
         StoreOpenError: the server is too old, the schema is another program's, or newer than this release knows.
@@ -241,10 +255,10 @@ def check(session: SchemaSession, schema: str, migrations: Sequence[PgMigration]
     if version is None:
         raise StoreOpenError(f"the schema {schema!r} has tables of another program; name another one with ?schema=")
     if version > len(migrations):
-        raise StoreOpenError(
-            f"the schema {schema!r} has version {version}, newer than this release knows ({len(migrations)});"
-            " upgrade Greenroom"
-        )
+        rows = session.execute("SELECT value FROM {s}.about WHERE name = 'oldest'")
+        oldest = int(rows[0][0]) if rows else version
+        if oldest > len(migrations):
+            raise StoreOpenError(outdated(schema, len(migrations), oldest))
     return version
 
 
@@ -276,6 +290,7 @@ def migrate(
             for statement in migration.statements:
                 session.execute(statement)
             session.execute(_ABOUT, ("schema", str(version + 1)))
+            session.execute(_ABOUT, ("oldest", str(migration.oldest)))
             if version == 0:
                 session.execute(_ABOUT, ("epoch", make_epoch()))
         for statement in migration.concurrently:

@@ -54,7 +54,7 @@ _BEAT: Final = f"""WITH mine AS (
 SELECT p.number, p.beat, p.dead, p.number = %s AND EXISTS (SELECT 1 FROM mine), clock_timestamp(),
   (SELECT value FROM {{s}}.about WHERE name = 'epoch'), EXISTS (
     SELECT 1 FROM {{s}}.runs r WHERE {READY} AND r.agent = ANY(%s) AND r.rank <= now() + {EARLIEST}), EXISTS (
-    SELECT 1 FROM {{s}}.runs r WHERE r.owner = %s AND {UNREAD})
+    SELECT 1 FROM {{s}}.runs r WHERE r.owner = %s AND {UNREAD}), (SELECT value FROM {{s}}.about WHERE name = 'oldest')
 FROM {{s}}.processes p"""
 
 _DECLARE_DEAD: Final = (
@@ -116,6 +116,7 @@ class Turned:
         epoch: of the logs.
         reconnected: the connection is another one than in the turn before.
         work: there may be runs to claim for this process's agents.
+        oldest: schema version of the oldest release that can work on the tables.
     """
 
     sent: float
@@ -130,6 +131,7 @@ class Turned:
     epoch: str
     reconnected: bool
     work: bool
+    oldest: int
 
 
 @attrs.define(kw_only=True)
@@ -249,6 +251,7 @@ class PgTurn:
             epoch=named or "",
             reconnected=link.opened != before,
             work=bool(rows) and rows[0][6],
+            oldest=int(rows[0][8] or 1) if rows else 1,
         )
 
     # --- the process's own row ---------------------------------------------------------------------------------------

@@ -208,6 +208,7 @@ class PostgresStore(RequestStore):
             answer=self._answer,
             repair=repair_threads,
             level=self._level,
+            schema_version=len(self._migrations),
             faults=self._faults,
             threaded=self.threaded,
         )

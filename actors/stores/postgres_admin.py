@@ -209,7 +209,7 @@ def level(url: str) -> Mapping[str, Any]:
         live = [one for one in _processes(link) if not one["dead"]]
         return {
             "release": f"reads rows up to level {LEVEL}",
-            "oldest": f"level {oldest[0][0]} may still write" if oldest else None,
+            "oldest": f"releases of schema version {oldest[0][0]} may still work" if oldest else None,
             "processes": [{name: one[name] for name in ("name", "version", "level", "runs")} for one in live],
             "rows": [{"level": number, "runs": runs} for number, runs in link.execute(_LEVELS)],
         }

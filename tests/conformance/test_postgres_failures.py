@@ -16,7 +16,9 @@ from tests.support.cutting_proxy import MODES, CuttingProxy, Mode
 from tests.support.postgres import Server, need_binaries
 
 from greenroom.actors.abc import Ability, Store
-from greenroom.actors.errors import StoreDown, StoreUnavailable
+from greenroom.actors.contract.rows import Claim
+from greenroom.actors.errors import StoreDown, StoreOpenError, StoreUnavailable
+from greenroom.actors.stores._pg_schema import PG_MIGRATIONS, PgMigration
 from greenroom.actors.stores.postgres import PostgresStore
 from greenroom.actors.testing._store_tools import frame, judge, say
 from greenroom.actors.testing.store_kit import Author, HookLog, create, new_run, opened
@@ -333,3 +335,25 @@ async def test_a_failover_gives_the_logs_one_new_name_in_every_process() -> None
             assert len(log_a.epochs) == len(log_b.epochs) == 1
             assert list(await b.events("r")) == [frame("r", number) for number in (1, 2, 3)]
             assert log_a.voids == log_b.voids == 0
+
+
+async def test_a_process_stops_in_order_when_the_tables_need_a_newer_release(postgres_url: str) -> None:
+    """Its runs are given back, its store says why, and a process of the newer release takes them."""
+    breaking = PgMigration(summary="x", statements=("ALTER TABLE {s}.runs DROP COLUMN place",), oldest=2)
+    old, hooks = PostgresStore(postgres_url, **TIMES), HookLog()
+    newer = PostgresStore(postgres_url, migrations=(*PG_MIGRATIONS, breaking), **TIMES)
+
+    async def outdated() -> None:
+        async with open_collapsing_nursery() as nursery:
+            await nursery.start(old.run, hooks)
+            await create(old, new_run("r1", "t1"))
+            async with opened(newer):
+                await trio.sleep_forever()
+
+    with pytest.raises(StoreDown, match="needs a release of schema version 2 or newer, and this release knows 1"):
+        await outdated()
+    assert hooks.voids == 1
+    async with opened(newer):
+        assert isinstance(await newer.claim("r1"), Claim)
+    with pytest.raises(StoreOpenError, match="needs a release of schema version 2 or newer"):
+        await old.run(hooks)

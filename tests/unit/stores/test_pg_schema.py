@@ -39,7 +39,11 @@ def test_the_tables_are_made_once(link_to: Callable[[str], Link], postgres_url: 
     assert (made(link), made(link)) == (1, 0)
     sql = "SELECT tablename FROM pg_tables WHERE schemaname = %s"
     assert sorted(name for (name,) in link.execute(sql, (link.target.schema,))) == sorted(TABLES)
-    assert link.execute("SELECT name, value FROM {s}.about ORDER BY name") == [("epoch", "e"), ("schema", "1")]
+    assert link.execute("SELECT name, value FROM {s}.about ORDER BY name") == [
+        ("epoch", "e"),
+        ("oldest", "1"),
+        ("schema", "1"),
+    ]
     assert lacking_rights(link, link.target.schema) == []
 
 
@@ -67,7 +71,16 @@ def test_a_migration_that_fails_leaves_nothing(link_to: Callable[[str], Link], p
         concurrently=("CREATE INDEX CONCURRENTLY IF NOT EXISTS more_a ON {s}.more(a)",),
     )
     assert made(link, (*PG_MIGRATIONS, good)) == 1
-    with pytest.raises(StoreOpenError, match=r"version 2, newer than this release knows \(1\)"):
+    assert made(link) == 0  # an older release works on tables that a newer one has added to
+
+
+def test_tables_that_an_older_release_cannot_work_on_refuse_it(
+    link_to: Callable[[str], Link], postgres_url: str
+) -> None:
+    link = link_to(postgres_url)
+    breaking = PgMigration(summary="x", statements=("ALTER TABLE {s}.runs DROP COLUMN place",), oldest=2)
+    assert made(link, (*PG_MIGRATIONS, breaking)) == 2
+    with pytest.raises(StoreOpenError, match=r"needs a release of schema version 2 or newer, and this release knows 1"):
         made(link)
 
 
