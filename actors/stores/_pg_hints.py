@@ -41,6 +41,8 @@ FLUSH: Final = 0.002
 """Seconds for which moves of runs are gathered."""
 IDLE_FLUSH: Final = 0.02
 """As `FLUSH`, while no run of this process is watched elsewhere."""
+WATCHFUL: Final = 5.0
+"""Seconds for which `FLUSH` is used after a flush that met a watcher: most flushes are about other runs."""
 WORK_FLUSH: Final = 0.02
 """Seconds for which hints about work are gathered."""
 POLL: Final = 2.0
@@ -146,7 +148,7 @@ class PgHints:
         self._watched: dict[str, _WatchedRun] = {}
         self._unwritten: set[str] = set()
         self._unwatched: set[str] = set()
-        self._quiet = True
+        self._watchful_until = 0.0
         self._next_poll = self._next_renewal = self._work_at = 0.0
         self._moved_at = 0.0
         self._wake = trio.Event()
@@ -280,7 +282,7 @@ class PgHints:
         if self._sends or self._commands or self._unwritten:
             return -1.0
         if self._moves:
-            due.append(self._moved_at + (IDLE_FLUSH if self._quiet else FLUSH))
+            due.append(self._moved_at + self._gathers)
         if self._work:
             due.append(self._work_at)
         if self._watched and not self.alone:
@@ -296,7 +298,7 @@ class PgHints:
             sends.append((f"{self._prefix}{owner}", f"c:{' '.join(map(str, sorted(runs)[:_LONGEST]))}"))
         self._commands = {}
         moves: dict[int, int] = {}
-        if self._moves and now >= self._moved_at + (IDLE_FLUSH if self._quiet else FLUSH):
+        if self._moves and now >= self._moved_at + self._gathers:
             taken = [*self._moves.items()][:_LONGEST]
             moves = dict(taken)
             for number in moves:
@@ -363,9 +365,14 @@ class PgHints:
             drawn = any(row[0] == job.process for row in link.persistent(_WORK, values)) or drawn
         return watchers, drawn
 
+    @property
+    def _gathers(self) -> float:
+        """Seconds for which moves of runs are gathered now."""
+        return FLUSH if trio.current_time() < self._watchful_until else IDLE_FLUSH
+
     def _take(self, done: _Done) -> None:
-        if done.watchers is not None:
-            self._quiet = not done.watchers
+        if done.watchers:
+            self._watchful_until = trio.current_time() + WATCHFUL
             self.sent += done.watchers
         for run_id, number, last in done.heads:
             self._report(run_id, number, last)
