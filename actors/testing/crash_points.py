@@ -24,7 +24,7 @@ from greenroom.supervision.chaos.scheduling import IO_BUDGET
 from greenroom.supervision.chaos.sweep import Check, escaped, nothing_more
 
 from ..abc import Store
-from ..stores._requests import CommitRequest, Request
+from ..stores._requests import CommitRequest, DueRequest, ReadyRequest, Request
 from ..stores.faults import InjectedCrash
 from ..stores.memory import MemoryStore
 
@@ -56,6 +56,8 @@ class _MortalStore(MemoryStore):
         if self.dead:
             raise InjectedCrash("the process has ended")
         results = super()._execute(batch)
+        if isinstance(batch[0], ReadyRequest | DueRequest) and not results[0].value:
+            return results  # there was no run to claim, so nothing was written
         self.commits.append(_subject(batch[0]))
         if len(self.commits) - 1 == self._last:
             self.dead, self.ended, self.task = True, trio.current_time(), trio.lowlevel.current_task().name

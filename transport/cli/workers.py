@@ -120,7 +120,7 @@ class Workers:
     screen: Screen
     pids: set[int] = attrs.field(init=False, factory=set)
     _stopping: trio.Event = attrs.field(init=False, factory=trio.Event)
-    _serving: int = attrs.field(init=False, default=0)
+    _serving: set[int] = attrs.field(init=False, factory=set)
     _refused: int | None = attrs.field(init=False, default=None)
     _settled: trio.Event = attrs.field(init=False, factory=trio.Event)
     _processes: set[trio.Process] = attrs.field(init=False, factory=set)
@@ -194,7 +194,7 @@ class Workers:
         self.pids.add(process.pid)
         try:
             async with open_collapsing_nursery() as nursery:
-                nursery.start_soon(self._note_ready, ready)
+                nursery.start_soon(self._note_ready, index, ready)
                 code = await process.wait()
                 nursery.cancel_scope.cancel()
         finally:
@@ -203,16 +203,17 @@ class Workers:
         _end_group(process.pid)
         if not (self._stopping.is_set() and code == 0):
             await self._bury(link.name)
-        if first and not self._settled.is_set() and not self._stopping.is_set():
+        # a worker that has served is replaced; one that never did has a reason that the next one would have, too
+        if first and index not in self._serving and not self._settled.is_set() and not self._stopping.is_set():
             self._refused = code if code > 0 else exits.FAILED
             self._settled.set()
         return code
 
-    async def _note_ready(self, descriptor: int) -> None:
+    async def _note_ready(self, index: int, descriptor: int) -> None:
         async with trio.lowlevel.FdStream(descriptor) as stream:
             if await stream.receive_some(1):
-                self._serving += 1
-                if self._serving == self.count:
+                self._serving.add(index)
+                if len(self._serving) == self.count:
                     self._settled.set()
 
     async def _bury(self, name: str) -> None:

@@ -12,6 +12,7 @@
 | a hint taken for the truth: commands are looked for only when a hint came | `lost_hints_are_made_up_for` |
 """
 
+import os
 import random
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -24,6 +25,8 @@ from .plants import planted
 from .swarm import Swarm
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.no_cover]
+
+FULL = os.environ.get("GREENROOM_CHAOS") == "full"
 
 STORE_SCENES: dict[str, Callable[[str], Awaitable[None]]] = {
     "unread commands left out of release and claim": store_scenes.a_run_with_an_unread_command_is_kept_or_claimed,
@@ -68,6 +71,7 @@ async def test_a_scene_of_processes_passes(name: str, swarm: Swarm, server: Serv
     await NODE_SCENES[name](swarm, server)
 
 
+@pytest.mark.skipif(not FULL, reason="a loaded machine hides what a bug does in time: `make chaos-postgres` runs it")
 @pytest.mark.parametrize("name", NODE_SCENES)
 async def test_a_scene_of_processes_finds_its_planted_bug(name: str, swarm: Swarm, server: Server):
     swarm.plants.append(name)

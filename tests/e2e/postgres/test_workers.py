@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from greenroom.transport import connect
 
@@ -54,7 +55,9 @@ async def test_the_runs_of_a_killed_worker_are_worked_on_elsewhere_within_a_seco
     words = ["serve", "desk.py", "--store", server.url(), "--workers", "4", "--port", str(port), "--json"]
     with cli.started(*words, "--token-file", "token") as process:
         try:
-            await eventually(lambda: serves(port))
+            assert process.stdout is not None
+            announced = await trio.to_thread.run_sync(process.stdout.readline)  # once all four serve
+            assert "127.0.0.1" in announced
             async with connect(f"ws://127.0.0.1:{port}", token="t" * 48, patient=True) as client:
                 for number in range(RUNS):
                     await client.start("desk", "go", run_id=f"r{number}")
@@ -75,14 +78,6 @@ async def test_the_runs_of_a_killed_worker_are_worked_on_elsewhere_within_a_seco
         finally:
             process.terminate()
             process.wait(40)
-
-
-def serves(port: int) -> bool:
-    """Whether the gateway answers."""
-    import socket
-
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def taken_over(folder: Path, runs: list[str], victim: int) -> dict[str, Any] | None:
