@@ -79,7 +79,7 @@ async def a_late_process_gives_up_before_it_is_declared_dead(pair: Pair) -> None
     taken = await claimed(pair.b, pair.me)
     sent = author.send(author.make(0, messages=(message(f"{pair.me}.zombie"),)))
     pair.steering.thaw(pair.a)
-    await pair.eventually(lambda: pair.a.good_until > trio.current_time(), "it goes on, as another process")
+    await pair.eventually(lambda: pair.a.good_until > trio.current_time(), "it continues, as another process")
     expect((await sent.receipt()).kind, "lease_lost", "what it sent late is refused")
     name = await name_of(pair.a, f"{pair.me}.probe")
     expect(name == pair.name_a, False, "with a row of its own")
@@ -100,7 +100,7 @@ async def a_process_that_was_silent_for_less_than_a_lease_gives_its_runs_back(pa
         steering.freeze(pair.a)
         await pair.eventually(lambda: pair.a.good_until <= trio.current_time(), "it stops itself", leases=1)
         steering.thaw(pair.a)
-        await pair.eventually(lambda: pair.a.good_until > trio.current_time(), "it goes on")
+        await pair.eventually(lambda: pair.a.good_until > trio.current_time(), "it continues")
         expect((await author.send(author.make(0)).receipt()).kind, "lease_lost", "the old claim is void")
         expect(await pair.ready(pair.b), [pair.me], "the run is ready, without a pause")
         await pair.b.give_back([await claimed(pair.b, pair.me)])
@@ -140,7 +140,7 @@ async def a_buried_process_loses_its_runs_at_once(pair: Pair) -> None:
     expect((await working.send(working.make(0)).receipt()).kind, "lease_lost", "its claims are void")
     await pair.eventually(lambda: pair.log_a.voids > 0, "a process that was buried alive learns of it")
     name = await name_of(pair.a, f"{pair.me}.probe")
-    expect(name == pair.name_a, False, "and goes on as another process")
+    expect(name == pair.name_a, False, "and continues as another process")
 
 
 async def dead(pair: Pair, run_id: str) -> str | None:

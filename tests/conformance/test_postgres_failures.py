@@ -314,7 +314,7 @@ async def failing_over() -> AsyncIterator[tuple[Server, Server]]:
 
 
 async def test_a_failover_gives_the_logs_one_new_name_in_every_process() -> None:
-    """Several hosts in the address: each process finds the new primary by itself, and goes on."""
+    """Several hosts in the address: each process finds the new primary by itself, and continues."""
     async with failing_over() as (primary, standby):
         user = urlsplit(primary.url()).username
         url = f"postgresql://{user}@127.0.0.1:{primary.port},127.0.0.1:{standby.port}/postgres?schema=over"

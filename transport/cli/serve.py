@@ -37,6 +37,9 @@ from .workers import WorkerLink, WorkerOptions, serve_with_workers
 DRAIN: Final = 5.0
 """Seconds for live runs to reach a durable point when the server stops."""
 
+STOPS_SHARED: Final = "Ctrl-C stops it; other processes continue the runs, or the next one that starts."
+"""How a server on a shared store says that nothing is lost."""
+
 
 FILES: Final = 65_536
 """Open files that the server requests from the system: a socket per client, and the store's files."""
@@ -145,7 +148,7 @@ def _parent(given: argparse.Namespace, place: Place | None) -> int:
             gate = GatewayOptions(token=token, token_file=printed)
             _show(screen, address, gate, given.agents, shown=shown, workers=pids)
             screen.row(f"runs:     {text_format.clean(str(place))}", "dim")
-            screen.row("Ctrl-C stops it; runs continue at the next start.", "dim")
+            screen.row(STOPS_SHARED, "dim")
             log_to_the_operator()
 
         options = WorkerOptions(
@@ -243,7 +246,8 @@ async def _announce(service: Service, runtime: gr.Runtime, address: Address, scr
         screen.row("runs:     in memory only; --db FILE keeps them", "warn")
     elif service.link is None:
         await _report_runs(service.place, runtime, screen)
-    screen.row("Ctrl-C stops it; runs continue at the next start." if service.place else "Ctrl-C stops it.", "dim")
+    kept = "Ctrl-C stops it; runs continue at the next start." if service.place else "Ctrl-C stops it."
+    screen.row(STOPS_SHARED if runtime.store.shared else kept, "dim")
 
 
 def _show(

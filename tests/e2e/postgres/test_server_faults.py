@@ -45,7 +45,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 async def test_a_full_disk_is_an_outage_that_ends_when_there_is_room(small_disk: Path, caplog):
-    """Commands are refused within two seconds, no run is harmed, and everything goes on once the disk has room."""
+    """Commands are refused within two seconds, no run is harmed, and everything continues once the disk has room."""
     with Server(durable=True) as server:
         space = small_disk / "space"
         space.mkdir()
