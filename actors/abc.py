@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 from datetime import datetime
-from typing import Final, Literal, Protocol, get_args
+from typing import Literal, Protocol
 
 import attrs
-import msgspec
 import trio
 
+from .contract.claims import Ability, Claim, ProcessInfo, QueueInfo, ReadyRun, Taken
+from .contract.commits import Commit, Created, Deliver, NewRun
 from .contract.decisions import Command, CommandResult, InboxItem, Ticket
-from .contract.lifecycle import RunStatus
 from .contract.messages import Message, ModelRequest, ModelResponse
-from .contract.plain import JSONObject, encodable
+from .contract.plain import JSONObject
 from .contract.recording import RecordDelta
-from .contract.rows import Claim, Commit, Judge, NewRun, RunInfo, RunOutline, RunRecord, RunRow, ThreadInfo
+from .contract.rows import Judge, RunOutline, RunRecord, ThreadInfo
+from .contract.run_lists import RunPage, RunQuery
 from .contract.state import StateWrite
-from .contract.ticket_summary import TicketSummary
-from .contract.titles import searched
-from .errors import UsageError
 
 # --- models ----------------------------------------------------------------------------------------------------------
 
@@ -110,41 +108,6 @@ class Model(abc.ABC):
 # --- stores ----------------------------------------------------------------------------------------------------------
 
 
-ReceiptKind = Literal["committed", "lease_lost", "inbox_ahead", "failed", "down"]
-
-
-class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of a submitted commit. Receipts of one run arrive in the order of its commits.
-
-    Attributes:
-        kind: the outcome.
-            committed: durable.
-            lease_lost: a newer claim exists, or `expected_last` does not match; nothing written.
-            inbox_ahead: a terminal commit met unconsumed inbox items; nothing written, consume them first.
-            failed: this commit cannot be written; other runs are unaffected.
-            down: the store has failed for good.
-        last: sequence of the run's newest durable event (for committed).
-        error: the failure.
-        next_in_thread: the run that was held because its thread was busy, and may work now; None if there is none, or
-            if another process owns that run.
-        posted: position of the run's newest accepted command, so that the owner learns of a command whose hint was
-            lost; 0 if every accepted command is hinted (a store that is not shared).
-    """
-
-    kind: ReceiptKind
-    last: int = 0
-    error: Exception | None = None
-    next_in_thread: str | None = None
-    posted: int = 0
-
-
-Deliver = Callable[[Receipt], None]
-"""Called in the trio thread exactly once per submitted commit, possibly before `submit` returns.
-
-Must not raise or wait.
-"""
-
-
 class StoreHooks(Protocol):
     """Reports of a store to the runtime: called synchronously, in the trio thread, in commit order."""
 
@@ -196,122 +159,6 @@ class StoreHooks(Protocol):
 
 
 @attrs.frozen(kw_only=True)
-class Taken:
-    """Another process owns the run, so there is no claim. There is no stealing.
-
-    Attributes:
-        process: name of the process (`ProcessInfo.name`).
-    """
-
-    process: str
-
-
-@attrs.frozen(kw_only=True)
-class Ability:
-    """The runs that a process can work on.
-
-    Attributes:
-        agents: keys of its agents; None: it takes every run.
-        deps: it can work on runs that were started with deps of their own.
-    """
-
-    agents: frozenset[str] | None = None
-    deps: bool = True
-
-
-@attrs.frozen(kw_only=True)
-class ReadyRun:
-    """A run that was claimed because there is something to do.
-
-    Attributes:
-        claim: the new claim.
-        held: another run works on the run's thread; never True in a shared store, where a held run is not ready.
-    """
-
-    claim: Claim
-    held: bool = False
-
-
-@attrs.frozen(kw_only=True)
-class QueueInfo:
-    """A queue of runs. A queue exists since its first run, or since it was given a limit.
-
-    Attributes:
-        name: the agent's key, if `start` was given no queue.
-        max_running: most runs of the queue that may work at once, over all processes; None: no limit.
-        paused: no run of the queue is claimed.
-        ready: runs that wait to be claimed now.
-        working: runs that have an owner and do not wait for people.
-        oldest: since when the oldest ready run is ready, UTC; None if no run is ready.
-        later: when the next run becomes ready (`NewRun.ready_at`), UTC; None if none will by itself. A shared store may
-            leave it out, because its processes ask again and again.
-    """
-
-    name: str
-    max_running: int | None = None
-    paused: bool = False
-    ready: int = 0
-    working: int = 0
-    oldest: datetime | None = None
-    later: datetime | None = None
-
-
-@attrs.frozen(kw_only=True)
-class ProcessInfo:
-    """A process that has a shared store open, or had it.
-
-    Attributes:
-        name: unique.
-        host, pid, version: of the process; the version is Greenroom's.
-        level: newest version of rows that the process reads.
-        beat: advances while the process lives.
-        dead: declared dead; its runs are free.
-        room: for how many more runs it has room; None: no limit.
-        started_at: UTC.
-        agents: key -> digest of the agents that it has.
-        runs: open runs that it owns.
-    """
-
-    name: str
-    host: str = ""
-    pid: int = 0
-    version: str = ""
-    level: int = 0
-    beat: int = 0
-    dead: bool = False
-    room: int | None = None
-    started_at: datetime | None = None
-    agents: Mapping[str, str] = attrs.field(factory=dict)
-    runs: int = 0
-
-
-@attrs.frozen(kw_only=True)
-class Created:
-    """The outcome of create_run: a new run with its claim, or why there is none.
-
-    Attributes:
-        claim: of the new run; None if nothing was written, and then one of the last four fields has the reason; also
-            None if the run was written and no claim was asked for (`unclaimed`).
-        held: the thread has an active run; `Receipt.next_in_thread` of that run's end names this run.
-        behind: that active run, if the new run is held.
-        unclaimed: the run was written without a claim, as asked.
-        existing: the run that has this id.
-        deduplicated: an open run has the same `NewRun.dedupe`; it is `existing`.
-        pruned: a run had this id and was pruned: its `RunInfo.content`, or "" if unknown.
-        thread_changed: the thread differs from `NewRun.thread_runs`.
-    """
-
-    claim: Claim | None
-    held: bool = False
-    behind: str | None = None
-    unclaimed: bool = False
-    existing: RunInfo | None = None
-    deduplicated: bool = False
-    pruned: str | None = None
-    thread_changed: bool = False
-
-
-@attrs.frozen(kw_only=True)
 class Pruned:
     """The amount that a prune deleted, or would delete.
 
@@ -327,166 +174,6 @@ class Pruned:
     messages: int = 0
     freed: int = 0
     reusable: int = 0
-
-
-@attrs.frozen(kw_only=True)
-class RunSummary:
-    """One line of a list of runs.
-
-    Attributes:
-        info, row: the two halves of the run; private. The row may lack the messages of `row.sent`, whose texts are in
-            the inbox.
-        pending: accepted commands that have not acted yet.
-        held: another run works on the thread, and this run waits for its end.
-        ended_at: UTC; None while the run is not done.
-        waiting_since: for a waiting run, when its oldest open ticket was opened (without one, when the wait began),
-            UTC; None while the run does not wait.
-        asked: the first open tickets, oldest first, at most `ASKED`.
-        asked_count: how many tickets are open.
-        queue: the run's queue.
-        owner: name of the process that owns the run; None if no process does, or the store is not shared.
-        dead: why the run is a dead letter: no process claims it any more, until it is revived; None if it is not.
-    """
-
-    info: RunInfo
-    row: RunRow
-    pending: int
-    held: bool = False
-    ended_at: datetime | None = None
-    waiting_since: datetime | None = None
-    asked: tuple[TicketSummary, ...] = ()
-    asked_count: int = 0
-    queue: str = ""
-    owner: str | None = None
-    dead: str | None = None
-
-    @property
-    def title(self) -> str:
-        """One line that describes the run; the run id if there is no title."""
-        return self.info.title or self.info.run_id
-
-
-ASKED: Final = 3
-"""Open tickets in a line of a list."""
-
-LARGEST_PAGE: Final = 1_000
-"""Most runs per page: a larger page would occupy a reader and its snapshot too long."""
-LONGEST_TEXT: Final = 200
-"""Most characters of a search text."""
-RunOrder = Literal["newest", "waiting_longest"]
-ORDERS: Final[tuple[str, ...]] = get_args(RunOrder)
-
-
-def _check_text(name: str, value: object, *, optional: bool) -> None:
-    if value is None and optional:
-        return
-    if not isinstance(value, str) or not encodable(value):
-        raise UsageError(f"{name}={value!r:.200}: give a str without lone surrogates")
-
-
-def _check_moment(name: str, value: object) -> None:
-    if value is None:
-        return
-    if not isinstance(value, datetime):
-        raise UsageError(f"{name}={value!r:.200}: give a datetime with a time zone")
-    if value.tzinfo is None:
-        raise UsageError(f"{name}={value.isoformat()} has no time zone; write it with Z for UTC")
-
-
-@attrs.frozen(kw_only=True)
-class RunQuery:
-    """The filters and the order of a list of runs. A cursor is valid only for the query that it came from.
-
-    Attributes:
-        status, agent, thread_id, by: all given values must match. `by` is the principal that started the run.
-        prefix: the beginning of the run's id.
-        since, until: creation time of the run: not before `since`, and before `until`; with time zone.
-        text: a part of the title or the id; case is ignored, and no character is special. At most 200 characters, not
-            blank.
-        order: "newest" (newest first), or "waiting_longest": waiting runs only, the longest waiting first.
-        limit: most lines of the page, 1 to 1,000.
-        cursor: from the previous page.
-        counts: also count the runs that are not done (`RunPage.counts`).
-    """
-
-    status: RunStatus | None = None
-    agent: str | None = None
-    thread_id: str | None = None
-    prefix: str = ""
-    by: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-    text: str | None = None
-    order: RunOrder = "newest"
-    limit: int = 100
-    cursor: str | None = None
-    counts: bool = False
-
-    def check(self) -> None:
-        """Check the values of the query; the store checks the cursor.
-
-        Raises:
-            UsageError: a value is invalid; the message names it and says what to give.
-        """
-        for name in ("agent", "thread_id", "by", "text", "cursor", "prefix"):
-            _check_text(name, getattr(self, name), optional=name != "prefix")
-        for name in ("since", "until"):
-            _check_moment(name, getattr(self, name))
-        if type(self.limit) is not int or not 1 <= self.limit <= LARGEST_PAGE:
-            way = f"give 1 to {LARGEST_PAGE:,}, and take the next page with the cursor"
-            raise UsageError(f"limit={self.limit!r:.100}: {way}")
-        if self.order not in ORDERS:
-            raise UsageError(f"order={self.order!r:.100} is not known; use one of {', '.join(ORDERS)}")
-        if not isinstance(self.status, RunStatus | None):
-            raise UsageError(f"status={self.status!r:.100}: give a RunStatus, or None")
-        if self.order == "waiting_longest" and self.status not in (None, RunStatus.WAITING):
-            other = self.status.value
-            raise UsageError(f"order='waiting_longest' lists runs that wait, not status={other!r}; leave one out")
-        if self.text is not None and not (self.text.strip() and len(self.text) <= LONGEST_TEXT):
-            way = f"give 1 to {LONGEST_TEXT} characters that are not all white space"
-            raise UsageError(f"text={self.text!r:.100}: {way}")
-
-    def matches(self, summary: RunSummary) -> bool:
-        """Return True if the run is in this query's list, on any page."""
-        info = summary.info
-        return (
-            self.status in (None, summary.row.status)
-            and (self.order == "newest" or summary.waiting_since is not None)
-            and self.agent in (None, info.agent)
-            and self.thread_id in (None, info.thread_id)
-            and self.by in (None, info.by)
-            and info.run_id.startswith(self.prefix)
-            and (self.since is None or info.created_at >= self.since)
-            and (self.until is None or info.created_at < self.until)
-            and (self.text is None or self.text.casefold() in searched(info.title, info.run_id))
-        )
-
-
-@attrs.frozen(kw_only=True)
-class RunCounts:
-    """The number of runs that are not done, by status."""
-
-    created: int = 0
-    running: int = 0
-    waiting: int = 0
-
-
-@attrs.frozen(kw_only=True)
-class RunPage:
-    """A page of a list, in the order of its query.
-
-    Attributes:
-        runs: the lines. A page that is not the last may have fewer than `limit`, if its rows are very large.
-        cursor: for the next page; None on the last page.
-        counts: of all runs, if the query asks for them; from the same snapshot as the lines.
-        unreadable: ids of runs of this page whose rows are unreadable (damaged, or written by a newer release); such a
-            run has no line and does not count for `limit`.
-    """
-
-    runs: tuple[RunSummary, ...]
-    cursor: str | None
-    counts: RunCounts | None = None
-    unreadable: tuple[str, ...] = ()
 
 
 @attrs.frozen(kw_only=True)

@@ -19,9 +19,10 @@ import attrs
 import msgspec
 
 from .codec import SchemaError
+from .commits import EventDraft
 from .plain import JSONObject
 from .redaction import Redactor
-from .rows import EventDraft, RunInfo
+from .rows import RunInfo
 
 EVENT_VERSION: Final = 2
 """Version of envelope and payloads, raised when readers of the old form could misunderstand the new one.

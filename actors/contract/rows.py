@@ -1,15 +1,13 @@
-"""Rows: the private truth about a run in the store, and the commit that changes it.
+"""Rows: the private truth about a run in the store, and what the store returns of it.
 
-Rows are private and unredacted; events, ticket views and exports pass the redactor. A commit is one transaction:
-events, run row, changed calls and tickets, thread messages, state keys, consumed commands. Its cost is the size of the
-change, not of the run.
+Rows are private and unredacted; events, ticket views and exports pass the redactor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Literal
 
 import attrs
 import msgspec
@@ -21,7 +19,6 @@ from .messages import CallRequest, FinishReason, Message, Usage
 from .parts import Part
 from .phases import RunPosition
 from .plain import JSONObject, JSONValue
-from .recording import RecordEntry
 from .row_forms import Fields, Value
 from .spec import Execution
 from .state import Batch, StateWrite
@@ -475,95 +472,6 @@ class CallRow(CallFields, frozen=True):  # type: ignore[misc]  # `sealed` makes 
         return self.unknown_cause or ("process" if cut_off else "")
 
 
-class EventDraft(msgspec.Struct, frozen=True, gc=False):
-    """An event before numbering and encoding: its type and its payload object. A struct is cheap to create."""
-
-    type: str
-    payload: Any
-
-
-class Commit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """All changes of one input, as one transaction.
-
-    Attributes:
-        run_id: the run.
-        expected_last: sequence of the newest event before this commit; the store refuses the commit if it differs.
-        at: UTC time of all its events.
-        events: in order; number i gets sequence expected_last + 1 + i.
-        row: the run row after the commit.
-        calls, tickets: the changed ones.
-        messages: appended to the thread.
-        state: written keys, at `state_step`.
-        state_step: the step of the writes; None: `row.step`. A commit that ends a step may begin the next. Writes of
-            run_end belong to a step that never comes: a fork of the last step has none of them.
-        consumed: position of the newest inbox item that it consumes (0: none).
-        taken: the machine's inputs since the previous commit, for the record; added by the run's owner.
-        parts: with their bytes, which join the thread with this commit. Rows and messages refer to them by digest.
-    """
-
-    run_id: str
-    expected_last: int
-    at: datetime
-    events: tuple[EventDraft, ...] = ()
-    row: RunRow
-    calls: tuple[CallRow, ...] = ()
-    tickets: tuple[Ticket, ...] = ()
-    messages: tuple[Message, ...] = ()
-    state: tuple[StateWrite, ...] = ()
-    state_step: int | None = None
-    consumed: int = 0
-    taken: tuple[RecordEntry, ...] = ()
-    parts: tuple[Part, ...] = ()
-
-    @property
-    def written_at(self) -> int:
-        """The step that the written state keys belong to."""
-        return self.row.step if self.state_step is None else self.state_step
-
-    @property
-    def last(self) -> int:
-        """Sequence of the newest event after the commit."""
-        return self.expected_last + len(self.events)
-
-
-class NewRun(Value, frozen=True, kw_only=True):
-    """A run to be created: its info, the thread messages that it starts with, and its first event.
-
-    Attributes:
-        info: the constant facts.
-        row: the initial row, with last_sequence 1.
-        messages: appended to the thread (for a fork, the copied history).
-        created: the run.created event.
-        on_busy: if the thread has an active run: hold the new run (queue) or refuse it.
-        state: the state keys that a fork begins with.
-        thread_parent: (thread, position): a fork's thread begins as a copy of that thread up to there.
-        thread_runs: create the run only if exactly this many runs were ever created in its thread (0: the thread is
-            new); None: regardless. `ThreadInfo.runs` has the number.
-        taken: the beginning of the run's record; empty if it is not recorded.
-        parts: with their bytes, which join the thread with the run. Those of a fork's history have no bytes here: the
-            store copies them from the thread that `thread_parent` names.
-        queue: where the run waits for an owner; "" for the queue of its agent's key.
-        ready_at: the run is not claimed before this time; None: at once.
-        priority: -100 to 100; each step counts like ten seconds of waiting, and a higher one is claimed earlier.
-        dedupe: at most one open run has this key; None: any number.
-    """
-
-    info: RunInfo
-    row: RunRow
-    messages: tuple[Message, ...]
-    created: EventDraft
-    on_busy: Literal["queue", "refuse"] = "queue"
-    state: tuple[StateWrite, ...] = ()
-    thread_parent: tuple[str, int] | None = None
-    thread_runs: int | None = None
-    taken: tuple[RecordEntry, ...] = ()
-    parts: tuple[Part, ...] = ()
-    queue: str = ""
-    ready_at: datetime | None = None
-    priority: int = 0
-    dedupe: str | None = None
-
-
 @attrs.frozen(kw_only=True)
 class ThreadInfo:
     """The facts of a thread, which outlive its runs.
@@ -611,13 +519,6 @@ class RunOutline:
     def status(self) -> RunStatus:
         """The stage's status."""
         return STATUS[self.stage]
-
-
-class Claim(Value, frozen=True, kw_only=True):
-    """The right to append to a run. `token` is the fencing token: a newer claim voids all older ones."""
-
-    run_id: str
-    token: int
 
 
 @attrs.frozen(kw_only=True)

@@ -15,10 +15,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from ..contract import events as ev
+from ..contract.commits import Commit, EventDraft
 from ..contract.decisions import Command
 from ..contract.lifecycle import TERMINATION_STAGE, Termination, TerminationKind
 from ..contract.phases import RunPosition
-from ..contract.rows import Commit, EventDraft, RunOutline, RunRow
+from ..contract.rows import RunOutline, RunRow
 from .state import ENGINE
 from .termination import ending_event
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath, PureWindowsPath
 
+from ..contract.commits import EventDraft
 from ..contract.envelope import timestamp
 from ..contract.events import RunCreated
 from ..contract.lifecycle import Stage
 from ..contract.messages import Message
 from ..contract.parts import Part, facts_on_wire
-from ..contract.rows import Counters, EventDraft, RunInfo, RunRow
+from ..contract.rows import Counters, RunInfo, RunRow
 
 
 def initial_row(messages: tuple[Message, ...]) -> RunRow:

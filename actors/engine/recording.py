@@ -20,11 +20,12 @@ import attrs
 import msgspec
 
 from ..contract.codec import message_of
+from ..contract.commits import NewRun
 from ..contract.decisions import InboxItem
 from ..contract.parts import Part, light
 from ..contract.phases import ADMISSION
 from ..contract.recording import RecordEntry
-from ..contract.rows import NewRun, RunRow
+from ..contract.rows import RunRow
 from ..contract.spec import AgentSpec
 from ..contract.state import Keys, KeySpec, StateWrite
 from ..state.snapshot import StateSnapshot

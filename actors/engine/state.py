@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from ..contract import events as ev
 from ..contract.calls import check_move
+from ..contract.commits import Commit, EventDraft
 from ..contract.decisions import Ticket
 from ..contract.ids import message_id, ticket_id
 from ..contract.lifecycle import NEEDS_APPROVAL, STATUS, TERMINAL, RunStatus, Stage, check_stage
@@ -26,17 +27,7 @@ from ..contract.parts import Part, light
 from ..contract.phases import LEAVING, RunPosition
 from ..contract.plain import JSONObject, JSONValue
 from ..contract.row_forms import opened, sealed
-from ..contract.rows import (
-    CallRow,
-    Commit,
-    CounterFields,
-    Counters,
-    EventDraft,
-    RunFields,
-    RunInfo,
-    RunRecord,
-    RunRow,
-)
+from ..contract.rows import CallRow, CounterFields, Counters, RunFields, RunInfo, RunRecord, RunRow
 from ..contract.spec import AgentSpec, ExecutionMode, mode_of
 from ..contract.state import Batch, KeyId, Keys, Write
 from ..state.snapshot import EMPTY, StateSnapshot, WriteConflict

@@ -16,12 +16,13 @@ from msgspec.structs import replace
 
 from ..contract import events as ev
 from ..contract.calls import CallPosition, CallStatus
+from ..contract.commits import EventDraft
 from ..contract.failures import FAILURES
 from ..contract.ids import error_id
 from ..contract.lifecycle import COMPLETED, TERMINATION_STAGE, Stage, Termination, TerminationKind
 from ..contract.messages import Message, Producer
 from ..contract.phases import ENDED, INFERENCE, LEAVING, Phase, RunPosition
-from ..contract.rows import CallRow, EventDraft
+from ..contract.rows import CallRow
 from ..contract.tasks import UnknownCause
 from .denials import doubted
 from .effects import CancelChild, CancelWork, FinishRun, RunPhase

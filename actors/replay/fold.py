@@ -13,10 +13,11 @@ from typing import Any, Final, cast
 import attrs
 import msgspec
 
+from ..contract.commits import EventDraft
 from ..contract.envelope import EventEncoder
 from ..contract.recording import RecordEntry
 from ..contract.redaction import Redactor
-from ..contract.rows import EventDraft, RunInfo, RunOutline
+from ..contract.rows import RunInfo, RunOutline
 from ..contract.spec import AgentSpec
 from ..engine.effects import Effect
 from ..engine.forced_end import forced_commit

@@ -14,12 +14,13 @@ from typing import Final
 import msgspec
 import trio
 
-from ..abc import Receipt, Taken
+from ..contract.claims import Claim, Taken
+from ..contract.commits import Receipt
 from ..contract.decisions import Command, InboxItem
 from ..contract.envelope import EventEncoder
 from ..contract.lifecycle import RunStatus
 from ..contract.recording import RecordEntry
-from ..contract.rows import Claim, RunOutline
+from ..contract.rows import RunOutline
 from ..engine.forced_end import forced_commit
 from ..engine.recording import Entry, ForcedEndEntry, RecordGap
 from ..errors import StoreDown, StoreError, UnknownRun

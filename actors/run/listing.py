@@ -12,9 +12,9 @@ from typing import Any
 import attrs
 from msgspec.structs import replace
 
-from ..abc import RunPage, RunQuery, RunSummary
 from ..contract.lifecycle import RunStatus
 from ..contract.redaction import Redactor
+from ..contract.run_lists import RunPage, RunQuery, RunSummary
 from ..contract.ticket_summary import redacted_summary
 from ..options import unknown_value
 

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 import attrs
 import trio
 
-from ..abc import RunPage, RunQuery, RunSummary, StoreStatistics
+from ..abc import StoreStatistics
 from ..agent import Agent
 from ..contract.calls import CallStatus
 from ..contract.decisions import Ticket
@@ -23,6 +23,7 @@ from ..contract.lifecycle import DONE, RunStatus, Stage
 from ..contract.messages import Message
 from ..contract.redaction import Redactor
 from ..contract.rows import RunInfo, RunOutline, RunRecord
+from ..contract.run_lists import RunPage, RunQuery, RunSummary
 from ..contract.state import LAST_AGENT, KeyId
 from ..errors import (
     RunDegradedError,

@@ -30,12 +30,12 @@ import trio
 from greenroom.supervision import ActorContext, Ref
 
 from ..agent import Agent
+from ..contract.claims import Claim
 from ..contract.codec import NewerSchema
 from ..contract.decisions import InboxItem
 from ..contract.lifecycle import DONE, WAITING
 from ..contract.messages import Message
 from ..contract.phases import ADMISSION
-from ..contract.rows import Claim
 from ..contract.spec import AgentSpec
 from ..engine.inputs import (
     Activate,

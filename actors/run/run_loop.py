@@ -28,14 +28,14 @@ import trio
 
 from greenroom.supervision import Mailbox
 
-from ..abc import Receipt
 from ..contract.calls import CallPosition
+from ..contract.claims import Claim
+from ..contract.commits import Receipt
 from ..contract.decisions import Command, Decision, InboxItem
 from ..contract.envelope import EventEncoder
 from ..contract.lifecycle import DONE, TERMINAL, WAITING, RunStatus
 from ..contract.phases import ADMISSION, ENDED, INFERENCE, LEAVING, PHASE_OF, TOOLS
 from ..contract.recording import RecordEntry
-from ..contract.rows import Claim
 from ..contract.spec import AgentSpec
 from ..engine.asking import is_continued
 from ..engine.effects import (

@@ -32,11 +32,11 @@ from greenroom.supervision import (
     SupervisorStopping,
 )
 
-from ..abc import ReadyRun
 from ..agent import Agent
+from ..contract.claims import Claim, ReadyRun
 from ..contract.codec import failure_text
 from ..contract.decisions import InboxItem
-from ..contract.rows import Claim, RunRecord
+from ..contract.rows import RunRecord
 from ..errors import RuntimeClosed
 from .children import OverrunBody
 from .forced_end import GAVE_UP

@@ -17,12 +17,13 @@ from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, overload
 import attrs
 from msgspec.structs import replace
 
-from ..abc import Model, RunOrder, RunPage, Store
+from ..abc import Model, Store
 from ..agent import Agent
 from ..agent_options import Deps
 from ..attachments import File, Image
 from ..contract.lifecycle import RunStatus
 from ..contract.rows import RunInfo
+from ..contract.run_lists import RunOrder, RunPage
 from ..contract.spec import AgentSpec, Execution
 from ..entry import checks_options
 from ..errors import UnknownRun, UsageError

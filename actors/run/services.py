@@ -17,7 +17,8 @@ import trio
 from greenroom.supervision.reporting import report
 from greenroom.supervision.spec import Backoff
 
-from ..abc import Ability, ReadyRun, Store
+from ..abc import Store
+from ..contract.claims import Ability, ReadyRun
 from ..contract.decisions import Command, CommandResult, Decision, InboxItem
 from ..contract.redaction import Redactor
 from ..engine.effects import CancelChild

@@ -18,13 +18,14 @@ from msgspec.structs import replace
 
 from ..agent import Agent
 from ..attachments import parts_of
+from ..contract.commits import NewRun
 from ..contract.envelope import timestamp
 from ..contract.ids import content_digest
 from ..contract.messages import Message, Producer
 from ..contract.parts import Part, facts_of, light
 from ..contract.plain import exact
 from ..contract.redaction import Redactor
-from ..contract.rows import NewRun, OpenGuardrails, RunInfo, RunRecord, RunRow, ThreadInfo
+from ..contract.rows import OpenGuardrails, RunInfo, RunRecord, RunRow, ThreadInfo
 from ..contract.spec import MODES, AgentSpec, Execution, ExecutionMode, execution_data
 from ..contract.state import INHERITED, KeyId, StateWrite
 from ..contract.titles import title_of

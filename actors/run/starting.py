@@ -14,10 +14,10 @@ from collections.abc import Callable
 import attrs
 from msgspec.structs import replace
 
-from ..abc import Created
 from ..agent import Agent
+from ..contract.commits import Created, NewRun
 from ..contract.envelope import EventEncoder
-from ..contract.rows import NewRun, RunInfo
+from ..contract.rows import RunInfo
 from ..engine.recording import birth_of
 from ..engine.state import RunState
 from ..errors import RunExists, RunPruned, ThreadBusy, ThreadForbidden

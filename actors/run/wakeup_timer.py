@@ -20,7 +20,8 @@ import trio
 
 from greenroom.supervision import ActorContext
 
-from ..abc import Ability, ReadyRun, Store
+from ..abc import Store
+from ..contract.claims import Ability, ReadyRun
 from ..errors import StoreUnavailable
 from .clock import Clock, ClockWatch
 

@@ -22,7 +22,7 @@ import trio
 
 from greenroom.supervision import ActorContext
 
-from ..abc import Ability
+from ..contract.claims import Ability
 from ..errors import StoreUnavailable
 from .agent_elsewhere import published
 from .agents import Agents

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import attrs
 
+from ..contract.commits import Commit, NewRun
 from ..contract.decisions import Command, CommandResult
 from ..contract.parts import light
-from ..contract.rows import CommandContext, Commit, Judge, NewRun
+from ..contract.rows import CommandContext, Judge
 from ..errors import StoreError, ThreadBusy
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from ..contract import codec
+from ..contract.commits import Commit, NewRun
 from ..contract.decisions import Ticket
 from ..contract.messages import Message
 from ..contract.parts import Part
 from ..contract.pending_input import apart
-from ..contract.rows import Commit, NewRun
 from ..contract.state import StateWrite
 from ..contract.ticket_summary import summary_of
 from ._record_codec import dump_taken

@@ -9,10 +9,10 @@ from typing import Any, Final
 import attrs
 from msgspec.structs import replace
 
-from ..abc import ASKED, RunCounts, RunPage, RunQuery, RunSummary
 from ..contract import codec
 from ..contract.lifecycle import RunStatus
 from ..contract.rows import RunInfo, RunRow
+from ..contract.run_lists import ASKED, RunCounts, RunPage, RunQuery, RunSummary
 from ..contract.ticket_summary import TicketSummary
 from . import _paging
 from ._schema import TO_DO, WAITS

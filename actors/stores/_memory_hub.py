@@ -10,7 +10,7 @@ from typing import Final, Literal, Protocol
 
 import attrs
 
-from ..abc import ProcessInfo
+from ..contract.claims import ProcessInfo
 from ._leases import LeaseTimes
 from ._memory_rows import RunTables
 from ._memory_work import WorkTables

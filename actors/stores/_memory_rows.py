@@ -8,7 +8,6 @@ from types import MappingProxyType
 
 import attrs
 
-from ..abc import ASKED, RunSummary
 from ..contract.decisions import Command, CommandResult, InboxItem, Ticket
 from ..contract.lifecycle import WAITING
 from ..contract.messages import Message
@@ -17,6 +16,7 @@ from ..contract.pending_input import waiting
 from ..contract.phases import LEAVING
 from ..contract.recording import RecordDelta
 from ..contract.rows import CallRow, CommandContext, RunInfo, RunOutline, RunRow
+from ..contract.run_lists import ASKED, RunSummary
 from ..contract.state import StateWrite
 from ..contract.ticket_summary import summary_of
 from ._state_history import KeyVersion, StateHistory, in_order

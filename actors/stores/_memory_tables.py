@@ -6,12 +6,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from ..abc import Created, Pruned, Receipt, RunCounts
+from ..abc import Pruned
+from ..contract.claims import Claim
+from ..contract.commits import Commit, Created, NewRun, Receipt
 from ..contract.decisions import Command, InboxItem
 from ..contract.lifecycle import TERMINAL
 from ..contract.messages import Message
 from ..contract.recording import RecordDelta
-from ..contract.rows import Claim, Commit, Judge, NewRun, ThreadInfo
+from ..contract.rows import Judge, ThreadInfo
+from ..contract.run_lists import RunCounts
 from ..errors import LeaseLost, UnknownRun
 from . import _commit_rules
 from ._memory_rows import RunTables, ThreadRecord

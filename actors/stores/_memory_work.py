@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 
 import attrs
 
-from ..abc import Ability, QueueInfo, ReadyRun, Taken
+from ..contract.claims import Ability, Claim, QueueInfo, ReadyRun, Taken
+from ..contract.commits import NewRun
 from ..contract.lifecycle import WAITING
-from ..contract.rows import Claim, NewRun
 from ..errors import UnknownRun
 from ._memory_rows import RunTables, ThreadRecord
 from ._ranks import back_off, dead_reason, rank

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from ..abc import ORDERS, RunQuery
 from ..contract.ids import content_digest
+from ..contract.run_lists import ORDERS, RunQuery
 from ..errors import UsageError
 
 

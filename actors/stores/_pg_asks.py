@@ -13,8 +13,9 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
-from ..abc import Created, StoreStatistics, Taken
-from ..contract.rows import Claim
+from ..abc import StoreStatistics
+from ..contract.claims import Claim, Taken
+from ..contract.commits import Created
 from ..errors import StoreDown, StoreUnavailable
 from . import _commit_rules
 from ._pg_claims import ClaimDue, ClaimReady, random_bits

@@ -19,8 +19,7 @@ from typing import Any, Final
 
 import attrs
 
-from ..abc import Ability, ProcessInfo, QueueInfo, ReadyRun
-from ..contract.rows import Claim
+from ..contract.claims import Ability, Claim, ProcessInfo, QueueInfo, ReadyRun
 from ..errors import UnknownRun
 from ._pg_connect import Link
 from ._pg_schema import LEVEL, READY

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ..abc import Created
 from ..contract import codec
-from ..contract.rows import Claim, NewRun, RunInfo
+from ..contract.claims import Claim
+from ..contract.commits import Created, NewRun
+from ..contract.rows import RunInfo
 from ..contract.titles import searched
 from ..errors import StoreUnavailable
 from . import _commit_rules

@@ -21,7 +21,8 @@ import trio
 
 from greenroom.supervision.nursery import open_collapsing_nursery
 
-from ..abc import ReadyRun, StoreHooks, StoreStatistics
+from ..abc import StoreHooks, StoreStatistics
+from ..contract.claims import ReadyRun
 from ..errors import StoreDown
 from ._leases import LeaseTimes
 from ._pg_claims import (

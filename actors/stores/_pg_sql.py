@@ -17,9 +17,10 @@ from typing import Any, Final
 import attrs
 
 from ..contract import codec
+from ..contract.commits import Commit
 from ..contract.lifecycle import TERMINAL, WAITING
 from ..contract.phases import LEAVING
-from ..contract.rows import Commit, RunRow
+from ..contract.rows import RunRow
 from ._encoding import EncodedRows, Row
 from ._pg_schema import LEVEL
 from ._pg_values import Bigints, Blobs, Moments, Texts

@@ -18,7 +18,8 @@ from typing import Final
 import attrs
 from msgspec.structs import replace
 
-from ..abc import Receipt, StoreStatistics
+from ..abc import StoreStatistics
+from ..contract.commits import Receipt
 from ..errors import LeaseLost, StoreError
 from . import _commit_rules
 from ._encoding import EncodedRows, encode_commit

@@ -12,9 +12,11 @@ from typing import Generic, TypeVar
 import attrs
 import trio
 
-from ..abc import Ability, Created, Deliver, ReadyRun, Receipt, StoreHooks, Taken
+from ..abc import StoreHooks
+from ..contract.claims import Ability, Claim, ReadyRun, Taken
+from ..contract.commits import Commit, Created, Deliver, NewRun, Receipt
 from ..contract.decisions import Command, CommandResult, InboxItem
-from ..contract.rows import Claim, Commit, Judge, NewRun
+from ..contract.rows import Judge
 from ..errors import StoreDown
 
 T = TypeVar("T")

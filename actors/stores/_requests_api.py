@@ -6,9 +6,11 @@ import abc
 from collections.abc import Sequence
 from datetime import datetime
 
-from ..abc import Ability, Created, Deliver, Pruned, ReadyRun, Store, Taken
+from ..abc import Pruned, Store
+from ..contract.claims import Ability, Claim, ReadyRun, Taken
+from ..contract.commits import Commit, Created, Deliver, NewRun
 from ..contract.decisions import Command, CommandResult
-from ..contract.rows import Claim, Commit, Judge, NewRun
+from ..contract.rows import Judge
 from ..errors import UsageError
 from ._requests import (
     ClaimRequest,

@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ..contract import codec
+from ..contract.commits import Commit, NewRun
 from ..contract.decisions import Command, CommandResult, InboxItem, Ticket
 from ..contract.lifecycle import TERMINAL, WAITING
 from ..contract.messages import Message
 from ..contract.parts import Part
 from ..contract.pending_input import waiting, whole
-from ..contract.rows import CallRow, Commit, NewRun, RunInfo, RunRow
+from ..contract.rows import CallRow, RunInfo, RunRow
 from ..contract.titles import searched
 from ._encoding import EncodedRows, Row, encode_messages, encode_parts
 from ._timestamps import milliseconds

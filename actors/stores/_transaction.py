@@ -16,12 +16,14 @@ from typing import Any
 import attrs
 from msgspec.structs import replace
 
-from ..abc import Created, ReadyRun, Receipt, StoreStatistics
+from ..abc import StoreStatistics
 from ..contract import codec
+from ..contract.claims import Claim, ReadyRun
+from ..contract.commits import Commit, Created, NewRun, Receipt
 from ..contract.decisions import Command, InboxItem
 from ..contract.lifecycle import TERMINAL, WAITING, Stage
 from ..contract.phases import LEAVING
-from ..contract.rows import Claim, CommandContext, Commit, NewRun, RunInfo
+from ..contract.rows import CommandContext, RunInfo
 from ..errors import LeaseLost, StoreError, UnknownRun
 from . import _commit_rules, _prune, _sql, _work_sql
 from ._encoding import EncodedRows, encode_commit

@@ -15,9 +15,10 @@ from typing import Any, Final
 
 import attrs
 
-from ..abc import Ability, QueueInfo, ReadyRun
 from ..contract import codec
-from ..contract.rows import Claim, NewRun, RunInfo
+from ..contract.claims import Ability, Claim, QueueInfo, ReadyRun
+from ..contract.commits import NewRun
+from ..contract.rows import RunInfo
 from ._ranks import rank
 from ._requests import QueueRequest
 from ._schema import BASE, DUE, TO_DO

@@ -12,23 +12,16 @@ from typing import Any, Final, Literal, Self
 
 import trio
 
-from ..abc import (
-    ProcessInfo,
-    Pruned,
-    QueueInfo,
-    Receipt,
-    RunPage,
-    RunQuery,
-    RunSummary,
-    StoreHooks,
-    StoreStatistics,
-)
+from ..abc import Pruned, StoreHooks, StoreStatistics
+from ..contract.claims import ProcessInfo, QueueInfo
 from ..contract.codec import SCHEMA_VERSION
+from ..contract.commits import Receipt
 from ..contract.decisions import InboxItem, Ticket
 from ..contract.lifecycle import RunStatus
 from ..contract.messages import Message
 from ..contract.recording import RecordDelta
 from ..contract.rows import RunOutline, RunRecord, ThreadInfo
+from ..contract.run_lists import RunPage, RunQuery, RunSummary
 from ..contract.state import StateWrite
 from ..errors import StoreDown, StoreOpenError, UnknownRun, UsageError
 from . import _paging

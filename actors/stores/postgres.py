@@ -15,21 +15,14 @@ from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 import attrs
 import trio
 
-from ..abc import (
-    Created,
-    Deliver,
-    ProcessInfo,
-    Pruned,
-    QueueInfo,
-    RunPage,
-    RunQuery,
-    StoreHooks,
-    StoreStatistics,
-)
+from ..abc import Pruned, StoreHooks, StoreStatistics
+from ..contract.claims import Claim, ProcessInfo, QueueInfo
+from ..contract.commits import Commit, Created, Deliver, NewRun
 from ..contract.decisions import InboxItem, Ticket
 from ..contract.messages import Message
 from ..contract.recording import RecordDelta
-from ..contract.rows import Claim, Commit, NewRun, RunOutline, RunRecord, ThreadInfo
+from ..contract.rows import RunOutline, RunRecord, ThreadInfo
+from ..contract.run_lists import RunPage, RunQuery
 from ..contract.state import StateWrite
 from ..errors import StoreDown, StoreOpenError
 from ..options import unknown_value

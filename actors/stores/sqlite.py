@@ -13,22 +13,14 @@ from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
 import attrs
 import trio
 
-from ..abc import (
-    Ability,
-    Created,
-    Deliver,
-    Pruned,
-    QueueInfo,
-    ReadyRun,
-    RunPage,
-    RunQuery,
-    StoreHooks,
-    StoreStatistics,
-)
+from ..abc import Pruned, StoreHooks, StoreStatistics
+from ..contract.claims import Ability, Claim, QueueInfo, ReadyRun
+from ..contract.commits import Commit, Created, Deliver, NewRun
 from ..contract.decisions import InboxItem, Ticket
 from ..contract.messages import Message
 from ..contract.recording import RecordDelta
-from ..contract.rows import Claim, Commit, NewRun, RunOutline, RunRecord, ThreadInfo
+from ..contract.rows import RunOutline, RunRecord, ThreadInfo
+from ..contract.run_lists import RunPage, RunQuery
 from ..contract.state import StateWrite
 from ..errors import StoreDown, StoreError, StoreOpenError, StoreUnavailable
 from ..options import unknown_value

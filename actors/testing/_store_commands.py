@@ -8,11 +8,12 @@ import attrs
 import trio
 from msgspec.structs import replace
 
-from ..abc import RunQuery, Store
+from ..abc import Store
 from ..contract.calls import CallPosition
 from ..contract.decisions import Command, CommandResult, Decision, InboxItem
 from ..contract.lifecycle import RunStatus, Stage
 from ..contract.rows import CommandContext
+from ..contract.run_lists import RunQuery
 from ..contract.state import StateWrite
 from ..errors import StoreDown, UnknownRun, UsageError
 from ._store_tools import (

@@ -5,8 +5,9 @@ from __future__ import annotations
 import trio
 from msgspec.structs import replace
 
-from ..abc import Created, Store
+from ..abc import Store
 from ..contract.calls import CallPosition, CallStatus
+from ..contract.commits import Created
 from ..contract.lifecycle import Stage
 from ..contract.rows import RunRecord
 from ..contract.state import StateWrite

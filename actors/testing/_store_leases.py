@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 from msgspec.structs import replace
 
-from ..abc import ProcessInfo, Taken
+from ..contract.claims import ProcessInfo, Taken
 from ..contract.decisions import Command
 from ..errors import UnknownRun
 from ._store_shared import LATER, rest

@@ -9,8 +9,9 @@ from typing import Any
 import attrs
 from msgspec.structs import replace
 
-from ..abc import RunCounts, RunQuery, Store
+from ..abc import Store
 from ..contract.lifecycle import RunStatus, Stage
+from ..contract.run_lists import RunCounts, RunQuery
 from ..errors import UsageError
 from ._store_tools import (
     NOW,

@@ -14,10 +14,13 @@ import attrs
 import msgspec
 from msgspec.structs import replace
 
-from ..abc import Ability, Receipt, RunQuery, RunSummary, Store
+from ..abc import Store
+from ..contract.claims import Ability, Claim
+from ..contract.commits import NewRun, Receipt
 from ..contract.decisions import Command
 from ..contract.lifecycle import RunStatus, Stage
-from ..contract.rows import Claim, NewRun, RunRow
+from ..contract.rows import RunRow
+from ..contract.run_lists import RunQuery, RunSummary
 from ..contract.state import Scope, StateWrite
 from ..errors import GreenroomError
 from ..stores.memory import MemoryStore

@@ -9,10 +9,11 @@ from typing import Final
 import trio
 from msgspec.structs import replace
 
-from ..abc import Receipt, Taken
+from ..contract.claims import Claim, Taken
+from ..contract.commits import Receipt
 from ..contract.decisions import Command, CommandResult
 from ..contract.lifecycle import Stage
-from ..contract.rows import Claim, CommandContext
+from ..contract.rows import CommandContext
 from ..errors import ThreadBusy
 from ._store_tools import (
     NOW,

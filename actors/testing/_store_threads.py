@@ -7,11 +7,12 @@ from datetime import UTC, datetime
 import attrs
 from msgspec.structs import replace
 
-from ..abc import Created, Store
+from ..abc import Store
+from ..contract.commits import Created, NewRun
 from ..contract.lifecycle import Stage
 from ..contract.messages import Producer
 from ..contract.parts import MAX_BYTES, light, part_of
-from ..contract.rows import NewRun, RunRow, SentText
+from ..contract.rows import RunRow, SentText
 from ..contract.state import StateWrite
 from ..errors import ThreadBusy
 from ._store_tools import (

@@ -11,22 +11,14 @@ import attrs
 import trio
 from msgspec.structs import replace
 
-from ..abc import Ability, Receipt, Store
+from ..abc import Store
 from ..contract.calls import CallPosition
+from ..contract.claims import Ability, Claim
+from ..contract.commits import Commit, EventDraft, NewRun, Receipt
 from ..contract.decisions import Command, CommandResult, Decision, InboxItem, Ticket
 from ..contract.lifecycle import Stage
 from ..contract.messages import CallRequest, Message
-from ..contract.rows import (
-    CallRow,
-    Claim,
-    CommandContext,
-    Commit,
-    EventDraft,
-    NewRun,
-    RunInfo,
-    RunRecord,
-    RunRow,
-)
+from ..contract.rows import CallRow, CommandContext, RunInfo, RunRecord, RunRow
 from ..engine.command_rules import CommandRules
 from ..errors import UsageError
 

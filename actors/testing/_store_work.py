@@ -9,7 +9,8 @@ from typing import Any, Final
 import attrs
 from msgspec.structs import replace
 
-from ..abc import Ability, QueueInfo, ReadyRun, Store
+from ..abc import Store
+from ..contract.claims import Ability, QueueInfo, ReadyRun
 from ..contract.lifecycle import Stage, Termination, TerminationKind
 from ..contract.tasks import TaskRow
 from ..errors import UnknownRun, UsageError

@@ -23,12 +23,13 @@ import trio
 from msgspec.structs import replace
 
 import greenroom as gr
-from greenroom.actors.abc import Receipt
+from greenroom.actors.contract.claims import Claim
+from greenroom.actors.contract.commits import Commit, EventDraft, Receipt
 from greenroom.actors.contract.envelope import EventEncoder
 from greenroom.actors.contract.events import MessageDelta
 from greenroom.actors.contract.lifecycle import Stage
 from greenroom.actors.contract.phases import RunPosition
-from greenroom.actors.contract.rows import Claim, Commit, EventDraft, RunRow
+from greenroom.actors.contract.rows import RunRow
 from greenroom.actors.run.start_request import StartRequest, new_run
 from greenroom.transport import serve
 from greenroom.transport.gateway import gateway

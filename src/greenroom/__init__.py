@@ -15,10 +15,6 @@ from greenroom.actors.abc import ModelEvent as ModelEvent
 from greenroom.actors.abc import CallDelta as CallDelta
 from greenroom.actors.abc import ReasoningDelta as ReasoningDelta
 from greenroom.actors.abc import Pruned as Pruned
-from greenroom.actors.abc import RunCounts as RunCounts
-from greenroom.actors.abc import RunPage as RunPage
-from greenroom.actors.abc import RunQuery as RunQuery
-from greenroom.actors.abc import RunSummary as RunSummary
 from greenroom.actors.abc import Store as Store
 from greenroom.actors.abc import TextDelta as TextDelta
 from greenroom.actors.agent import Agent as Agent
@@ -67,6 +63,10 @@ from greenroom.actors.contract.outcomes import Waiting as Waiting
 from greenroom.actors.contract.parts import Part as Part
 from greenroom.actors.contract.phases import Phase as Phase
 from greenroom.actors.contract.rows import RunInfo as RunInfo
+from greenroom.actors.contract.run_lists import RunCounts as RunCounts
+from greenroom.actors.contract.run_lists import RunPage as RunPage
+from greenroom.actors.contract.run_lists import RunQuery as RunQuery
+from greenroom.actors.contract.run_lists import RunSummary as RunSummary
 from greenroom.actors.contract.spec import ExecutionMode as ExecutionMode
 from greenroom.actors.contract.tasks import TaskView as TaskView
 from greenroom.actors.errors import AgentDefinitionError as AgentDefinitionError

@@ -21,8 +21,8 @@ import trio.testing
 from msgspec.structs import replace
 
 import greenroom as gr
-from greenroom.actors.abc import Receipt
-from greenroom.actors.contract.rows import Claim, Commit
+from greenroom.actors.contract.claims import Claim
+from greenroom.actors.contract.commits import Commit, Receipt
 from greenroom.actors.stores import memory
 from greenroom.actors.stores._memory_peers import Peer
 from greenroom.actors.stores._memory_tables import MemoryTables

@@ -8,8 +8,9 @@ import pytest
 import trio
 
 import greenroom as gr
-from greenroom.actors.abc import Deliver
-from greenroom.actors.contract.rows import Claim, Commit, RunRecord
+from greenroom.actors.contract.claims import Claim
+from greenroom.actors.contract.commits import Commit, Deliver
+from greenroom.actors.contract.rows import RunRecord
 from greenroom.testing import call
 
 from ..support.promises import broken_history, broken_promises

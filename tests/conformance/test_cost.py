@@ -16,9 +16,9 @@ import attrs
 import pytest
 
 import greenroom as gr
-from greenroom.actors.abc import Deliver
+from greenroom.actors.contract.claims import Claim
 from greenroom.actors.contract.codec import dump
-from greenroom.actors.contract.rows import Claim, Commit
+from greenroom.actors.contract.commits import Commit, Deliver
 from greenroom.testing import FunctionModel, Step, call, text
 
 from ..support.runs import KINDS, home

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 import greenroom as gr
-from greenroom.actors.abc import Created, Deliver
-from greenroom.actors.contract.rows import Claim, Commit, NewRun
+from greenroom.actors.contract.claims import Claim
+from greenroom.actors.contract.commits import Commit, Created, Deliver, NewRun
 from greenroom.actors.contract.state import StateWrite
 from greenroom.testing import call
 

@@ -11,8 +11,8 @@ import trio
 from msgspec.structs import replace
 
 import greenroom as gr
+from greenroom.actors.contract.commits import Commit
 from greenroom.actors.contract.decisions import Command
-from greenroom.actors.contract.rows import Commit
 from greenroom.actors.run.clock import Clock
 from greenroom.supervision import chaos
 from greenroom.testing import ScriptedModel, call, delay

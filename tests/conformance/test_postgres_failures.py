@@ -15,8 +15,8 @@ import trio
 from tests.support.cutting_proxy import MODES, CuttingProxy, Mode
 from tests.support.postgres import Server, need_binaries
 
-from greenroom.actors.abc import Ability, Store
-from greenroom.actors.contract.rows import Claim
+from greenroom.actors.abc import Store
+from greenroom.actors.contract.claims import Ability, Claim
 from greenroom.actors.errors import StoreDown, StoreOpenError, StoreUnavailable
 from greenroom.actors.stores._pg_schema import PG_MIGRATIONS, PgMigration
 from greenroom.actors.stores.postgres import PostgresStore

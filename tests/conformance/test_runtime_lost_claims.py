@@ -7,7 +7,7 @@ import pytest
 import trio
 
 import greenroom as gr
-from greenroom.actors.abc import Receipt
+from greenroom.actors.contract.commits import Receipt
 from greenroom.testing import call
 
 from ..support.runs import agent, events_of, home

@@ -12,9 +12,10 @@ import attrs
 import pytest
 import trio
 
-from greenroom.actors.abc import Ability, Created, ReadyRun
+from greenroom.actors.contract.claims import Ability, Claim, ReadyRun
+from greenroom.actors.contract.commits import Created, NewRun
 from greenroom.actors.contract.decisions import Command
-from greenroom.actors.contract.rows import Claim, Judge, NewRun
+from greenroom.actors.contract.rows import Judge
 from greenroom.actors.stores import _memory_hub, memory
 from greenroom.actors.stores._leases import BeatWatch, LeaseTimes
 from greenroom.actors.stores._memory_hub import Hub, Process

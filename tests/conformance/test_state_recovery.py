@@ -6,7 +6,7 @@ import pytest
 import trio
 
 import greenroom as gr
-from greenroom.actors.contract.rows import Commit
+from greenroom.actors.contract.commits import Commit
 from greenroom.testing import call
 
 from ..support.recording_stores import WatchedShelf

@@ -12,12 +12,15 @@ import attrs
 import pytest
 from msgspec.structs import replace
 
-from greenroom.actors.abc import Created, Receipt, RunCounts, RunPage, RunQuery, StoreHooks, Taken
+from greenroom.actors.abc import StoreHooks
+from greenroom.actors.contract.claims import Claim, Taken
+from greenroom.actors.contract.commits import Commit, Created, NewRun, Receipt
 from greenroom.actors.contract.decisions import Command, InboxItem
 from greenroom.actors.contract.lifecycle import TERMINAL, Stage
 from greenroom.actors.contract.messages import Message
 from greenroom.actors.contract.recording import RecordDelta
-from greenroom.actors.contract.rows import Claim, Commit, Judge, NewRun, ThreadInfo
+from greenroom.actors.contract.rows import Judge, ThreadInfo
+from greenroom.actors.contract.run_lists import RunCounts, RunPage, RunQuery
 from greenroom.actors.contract.state import StateWrite
 from greenroom.actors.stores._memory_rows import RunTables, ThreadRecord
 from greenroom.actors.stores._memory_tables import MemoryTables

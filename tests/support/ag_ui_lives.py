@@ -6,10 +6,10 @@ from typing import Any
 import attrs
 
 from greenroom.actors.contract import stop
+from greenroom.actors.contract.commits import EventDraft
 from greenroom.actors.contract.envelope import Event, EventEncoder, decode_event
 from greenroom.actors.contract.phases import Phase
 from greenroom.actors.contract.redaction import Redactor
-from greenroom.actors.contract.rows import EventDraft
 from greenroom.actors.contract.spec import AgentSpec
 from greenroom.actors.engine import inputs as inp
 from greenroom.transport.encoders import ag_ui

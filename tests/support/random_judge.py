@@ -9,8 +9,8 @@ import msgspec
 import trio
 
 import greenroom as gr
+from greenroom.actors.contract.commits import Commit
 from greenroom.actors.contract.envelope import decode_event
-from greenroom.actors.contract.rows import Commit
 
 from .promises import broken_history, broken_promises
 from .random_scenes import GATED, SAFE

@@ -22,7 +22,7 @@ import attrs
 import trio
 
 import greenroom as gr
-from greenroom.actors.contract.rows import Commit
+from greenroom.actors.contract.commits import Commit
 from greenroom.actors.stores.faults import InjectedCrash
 from greenroom.supervision import chaos
 from greenroom.supervision.exits import leaves

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import greenroom as gr
-from greenroom.actors.abc import Deliver, Receipt
-from greenroom.actors.contract.rows import Claim, Commit
+from greenroom.actors.contract.claims import Claim
+from greenroom.actors.contract.commits import Commit, Deliver, Receipt
 from greenroom.actors.stores.postgres import PostgresStore
 
 from .runs import Shelf

@@ -19,9 +19,10 @@ from trio.testing import MockClock
 
 import greenroom as gr
 from greenroom.actors.contract.casing import camel
+from greenroom.actors.contract.commits import Commit
 from greenroom.actors.contract.envelope import decode_event
 from greenroom.actors.contract.lifecycle import STATUS, Stage
-from greenroom.actors.contract.rows import Commit, RunRecord
+from greenroom.actors.contract.rows import RunRecord
 from greenroom.actors.run.clock import Clock
 from greenroom.testing import ScriptedModel, delay
 

@@ -13,13 +13,14 @@ import attrs
 import trio
 
 import greenroom as gr
-from greenroom.actors.abc import RunQuery, RunSummary, Store, StoreHooks
+from greenroom.actors.abc import Store, StoreHooks
 from greenroom.actors.contract.casing import wire
 from greenroom.actors.contract.decisions import InboxItem
 from greenroom.actors.contract.envelope import decode_event
 from greenroom.actors.contract.messages import Message
 from greenroom.actors.contract.redaction import Redactor
 from greenroom.actors.contract.rows import RunInfo, RunRecord
+from greenroom.actors.contract.run_lists import RunQuery, RunSummary
 from greenroom.actors.run.listing import shown_page
 from greenroom.actors.run.wait_reasons import stored_wait
 from greenroom.actors.stores.sqlite import owner_of

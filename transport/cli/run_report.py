@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import Any, Final
 
 import greenroom as gr
-from greenroom.actors.abc import RunSummary
 from greenroom.actors.contract import casing
 from greenroom.actors.contract.messages import Message
 from greenroom.actors.contract.redaction import Redactor
 from greenroom.actors.contract.rows import RunInfo, RunRecord
+from greenroom.actors.contract.run_lists import RunSummary
 from greenroom.actors.engine.initial_row import shown_workspace
 from greenroom.actors.run.view import RunView, make_view
 from greenroom.actors.stores.sqlite import Owner

@@ -18,7 +18,8 @@ import attrs
 import trio
 
 import greenroom as gr
-from greenroom.actors.abc import Ability, ReadyRun, Store
+from greenroom.actors.abc import Store
+from greenroom.actors.contract.claims import Ability, ReadyRun
 from greenroom.actors.contract.envelope import decode_event
 from greenroom.actors.run.view import RunView
 from greenroom.actors.stores.sqlite import owner_of

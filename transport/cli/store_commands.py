@@ -12,7 +12,8 @@ from typing import Any, Final
 import trio
 
 import greenroom as gr
-from greenroom.actors.abc import QueueInfo, Store
+from greenroom.actors.abc import Store
+from greenroom.actors.contract.claims import QueueInfo
 
 from ..terminal import text_format
 from ..terminal.open_screen import open_screen

@@ -11,9 +11,9 @@ import attrs
 import msgspec
 import trio
 
-from greenroom.actors.abc import RunCounts
 from greenroom.actors.contract.lifecycle import RunStatus, Stage, Termination
 from greenroom.actors.contract.messages import Usage
+from greenroom.actors.contract.run_lists import RunCounts
 from greenroom.actors.contract.ticket_summary import TicketSummary
 from greenroom.actors.errors import GreenroomError
 

@@ -20,10 +20,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from greenroom.actors.abc import RunQuery, RunSummary
 from greenroom.actors.contract.ids import content_digest
 from greenroom.actors.contract.lifecycle import RunStatus
 from greenroom.actors.contract.rows import RunRecord
+from greenroom.actors.contract.run_lists import RunQuery, RunSummary
 
 from ..encoders.ai_sdk import begin
 from ..encoders.ai_sdk_builder import VERSIONS, Part, Version

@@ -10,9 +10,9 @@ from typing import Any, Final
 import attrs
 
 import greenroom as gr
-from greenroom.actors.abc import QueueInfo
 from greenroom.actors.attachments import attachment_of, decoded, decoded_url
 from greenroom.actors.contract.casing import wire, wire_of
+from greenroom.actors.contract.claims import QueueInfo
 from greenroom.actors.contract.decisions import REJECTIONS, CommandResult, Decision
 from greenroom.actors.contract.lifecycle import RunStatus
 from greenroom.actors.contract.plain import JSONObject

@@ -9,8 +9,9 @@ from typing import Any
 import trio
 from msgspec.structs import replace
 
-from greenroom.actors.abc import Ability, Receipt
 from greenroom.actors.contract.calls import CallPosition
+from greenroom.actors.contract.claims import Ability
+from greenroom.actors.contract.commits import Receipt
 from greenroom.actors.contract.lifecycle import Stage
 from greenroom.actors.stores._encoding import encode_commit
 from greenroom.actors.stores._pg_connect import Link

@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.actors.contract.codec import SchemaError
+from greenroom.actors.contract.commits import EventDraft
 from greenroom.actors.contract.envelope import EVENT_VERSION, EventEncoder, decode_event, event_type, timestamp
 from greenroom.actors.contract.events import CATALOGUE, FOREIGN, MessageDelta, Payload, RunMoved
 from greenroom.actors.contract.ids import event_id
 from greenroom.actors.contract.lifecycle import Stage
 from greenroom.actors.contract.redaction import Redactor
-from greenroom.actors.contract.rows import EventDraft, RunInfo
+from greenroom.actors.contract.rows import RunInfo
 from greenroom.actors.contract.schemas import event_schemas
 
 from .strategies import MOMENTS, TEXT, examples, instances

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.actors.contract.calls import CallStatus
+from greenroom.actors.contract.commits import Commit, EventDraft
 from greenroom.actors.contract.decisions import Command, CommandResult, Decision, InboxItem, SetResult, Suspend, Ticket
 from greenroom.actors.contract.lifecycle import STATUS, RunStatus, Stage
 from greenroom.actors.contract.messages import CallRequest, Usage
-from greenroom.actors.contract.rows import CallRow, CommandContext, Commit, EventDraft, RunInfo, RunRecord, RunRow
+from greenroom.actors.contract.rows import CallRow, CommandContext, RunInfo, RunRecord, RunRow
 from greenroom.actors.contract.spec import MODES
 from greenroom.actors.contract.stop import ContentMatch
 

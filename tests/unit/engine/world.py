@@ -16,12 +16,13 @@ import attrs
 
 from greenroom.actors.contract import events as ev
 from greenroom.actors.contract.calls import CallPosition, CallStatus, derive_run_status
+from greenroom.actors.contract.commits import Commit
 from greenroom.actors.contract.decisions import Command, CommandResult, Decision, InboxItem, Suspend, Ticket
 from greenroom.actors.contract.excerpt import Large
 from greenroom.actors.contract.lifecycle import TERMINAL, RunStatus, Stage
 from greenroom.actors.contract.messages import CallRequest, Message, ModelResponse, Usage
 from greenroom.actors.contract.phases import LEAVING, Phase, RunPosition
-from greenroom.actors.contract.rows import CallRow, CommandContext, Commit, RunInfo, RunRecord, RunRow
+from greenroom.actors.contract.rows import CallRow, CommandContext, RunInfo, RunRecord, RunRow
 from greenroom.actors.contract.spec import AgentSpec, Execution, ExecutionMode
 from greenroom.actors.contract.state import Batch, KeyId, Keys, StateWrite
 from greenroom.actors.engine import effects as fx

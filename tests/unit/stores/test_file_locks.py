@@ -13,8 +13,8 @@ from pathlib import Path
 import trio
 
 import greenroom as gr
-from greenroom.actors.abc import RunQuery
 from greenroom.actors.contract.decisions import InboxItem
+from greenroom.actors.contract.run_lists import RunQuery
 from greenroom.testing import ScriptedModel
 
 SHARED_FIRST, SHARED_SIZE = 0x40000002, 510

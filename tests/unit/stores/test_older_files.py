@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from greenroom.actors.contract import codec
 from greenroom.actors.contract.calls import CallPosition, CallStatus
-from greenroom.actors.contract.rows import NewRun
+from greenroom.actors.contract.commits import NewRun
 from greenroom.actors.stores._schema import MIGRATIONS
 from greenroom.actors.stores._sqlite_open import CHECKED_WHOLE
 from greenroom.actors.stores._timestamps import milliseconds

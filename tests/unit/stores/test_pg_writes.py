@@ -7,9 +7,10 @@ import attrs
 import pytest
 from msgspec.structs import replace
 
-from greenroom.actors.abc import Receipt
+from greenroom.actors.contract.claims import Claim
+from greenroom.actors.contract.commits import Commit, EventDraft, NewRun, Receipt
 from greenroom.actors.contract.lifecycle import Stage
-from greenroom.actors.contract.rows import Claim, CommandContext, Commit, EventDraft, NewRun, RunRow
+from greenroom.actors.contract.rows import CommandContext, RunRow
 from greenroom.actors.contract.state import StateWrite
 from greenroom.actors.errors import StoreError
 from greenroom.actors.stores._commit_rules import InvalidCommit

@@ -19,10 +19,12 @@ import trio
 import trio.testing
 from msgspec.structs import replace
 
-from greenroom.actors.abc import Ability, RunCounts, RunQuery
 from greenroom.actors.contract import codec
+from greenroom.actors.contract.claims import Ability
+from greenroom.actors.contract.commits import NewRun
 from greenroom.actors.contract.lifecycle import Stage
-from greenroom.actors.contract.rows import NewRun, RunRow
+from greenroom.actors.contract.rows import RunRow
+from greenroom.actors.contract.run_lists import RunCounts, RunQuery
 from greenroom.actors.contract.state import StateWrite
 from greenroom.actors.errors import StoreDown, StoreError, StoreOpenError
 from greenroom.actors.stores._lock import FileLock

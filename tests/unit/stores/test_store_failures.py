@@ -10,9 +10,11 @@ import pytest
 import trio
 import trio.testing
 
-from greenroom.actors.abc import Receipt, RunQuery, Store
+from greenroom.actors.abc import Store
+from greenroom.actors.contract.commits import Receipt
 from greenroom.actors.contract.decisions import Command, CommandResult
 from greenroom.actors.contract.lifecycle import RunStatus
+from greenroom.actors.contract.run_lists import RunQuery
 from greenroom.actors.contract.state import StateWrite
 from greenroom.actors.errors import StoreDown, StoreError, StoreUnavailable
 from greenroom.actors.stores.faults import POINTS, Faults, InjectedCrash

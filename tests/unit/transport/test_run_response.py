@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import greenroom as gr
+from greenroom.actors.contract.commits import EventDraft
 from greenroom.actors.contract.envelope import EventEncoder
 from greenroom.actors.contract.redaction import Redactor
-from greenroom.actors.contract.rows import EventDraft
 from greenroom.actors.run.event_buffer import EventSlice
 from greenroom.transport.encoders import ag_ui, ai_sdk
 from greenroom.transport.gateway.access import Principal

@@ -9,11 +9,11 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from greenroom.actors.contract import events as ev
+from greenroom.actors.contract.commits import EventDraft
 from greenroom.actors.contract.decisions import Suspend
 from greenroom.actors.contract.envelope import Event, EventEncoder, decode_event
 from greenroom.actors.contract.messages import Usage
 from greenroom.actors.contract.redaction import Redactor
-from greenroom.actors.contract.rows import EventDraft
 from greenroom.actors.contract.spec import MODES, AgentSpec
 from greenroom.actors.engine import inputs as inp
 from greenroom.transport.encoders.ai_sdk import INTERRUPTED, begin, finish, step
