@@ -562,6 +562,8 @@ class CommandContext:
         ticket: the ticket that the decision targets: by ticket id, else the newest of the call with that id.
         call: the targeted call (the ticket's, or the one with that id).
         prior: an accepted decision about the same ticket (or an early one about the same call), consumed or not.
+        agent: key of the run's agent.
+        active_agent: key of its active agent, as in `RunRow.agent`. Looked up for a decision only.
         leaving: the run is ending. Looked up for a pause only.
         inputs, input_bytes: sent texts that wait for a step, and their size. Looked up for a send only.
     """
@@ -572,6 +574,8 @@ class CommandContext:
     ticket: Ticket | None = None
     call: CallRow | None = None
     prior: Command | None = None
+    agent: str = ""
+    active_agent: str | None = None
     leaving: bool = False
     inputs: int = 0
     input_bytes: int = 0

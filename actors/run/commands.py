@@ -15,14 +15,14 @@ from typing import Literal
 import attrs
 import trio
 
-from ..agent import Agent
 from ..attachments import File, Image, parts_of
 from ..contract.decisions import Command, CommandResult, Decision
-from ..contract.rows import CommandContext, RunRecord, RunRow
+from ..contract.plain import JSONObject
+from ..contract.rows import CommandContext, RunRecord
 from ..engine.command_rules import reject
-from ..errors import StoreDown, StoreUnavailable, UnknownAgent
+from ..errors import StoreDown, StoreUnavailable
 from .agents import Agents
-from .judging import rules_for
+from .judging import RuntimeJudge
 from .run_registry import RunRegistry
 from .sanitize import InvalidDecision, command_of, run_id_of
 from .services import Services
@@ -133,10 +133,12 @@ class RunCommands:
             await trio.lowlevel.checkpoint()
             return reject(command, "store_unavailable", "the runtime is closing; try again when it is open")
         try:
-            agent = None
-            if command.kind == "decide" and command.decision is not None:
-                command, agent = await self._prepared(run_id, command, command.decision)
-            rules = rules_for(agent, services.clock.now(), below=self._agents.below)
+            decision = command.decision
+            if command.kind == "decide" and decision is not None and decision.edited_arguments is not None:
+                decision = await self._unmasked(run_id, decision, decision.edited_arguments)
+                command = attrs.evolve(command, decision=decision)
+            actor = self._roster.get(run_id)
+            rules = RuntimeJudge(self._agents, services.clock.now(), own=None if actor is None else actor.agent)
             # the store shields itself between submit and receipt, and its patience bounds the wait
             result = await services.store.post(run_id, command, rules)
         except (StoreUnavailable, StoreDown) as error:
@@ -181,37 +183,21 @@ class RunCommands:
             pending=len(record.inbox),
             ticket=ticket,
             call=next((candidate for candidate in record.calls if candidate.call_id == name), None),
+            agent=record.info.agent,
+            active_agent=record.row.agent,
         )
-        agent = self._acting(self._agents.get(record.info.agent), record.row)
-        judge = rules_for(agent, self._services.clock.now(), below=self._agents.below, definitions=False)
+        judge = RuntimeJudge(self._agents, self._services.clock.now(), definitions=False)
         command_id = decision.decision_id or self.new_id()
         return judge(facts, Command(command_id=command_id, kind="decide", decision=decision, by=by))
 
-    async def _prepared(
-        self, run_id: str, command: Command, decision: Decision
-    ) -> tuple[Command, Agent[object] | None]:
-        """Return a decision whose edited arguments have no masks, and the active agent, which knows the run's tools.
+    async def _unmasked(self, run_id: str, decision: Decision, edited: JSONObject) -> Decision:
+        """Return a decision whose edited arguments have no masks.
 
-        People were shown masks and sent them back: the call's own values take their place. The agent is None if it is
-        not here.
+        People were shown masks and sent them back: the call's own values take their place.
         """
-        store, actor = self._services.store, self._roster.get(run_id)
-        agent, edited = None if actor is None else actor.agent, decision.edited_arguments
-        if agent is not None and edited is None and not agent.handoffs:
-            return command, agent
-        outline = await store.outline(run_id)
-        if outline is None:
-            return command, agent
-        ticket = None if edited is None else await store.ticket(run_id, decision.target)
-        if ticket is not None:
-            redactor = self._services.redactor.within(outline.info.workspace)
-            edited = redactor.restored(edited, ticket.arguments)
-            command = attrs.evolve(command, decision=attrs.evolve(decision, edited_arguments=edited))
-        return command, self._acting(agent or self._agents.get(outline.info.agent), outline.row)
-
-    def _acting(self, agent: Agent[object] | None, row: RunRow | None) -> Agent[object] | None:
-        """Return the active agent of a run, whose tools its tickets are about; None if it is not here."""
-        try:
-            return None if agent is None or row is None else self._agents.acting(agent, row.agent)
-        except UnknownAgent:
-            return None
+        store = self._services.store
+        outline, ticket = await store.outline(run_id), await store.ticket(run_id, decision.target)
+        if outline is None or ticket is None:
+            return decision
+        redactor = self._services.redactor.within(outline.info.workspace)
+        return attrs.evolve(decision, edited_arguments=redactor.restored(edited, ticket.arguments))

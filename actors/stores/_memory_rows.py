@@ -258,6 +258,8 @@ class RunTables:
             known=None if known is None else self.inbox[known - 1],
             ticket=ticket,
             call=call,
+            agent=self.info.agent,
+            active_agent=None if command.decision is None else self.row.agent,
             leaving=self.row.cursor in LEAVING,
         )
         if command.kind == "send":

@@ -30,7 +30,7 @@ from ._requests import PostRequest
 ATTEMPTS: Final = 20
 """How often a command is judged again because its run has changed; then it is refused as busy."""
 
-_READ: Final = """SELECT r.number, r.stage, r.posted, r.consumed, r.facts, r.level,
+_READ: Final = """SELECT r.number, r.agent, r.stage, r.posted, r.consumed, r.facts, r.level,
   CASE WHEN %(row)s THEN r.row END, k.position, k.body, k.answer, k.nonce, t.body, c.body, p.body, e.position, e.body,
   CASE WHEN %(send)s THEN (SELECT array_agg(u.body ORDER BY u.position) FROM {s}.inbox u
     WHERE u.run = r.number AND u.position > r.consumed AND u.kind = 'send') END
@@ -163,7 +163,7 @@ class CommandPoster:
         rows = self._link.persistent(_READ, values)
         if not rows:
             raise UnknownRun(self._request.run_id)
-        number, stage, posted, consumed, count, level, blob, *rest = rows[0]
+        number, agent, stage, posted, consumed, count, level, blob, *rest = rows[0]
         if level > LEVEL:
             raise StoreUnavailable(f"run {self._request.run_id} was written by a newer release; upgrade Greenroom")
         position, body, answer, nonce, ticket, call, prior, early_at, early, unread = rest
@@ -176,6 +176,8 @@ class CommandPoster:
             ticket=None if ticket is None else codec.load(Ticket, ticket),
             call=None if call is None else codec.load(CallRow, call),
             prior=None if prior is None else codec.load(Command, prior),
+            agent=agent,
+            active_agent=None if row is None or command.decision is None else row.agent,
             leaving=command.kind == "pause" and row is not None and row.cursor in LEAVING,
         )
         if command.kind == "send" and row is not None:

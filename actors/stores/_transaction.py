@@ -23,7 +23,7 @@ from ..contract.commits import Commit, Created, NewRun, Receipt
 from ..contract.decisions import Command, InboxItem
 from ..contract.lifecycle import TERMINAL, WAITING, Stage
 from ..contract.phases import LEAVING
-from ..contract.rows import CommandContext, RunInfo
+from ..contract.rows import CommandContext, RunInfo, RunRow
 from ..errors import LeaseLost, StoreError, UnknownRun
 from . import _commit_rules, _prune, _sql, _work_sql
 from ._encoding import EncodedRows, encode_commit
@@ -449,13 +449,13 @@ class TransactionWriter:
 
     def _post(self, request: PostRequest) -> Result[PostResult]:
         connection, command = self._connection, request.command
-        sql = "SELECT number, stage, posted, consumed, token FROM runs WHERE run_id = ?"
+        sql = "SELECT number, agent, stage, posted, consumed, token FROM runs WHERE run_id = ?"
         columns = connection.execute(sql, (request.run_id,)).fetchone()
         if columns is None:
             return Result(error=UnknownRun(request.run_id))
-        number, stage, posted, consumed, token = columns
+        number, agent, stage, posted, consumed, token = columns
         try:
-            facts = self._facts(number, Stage(stage), (posted, consumed), command)
+            facts = self._facts(number, agent, Stage(stage), (posted, consumed), command)
             result = _commit_rules.judged(request.judge, facts, command)
         except (sqlite3.Error, MemoryError):
             raise
@@ -474,7 +474,7 @@ class TransactionWriter:
             self._changes.older = True
         return Result(PostResult(result, item))
 
-    def _facts(self, number: int, stage: Stage, inbox: tuple[int, int], command: Command) -> CommandContext:
+    def _facts(self, number: int, agent: str, stage: Stage, inbox: tuple[int, int], command: Command) -> CommandContext:
         """Return the facts for the judge."""
         connection = self._connection
         posted, consumed = inbox
@@ -482,6 +482,7 @@ class TransactionWriter:
             stage=stage,
             pending=posted - consumed,
             known=_sql.find_command(connection, number, command.command_id),
+            agent=agent,
         )
         if command.kind == "pause":
             return attrs.evolve(facts, leaving=_sql.find_row(connection, number).cursor in LEAVING)
@@ -494,10 +495,11 @@ class TransactionWriter:
         ticket = _sql.find_ticket(connection, number, target)
         call_id = target if ticket is None else ticket.call_id
         call = None if call_id is None else _sql.find_call(connection, number, call_id)
-        facts = attrs.evolve(facts, ticket=ticket, call=call)
-        return attrs.evolve(facts, prior=self._prior(number, facts, consumed))
+        row = _sql.find_row(connection, number)
+        facts = attrs.evolve(facts, ticket=ticket, call=call, active_agent=row.agent)
+        return attrs.evolve(facts, prior=self._prior(number, row, facts, consumed))
 
-    def _prior(self, number: int, facts: CommandContext, consumed: int) -> Command | None:
+    def _prior(self, number: int, row: RunRow, facts: CommandContext, consumed: int) -> Command | None:
         """Return the decision that has the target; until used, an early one for the call counts for its ticket, too."""
         key = facts.target_key
         earlier = None if key is None else _sql.find_target(self._connection, number, key)
@@ -509,7 +511,7 @@ class TransactionWriter:
         early = _sql.find_target(self._connection, number, f"call:{call_id}")
         if early is None:
             return None
-        unused = early[0] > consumed or call_id in _sql.find_row(self._connection, number).early
+        unused = early[0] > consumed or call_id in row.early
         return early[1] if unused else None
 
 

@@ -140,10 +140,13 @@ async def even_a_careless_judge_journals_one_decision_per_ticket(store: Store, h
 
 @scenario
 async def the_judge_sees_ticket_call_and_earlier_decision(store: Store, _: HookLog, me: str) -> None:
-    """A ticket is found by its id or as the newest of its call; its earlier decision is found, consumed or not."""
+    """A ticket is found by its id or as the newest of its call; its earlier decision is found, consumed or not.
+
+    The run's agent and, for a decision, the active agent are named.
+    """
     author = await create(store, new_run(me, me))
     suspended = call_row("a", at=CallPosition.PARKED)
-    waiting = replace(author.row, step=1, stage=Stage.NEEDS_APPROVAL)
+    waiting = replace(author.row, step=1, stage=Stage.NEEDS_APPROVAL, agent="teller")
     await author.write(row=waiting, calls=(suspended,), tickets=(ticket_row(me, 1, "a"),))
     seen: list[CommandContext] = []
 
@@ -164,6 +167,9 @@ async def the_judge_sees_ticket_call_and_earlier_decision(store: Store, _: HookL
     expect([facts.call for facts in seen], [suspended] * 4, "with the ticket's call")
     expect([facts.prior for facts in seen], [None, winner, winner, None], "with the decision that the ticket has")
     expect([facts.pending for facts in seen], [0, 0, 0, 0], "consumed commands are not pending")
+    await store.post(me, say("hello"), look)
+    named = [(facts.agent, facts.active_agent) for facts in seen]
+    expect(named, [*[("clerk", "teller")] * 4, ("clerk", None)], "agent and active agent, the second for a decision")
 
 
 @scenario

@@ -473,6 +473,14 @@ class JournalsCommandsAsTheyCame(MemoryTables):
         return attrs.evolve(posted, item=attrs.evolve(posted.item, command=command))
 
 
+@planted
+class ForgetsTheHandover(MemoryTables):
+    """The judge of a decision does not see to which agent the run was handed over."""
+
+    def post(self, run_id: str, command: Command, judge: Judge) -> PostResult:
+        return super().post(run_id, command, lambda facts, given: judge(attrs.evolve(facts, active_agent=None), given))
+
+
 # --- state -----------------------------------------------------------------------------------------------------------
 
 
@@ -731,6 +739,7 @@ async def test_the_scenarios_find_a_bug_in_the_memory_store(bug, autojump_clock)
 UNSEEN = frozenset(
     {
         CountsTheDone,
+        ForgetsTheHandover,
         DatesStateWithTheRow,
         ForgetsTheBirthRecord,
         GivesEventsTwice,
@@ -749,7 +758,7 @@ UNSEEN = frozenset(
         WakesLate,
     }
 )
-"""Bugs of what the random operations do not do: prunes, records, timers, pages of events, early decisions."""
+"""Bugs of what the random operations do not do: prunes, records, timers, pages of events, early decisions, handoffs."""
 
 
 @pytest.mark.parametrize("bug", [bug for bug in BUGS if bug not in UNSEEN])
