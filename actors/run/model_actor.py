@@ -28,7 +28,8 @@ from ..engine.inputs import BUG, ONE_REQUEST, Input, ModelAnswered, ModelFailed
 from ..errors import MODEL_ERROR_KINDS, AgentDefinitionError, ModelError, ModelErrorKind
 from ..tools.invoke import TEXT_LIMIT, shown_text
 from .breakers import Breakers, Circuit
-from .children import BUFFER_LIMIT, Child, Children
+from .children import Child, Children
+from .delta_buffers import BUFFER_LIMIT
 from .sanitize import InvalidValue, response_of, text_of, usage_of
 
 _DELTAS: Final = (TextDelta, ReasoningDelta, CallDelta)

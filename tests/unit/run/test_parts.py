@@ -18,8 +18,8 @@ from greenroom.actors.contract.rows import RunRecord, RunRow
 from greenroom.actors.errors import RuntimeClosed, StoreDown, UsageError
 from greenroom.actors.run.call_actor import returned
 from greenroom.actors.run.change_signals import ChangeSignals, RunSignal
-from greenroom.actors.run.children import BUFFER_LIMIT, DeltaBuffer
 from greenroom.actors.run.clock import Clock
+from greenroom.actors.run.delta_buffers import BUFFER_LIMIT, DeltaBuffer
 from greenroom.actors.run.sanitize import (
     LATEST,
     InvalidDecision,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.actors.contract.redaction import MASK, Redactor
-from greenroom.actors.run.children import BUFFER_LIMIT, DeltaBuffer
+from greenroom.actors.run.delta_buffers import BUFFER_LIMIT, DeltaBuffer
 from greenroom.actors.run.stream_redaction import LONGEST, StreamRedactor
 
 SECRETS = ("canary-7f3a9", "correct horse battery", 'quo"ted\\secret', "schlüssel/geheim")
