@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 from diagrams import DIAGRAMS  # noqa: E402 - beside this file, which need not be in a package
 from postgres_tables import table as postgres_table  # noqa: E402
 
-from greenroom.actors.contract.events import CATALOGUE  # noqa: E402
+from greenroom.actors.contract.catalogue import CATALOGUE  # noqa: E402
 from greenroom.actors.contract.schemas import described, event_schemas  # noqa: E402
 from greenroom.transport.gateway.asyncapi import asyncapi  # noqa: E402
 from greenroom.transport.gateway.openapi import openapi  # noqa: E402
@@ -73,7 +73,7 @@ def event_page() -> str:
         "# Events",
         "",
         (
-            "Generated from CATALOGUE in actors/contract/events.py by `python scripts/generate.py`. "
+            "Generated from CATALOGUE in actors/contract/catalogue.py by `python scripts/generate.py`. "
             "JSON Schemas: [schemas/events.json](schemas/events.json)."
         ),
         "",

@@ -1,62 +1,24 @@
-"""The event catalogue: what a run tells the world, one payload class per type.
+"""Events: what a run tells the world, one payload class per type; `catalogue.py` has the types.
 
 An event is evidence, not state: rows are the truth. Every event has an envelope (`envelope.py`) and one payload of a
-class below. `CATALOGUE` maps type -> class; the JSON Schemas are generated from it and checked in.
-
-Fields are snake_case in Python and camelCase on the wire (`casing.py`). Free text and foreign values pass the redactor
-before they are encoded (`foreign` in the field's metadata marks them). A field with its default is left out.
+class below.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Annotated, Final, Literal, TypeVar, get_type_hints
-
-import msgspec
+from typing import Annotated, Literal
 
 from .calls import CallStatus
-from .casing import camel
 from .decisions import ResumeMode, TicketReason
 from .guardrails import GuardrailKind
 from .lifecycle import Stage, TerminationKind
 from .messages import FinishReason, Usage
+from .payloads import FOREIGN_SCHEMA, FOREIGN_TEXT, Payload
 from .plain import JSONObject, JSONValue
-
-FOREIGN_TEXT: Final = msgspec.Meta(extra={"foreign": True})
-"""Marks a field with text or values from outside; the redactor reads these fields and no others."""
-FOREIGN_SCHEMA: Final = msgspec.Meta(extra={"foreign": "schema"})
-"""Marks a field with a foreign JSON Schema: redacted, but a property may be named `password`."""
-
-
-def _wire_name(field: str) -> str:
-    return "from" if field == "source" else camel(field)
-
-
-class Payload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename=_wire_name):
-    """Base of all payloads.
-
-    msgspec structs, not attrs: ten times cheaper to create, and a field may be named `from` on the wire.
-    """
-
-
-_T = TypeVar("_T", bound=type)
-CATALOGUE: Final[dict[str, type]] = {}
-"""Event type -> payload class."""
-
-
-def _event(*names: str) -> Callable[[_T], _T]:
-    def register(cls: _T) -> _T:
-        for name in names:
-            CATALOGUE[name] = cls
-        return cls
-
-    return register
-
 
 # --- lifecycle -------------------------------------------------------------------------------------------------------
 
 
-@_event("run.created")
 class RunCreated(Payload, frozen=True, kw_only=True):
     """The run is stored. `input` is its input, `by` the principal, `title` one line for lists of runs.
 
@@ -77,7 +39,6 @@ class RunCreated(Payload, frozen=True, kw_only=True):
     attachments: Annotated[tuple[JSONObject, ...], FOREIGN_TEXT] = ()
 
 
-@_event("run.planned", "run.accepted", "run.preparing", "run.started", "run.applying", "run.resumed")
 class RunMoved(Payload, frozen=True, kw_only=True):
     """The run moved from one stage to another; `by` names the principal or component."""
 
@@ -87,7 +48,6 @@ class RunMoved(Payload, frozen=True, kw_only=True):
     detail: Annotated[JSONObject | None, FOREIGN_TEXT] = None
 
 
-@_event("run.waiting")
 class RunWaiting(Payload, frozen=True, kw_only=True):
     """Nothing executes except background tasks; these tickets are open."""
 
@@ -97,7 +57,6 @@ class RunWaiting(Payload, frozen=True, kw_only=True):
     tickets: tuple[str, ...]
 
 
-@_event("run.completed")
 class RunCompleted(Payload, frozen=True, kw_only=True):
     """The terminal event of a completed run, or of a run that a stop condition ended (`termination` = stopped).
 
@@ -122,7 +81,6 @@ class RunCompleted(Payload, frozen=True, kw_only=True):
     finish: FinishReason | None = None
 
 
-@_event("run.failed")
 class RunFailed(Payload, frozen=True, kw_only=True):
     """The terminal event of a failed run. `code` is a key of the failure catalogue; the ids are as in run.completed."""
 
@@ -141,7 +99,6 @@ class RunFailed(Payload, frozen=True, kw_only=True):
     error_id: str | None = None
 
 
-@_event("run.cancelled")
 class RunCancelled(Payload, frozen=True, kw_only=True):
     """The terminal event of a cancelled run. The ids are as in run.completed."""
 
@@ -159,7 +116,6 @@ class RunCancelled(Payload, frozen=True, kw_only=True):
     outcome_unknown: tuple[str, ...] = ()
 
 
-@_event("run.degraded")
 class RunDegraded(Payload, frozen=True, kw_only=True):
     """The run continues with a restriction (agent_changed: its spec has another digest than at the start).
 
@@ -173,7 +129,6 @@ class RunDegraded(Payload, frozen=True, kw_only=True):
     error_id: str | None = None
 
 
-@_event("run.input.received")
 class InputReceived(Payload, frozen=True, kw_only=True):
     """New input was accepted; it joins the thread at the next step. `attachments` as in run.created."""
 
@@ -184,7 +139,6 @@ class InputReceived(Payload, frozen=True, kw_only=True):
     attachments: Annotated[tuple[JSONObject, ...], FOREIGN_TEXT] = ()
 
 
-@_event("run.cancel.requested")
 class CancelRequested(Payload, frozen=True, kw_only=True):
     """A cancel of the run was accepted."""
 
@@ -194,7 +148,6 @@ class CancelRequested(Payload, frozen=True, kw_only=True):
     reason: Annotated[str | None, FOREIGN_TEXT] = None
 
 
-@_event("run.pause.requested")
 class PauseRequested(Payload, frozen=True, kw_only=True):
     """A pause was accepted. The run is held (run.approval.requested, reason manual_pause) before its next step.
 
@@ -207,7 +160,6 @@ class PauseRequested(Payload, frozen=True, kw_only=True):
     joins: str | None = None
 
 
-@_event("run.decision.refused")
 class DecisionRefused(Payload, frozen=True, kw_only=True):
     """An accepted decision did not act: an early one that does not fit its ticket, or that was never used.
 
@@ -220,7 +172,6 @@ class DecisionRefused(Payload, frozen=True, kw_only=True):
     detail: Annotated[str | None, FOREIGN_TEXT] = None
 
 
-@_event("run.cleanup.overrun")
 class CleanupOverrun(Payload, frozen=True, kw_only=True):
     """A body did not end within its grace. Its late result is dropped."""
 
@@ -233,7 +184,6 @@ class CleanupOverrun(Payload, frozen=True, kw_only=True):
 # --- step ------------------------------------------------------------------------------------------------------------
 
 
-@_event("run.step.started")
 class StepStarted(Payload, frozen=True, kw_only=True):
     """A step (one inference and its tools) begins. `agent`: the active agent; absent if it is the run's own."""
 
@@ -241,7 +191,6 @@ class StepStarted(Payload, frozen=True, kw_only=True):
     agent: str | None = None
 
 
-@_event("run.step.finished")
 class StepFinished(Payload, frozen=True, kw_only=True):
     """A step is over. All its rows are durable with this commit, the checkpoint for recovery and forks."""
 
@@ -249,7 +198,6 @@ class StepFinished(Payload, frozen=True, kw_only=True):
     usage: Usage
 
 
-@_event("run.inference.started")
 class InferenceStarted(Payload, frozen=True, kw_only=True):
     """A model request begins. The answer will be message `message_id`; a later attempt may continue that message.
 
@@ -264,7 +212,6 @@ class InferenceStarted(Payload, frozen=True, kw_only=True):
     agent: str | None = None
 
 
-@_event("run.inference.completed")
 class InferenceCompleted(Payload, frozen=True, kw_only=True):
     """The model has answered. `duration_ms` counts from the request, not from the wait before it.
 
@@ -280,7 +227,6 @@ class InferenceCompleted(Payload, frozen=True, kw_only=True):
     finish: FinishReason | None = None
 
 
-@_event("run.inference.retried")
 class InferenceRetried(Payload, frozen=True, kw_only=True):
     """An inference failed or was interrupted and is repeated, `delay_ms` from now.
 
@@ -300,7 +246,6 @@ class InferenceRetried(Payload, frozen=True, kw_only=True):
     model: Annotated[str | None, FOREIGN_TEXT] = None
 
 
-@_event("run.context.trimmed")
 class ContextTrimmed(Payload, frozen=True, kw_only=True):
     """A plugin left so many messages of the thread out of the step's request; they stay in the thread."""
 
@@ -309,7 +254,6 @@ class ContextTrimmed(Payload, frozen=True, kw_only=True):
     by: str
 
 
-@_event("run.usage.spent")
 class UsageSpent(Payload, frozen=True, kw_only=True):
     """A plugin asked a model of its own; its usage is part of the run's."""
 
@@ -320,7 +264,6 @@ class UsageSpent(Payload, frozen=True, kw_only=True):
 # --- message ---------------------------------------------------------------------------------------------------------
 
 
-@_event("run.message.delta")
 class MessageDelta(Payload, frozen=True, kw_only=True):
     """More text of a message. `index` counts the deltas of this message from 0."""
 
@@ -329,7 +272,6 @@ class MessageDelta(Payload, frozen=True, kw_only=True):
     text: Annotated[str, FOREIGN_TEXT]
 
 
-@_event("run.reasoning.delta")
 class ReasoningStreamed(Payload, frozen=True, kw_only=True):
     """More reasoning of a message. `index` counts the deltas of this message from 0."""
 
@@ -338,7 +280,6 @@ class ReasoningStreamed(Payload, frozen=True, kw_only=True):
     text: Annotated[str, FOREIGN_TEXT]
 
 
-@_event("run.message.completed")
 class MessageCompleted(Payload, frozen=True, kw_only=True):
     """A message is complete. `text` is all of it, regardless of earlier deltas.
 
@@ -351,7 +292,6 @@ class MessageCompleted(Payload, frozen=True, kw_only=True):
     large: bool = False
 
 
-@_event("run.message.discarded")
 class MessageDiscarded(Payload, frozen=True, kw_only=True):
     """Deltas of this message were emitted, but the message is not part of the history."""
 
@@ -362,7 +302,6 @@ class MessageDiscarded(Payload, frozen=True, kw_only=True):
 # --- tool ------------------------------------------------------------------------------------------------------------
 
 
-@_event("run.tool.call")
 class ToolCalled(Payload, frozen=True, kw_only=True):
     """The model requested a call."""
 
@@ -374,7 +313,6 @@ class ToolCalled(Payload, frozen=True, kw_only=True):
     step: int
 
 
-@_event("run.tool.started")
 class ToolStarted(Payload, frozen=True, kw_only=True):
     """A body runs (attempt counts from 1). Durable before a body that is not replay-safe starts."""
 
@@ -383,7 +321,6 @@ class ToolStarted(Payload, frozen=True, kw_only=True):
     attempt: int
 
 
-@_event("run.tool.suspended")
 class ToolSuspended(Payload, frozen=True, kw_only=True):
     """The call waits for the decision of its ticket."""
 
@@ -392,7 +329,6 @@ class ToolSuspended(Payload, frozen=True, kw_only=True):
     ticket_id: str
 
 
-@_event("run.tool.resumed")
 class ToolResumed(Payload, frozen=True, kw_only=True):
     """A decision acts on the call. `arguments`: the decision's arguments, if they replace the ticket's."""
 
@@ -403,7 +339,6 @@ class ToolResumed(Payload, frozen=True, kw_only=True):
     arguments: Annotated[JSONObject | None, FOREIGN_TEXT] = None
 
 
-@_event("run.tool.progress")
 class ToolProgress(Payload, frozen=True, kw_only=True):
     """The progress of a body: 0.0 to 1.0."""
 
@@ -413,7 +348,6 @@ class ToolProgress(Payload, frozen=True, kw_only=True):
     text: Annotated[str, FOREIGN_TEXT] = ""
 
 
-@_event("run.tool.output.delta")
 class ToolOutputDelta(Payload, frozen=True, kw_only=True):
     """Output that a body streams, merged if it comes faster than it can be written. `index` counts per attempt."""
 
@@ -423,7 +357,6 @@ class ToolOutputDelta(Payload, frozen=True, kw_only=True):
     text: Annotated[str, FOREIGN_TEXT]
 
 
-@_event("run.tool.result")
 class ToolResult(Payload, frozen=True, kw_only=True):
     """The call has ended: succeeded, failed or cancelled."""
 
@@ -437,7 +370,6 @@ class ToolResult(Payload, frozen=True, kw_only=True):
     error_id: str | None = None
 
 
-@_event("run.tool.edited")
 class ToolEdited(Payload, frozen=True, kw_only=True):
     """A plugin replaced the model's arguments before the gates were asked."""
 
@@ -446,7 +378,6 @@ class ToolEdited(Payload, frozen=True, kw_only=True):
     by: str
 
 
-@_event("run.gate.overruled")
 class GateOverruled(Payload, frozen=True, kw_only=True):
     """A gate's verdict gave way to that of `by`, which was stronger, or equal and registered earlier.
 
@@ -459,7 +390,6 @@ class GateOverruled(Payload, frozen=True, kw_only=True):
     by: str
 
 
-@_event("run.guardrail.tripped")
 class GuardrailTripped(Payload, frozen=True, kw_only=True):
     """A guardrail did not allow what it judged. `trip`: the run ends as guardrail_tripped.
 
@@ -477,7 +407,6 @@ class GuardrailTripped(Payload, frozen=True, kw_only=True):
 # --- state -----------------------------------------------------------------------------------------------------------
 
 
-@_event("run.state.changed")
 class StateChanged(Payload, frozen=True, kw_only=True):
     """State keys were written. Names only, because values are private.
 
@@ -489,7 +418,6 @@ class StateChanged(Payload, frozen=True, kw_only=True):
     by: str
 
 
-@_event("run.state.conflict")
 class StateConflict(Payload, frozen=True, kw_only=True):
     """A writer's batch was dropped whole, because `other` wrote `key` meanwhile. The writer's result is kept.
 
@@ -507,7 +435,6 @@ class StateConflict(Payload, frozen=True, kw_only=True):
 # --- task ------------------------------------------------------------------------------------------------------------
 
 
-@_event("run.task.started")
 class TaskStarted(Payload, frozen=True, kw_only=True):
     """A background task runs beside the steps of its run (attempt counts from 1); `call_id` is its call.
 
@@ -521,7 +448,6 @@ class TaskStarted(Payload, frozen=True, kw_only=True):
     attempt: int
 
 
-@_event("run.task.progress")
 class TaskProgress(Payload, frozen=True, kw_only=True):
     """The progress of a background task: 0.0 to 1.0."""
 
@@ -531,7 +457,6 @@ class TaskProgress(Payload, frozen=True, kw_only=True):
     text: Annotated[str, FOREIGN_TEXT] = ""
 
 
-@_event("run.task.output.delta")
 class TaskOutputDelta(Payload, frozen=True, kw_only=True):
     """Output that a background task streams. `index` counts per attempt."""
 
@@ -541,7 +466,6 @@ class TaskOutputDelta(Payload, frozen=True, kw_only=True):
     text: Annotated[str, FOREIGN_TEXT]
 
 
-@_event("run.task.finished")
 class TaskFinished(Payload, frozen=True, kw_only=True):
     """A background task has ended; the model reads a message with the user role at the next step.
 
@@ -563,7 +487,6 @@ class TaskFinished(Payload, frozen=True, kw_only=True):
 # --- handoff ---------------------------------------------------------------------------------------------------------
 
 
-@_event("run.handoff")
 class HandedOver(Payload, frozen=True, kw_only=True):
     """The call has handed the run over to another agent, whose step is the next one. The names are keys of agents.
 
@@ -579,7 +502,6 @@ class HandedOver(Payload, frozen=True, kw_only=True):
 # --- child -----------------------------------------------------------------------------------------------------------
 
 
-@_event("run.child.started")
 class ChildStarted(Payload, frozen=True, kw_only=True):
     """A child run works for the call: `agent` is the key of its agent. The child run has a log of its own."""
 
@@ -588,7 +510,6 @@ class ChildStarted(Payload, frozen=True, kw_only=True):
     agent: str
 
 
-@_event("run.child.finished")
 class ChildFinished(Payload, frozen=True, kw_only=True):
     """The child run of the call has ended in this stage. Its usage is part of this run's from here on.
 
@@ -605,7 +526,6 @@ class ChildFinished(Payload, frozen=True, kw_only=True):
 # --- approval --------------------------------------------------------------------------------------------------------
 
 
-@_event("run.approval.requested")
 class ApprovalRequested(Payload, frozen=True, kw_only=True):
     """A ticket is open for exactly this action. `reviewers`: the principals that may decide; empty: any principal.
 
@@ -632,7 +552,6 @@ class ApprovalRequested(Payload, frozen=True, kw_only=True):
     child_ticket_id: str | None = None
 
 
-@_event("run.approval.resolved")
 class ApprovalResolved(Payload, frozen=True, kw_only=True):
     """A ticket is closed: how, by whom and why."""
 
@@ -642,34 +561,3 @@ class ApprovalResolved(Payload, frozen=True, kw_only=True):
     by: str | None = None
     reason: Annotated[str | None, FOREIGN_TEXT] = None
     edited: bool = False
-
-
-def _marked(cls: type, mark: msgspec.Meta) -> tuple[str, ...]:
-    hints = get_type_hints(cls, include_extras=True)
-    return tuple(name for name, hint in hints.items() if mark in getattr(hint, "__metadata__", ()))
-
-
-FOREIGN: Final[Mapping[type, tuple[str, ...]]] = {cls: _marked(cls, FOREIGN_TEXT) for cls in set(CATALOGUE.values())}
-"""Payload class -> the fields with text or values from outside, which the redactor reads."""
-
-FOREIGN_SCHEMAS: Final[Mapping[type, tuple[str, ...]]] = {
-    cls: names for cls in set(CATALOGUE.values()) if (names := _marked(cls, FOREIGN_SCHEMA))
-}
-"""Payload class -> the fields with a foreign JSON Schema."""
-
-LIFECYCLE_EVENT: Final[Mapping[Stage, str]] = {
-    Stage.CREATED: "run.created",
-    Stage.PLANNED: "run.planned",
-    Stage.ACCEPTED: "run.accepted",
-    Stage.PREPARING: "run.preparing",
-    Stage.RUNNING: "run.started",
-    Stage.APPLYING: "run.applying",
-    Stage.NEEDS_APPROVAL: "run.waiting",
-    Stage.COMPLETED: "run.completed",
-    Stage.FAILED: "run.failed",
-    Stage.CANCELLED: "run.cancelled",
-}
-"""Stage -> the type that announces it (a return to running from applying or needs_approval is run.resumed)."""
-
-TERMINAL_EVENTS: Final = frozenset({"run.completed", "run.failed", "run.cancelled"})
-"""A run has exactly one of these, as its last event."""

@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from ..errors import UsageError
-from .events import FOREIGN, FOREIGN_SCHEMAS
+from .catalogue import FOREIGN, FOREIGN_SCHEMAS
 from .excerpt import Large, LargeText, shown_large
 from .plain import JSONObject
 from .shapes import LONGEST_KEY

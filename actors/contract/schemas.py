@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 
 from .casing import camel
+from .catalogue import CATALOGUE
 from .envelope import EVENT_VERSION
-from .events import CATALOGUE
 from .plain import JSONValue
 
 _QUOTED: Final = re.compile(r"`([a-z]+(?:_[a-z]+)+)`")

@@ -18,12 +18,14 @@ from msgspec.structs import replace
 
 from ..contract import events as ev
 from ..contract.calls import check_move
+from ..contract.catalogue import LIFECYCLE_EVENT
 from ..contract.commits import Commit, EventDraft
 from ..contract.decisions import Ticket
 from ..contract.ids import message_id, ticket_id
 from ..contract.lifecycle import NEEDS_APPROVAL, STATUS, TERMINAL, RunStatus, Stage, check_stage
 from ..contract.messages import Message
 from ..contract.parts import Part, light
+from ..contract.payloads import Payload
 from ..contract.phases import LEAVING, RunPosition
 from ..contract.plain import JSONObject, JSONValue
 from ..contract.row_forms import opened, sealed
@@ -167,7 +169,7 @@ class StepBuilder:
         mirrors = self.row.mirrors
         return tuple(mirror.ticket for mirror in mirrors if mirror.decision is None) if mirrors else ()
 
-    def emit(self, name: str, payload: ev.Payload) -> None:
+    def emit(self, name: str, payload: Payload) -> None:
         """Append an event."""
         self.events.append(EventDraft(name, payload))
 
@@ -232,7 +234,7 @@ class StepBuilder:
         """
         source = self._enter(target)
         back = target is _RUNNING and source is not Stage.PREPARING
-        name = "run.resumed" if back else ev.LIFECYCLE_EVENT[target]
+        name = "run.resumed" if back else LIFECYCLE_EVENT[target]
         self.emit(name, ev.RunMoved(source=source, to=target, by=by, detail=detail))
 
     def rest(self, tickets: tuple[str, ...]) -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from ..contract.catalogue import TERMINAL_EVENTS
 from ..contract.envelope import event_type
-from ..contract.events import TERMINAL_EVENTS
 
 RING_FRAMES: Final = 4096
 """Events of a run kept in memory at least, if they are not too large."""

@@ -24,7 +24,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from greenroom.actors.contract.events import CATALOGUE
+from greenroom.actors.contract.catalogue import CATALOGUE
 from greenroom.actors.engine.recording import Entry
 
 from ..support import runs

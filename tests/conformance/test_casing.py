@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 import greenroom as gr
 from greenroom.actors.contract.casing import camel, from_wire, wire
+from greenroom.actors.contract.catalogue import CATALOGUE
 from greenroom.actors.contract.codec import parse
 from greenroom.actors.contract.commits import EventDraft
 from greenroom.actors.contract.envelope import EventEncoder
-from greenroom.actors.contract.events import CATALOGUE
 from greenroom.actors.contract.redaction import Redactor
 from greenroom.actors.contract.rows import RunInfo
 from greenroom.testing import call

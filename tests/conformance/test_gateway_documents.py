@@ -6,7 +6,7 @@ import pytest
 import trio
 
 import greenroom as gr
-from greenroom.actors.contract.events import CATALOGUE
+from greenroom.actors.contract.catalogue import CATALOGUE
 from greenroom.testing import call, text, think
 from greenroom.transport import Limits, Principal
 from greenroom.transport.gateway.routes import ROUTES

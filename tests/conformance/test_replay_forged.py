@@ -20,7 +20,7 @@ import trio
 from trio.testing import MockClock
 
 import greenroom as gr
-from greenroom.actors.contract.events import CATALOGUE
+from greenroom.actors.contract.catalogue import CATALOGUE
 from greenroom.actors.contract.redaction import Redactor
 from greenroom.actors.contract.spec import AgentSpec
 from greenroom.actors.replay.comparison import Replay, StoredRun

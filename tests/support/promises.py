@@ -6,8 +6,8 @@ import msgspec
 
 import greenroom as gr
 from greenroom.actors.contract.calls import derive_run_status
+from greenroom.actors.contract.catalogue import CATALOGUE, TERMINAL_EVENTS
 from greenroom.actors.contract.commits import Commit, EventDraft
-from greenroom.actors.contract.events import CATALOGUE, TERMINAL_EVENTS
 from greenroom.actors.contract.lifecycle import STAGES, RunStatus, Stage
 from greenroom.actors.contract.phases import RunPosition
 from greenroom.actors.contract.rows import CallRow, RunRecord

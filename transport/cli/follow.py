@@ -14,8 +14,8 @@ import attrs
 import trio
 
 import greenroom as gr
+from greenroom.actors.contract.catalogue import TERMINAL_EVENTS
 from greenroom.actors.contract.envelope import decode_event
-from greenroom.actors.contract.events import TERMINAL_EVENTS
 from greenroom.supervision.nursery import open_collapsing_nursery
 
 from ..client import Client, ConnectError, ConnectionState, LogReset, connect

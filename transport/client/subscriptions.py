@@ -32,8 +32,8 @@ from typing import Final, Literal, Protocol
 
 import attrs
 
+from greenroom.actors.contract.catalogue import TERMINAL_EVENTS
 from greenroom.actors.contract.envelope import Event
-from greenroom.actors.contract.events import TERMINAL_EVENTS
 from greenroom.actors.contract.plain import JSONObject
 from greenroom.actors.errors import GreenroomError, RunDegradedError, UnknownRun
 

@@ -44,8 +44,8 @@ from typing import Any, Final
 import attrs
 import msgspec
 
+from greenroom.actors.contract.catalogue import TERMINAL_EVENTS
 from greenroom.actors.contract.envelope import Event
-from greenroom.actors.contract.events import TERMINAL_EVENTS
 from greenroom.actors.contract.messages import Usage
 
 from .ag_ui_builder import AgUiBuilder, AgUiState, Payload, Sent

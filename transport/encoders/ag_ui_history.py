@@ -19,8 +19,8 @@ from typing import Any, Final, Literal
 import attrs
 import msgspec
 
+from greenroom.actors.contract.catalogue import TERMINAL_EVENTS
 from greenroom.actors.contract.envelope import Event
-from greenroom.actors.contract.events import TERMINAL_EVENTS
 from greenroom.actors.contract.ids import message_id
 from greenroom.actors.contract.messages import Usage
 from greenroom.actors.contract.plain import JSONObject

@@ -12,8 +12,8 @@ import msgspec
 
 import greenroom as gr
 from greenroom.actors.contract.casing import wire_of
+from greenroom.actors.contract.catalogue import TERMINAL_EVENTS
 from greenroom.actors.contract.envelope import event_type
-from greenroom.actors.contract.events import TERMINAL_EVENTS
 from greenroom.actors.contract.plain import JSONObject
 
 from ..protocol import up

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.actors.contract.events import CATALOGUE
+from greenroom.actors.contract.catalogue import CATALOGUE
 from greenroom.actors.contract.failures import FAILURES
 from greenroom.transport.protocol.codes import ERRORS
 

@@ -11,12 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from greenroom.actors.contract import events
+from greenroom.actors.contract.catalogue import CATALOGUE, FOREIGN
 from greenroom.actors.contract.codec import SchemaError
 from greenroom.actors.contract.commits import EventDraft
 from greenroom.actors.contract.envelope import EVENT_VERSION, EventEncoder, decode_event, event_type, timestamp
-from greenroom.actors.contract.events import CATALOGUE, FOREIGN, MessageDelta, Payload, RunMoved
+from greenroom.actors.contract.events import MessageDelta, RunMoved
 from greenroom.actors.contract.ids import event_id
 from greenroom.actors.contract.lifecycle import Stage
+from greenroom.actors.contract.payloads import Payload
 from greenroom.actors.contract.redaction import Redactor
 from greenroom.actors.contract.rows import RunInfo
 from greenroom.actors.contract.schemas import event_schemas
@@ -84,6 +87,13 @@ def test_frames_are_json_with_contiguous_sequences_and_decode_to_what_was_drafte
         assert (event.run_id, event.session_id, event.agent_id) == (info.run_id, info.session_id, info.agent)
         assert event.timestamp == at.replace(microsecond=at.microsecond // 1000 * 1000)
         assert event.payload == json.loads(msgspec.json.encode(draft.payload))
+
+
+def test_every_class_of_a_payload_has_an_event_type():
+    """The encoder refuses a payload without one, but not before a run emits it."""
+    assert {cls.__name__ for cls in CATALOGUE.values()} == {
+        name for name, cls in vars(events).items() if isinstance(cls, type) and issubclass(cls, Payload)
+    } - {"Payload"}
 
 
 @pytest.mark.parametrize("name", sorted(CATALOGUE))

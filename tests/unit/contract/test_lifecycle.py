@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.actors.contract.calls import CALLS, SETTLED, CallStatus, derive_run_status
-from greenroom.actors.contract.events import CATALOGUE, LIFECYCLE_EVENT, TERMINAL_EVENTS
+from greenroom.actors.contract.catalogue import CATALOGUE, LIFECYCLE_EVENT, TERMINAL_EVENTS
 from greenroom.actors.contract.failures import FAILURES, safe_message
 from greenroom.actors.contract.lifecycle import (
     APPLYING_EFFECTS,

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.actors.contract.calls import CallStatus
+from greenroom.actors.contract.catalogue import CATALOGUE, FOREIGN
 from greenroom.actors.contract.commits import EventDraft
 from greenroom.actors.contract.envelope import EventEncoder
-from greenroom.actors.contract.events import CATALOGUE, FOREIGN, MessageDelta, RunMoved, ToolCalled, ToolResult
+from greenroom.actors.contract.events import MessageDelta, RunMoved, ToolCalled, ToolResult
 from greenroom.actors.contract.lifecycle import Stage
 from greenroom.actors.contract.redaction import LONGEST, WORKSPACE, Redactor
 from greenroom.actors.contract.rows import RunInfo

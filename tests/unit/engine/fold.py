@@ -10,8 +10,8 @@ from msgspec.structs import astuple
 
 from greenroom.actors.contract import events as ev
 from greenroom.actors.contract.calls import CALLS, CallStatus
+from greenroom.actors.contract.catalogue import CATALOGUE, TERMINAL_EVENTS
 from greenroom.actors.contract.commits import EventDraft
-from greenroom.actors.contract.events import CATALOGUE, TERMINAL_EVENTS
 from greenroom.actors.contract.lifecycle import STAGES, Stage
 from greenroom.actors.contract.messages import Usage
 

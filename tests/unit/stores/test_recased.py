@@ -16,8 +16,8 @@ from tests.support.runs import events_of
 
 import greenroom as gr
 from greenroom.actors.contract.casing import camel
+from greenroom.actors.contract.catalogue import CATALOGUE
 from greenroom.actors.contract.envelope import EVENT_VERSION
-from greenroom.actors.contract.events import CATALOGUE
 from greenroom.actors.stores._recased import _NAMES, recased
 from greenroom.actors.stores._schema import MIGRATIONS
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.actors.contract.events import CATALOGUE
+from greenroom.actors.contract.catalogue import CATALOGUE
 
 FOLDER = Path(str(files("greenroom.transport.console") / "index.html")).parent
 VENDORED = {"markdown-it-15.0.3.min.js": "d5432491790141da046b1197353705db03264f40b5727f3b4b591f5aba193e30"}

@@ -20,7 +20,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from openapi_spec_validator.validation.exceptions import UnresolvableParameterError
 
 from greenroom.actors.contract.casing import camel
-from greenroom.actors.contract.events import CATALOGUE
+from greenroom.actors.contract.catalogue import CATALOGUE
 from greenroom.actors.contract.lifecycle import STATUS, Stage, TerminationKind
 from greenroom.actors.contract.messages import Usage
 from greenroom.actors.contract.schemas import event_schemas
