@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-import inspect
-import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Unpack, cast, get_args, overload
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Unpack, cast, overload
 
 import attrs
 
 from greenroom.supervision.fields import did_you_mean
 
 from .abc import Model
+from .agent_checks import (
+    check_choice,
+    check_denial,
+    check_settings,
+    check_stop,
+    check_text,
+    check_tools,
+    check_use,
+    instructs,
+)
 from .agent_deps import misfit
 from .agent_options import AgentOptions, Deps, Instructs, ToolUse
 from .contract.decisions import Decision, Ticket
@@ -23,9 +31,9 @@ from .contract.plain import JSONObject, JSONValue, exact
 from .contract.policies import Policies
 from .contract.spec import MODES, AgentSpec, Execution, ExecutionMode, execution_data
 from .contract.state import Keys
-from .contract.stop import MaxRounds, StopCondition, StopOnTool
+from .contract.stop import MaxRounds, StopCondition
 from .errors import AgentDefinitionError, StateError
-from .handoff import Handoff, fault_of, handoff_of
+from .handoff import Handoff, handoff_of
 from .models.answers import Output, read_output_type
 from .options import checks_fields
 from .plugins.guardrails import InputGuardrail, OutputGuardrail, check_guardrails
@@ -34,7 +42,7 @@ from .plugins.policies import PolicyPlugin, essence, gathered
 from .state.access import declared
 from .state.keys import StateKey
 from .tools.agent_tool import AgentTool, AgentToolOptions, agent_tool
-from .tools.background import BUILTIN
+from .tools.background import built_in
 from .tools.definition import Tool
 from .tools.marks import definition_mark
 
@@ -63,7 +71,6 @@ _GRACE: Final = 5.0
 """Default grace of a tool, in seconds."""
 _SLACK: Final = 5.0
 """Seconds by which the grace of an agent's tool exceeds the graces inside of its runs, so that these end first."""
-"""Most characters of an agent's key, which is in every event and in names of tools made from it."""
 
 
 def stop_at_tools(*names: str) -> frozenset[str]:
@@ -249,9 +256,6 @@ class Agent(Generic[T_co, Deps]):
 
     def __attrs_post_init__(self) -> None:
         _check_parts(self)
-        _check_tools(self)
-        _check_choice(self)
-        _check_stop(self)
         _check_guardrails(self)
         check_plugins(f"agent {self.key!r}", self.plugins)
         _check_deps(self)
@@ -307,7 +311,7 @@ class Agent(Generic[T_co, Deps]):
     @property
     def builtin(self) -> tuple[Tool[..., object], ...]:
         """Tools offered beside the agent's own: list_tasks and cancel_task, if the agent has background tools."""
-        return BUILTIN if any(tool.background for tool in self.tools) else ()
+        return built_in(self.tools)
 
     @property
     def children(self) -> tuple[Agent[Any], ...]:
@@ -409,9 +413,10 @@ def _check_parts(agent: Agent[object]) -> None:
     key = agent.key
     if not is_agent_key(key):
         raise AgentDefinitionError(f"agent key {key!r:.200}: {AGENT_KEYS}")
-    if not _instructs(agent.instructions):
-        _check_text(agent, "instructions", "give a str, or a function (ctx) -> str")
-    _check_text(agent, "description", "give a str")
+    where = f"agent {key!r}"
+    if not instructs(agent.instructions):
+        check_text(where, "instructions", agent.instructions, "give a str, or a function (ctx) -> str")
+    check_text(where, "description", agent.description, "give a str")
     if not isinstance(agent.model, Model | str | None):
         raise _fault(agent, f'model={agent.model!r}: give a Model object, a "provider:name", or None')
     for name, choices in _CHOICES.items():
@@ -422,135 +427,12 @@ def _check_parts(agent: Agent[object]) -> None:
         value = getattr(agent, name)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise _fault(agent, f"{name}={value!r}: give a whole number, {least} or more")
-    _check_denial(agent, agent.denial)
-    _check_settings(agent, agent.settings)
-
-
-def _check_text(agent: Agent[object], name: str, way: str) -> None:
-    value = getattr(agent, name)
-    if not isinstance(value, str):
-        raise _fault(agent, f"{name}={value!r}: {way}")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise _fault(agent, f"{name} holds bytes that are no text: {error}; decode it with errors='replace'") from error
-
-
-def _instructs(value: object) -> bool:
-    """Return True for a function that may return instructions."""
-    return (
-        callable(value)
-        and not isinstance(value, str | type | Tool)
-        and not inspect.isgeneratorfunction(value)
-        and not inspect.isasyncgenfunction(value)
-        and _takes(value, None)
-    )
-
-
-def _check_denial(agent: Agent[object], denial: object) -> None:
-    if denial is not None and (
-        not callable(denial) or inspect.iscoroutinefunction(denial) or not _takes(denial, None, None)
-    ):
-        raise _fault(agent, f"denial={denial!r}: give a function, (ticket, decision) -> str, that does not await")
-
-
-def _takes(function: Callable[..., Any], *arguments: object) -> bool:
-    try:
-        inspect.signature(function).bind(*arguments)
-    except TypeError:
-        return False
-    except ValueError:  # a builtin without a signature: accepted
-        pass
-    return True
-
-
-def _check_settings(agent: Agent[object], settings: object) -> None:
-    if not isinstance(settings, Mapping):
-        raise _fault(agent, f"settings={settings!r}: give a dict")
-    try:
-        content_digest(settings)
-    except (TypeError, ValueError) as error:
-        raise _fault(agent, f"settings={settings!r}: give plain JSON data ({error})") from error
-
-
-def _check_tools(agent: Agent[object]) -> None:
-    tools: Any = agent.tools
-    if not isinstance(tools, tuple):
-        raise _fault(agent, f"tools={tools!r}: give a list of tools")
-    seen: set[str] = set()
-    for tool in tools:
-        if not isinstance(tool, Tool):
-            way = "decorate it with @gr.tool" if callable(tool) else "give functions decorated with @gr.tool"
-            raise _fault(agent, f"{getattr(tool, '__name__', tool)!r} is not a tool; {way}")
-        if isinstance(tool, Handoff):
-            raise _fault(agent, f"{tool!r} is a handoff; give it in handoffs=[...]")
-        if tool.name in seen:
-            raise _fault(agent, f"two tools are named {tool.name!r}; rename one with @gr.tool(name=...)")
-        seen.add(tool.name)
-    wrong = fault_of(agent.handoffs, seen)
-    if wrong is not None:
-        raise _fault(agent, wrong)
-    for tool in agent.builtin:
-        if tool.name in seen:
-            raise _fault(
-                agent,
-                f"a tool is named {tool.name!r}, which agents with background tools have built in; rename yours with "
-                "@gr.tool(name=...)",
-            )
-    _check_use(agent, agent.tool_use)
-
-
-def _check_use(agent: Agent[object], use: object) -> None:
-    if isinstance(use, frozenset):
-        _check_names(agent, sorted(use), "tool_use")
-    elif callable(use):
-        if inspect.iscoroutinefunction(use) or not _takes(use, ()):
-            raise _fault(agent, f"tool_use={use!r}: give a function, (results) -> gr.FinalOutput | None, not async")
-    elif use not in ("run_model_again", "stop_on_first_tool"):
-        raise _fault(
-            agent,
-            f"tool_use={use!r}: use 'run_model_again', 'stop_on_first_tool', gr.stop_at_tools('name', ...), or a "
-            "function of the results",
-        )
-
-
-def _check_choice(agent: Agent[object]) -> None:
-    choice: object = agent.tool_choice
-    if not isinstance(choice, str):
-        raise _fault(agent, f"tool_choice={choice!r}: use 'auto', 'required', 'none', or the name of a tool")
-    if choice not in ("auto", "required", "none"):
-        _check_names(agent, [choice], "tool_choice", agent.handoffs)
-    if choice == "required" and not (agent.tools or agent.handoffs):
-        raise _fault(agent, "tool_choice='required': the agent has no tool to call")
-    if not isinstance(agent.reset_tool_choice, bool):
-        raise _fault(agent, f"reset_tool_choice={agent.reset_tool_choice!r}: use True or False")
-
-
-def _check_names(
-    agent: Agent[object], names: Sequence[str], where: str, more: Sequence[Tool[..., object]] = ()
-) -> None:
-    known = [tool.name for tool in (*agent.tools, *more)]
-    for name in names:
-        if name not in known:
-            near = did_you_mean(name, known)
-            tools = ", ".join(known) or "none"
-            raise _fault(agent, f"{where} names the tool {name!r:.200}; {near}the tools are: {tools}")
-
-
-def _check_stop(agent: Agent[object]) -> None:
-    if not isinstance(agent.stop, tuple):
-        raise _fault(agent, f"stop={agent.stop!r}: give a list of conditions, such as [gr.stop.MaxRounds(8)]")
-    for condition in agent.stop:
-        if not isinstance(condition, get_args(StopCondition)):
-            raise _fault(
-                agent, f"stop: {condition!r} is not a stop condition; make one with gr.stop, as gr.stop.MaxRounds(8)"
-            )
-        if isinstance(condition, StopOnTool):
-            _check_names(agent, [condition.name], "stop")
-            continue
-        for name, value in attrs.asdict(condition).items():
-            if name != "pattern" and value is not None and not _is_limit(value, whole=name != "seconds"):
-                raise _fault(agent, f"stop: {condition!r}: {name} is a number, 0 or more; 0 or None switches it off")
+    check_denial(where, agent.denial)
+    check_settings(where, agent.settings)
+    check_tools(where, agent.tools, agent.handoffs)
+    check_use(where, agent.tool_use, agent.tools)
+    check_choice(where, agent.tool_choice, agent.reset_tool_choice, (*agent.tools, *agent.handoffs))
+    check_stop(where, agent.stop, agent.tools)
 
 
 def check_prices(agent: Agent[object], policies: Policies) -> None:
@@ -583,12 +465,6 @@ def _check_deps(agent: Agent[object]) -> None:
     if wrong is not None:
         name = getattr(agent.deps_type, "__qualname__", repr(agent.deps_type))
         raise _fault(agent, f"deps_type={name}: {wrong}")
-
-
-def _is_limit(value: object, *, whole: bool) -> bool:
-    kinds = int if whole else (int, float)
-    finite = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
-    return finite and isinstance(value, kinds) and not isinstance(value, bool) and value >= 0
 
 
 def _spec(agent: Agent[object], policies: Policies) -> AgentSpec:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from .context import ToolContext
-from .definition import tool
+from .definition import Tool, tool
 
 
 @tool(replay="safe")
@@ -22,5 +23,10 @@ async def cancel_task(ctx: ToolContext, task_id: str) -> str:
     return f"No task {task_id} is running: it has finished, or there never was one. list_tasks names those that run."
 
 
-BUILTIN: Final = (list_tasks, cancel_task)
+_TOOLS: Final = (list_tasks, cancel_task)
 """In the order in which the model is offered them."""
+
+
+def built_in(tools: Iterable[Tool[..., object]]) -> tuple[Tool[..., object], ...]:
+    """Return the tools that an agent with these tools has beside them: none, if none of them runs in the background."""
+    return _TOOLS if any(tool.background for tool in tools) else ()
