@@ -20,10 +20,11 @@ from msgspec.structs import replace
 
 from ..contract import events as ev
 from ..contract.ids import error_id
+from ..contract.inference import Inference
 from ..contract.lifecycle import Termination, TerminationKind
 from ..contract.messages import ModelResponse, Usage
 from ..contract.phases import AFTER_INFERENCE, INFERENCE
-from ..contract.rows import Inference, RunRow
+from ..contract.rows import RunRow
 from ..contract.spec import AgentSpec
 from ..contract.stop import too_many_errors
 from .budgets import BUDGET_EXHAUSTED, asked_model, over_budget, spend

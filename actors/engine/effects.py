@@ -16,9 +16,9 @@ import msgspec
 
 from ..contract.codec import failure_text
 from ..contract.decisions import Decision, Ticket
+from ..contract.inference import RequestChanges
 from ..contract.phases import Phase
 from ..contract.plain import JSONObject, JSONValue
-from ..contract.rows import RequestChanges
 from ..state.snapshot import EMPTY, StateSnapshot
 
 

@@ -12,10 +12,11 @@ from ..contract import events as ev
 from ..contract.calls import CallStatus
 from ..contract.excerpt import LargeText, is_large
 from ..contract.ids import fingerprint, is_reserved
+from ..contract.inference import Inference
 from ..contract.lifecycle import Termination, TerminationKind
 from ..contract.messages import CallRequest, Message, ModelResponse, Producer
 from ..contract.phases import AFTER_INFERENCE, INFERENCE
-from ..contract.rows import CallRow, Inference
+from ..contract.rows import CallRow
 from .asking import continue_truncated, is_truncated
 from .budgets import asked_model, spend
 from .inputs import ONE_REQUEST, ModelAnswered, ModelStreamed

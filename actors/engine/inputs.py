@@ -14,12 +14,12 @@ import msgspec
 from ..contract.calls import CallStatus
 from ..contract.decisions import InboxItem, Suspend, Ticket, Verdict
 from ..contract.guardrails import Tripped
+from ..contract.inference import RequestChanges
 from ..contract.lifecycle import RunStatus, Stage
 from ..contract.messages import ModelResponse, Usage
 from ..contract.parts import Part
 from ..contract.phases import Phase
 from ..contract.plain import JSONObject, JSONValue
-from ..contract.rows import RequestChanges
 from ..contract.state import Batch, Keys, StateWrite
 
 ONE_REQUEST: Final = Usage(requests=1)

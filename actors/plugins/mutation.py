@@ -8,10 +8,10 @@ import attrs
 
 from ..contract.codec import normalise
 from ..contract.decisions import Suspend
+from ..contract.inference import ContextMessage, RequestChanges
 from ..contract.messages import Usage
 from ..contract.phases import Phase
 from ..contract.plain import JSONObject
-from ..contract.rows import ContextMessage, RequestChanges
 from ..contract.state import KeyId, Write
 from ..engine.inputs import CallEdit
 from ..errors import UsageError

@@ -19,7 +19,7 @@ from greenroom.supervision import Mailbox, cleanup, failure_of, failure_of_call
 
 from ..contract.decisions import Ticket
 from ..contract.excerpt import is_large
-from ..contract.rows import Inference
+from ..contract.inference import Inference
 from ..engine.effects import StartCall
 from ..engine.inputs import (
     BodyOverran,

@@ -22,9 +22,10 @@ from ..abc import Model
 from ..agent import Agent
 from ..contract.guardrails import Tripped
 from ..contract.ids import body_error_id, error_id, phase_error_id
+from ..contract.inference import RequestChanges
 from ..contract.messages import Message, ModelRequest
 from ..contract.phases import Phase
-from ..contract.rows import CallRow, RequestChanges, RunInfo
+from ..contract.rows import CallRow, RunInfo
 from ..contract.state import INHERITED
 from ..engine.effects import (
     AnswerBody,

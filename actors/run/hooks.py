@@ -23,8 +23,8 @@ from greenroom.supervision.nursery import open_collapsing_nursery
 from ..abc import Model
 from ..agent import Agent
 from ..contract.decisions import Suspend
+from ..contract.inference import RequestChanges
 from ..contract.phases import Phase
-from ..contract.rows import RequestChanges
 from ..engine.inputs import CallEdit, PhaseDone, Spent, Trimmed
 from ..errors import AgentDefinitionError
 from ..models import resolve_model

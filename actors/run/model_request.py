@@ -19,9 +19,9 @@ import attrs
 from ..agent import Agent
 from ..contract.calls import CallStatus
 from ..contract.facts import CallFacts
+from ..contract.inference import ContextMessage
 from ..contract.messages import Message, ModelRequest
 from ..contract.phases import Phase
-from ..contract.rows import ContextMessage
 from ..engine.effects import CallModel, RunPhase
 from ..engine.inputs import CallEdit
 from ..engine.state import RunState

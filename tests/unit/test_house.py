@@ -26,22 +26,20 @@ def modules(root: Path, *folders: str) -> list[Path]:
     return found + sorted((root / "src" / "greenroom").glob("*.py"))
 
 
-def docstring_lines(node: ast.Module | ast.ClassDef | Defined) -> int:
-    first = node.body[0] if node.body else None
+def docstring_lines(node: Defined) -> int:
+    first = node.body[0]
     if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
         return (first.end_lineno or first.lineno) - first.lineno + 1
     return 0
 
 
 def too_long(path: Path) -> Iterator[str]:
-    """Modules and functions over the limit, docstrings not counted."""
+    """Modules over the limit, and functions whose lines without their docstring are."""
     text = path.read_text(encoding="utf-8")
-    tree = ast.parse(text)
-    documented = [node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | Defined)]
-    lines = len(text.splitlines()) - sum(docstring_lines(node) for node in documented)
+    lines = len(text.splitlines())
     if lines > LONGEST_MODULE:
         yield f"{path}: {lines} lines"
-    for node in documented:
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, Defined):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1 - docstring_lines(node)
             if lines > LONGEST_FUNCTION:
@@ -73,18 +71,20 @@ def test_every_public_module_says_what_it_is(root: Path) -> None:
 
 
 def test_no_function_and_no_module_is_too_long(root: Path) -> None:
-    """Over 60 lines a function is split, over 600 a module; docstrings are free."""
+    """Over 60 lines a function is split, over 600 a module; the docstring of a function is free."""
     offenders = [line for path in modules(root, *PACKAGES, "examples", "benchmarks") for line in too_long(path)]
     assert offenders == []
 
 
 def test_a_long_function_and_a_long_module_are_found(tmp_path: Path) -> None:
-    """The check above can fail, and a docstring does not make it fail."""
+    """The check above can fail. A docstring makes no function too long, but a module."""
     body = "    x = 1\n" * LONGEST_FUNCTION
     path = tmp_path / "long.py"
     path.write_text(f"async def long():\n{body}", encoding="utf-8")
     assert [line.split(": ")[1] for line in too_long(path)] == ["long has 61 lines"]
     path.write_text(f'def short():\n    """{"words" * 9}\n' + "\n" * 700 + '    """\n    return 1\n', encoding="utf-8")
+    assert [line.split(": ")[1] for line in too_long(path)] == ["704 lines"]
+    path.write_text("x = 1\n" * LONGEST_MODULE, encoding="utf-8")
     assert list(too_long(path)) == []
     path.write_text("x = 1\n" * (LONGEST_MODULE + 1), encoding="utf-8")
     assert [line.split(": ")[1] for line in too_long(path)] == ["601 lines"]

@@ -21,9 +21,9 @@ from greenroom.actors.contract.decisions import (
 )
 from greenroom.actors.contract.excerpt import shown_value
 from greenroom.actors.contract.guardrails import Tripped
+from greenroom.actors.contract.inference import RequestChanges
 from greenroom.actors.contract.messages import CallRequest, ModelResponse, Usage
 from greenroom.actors.contract.phases import LEAVING, Phase
-from greenroom.actors.contract.rows import RequestChanges
 from greenroom.actors.contract.spec import ToolSpec
 from greenroom.actors.engine import effects as fx
 from greenroom.actors.engine import inputs as inp

@@ -16,12 +16,12 @@ from greenroom.actors.contract.calls import CallStatus
 from greenroom.actors.contract.commits import Commit
 from greenroom.actors.contract.decisions import Block, InboxItem, Suspend
 from greenroom.actors.contract.envelope import EventEncoder
+from greenroom.actors.contract.inference import ContextMessage, RequestChanges
 from greenroom.actors.contract.lifecycle import TERMINAL, Termination, TerminationKind
 from greenroom.actors.contract.messages import ModelResponse, Usage
 from greenroom.actors.contract.phases import Phase, RunPosition
 from greenroom.actors.contract.recording import RecordDelta, RecordEntry
 from greenroom.actors.contract.redaction import Redactor
-from greenroom.actors.contract.rows import ContextMessage, RequestChanges
 from greenroom.actors.contract.spec import MODES, AgentSpec
 from greenroom.actors.contract.state import Batch, KeyId, KeySpec, StateWrite, Write
 from greenroom.actors.engine import inputs as inp
