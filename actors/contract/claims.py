@@ -87,6 +87,8 @@ class ProcessInfo:
         host, pid, version: of the process; the version is Greenroom's.
         level: newest version of rows that the process reads.
         beat: advances while the process lives.
+        beat_age: seconds since the newest confirmed beat, by the clock of the shared storage; None: the process's
+            release does not say. For people only: no process is declared dead by it.
         dead: declared dead; its runs are free.
         room: for how many more runs it has room; None: no limit.
         started_at: UTC.
@@ -100,6 +102,7 @@ class ProcessInfo:
     version: str = ""
     level: int = 0
     beat: int = 0
+    beat_age: float | None = None
     dead: bool = False
     room: int | None = None
     started_at: datetime | None = None

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Final, Literal, Protocol
 
 import attrs
+import trio
 
 from ..contract.claims import ProcessInfo
 from ._leases import LeaseTimes
@@ -50,12 +51,14 @@ class Process:
     Attributes:
         listener: receives hints; None once the process has ended.
         name, beat, dead, room, level, started_at, agents: as in `ProcessInfo`.
+        beat_at: trio's time of the newest beat.
     """
 
     name: str
     listener: Listener | None
     level: int
     started_at: datetime
+    beat_at: float
     beat: int = 0
     dead: bool = False
     room: int | None = None
@@ -95,7 +98,7 @@ class Hub:
     def join(self, listener: Listener, name: str, level: int, now: datetime) -> Process:
         """Write the row of a process; its name becomes unique."""
         self._joined += 1
-        process = Process(f"{name}.{self._joined}", listener, level, now)
+        process = Process(f"{name}.{self._joined}", listener, level, now, trio.current_time())
         self.processes[process.name] = process
         return process
 
@@ -114,6 +117,7 @@ class Hub:
                 name=process.name,
                 level=process.level,
                 beat=process.beat,
+                beat_age=trio.current_time() - process.beat_at,
                 dead=process.dead,
                 room=process.room,
                 started_at=process.started_at,

@@ -432,6 +432,7 @@ class Peer:
         elif sent >= self.good_until:
             self._void()
         self._row.beat += 1
+        self._row.beat_at = sent
         self.good_until = self._hub.times.good_until(sent)
         self._renewed.set()
         if self._lapsed:

@@ -22,7 +22,7 @@ import attrs
 from ..contract.claims import Ability, Claim, ProcessInfo, QueueInfo, ReadyRun
 from ..errors import UnknownRun
 from ._pg_connect import Link
-from ._pg_schema import LEVEL, READY
+from ._pg_schema import LEVEL, READY, WORKS
 from ._pg_values import Bigints, Moment, Texts
 from ._ranks import DEAD_AFTER, DEAD_TEXT, FIRST_PAUSE, GREATEST_PRIORITY, LONGEST_PAUSE, PRIORITY_STEP
 from ._timestamps import milliseconds
@@ -32,9 +32,6 @@ FREED_AT_ONCE: Final = 500
 
 NEW_TOKEN: Final = "((r.token >> 31) + 1 << 31) + %s::bigint"  # noqa: S105 - a statement
 """The next fencing token: greater than each earlier one, and never drawn again by another history of the log."""
-
-WORKS: Final = "owner IS NOT NULL AND ended_at IS NULL AND NOT held AND status <> 'waiting'"
-"""The run has an owner and does not wait for people."""
 
 EARLIEST: Final = f"interval '{GREATEST_PRIORITY * PRIORITY_STEP.total_seconds()} s'"
 """A ready run has no rank that is later than this after now."""
@@ -181,6 +178,7 @@ SET dead = NULL, crashes = 0, ready_at = now(), rank = now() - priority * interv
 WHERE run_id = %s AND dead IS NOT NULL AND ended_at IS NULL RETURNING agent"""
 
 _PROCESSES: Final = """SELECT p.name, p.host, p.pid, p.version, p.level, p.beat, p.dead, p.room, p.started_at,
+  CASE WHEN p.beat_at IS NOT NULL THEN greatest(0, extract(epoch FROM now() - p.beat_at))::float8 END,
   coalesce((SELECT array_agg(a.agent ORDER BY a.agent) FROM {s}.agents a WHERE a.process = p.number), '{}'),
   coalesce((SELECT array_agg(a.digest ORDER BY a.agent) FROM {s}.agents a WHERE a.process = p.number), '{}'),
   (SELECT count(*) FROM {s}.runs r WHERE r.owner = p.number AND r.ended_at IS NULL)
@@ -406,10 +404,10 @@ def processes(link: Link) -> list[ProcessInfo]:
     """Return the processes, oldest first."""
     found = []
     for row in link.persistent(_PROCESSES):
-        name, host, pid, version, level, beat, dead, room, started, agents, digests, runs = row
+        name, host, pid, version, level, beat, dead, room, started, age, agents, digests, runs = row
         info = ProcessInfo(name=name, host=host, pid=pid, version=version, level=level, beat=beat, dead=dead, room=room)
         keys = dict(zip(agents, digests, strict=True))
-        found.append(attrs.evolve(info, started_at=_time(started), agents=keys, runs=runs))
+        found.append(attrs.evolve(info, started_at=_time(started), beat_age=age, agents=keys, runs=runs))
     return found
 
 

@@ -3,7 +3,7 @@
 All tables are in one schema (default `greenroom`), and statements name it: `{s}` in a statement's text is the quoted
 schema. `about` marks the schema as ours; its row `schema` is the number of applied migrations. A migration is one
 transaction under an advisory lock, so that processes that open the store together apply it once. Indexes that must not
-block writers are made CONCURRENTLY, outside of a transaction.
+block writers are made outside of it (`_pg_indexes`).
 
 Bodies are rows of `contract.codec`, never queried. Times are passed in by the store, in whole milliseconds. Ids and
 state keys are COLLATE "C": prefixes and orders are Python's, whatever the locale of the database. There are no foreign
@@ -30,8 +30,22 @@ LEVEL: Final = SCHEMA_VERSION
 OLDEST_SERVER: Final = 140000
 """`server_version_num`: PostgreSQL 14."""
 
-LOCK_ATTEMPTS: Final = 6
-"""Attempts of a migration that meets a lock for longer than `lock_timeout`."""
+
+@attrs.frozen
+class PgIndex:
+    """An index that only makes statements faster, so that the store works without it.
+
+    Attributes:
+        name: unique in the schema.
+        on: table, columns and predicate, without the schema.
+    """
+
+    name: str
+    on: str
+
+    def create(self, how: str = "") -> str:
+        """Return the statement that makes the index; `how`: "CONCURRENTLY", or nothing for a table without rows."""
+        return f"CREATE INDEX {how} IF NOT EXISTS {self.name} ON {{s}}.{self.on}"
 
 
 @attrs.frozen(kw_only=True)
@@ -41,7 +55,7 @@ class PgMigration:
     Attributes:
         summary: one line.
         statements: executed in one transaction.
-        concurrently: executed after it, one by one, outside of a transaction; each may be repeated.
+        indexes: made after it, CONCURRENTLY; in the transaction if the schema is new.
         oldest: schema version of the oldest release that can work on the tables after this step. A migration only adds
             to the tables, so processes of that release continue, also if they are started anew; what the release reads
             is removed by a migration with a higher `oldest`, one release later.
@@ -49,7 +63,7 @@ class PgMigration:
 
     summary: str
     statements: tuple[str, ...]
-    concurrently: tuple[str, ...] = ()
+    indexes: tuple[PgIndex, ...] = ()
     oldest: int = 1
 
 
@@ -62,6 +76,8 @@ DUE: Final = "ended_at IS NULL AND status = 'waiting' AND next_due IS NOT NULL"
 UNREAD: Final = "ended_at IS NULL AND posted > consumed"
 """Has commands that its owner has not consumed."""
 WAITS: Final = "waiting_since IS NOT NULL"
+WORKS: Final = "owner IS NOT NULL AND ended_at IS NULL AND NOT held AND status <> 'waiting'"
+"""Has an owner, and does not wait for people."""
 
 _FIRST: Final = PgMigration(
     summary="the tables of the first release with PostgreSQL",
@@ -179,7 +195,15 @@ _FIRST: Final = PgMigration(
     ),
 )
 
-PG_MIGRATIONS: Final[Sequence[PgMigration]] = (_FIRST,)
+_SECOND: Final = PgMigration(
+    summary="when each process's newest beat came, and an index for the limits of queues",
+    # By the server's clock; null: the process's release does not write it. For people: whether a process is dead is
+    # judged by watching its beat.
+    statements=("ALTER TABLE {s}.processes ADD COLUMN beat_at timestamptz",),
+    indexes=(PgIndex("runs_working", f"runs(queue) WHERE {WORKS}"),),
+)
+
+PG_MIGRATIONS: Final[Sequence[PgMigration]] = (_FIRST, _SECOND)
 """In order, never changed once released: the n-th makes version n from version n - 1."""
 
 TABLES: Final = (
@@ -272,13 +296,13 @@ def migrate(
     """Bring the schema to the newest version; returns the number of migrations that this call applied.
 
     Each is one transaction under an advisory lock: processes that migrate at once wait for each other, and a crash
-    leaves no migration half done.
+    leaves no migration half done. The indexes of tables that were there before are left to `_pg_indexes.make_indexes`.
 
     Raises:
         StoreOpenError: see `check`.
         psycopg.Error: a statement failed; that migration has changed nothing.
     """
-    applied = 0
+    applied, new = 0, False
     while (version := check(session, schema, migrations)) < len(migrations):
         migration = migrations[version]
         with session.transaction():
@@ -287,14 +311,14 @@ def migrate(
                 continue  # another process was faster
             if not session.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (schema,)):
                 session.execute("CREATE SCHEMA {s}")
-            for statement in migration.statements:
+            new = new or version == 0
+            indexes = [index.create() for index in migration.indexes] if new else ()
+            for statement in (*migration.statements, *indexes):
                 session.execute(statement)
             session.execute(_ABOUT, ("schema", str(version + 1)))
             session.execute(_ABOUT, ("oldest", str(migration.oldest)))
             if version == 0:
                 session.execute(_ABOUT, ("epoch", make_epoch()))
-        for statement in migration.concurrently:
-            session.execute(statement)
         applied += 1
     return applied
 

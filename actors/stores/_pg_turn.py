@@ -45,12 +45,13 @@ _LONGEST_NAME: Final = 32
 _MOST_UNREAD: Final = 1_000
 """Commands read at once; the rest follows in the next look."""
 
-_REGISTER: Final = """INSERT INTO {s}.processes(name, host, pid, version, level, room, started_at)
-SELECT CASE WHEN EXISTS (SELECT 1 FROM {s}.processes WHERE name = %s) THEN %s ELSE %s END, %s, %s, %s, %s, %s, %s
+_REGISTER: Final = """INSERT INTO {s}.processes(name, host, pid, version, level, room, started_at, beat_at)
+SELECT CASE WHEN EXISTS (SELECT 1 FROM {s}.processes WHERE name = %s) THEN %s ELSE %s END, %s, %s, %s, %s, %s, %s, now()
 RETURNING number, name"""
 
 _BEAT: Final = f"""WITH mine AS (
-  UPDATE {{s}}.processes SET beat = beat + 1, room = %s WHERE number = %s AND NOT dead RETURNING number)
+  UPDATE {{s}}.processes SET beat = beat + 1, beat_at = now(), room = %s
+  WHERE number = %s AND NOT dead RETURNING number)
 SELECT p.number, p.beat, p.dead, p.number = %s AND EXISTS (SELECT 1 FROM mine), clock_timestamp(),
   (SELECT value FROM {{s}}.about WHERE name = 'epoch'), EXISTS (
     SELECT 1 FROM {{s}}.runs r WHERE {READY} AND r.agent = ANY(%s) AND r.rank <= now() + {EARLIEST}), EXISTS (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import platform
@@ -35,6 +36,7 @@ from ._outages import NoThread
 from ._pg_asks import AskWriter
 from ._pg_connect import ANSWER, Again, Link, hopeless
 from ._pg_driver import psycopg
+from ._pg_indexes import IndexMaker, may_make_indexes, missing_indexes
 from ._pg_peers import BuryRequest, PgPeers
 from ._pg_reads import ReadLinks
 from ._pg_schema import LEVEL, PG_MIGRATIONS, PgMigration, lacking_rights, migrate
@@ -49,6 +51,8 @@ from ._write_queue import Execute, NullHooks, WriteQueue, Writer, pauses
 from .faults import FOLLOW_UP, OPEN, Faults, Outage
 
 __all__ = ["PostgresStore"]
+
+logger = logging.getLogger("greenroom.store")
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -164,6 +168,7 @@ class PostgresStore(RequestStore):
         self._published: tuple[Mapping[str, str], int | None] | None = None
         self._book = ClaimBook()
         self._links: list[Link] = []
+        self._indexes: IndexMaker | None = None
         self._readers: ReadLinks | None = None
         self._committer: CommitWriter | None = None
         self._asker: AskWriter | None = None
@@ -241,6 +246,8 @@ class PostgresStore(RequestStore):
                     failure = failure or down
                     nursery.cancel_scope.cancel()
 
+            if self._indexes is not None:
+                nursery.start_soon(self._indexes.serve)
             nursery.start_soon(serve, self._queue)
             nursery.start_soon(serve, self._commits)
         if failure is not None:
@@ -284,6 +291,7 @@ class PostgresStore(RequestStore):
         commits, asks = self._links = [self._link("commits"), self._link("asks")]
         migrate(asks, self.target.schema, self._migrations, make_epoch=lambda: secrets.token_hex(8))
         self._check_rights(asks)
+        self._indexes = self._index_maker(asks)
         self._readers = ReadLinks(lambda: self._link("reads"), faults=self._faults)
         self._committer = CommitWriter(
             commits, self._book, free_threads=self._free_threads, wrote=peers.wrote, faults=self._faults
@@ -294,6 +302,17 @@ class PostgresStore(RequestStore):
         lacking = lacking_rights(link, self.target.schema)
         if lacking:
             raise StoreDown(f"the role lacks {', '.join(lacking[:4])}; let the owner of the schema grant them")
+
+    def _index_maker(self, link: Link) -> IndexMaker | None:
+        """Return what makes missing indexes; None if there are none, or if this process cannot make them."""
+        missing = missing_indexes(link, self.target.schema, self._migrations)
+        direct = self.target.direct()
+        if missing and direct is not None and may_make_indexes(link, self.target.schema):
+            return IndexMaker(Link(direct, f"greenroom/{self.name}/indexes"), self._migrations)
+        if missing:
+            names = ", ".join(index.name for index, _ in missing)
+            logger.warning("some statements are slow without the index %s: run `greenroom db migrate`", names)
+        return None
 
     def _link(self, purpose: str) -> Link:
         return Link(self.target, f"greenroom/{self.name}/{purpose}")

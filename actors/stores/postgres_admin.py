@@ -7,6 +7,7 @@ them works on a run, and a role without any right on the tables may call `show`.
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, Final
@@ -15,6 +16,7 @@ from ..errors import StoreDown, StoreOpenError, StoreUnavailable
 from ._leases import TURN
 from ._pg_connect import Again, Link, PgTrouble, hopeless
 from ._pg_driver import psycopg
+from ._pg_indexes import make_indexes, may_make_indexes, missing_indexes
 from ._pg_schema import LEVEL, PG_MIGRATIONS, TO_DO, check, lacking_rights, version_of
 from ._pg_schema import migrate as apply_migrations
 from ._pg_target import PgTarget
@@ -22,6 +24,13 @@ from .faults import Outage
 
 WATCHED: Final = 2 * TURN + 1
 """Seconds after which the beat of a live process has advanced."""
+
+LOCK_ATTEMPTS: Final = 6
+"""Attempts of a migration that meets a lock for longer than `lock_timeout`."""
+_LOCK_PAUSE: Final = 1.0
+"""Seconds between them, for the statements that wait behind the attempt."""
+_INDEX_PAUSE: Final = 0.2
+"""Seconds between two looks for an index that another session is making."""
 
 _NAME: Final = "greenroom db"
 
@@ -33,7 +42,9 @@ _CONNECTIONS: Final = "SELECT count(*) FROM pg_stat_activity WHERE datname IS NO
 _STANDBYS: Final = "SELECT count(*), count(*) FILTER (WHERE sync_state IN ('sync', 'quorum')) FROM pg_stat_replication"
 _COUNTS: Final = f"""SELECT count(*) FILTER (WHERE {TO_DO}), count(*) FILTER (WHERE NOT ({TO_DO})),
   count(*) FILTER (WHERE dead IS NOT NULL) FROM {{s}}.runs WHERE ended_at IS NULL"""  # noqa: S608 - a condition of our own
+# By way of JSON, because tables that are not migrated yet have no beat_at.
 _PROCESSES: Final = """SELECT p.name, p.host, p.pid, p.version, p.level, p.beat, p.dead,
+  round(extract(epoch FROM now() - (to_jsonb(p) ->> 'beat_at')::timestamptz), 1)::float8,
   (SELECT count(*) FROM {s}.runs r WHERE r.owner = p.number AND r.ended_at IS NULL)
 FROM {s}.processes p ORDER BY p.number"""
 _LEVELS: Final = "SELECT level, count(*) FROM {s}.runs WHERE ended_at IS NULL GROUP BY level ORDER BY level"
@@ -108,6 +119,9 @@ def show(url: str) -> Mapping[str, Any]:
         if known and not lacking and fault is None:
             facts |= _contents(link)
         facts["warnings"] = _warnings(fsync=fsync, commits=commits, names=names, connected=connected, standby=standby)
+        if known and known > 0:
+            missing = [index.name for index, _ in missing_indexes(link, schema)] if not lacking else []
+            facts["warnings"] += [_without(missing)] if missing else []
         return facts | {"lacking": lacking, "fault": fault}
 
 
@@ -178,8 +192,14 @@ def _contents(link: Link) -> dict[str, Any]:
 
 def _processes(link: Link) -> list[dict[str, Any]]:
     rows = link.execute(_PROCESSES)
-    names = ("name", "host", "pid", "version", "level", "beat", "dead", "runs")
-    return [dict(zip(names, row, strict=True)) for row in rows]
+    names = ("name", "host", "pid", "version", "level", "beat", "dead", "beat_age", "runs")
+    found = [dict(zip(names, row, strict=True)) for row in rows]
+    return [one | {"beat_age": _age(one["beat_age"])} for one in found]
+
+
+def _age(seconds: float | None) -> str:
+    """Return how old a beat is, in words; a process of an older release does not say."""
+    return "unknown" if seconds is None else f"{max(0.0, seconds):.1f} s"
 
 
 def migrate(url: str) -> Mapping[str, Any]:
@@ -191,9 +211,41 @@ def migrate(url: str) -> Mapping[str, Any]:
         StoreUnavailable: the server does not answer now; a migration that had begun has changed nothing.
     """
     with _linked(url) as link:
-        applied = apply_migrations(link, link.target.schema, make_epoch=_new_epoch)
+        applied = _migrated(link)
         version = check(link, link.target.schema)
-        return {"schema": f"{link.target.schema}: version {version}", "applied": applied}
+        facts = {"schema": f"{link.target.schema}: version {version}", "applied": applied}
+        return facts | _indexed(link)
+
+
+def _migrated(link: Link) -> int:
+    """Apply the migrations; a lock of another session (a backup, say) is waited for several times."""
+    for attempt in range(1, LOCK_ATTEMPTS + 1):
+        try:
+            return apply_migrations(link, link.target.schema, make_epoch=_new_epoch)
+        except Again:
+            if attempt == LOCK_ATTEMPTS:
+                raise
+            threading.Event().wait(_LOCK_PAUSE)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _indexed(link: Link) -> dict[str, Any]:
+    """Make the indexes that are missing; waits for a session that is making them."""
+    names = [index.name for index, _ in missing_indexes(link, link.target.schema)]
+    if not names:
+        return {}
+    direct = link.target.direct()
+    if direct is None or not may_make_indexes(link, link.target.schema):
+        return {"warnings": [_without(names)]}
+    with closing(Link(direct, _NAME)) as session:
+        while (made := make_indexes(session)) is None:
+            threading.Event().wait(_INDEX_PAUSE)
+    return {"indexes": f"made {', '.join(made)}"} if made else {}
+
+
+def _without(names: Sequence[str]) -> str:
+    way = "let the owner of the tables run `greenroom db migrate`, over an address without pooled=1"
+    return f"some statements are slow without the index {', '.join(names)}, which is missing or invalid; {way}"
 
 
 def level(url: str) -> Mapping[str, Any]:
@@ -210,7 +262,9 @@ def level(url: str) -> Mapping[str, Any]:
         return {
             "release": f"reads rows up to level {LEVEL}",
             "oldest": f"releases of schema version {oldest[0][0]} may still work" if oldest else None,
-            "processes": [{name: one[name] for name in ("name", "version", "level", "runs")} for one in live],
+            "processes": [
+                {name: one[name] for name in ("name", "version", "level", "beat_age", "runs")} for one in live
+            ],
             "rows": [{"level": number, "runs": runs} for number, runs in link.execute(_LEVELS)],
         }
 

@@ -71,6 +71,9 @@ async def a_late_process_gives_up_before_it_is_declared_dead(pair: Pair) -> None
     await pair.eventually(lambda: pair.log_a.voids > 0, "its claims are voided", leases=1, turns=0)
     expect(await pair.ready(pair.b, now=LATER), [], "while no other process can have the run")
     expect(pair.a.good_until <= trio.current_time(), True, "and claims are good no longer")
+    info = await process(pair, pair.name_a)
+    if info is not None and info.beat_age is not None:  # a storage may not say
+        expect(info.beat_age > 2 * pair.steering.turn, True, "others see how old its newest beat is")
 
     async def freed() -> bool:
         return await pair.owner(pair.me) is None
@@ -217,6 +220,10 @@ async def processes_show_their_agents(pair: Pair) -> None:
         return later is not None and later.beat > beat
 
     await pair.eventually(beats, "its beat advances")
+    if info is not None and info.beat_age is not None:
+        grown = (await process(pair, pair.name_a) or info).beat_age or 0.0
+        early = 0.0 <= grown <= pair.steering.lease + pair.steering.patience
+        expect(early, True, "and its age is that of a live process")
     third = pair.open_store()
     async with opened(third):
         name = await name_of(third, f"{pair.me}.probe")

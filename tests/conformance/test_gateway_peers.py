@@ -1,5 +1,6 @@
 """Several gateways on one shared store: start at one, follow at another, decide at a third; a fourth process works."""
 
+import re
 from functools import partial
 
 import pytest
@@ -106,6 +107,10 @@ async def test_metrics_have_the_queues_of_a_shared_store():
         assert 'greenroom_queue_ready{queue="helper"} 0.0' in text
         assert 'greenroom_queue_oldest_seconds{queue="mails"} 0.0' in text
         assert 'greenroom_store{what="beat_age"}' in text
+        ages = re.findall(r'greenroom_process_beat_age_seconds\{process="([^"]+)"\} (\S+)', text)
+        assert {name: float(age) for name, age in ages} == {
+            process.name: pytest.approx(process.beat_age, abs=1.0) for process in await edge.store.processes()
+        }
         assert [(line["name"], line["maxRunning"]) for line in queues] == [("helper", None), ("mails", 5)]
 
 

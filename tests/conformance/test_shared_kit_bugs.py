@@ -382,6 +382,16 @@ class BuriesNobody(Peer):
         self._beats = BeatWatch(LeaseTimes(lease=1e9))
 
 
+@planted("a_late_process_gives_up_before_it_is_declared_dead")
+class RenewsTheBeatsOfOthers(Peer):
+    """All beats look young, those of silent processes too."""
+
+    async def _turn(self) -> None:
+        for process in self._hub.processes.values():
+            process.beat_at = trio.current_time()
+        await super()._turn()
+
+
 @planted("the_runs_of_a_dead_process_are_freed")
 class FreesNothing(Peer):
     """The runs of the dead stay with them."""

@@ -1,4 +1,4 @@
-"""Counters for Prometheus. Numbers and names of queues: no ids, no names of principals, no content of runs."""
+"""Counters for Prometheus. Numbers, names of queues and processes: no ids of runs or people, no content of runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from greenroom.actors.contract.claims import QueueInfo
+from greenroom.actors.contract.claims import ProcessInfo, QueueInfo
 
 from ..protocol.up import UP
 
@@ -47,6 +47,10 @@ class Metrics:
         self._oldest = Gauge(
             "greenroom_queue_oldest_seconds", "Age of the oldest ready run.", ["queue"], registry=self._registry
         )
+        self._beats = Gauge(
+            "greenroom_process_beat_age_seconds", "Age of the newest beat of each live process on the store.",
+            ["process"], registry=self._registry,
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         return "<Metrics>"
@@ -80,20 +84,30 @@ class Metrics:
         self._failures.inc()
 
     def text(
-        self, *, live: int, followed: int, store: dict[str, float], queues: Sequence[tuple[QueueInfo, float]] = ()
+        self,
+        *,
+        live: int,
+        followed: int,
+        store: dict[str, float],
+        queues: Sequence[tuple[QueueInfo, float]] = (),
+        processes: Sequence[ProcessInfo] = (),
     ) -> bytes:
         """Return the counters as Prometheus text, with the present gauges.
 
-        `queues`: each with the age of its oldest ready run in seconds.
+        `queues`: each with the age of its oldest ready run in seconds. `processes`: on the store; the dead are left
+        out, and those whose release does not say how old their beat is.
         """
         self._live.set(live)
         self._followed.set(followed)
         for name, value in store.items():
             self._store.labels(name).set(value)
-        for gauge in (self._ready, self._working, self._oldest):
-            gauge.clear()  # a queue may be gone
+        for gauge in (self._ready, self._working, self._oldest, self._beats):
+            gauge.clear()  # a queue or a process may be gone
         for queue, age in queues:
             self._ready.labels(queue.name).set(queue.ready)
             self._working.labels(queue.name).set(queue.working)
             self._oldest.labels(queue.name).set(age)
+        for process in processes:
+            if process.beat_age is not None and not process.dead:
+                self._beats.labels(process.name).set(process.beat_age)
         return generate_latest(self._registry)

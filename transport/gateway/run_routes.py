@@ -57,12 +57,15 @@ async def measured(gateway: Gateway, _: Request) -> Response:
     """Serve the counters for Prometheus."""
     runtime = gateway.runtime
     statistics, now = runtime.reader.statistics(), runtime.clock.now()
-    queues = await runtime.store.queues() if runtime.store.shared else ()
+    shared = runtime.store.shared
+    queues = await runtime.store.queues() if shared else ()
+    processes = await runtime.store.processes() if shared else ()
     body = gateway.metrics.text(
         live=statistics.live,
         followed=statistics.followed,
         store=attrs.asdict(statistics.store),
         queues=[(queue, 0.0 if queue.oldest is None else (now - queue.oldest).total_seconds()) for queue in queues],
+        processes=processes,
     )
     return Response(body=body, content_type=metrics.CONTENT_TYPE)
 
