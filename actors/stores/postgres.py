@@ -17,19 +17,10 @@ import attrs
 import trio
 
 from ..abc import Pruned, StoreHooks, StoreStatistics
-from ..contract.claims import Claim, ProcessInfo, QueueInfo
-from ..contract.commits import Commit, Created, Deliver, NewRun
-from ..contract.decisions import InboxItem, Ticket
-from ..contract.messages import Message
-from ..contract.recording import RecordDelta
-from ..contract.rows import RunOutline, RunRecord, ThreadInfo
-from ..contract.run_lists import RunPage, RunQuery
-from ..contract.state import StateWrite
+from ..contract.claims import ProcessInfo, QueueInfo
 from ..errors import StoreDown, StoreOpenError
 from ..options import unknown_value
-from . import _paging, _pg_claims, _pg_lists, _pg_prune, _pg_reads
-from ._commit_rules import InvalidCommit
-from ._encoding import encode_commit, encode_new
+from . import _pg_claims, _pg_lists, _pg_prune, _pg_reads
 from ._inline_writer import InlineWriter
 from ._leases import LEASE, MARGIN, TURN, LeaseTimes
 from ._outages import NoThread
@@ -43,8 +34,7 @@ from ._pg_schema import LEVEL, PG_MIGRATIONS, PgMigration, lacking_rights, migra
 from ._pg_target import PgTarget
 from ._pg_threads import free_threads, repair_threads
 from ._pg_write import MOST, ClaimBook, CommitWriter
-from ._requests import CommitRequest, CreateRequest
-from ._requests_api import RequestStore
+from ._query_store import QueryStore
 from ._thread_writer import ThreadWriter
 from ._timestamps import milliseconds
 from ._write_queue import Execute, NullHooks, WriteQueue, Writer, pauses
@@ -66,6 +56,13 @@ _CLOSING: Final = 60.0
 """Seconds for giving the runs back and closing the connections."""
 _READERS: Final = 4
 """Reads at once; each has a connection."""
+_SEVERAL: Final[frozenset[Callable[..., object]]] = frozenset(
+    {
+        *(_pg_reads.load, _pg_reads.thread, _pg_reads.state_at, _pg_reads.commands, _pg_reads.record),
+        *(_pg_lists.page, _pg_lists.summaries),
+    }
+)
+"""Queries of several statements, which see one state of the database."""
 
 
 class _MergedHooks(NullHooks):
@@ -105,7 +102,7 @@ class _AskQueue(WriteQueue):
         return self.outage or self.other.outage
 
 
-class PostgresStore(RequestStore):
+class PostgresStore(QueryStore[Link]):
     """Runs in a schema of a PostgreSQL database, shared by all processes that open it.
 
     Two connections write, each with a queue and a thread of its own: one commits, the other serves what is asked (new
@@ -120,6 +117,8 @@ class PostgresStore(RequestStore):
     """
 
     shared = True
+    _queries = _pg_reads
+    _lists = _pg_lists
 
     def __init__(
         self,
@@ -329,50 +328,7 @@ class PostgresStore(RequestStore):
         if readers is not None:
             readers.close()
 
-    async def _aside(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function that waits for the server, in a thread.
-
-        Raises:
-            NoThread: the system gave no thread (or no memory for one); nothing was called.
-        """
-        if not self.threaded:
-            await trio.lowlevel.checkpoint()
-            return function(*args, **kwargs)
-        started = False
-
-        def called() -> T:
-            nonlocal started
-            started = True
-            return function(*args, **kwargs)
-
-        try:
-            return await trio.to_thread.run_sync(called, limiter=self._limiter)
-        except (RuntimeError, MemoryError, OSError) as error:
-            if started:
-                raise
-            raise NoThread(f"the system gives no thread to reach the server with ({error}); try again") from error
-
     # --- writing -----------------------------------------------------------------------------------------------------
-
-    # Rows are encoded at once, in the trio thread, so that a value that changes later is written as it was.
-
-    async def create_run(self, new: NewRun, frame: bytes, *, claim: bool = True) -> Created:
-        """Write a run and claim it; durable on return. See `Store.create_run`."""
-        request = CreateRequest(new, frame, claimed=claim)
-        try:
-            request.blobs = encode_new(new, frame)
-        except Exception as error:  # a foreign value may raise anything; only this run fails
-            raise InvalidCommit(f"run {new.info.run_id}: cannot be written: {error}") from error
-        return await self._queue.ask(request)
-
-    def submit(self, claim: Claim, commit: Commit, frames: Sequence[bytes], deliver: Deliver) -> None:
-        """Queue a commit; never waits, and never raises for failures of the store. See `Store.submit`."""
-        request = CommitRequest(claim, commit, frames, deliver)
-        try:
-            request.blobs = encode_commit(commit, frames)
-        except Exception as error:  # noqa: BLE001 - a foreign value may raise anything; only its commit fails, in its turn
-            request.error = error
-        self._commits.put(request)
 
     def _make_writer(self, queue: WriteQueue, execute: Execute) -> Writer:
         if not self.threaded:
@@ -469,81 +425,14 @@ class PostgresStore(RequestStore):
     # --- reading -----------------------------------------------------------------------------------------------------
 
     async def _read(self, query: Callable[Concatenate[Link, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a query of one statement in a thread. Raises as `ReadLinks.read`."""
-        return await self._query(query, False, *args, **kwargs)
-
-    async def _read_all(self, query: Callable[Concatenate[Link, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a query of several statements, which see one state of the database."""
-        return await self._query(query, True, *args, **kwargs)
-
-    async def _query(
-        self, query: Callable[Concatenate[Link, P], T], snapshot: bool, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+        """Run a query in a thread. Raises as `ReadLinks.read`."""
         readers = self._readers
         if readers is None:
             raise StoreDown(str(self._queue.down or "the store is not open"))
-        return await self._aside(lambda: readers.read(query, snapshot, *args, **kwargs))
-
-    async def open_runs(self) -> Sequence[tuple[str, bool]]:
-        """All runs that are not done, oldest first, each with whether it is held."""
-        return await self._read(_pg_reads.open_runs)
-
-    async def next_due(self) -> datetime | None:
-        """When the earliest timer of a waiting run fires."""
-        return await self._read(_pg_reads.next_due)
-
-    async def load(self, run_id: str, *, calls: Literal["step", "all"] = "step") -> RunRecord | None:
-        """One consistent snapshot of a run. See `Store.load`."""
-        return await self._read_all(_pg_reads.load, run_id, calls)
-
-    async def outline(self, run_id: str) -> RunOutline | None:
-        """A run without its calls, tickets and commands. See `Store.outline`."""
-        return await self._read(_pg_reads.outline, run_id)
-
-    async def ticket(self, run_id: str, target: str) -> Ticket | None:
-        """One ticket, by its id or its call's. See `Store.ticket`."""
-        return await self._read(_pg_reads.ticket, run_id, target)
-
-    async def thread(self, thread_id: str) -> ThreadInfo | None:
-        """The facts of a thread. See `Store.thread`."""
-        return await self._read_all(_pg_reads.thread, thread_id)
+        return await self._aside(lambda: readers.read(query, query in _SEVERAL, *args, **kwargs))
 
     async def _sizes(self) -> tuple[int, int]:
         return await self._read(_pg_prune.size), 0
 
     async def _forecast(self, before: datetime) -> Pruned:
         return await self._read(_pg_prune.forecast, milliseconds(before))
-
-    async def state_at(self, run_id: str, step: int) -> Sequence[StateWrite]:
-        """State keys as they were at the end of a step. See `Store.state_at`."""
-        return await self._read_all(_pg_reads.state_at, run_id, step)
-
-    async def events(
-        self, run_id: str, *, after: int = 0, limit: int = 1000, max_bytes: int | None = None
-    ) -> Sequence[bytes]:
-        """A page of encoded events with sequence > `after`, in order."""
-        return await self._read(_pg_reads.events, run_id, after, limit, max_bytes)
-
-    async def commands(self, run_id: str) -> Sequence[InboxItem]:
-        """Every accepted command of a run, in order."""
-        return await self._read_all(_pg_reads.commands, run_id)
-
-    async def record(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[RecordDelta]:
-        """A page of a run's record. See `Store.record`."""
-        return await self._read_all(_pg_reads.record, run_id, after, limit)
-
-    async def messages(self, thread_id: str) -> Sequence[Message]:
-        """A thread's history, in order."""
-        return await self._read(_pg_reads.messages, thread_id)
-
-    async def parts(self, thread_id: str, digests: Sequence[str]) -> Mapping[str, bytes]:
-        """The bytes of a thread's images and files. See `Store.parts`."""
-        return await self._read(_pg_reads.parts, thread_id, tuple(digests))
-
-    async def runs(self, query: RunQuery) -> RunPage:
-        """A page of runs. See `Store.runs`."""
-        return await self._read_all(_pg_lists.page, query, _paging.start(query))
-
-    async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:
-        """The lines of these runs. See `Store.summaries`."""
-        return await self._read_all(_pg_lists.summaries, tuple(run_ids), counts)

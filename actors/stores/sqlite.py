@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,26 +14,17 @@ import attrs
 import trio
 
 from ..abc import Pruned, StoreHooks, StoreStatistics
-from ..contract.claims import Ability, Claim, QueueInfo, ReadyRun
-from ..contract.commits import Commit, Created, Deliver, NewRun
-from ..contract.decisions import InboxItem, Ticket
-from ..contract.messages import Message
-from ..contract.recording import RecordDelta
-from ..contract.rows import RunOutline, RunRecord, ThreadInfo
-from ..contract.run_lists import RunPage, RunQuery
-from ..contract.state import StateWrite
+from ..contract.claims import Ability, QueueInfo, ReadyRun
 from ..errors import StoreDown, StoreError, StoreOpenError, StoreUnavailable
 from ..options import unknown_value
-from . import _lists, _paging, _prune, _reads, _work_sql
-from ._commit_rules import InvalidCommit
-from ._encoding import encode_commit, encode_new
+from . import _lists, _prune, _reads, _work_sql
 from ._inline_writer import InlineWriter
 from ._lock import FileLock, Owner, lock_path, owner_of, resolved
 from ._open_file import OpenFile
 from ._outages import NoThread, examine, passes
+from ._query_store import QueryStore
 from ._reads import ReadConnections
-from ._requests import CommitRequest, CreateRequest, Request
-from ._requests_api import RequestStore
+from ._requests import Request
 from ._schema import MIGRATIONS, NEW_EPOCH, Migration
 from ._sqlite_open import begin_using, explain, look_for, make_ready, open_reader, open_writer
 from ._thread_writer import ThreadWriter
@@ -65,7 +56,7 @@ _READERS: Final = 4
 """Reads at once: more threads would only wait for the interpreter."""
 
 
-class SQLiteStore(RequestStore):
+class SQLiteStore(QueryStore[sqlite3.Connection]):
     """Runs in a SQLite file.
 
     WAL and synchronous=FULL: acknowledged writes survive a loss of power. One process owns the file, under any name, by
@@ -82,6 +73,9 @@ class SQLiteStore(RequestStore):
     check of the whole file found damaged, and a file that was removed, renamed or replaced while open (noticed after
     each transaction, before it is acknowledged, and every two seconds by an idle writer's thread).
     """
+
+    _queries = _reads
+    _lists = _lists
 
     def __init__(
         self,
@@ -130,7 +124,7 @@ class SQLiteStore(RequestStore):
         self._file: OpenFile | None = None
         self._epoch = ""
         refused = StoreDown(f"{self.path} was opened with read_only=True; open it for writing") if read_only else None
-        self._queue = WriteQueue(self._make_writer, refused)
+        self._queue = self._commits = WriteQueue(self._make_writer, refused)
 
     def __repr__(self) -> str:
         """Return the path, the kind of writer, and whether the store is open."""
@@ -256,55 +250,12 @@ class SQLiteStore(RequestStore):
         if self._file is not None:
             self._file.check()
 
-    async def _aside(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function that waits for the disk: in a thread, or directly where threads are not allowed.
-
-        Raises:
-            NoThread: the system gave no thread (or no memory for one); nothing was called.
-        """
-        if not self.threaded:
-            await trio.lowlevel.checkpoint()
-            return function(*args, **kwargs)
-        started = False
-
-        def called() -> T:
-            nonlocal started
-            started = True
-            return function(*args, **kwargs)
-
-        try:
-            return await trio.to_thread.run_sync(called, limiter=self._limiter)
-        except (RuntimeError, MemoryError, OSError) as error:
-            if started:
-                raise
-            raise NoThread(f"the system gives no thread to read the store with ({error}); try again") from error
-
     def announce(self, url: str | None, token_file: str | None = None) -> None:
         """Write this process's gateway address into the lock file, where the CLI finds it."""
         if self._lock is not None:
             self._lock.announce(Owner(pid=os.getpid(), url=url, token_file=token_file))
 
     # --- writing -----------------------------------------------------------------------------------------------------
-
-    # Rows are encoded at once, in the trio thread, so that a value that changes later is written as it was.
-
-    async def create_run(self, new: NewRun, frame: bytes, *, claim: bool = True) -> Created:
-        """Write a run and claim it; durable on return. See `Store.create_run`."""
-        request = CreateRequest(new, frame, claimed=claim)
-        try:
-            request.blobs = encode_new(new, frame)
-        except Exception as error:  # a foreign value may raise anything; only this run fails
-            raise InvalidCommit(f"run {new.info.run_id}: cannot be written: {error}") from error
-        return await self._queue.ask(request)
-
-    def submit(self, claim: Claim, commit: Commit, frames: Sequence[bytes], deliver: Deliver) -> None:
-        """Queue a commit; never waits, and never raises for failures of the store. See `Store.submit`."""
-        request = CommitRequest(claim, commit, frames, deliver)
-        try:
-            request.blobs = encode_commit(commit, frames)
-        except Exception as error:  # noqa: BLE001 - a foreign value may raise anything; only its commit fails, in its turn
-            request.error = error
-        self._queue.put(request)
 
     def _make_writer(self, queue: WriteQueue) -> Writer:
         if self.threaded:
@@ -342,10 +293,6 @@ class SQLiteStore(RequestStore):
             await trio.sleep(min(pause, until - trio.current_time()))
         raise AssertionError("pauses() never ends")
 
-    async def open_runs(self) -> Sequence[tuple[str, bool]]:
-        """Return all runs that are not done, oldest first, each with whether it is held."""
-        return await self._read(_reads.open_runs)
-
     async def claim_ready(self, room: int, ability: Ability, now: datetime) -> Sequence[ReadyRun]:
         """Claim runs that need an owner; none of a file that was opened to be read. See `Store.claim_ready`."""
         return () if self._read_only else await super().claim_ready(room, ability, now)
@@ -358,65 +305,11 @@ class SQLiteStore(RequestStore):
         """Return the queues, by name."""
         return await self._read(_work_sql.queues, datetime.now(UTC))
 
-    async def next_due(self) -> datetime | None:
-        """Return when the earliest timer of a waiting run fires."""
-        return await self._read(_reads.next_due)
-
-    async def load(self, run_id: str, *, calls: Literal["step", "all"] = "step") -> RunRecord | None:
-        """Return one consistent snapshot of a run. See `Store.load`."""
-        return await self._read(_reads.load, run_id, calls)
-
-    async def outline(self, run_id: str) -> RunOutline | None:
-        """Return a run without its calls, tickets and commands. See `Store.outline`."""
-        return await self._read(_reads.outline, run_id)
-
-    async def ticket(self, run_id: str, target: str) -> Ticket | None:
-        """Return one ticket, by its id or its call's. See `Store.ticket`."""
-        return await self._read(_reads.ticket, run_id, target)
-
-    async def thread(self, thread_id: str) -> ThreadInfo | None:
-        """Return the facts of a thread. See `Store.thread`."""
-        return await self._read(_reads.thread, thread_id)
-
     async def _sizes(self) -> tuple[int, int]:
         return await self._read(_prune.sizes)
 
     async def _forecast(self, before: datetime) -> Pruned:
         return await self._read(_prune.forecast, milliseconds(before))
-
-    async def state_at(self, run_id: str, step: int) -> Sequence[StateWrite]:
-        """State keys as they were at the end of a step. See `Store.state_at`."""
-        return await self._read(_reads.state_at, run_id, step)
-
-    async def events(
-        self, run_id: str, *, after: int = 0, limit: int = 1000, max_bytes: int | None = None
-    ) -> Sequence[bytes]:
-        """A page of encoded events with sequence > `after`, in order."""
-        return await self._read(_reads.events, run_id, after, limit, max_bytes)
-
-    async def commands(self, run_id: str) -> Sequence[InboxItem]:
-        """Every accepted command of a run, in order."""
-        return await self._read(_reads.commands, run_id)
-
-    async def record(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[RecordDelta]:
-        """A page of a run's record. See `Store.record`."""
-        return await self._read(_reads.record, run_id, after, limit)
-
-    async def messages(self, thread_id: str) -> Sequence[Message]:
-        """A thread's history, in order."""
-        return await self._read(_reads.messages, thread_id)
-
-    async def parts(self, thread_id: str, digests: Sequence[str]) -> Mapping[str, bytes]:
-        """The bytes of a thread's images and files. See `Store.parts`."""
-        return await self._read(_reads.parts, thread_id, tuple(digests))
-
-    async def runs(self, query: RunQuery) -> RunPage:
-        """A page of runs. See `Store.runs`."""
-        return await self._read(_lists.page, query, _paging.start(query))
-
-    async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:
-        """The lines of these runs. See `Store.summaries`."""
-        return await self._read(_lists.summaries, tuple(run_ids), counts)
 
     async def backup(self, path: str | os.PathLike[str]) -> None:
         """Copy the whole store, as of now, into a new file (0600); writers continue meanwhile.
