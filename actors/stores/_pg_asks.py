@@ -38,7 +38,7 @@ from ._requests import (
     Request,
     Result,
 )
-from .faults import Faults, InjectedCrash, Outage
+from .faults import Faults, InjectedCrash, Outage, meet
 
 T = TypeVar("T")
 
@@ -130,7 +130,7 @@ class AskWriter:
 
     def _result(self, action: Action) -> Result[Any]:
         """Execute one request; its own error is its result."""
-        self._fault("begin")
+        meet(self._faults, "begin")
         try:
             if self._faults is not None:
                 self._faults("write")
@@ -145,19 +145,9 @@ class AskWriter:
         except Exception as error:  # noqa: BLE001 - a judge may raise anything: only the caller of its post gets the exception
             return Result(error=error)
         self._link.unknown = True  # to a fault that comes now
-        self._fault("after_commit")
+        meet(self._faults, "after_commit")
         self.statistics = attrs.evolve(self.statistics, transactions=self.statistics.transactions + 1)
         return Result(value)
-
-    def _fault(self, point: str) -> None:
-        if self._faults is None:
-            return
-        try:
-            self._faults(point)
-        except (InjectedCrash, Outage):
-            raise
-        except Exception as error:  # a test's fault counts as an unavailable store
-            raise Outage(error) from error
 
     def _action(self, request: Request | BuryRequest) -> Action:
         match request:

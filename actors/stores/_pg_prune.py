@@ -11,12 +11,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ..abc import Pruned
-from ..contract import codec
-from ..contract.codec import SchemaError
 from ..contract.rows import RunInfo
 from ._pg_connect import Link
 from ._pg_values import Bigints, Blobs, Moment, Texts
 from ._requests import PruneSlice
+from ._row_values import facts_of, readable
 
 RUNS: Final = 100
 """Runs per statement."""
@@ -100,11 +99,11 @@ def _take_runs(link: Link, before: int) -> PruneSlice | None:
     found = link.persistent(_FIND, (Moment(before), RUNS))
     if not found:
         return None
-    infos = [_info(blob) for *_, blob in found]
+    infos = [readable(RunInfo, blob) for *_, blob in found]  # an unreadable run can still be deleted
     values = (
         Bigints([number for number, *_ in found]),
         Texts(["" if info is None else info.content for info in infos]),
-        Texts(["" if info is None else _facts(info) for info in infos]),
+        Texts(["" if info is None else facts_of(info) for info in infos]),
         Blobs([None if info is None else blob for (*_, blob), info in zip(found, infos, strict=True)]),
     )
     gone = link.persistent(_TAKE, values)
@@ -112,18 +111,6 @@ def _take_runs(link: Link, before: int) -> PruneSlice | None:
     if left:
         link.persistent(_DROP_HIDDEN, (Bigints(sorted(left)),))
     return PruneSlice(runs=len(gone)) if gone else None
-
-
-def _info(blob: bytes) -> RunInfo | None:
-    try:
-        return codec.load(RunInfo, blob)
-    except SchemaError:  # an unreadable run can still be deleted
-        return None
-
-
-def _facts(info: RunInfo) -> str:
-    """Return the facts on which visibility depends: members of a thread with equal facts count as one."""
-    return codec.dump([info.by, info.agent, info.session_id, info.workspace]).decode()
 
 
 _SIZE: Final = """SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c

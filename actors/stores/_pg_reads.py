@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
+from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
 
 from ..contract import codec
 from ..contract.codec import SchemaError
 from ..contract.decisions import Command, InboxItem, Ticket
-from ..contract.lifecycle import Stage
 from ..contract.messages import Message
 from ..contract.pending_input import whole
 from ..contract.recording import RecordDelta
@@ -23,6 +22,7 @@ from ._pg_driver import psycopg
 from ._pg_schema import DUE
 from ._pg_values import Texts
 from ._record_codec import load_taken
+from ._row_values import check_stage, items_of, outline_of, thread_of, writes_of
 from ._timestamps import moment
 from .faults import READ, Faults, Outage
 
@@ -146,8 +146,7 @@ def load(link: Link, run_id: str, calls: Literal["step", "all"]) -> RunRecord | 
         return None
     number, thread, step, consumed, posted, stage, info, blob = found[0]
     row = load_row(link, number, run_id, blob)
-    if row.stage != stage:  # a waiter would wait for ever: the owner follows the column, and the reader the row
-        raise SchemaError(f"RunRow: run {run_id} is {row.stage.value} in its row, and {stage} in the column beside it")
+    check_stage(row, run_id, stage)
     rows = link.execute("SELECT call_id, step, body FROM {s}.calls WHERE run = %s ORDER BY step, idx", (number,))
     shown = tuple(codec.load(CallRow, body) for _, at, body in rows if calls == "all" or at == step)
     names = None if calls == "all" else [call.call_id for call in shown]
@@ -185,35 +184,21 @@ def outline(link: Link, run_id: str) -> RunOutline | None:
     if not rows:
         return None
     agent, stage, step, last, posted, consumed, held, created, info, row, thread_id, behind = rows[0]
-    columns = RunInfo(
+    return outline_of(
         run_id=run_id,
         thread_id=thread_id,
         agent=agent,
-        agent_digest="",
-        created_at=moment(created),
-        execution="sequential",
-        by="",
-    )
-    own = _readable(RunRow, row)
-    return RunOutline(
-        info=_readable(RunInfo, info) or columns,
-        stage=Stage(stage),
+        stage=stage,
         step=step,
-        last_sequence=last,
+        last=last,
         posted=posted,
         consumed=consumed,
+        created=created,
+        info=info,
+        row=row,
         held=held,
         behind=behind,
-        row=own if own is not None and own.stage == stage else None,
     )
-
-
-def _readable(cls: type[T], blob: bytes) -> T | None:
-    """Return a row; None if it is unreadable."""
-    try:
-        return codec.load(cls, blob)
-    except SchemaError:
-        return None
 
 
 def ticket(link: Link, run_id: str, target: str) -> Ticket | None:
@@ -233,8 +218,7 @@ def thread(link: Link, thread_id: str) -> ThreadInfo | None:
     number, owner, created, runs = rows[0]
     pruned = link.execute("SELECT info FROM {s}.members WHERE thread = %s ORDER BY facts", (number,))
     left = link.execute("SELECT info FROM {s}.runs WHERE thread = %s ORDER BY number", (number,))
-    members = tuple(codec.load(RunInfo, info) for (info,) in (*pruned, *left))
-    return ThreadInfo(thread_id=thread_id, owner=owner, created_at=moment(created), runs=runs, members=members)
+    return thread_of(thread_id, owner, created, runs, (info for (info,) in (*pruned, *left)))
 
 
 def _tickets(link: Link, number: int, calls: Sequence[str] | None) -> tuple[Ticket, ...]:
@@ -251,8 +235,7 @@ def _tickets(link: Link, number: int, calls: Sequence[str] | None) -> tuple[Tick
 
 def _inbox(link: Link, number: int, consumed: int) -> tuple[InboxItem, ...]:
     sql = "SELECT position, body FROM {s}.inbox WHERE run = %s AND position > %s ORDER BY position"
-    rows = link.execute(sql, (number, consumed))
-    return tuple(InboxItem(position=position, command=codec.load(Command, body)) for position, body in rows)
+    return items_of(link.execute(sql, (number, consumed)))
 
 
 def _number(link: Link, run_id: str) -> tuple[int, int] | None:
@@ -275,16 +258,7 @@ def state_at(link: Link, run_id: str, step: int) -> tuple[StateWrite, ...]:
 
 def _state(link: Link, number: int, thread: int, which: str, step: int = 0) -> tuple[StateWrite, ...]:
     """Return the newest value of each of the run's and its thread's keys; values of other runs have revision 0."""
-    rows = link.execute(which, {"run": number, "thread": thread, "step": step})
-    return tuple(
-        StateWrite(
-            key=key,
-            scope="run" if shared is None else "thread",
-            value=codec.load(Any, value),
-            revision=revision if writer == number else 0,
-        )
-        for writer, shared, key, revision, value in rows
-    )
+    return writes_of(link.execute(which, {"run": number, "thread": thread, "step": step}), number)
 
 
 def events(link: Link, run_id: str, after: int, limit: int, max_bytes: int | None) -> Sequence[bytes]:

@@ -28,7 +28,7 @@ from ._pg_driver import psycopg
 from ._pg_sql import BatchEntry, Piece, commit_statement
 from ._pg_values import Bigints
 from ._requests import CommitRequest
-from .faults import Faults, InjectedCrash, Outage
+from .faults import Faults, InjectedCrash, Outage, meet
 
 MOST: Final = 200
 """Most requests per statement, because the first waits for the last."""
@@ -173,16 +173,6 @@ class CommitWriter:
         self._batch = ()
         return receipts
 
-    def _fault(self, point: str) -> None:
-        if self._faults is None:
-            return
-        try:
-            self._faults(point)
-        except (InjectedCrash, Outage):
-            raise
-        except Exception as error:  # a test's fault counts as an unavailable store
-            raise Outage(error) from error
-
     # --- rounds ------------------------------------------------------------------------------------------------------
 
     def _next_round(self) -> list[_Group]:
@@ -261,14 +251,14 @@ class CommitWriter:
         Raises:
             psycopg.Error, UnicodeEncodeError: a request's own error; nothing was written.
         """
-        self._fault("begin")
+        meet(self._faults, "begin")
         for _ in groups:
             self._check_fault()
         text, parameters = commit_statement([group.entry for group in groups])
-        self._fault("before_commit")
+        meet(self._faults, "before_commit")
         rows = self._link.anew(lambda: self._link.persistent(text, parameters))
         answers = {row[0]: row[1:] for row in rows}
-        self._fault("after_commit")
+        meet(self._faults, "after_commit")
         missing = [group.entry.number for i, group in enumerate(groups, 1) if i not in answers]
         found = self._look(missing) if missing else {}
         self._count(groups, answers)

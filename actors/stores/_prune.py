@@ -16,10 +16,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from ..abc import Pruned
-from ..contract import codec
-from ..contract.codec import SchemaError
 from ..contract.rows import RunInfo
 from ._requests import PruneSlice
+from ._row_values import facts_of, readable
 
 SLICE: Final = 0.02
 """Seconds for one slice, because other requests wait meanwhile."""
@@ -72,13 +71,13 @@ def _take_runs(connection: sqlite3.Connection, before: int) -> PruneSlice | None
     if not rows:
         return None
     for number, run_id, thread, blob in rows:
-        info = _info(blob)
+        info = readable(RunInfo, blob)  # an unreadable run can still be deleted
         connection.execute("DELETE FROM runs WHERE number = ?", (number,))
         content = "" if info is None else info.content
         connection.execute("INSERT OR REPLACE INTO pruned(run_id, content) VALUES (?, ?)", (run_id, content))
         connection.execute("INSERT OR IGNORE INTO garbage(kind, number) VALUES ('run', ?)", (number,))
         if info is not None:
-            row = (thread, _facts(info), blob)
+            row = (thread, facts_of(info), blob)
             connection.execute("INSERT OR IGNORE INTO members(thread, facts, info) VALUES (?, ?, ?)", row)
     for thread in {thread for _, _, thread, _ in rows}:
         oldest = _oldest_run(connection, thread)
@@ -141,18 +140,6 @@ def _oldest_run(connection: sqlite3.Connection, thread: int) -> int | None:
     sql = "SELECT number FROM runs WHERE thread = ? ORDER BY number LIMIT 1"
     row = connection.execute(sql, (thread,)).fetchone()
     return None if row is None else int(row[0])
-
-
-def _info(blob: bytes) -> RunInfo | None:
-    try:
-        return codec.load(RunInfo, blob)
-    except SchemaError:  # an unreadable run can still be deleted
-        return None
-
-
-def _facts(info: RunInfo) -> str:
-    """Return the facts on which visibility depends: members of a thread with equal facts count as one."""
-    return codec.dump([info.by, info.agent, info.session_id, info.workspace]).decode()
 
 
 # --- counts ----------------------------------------------------------------------------------------------------------

@@ -10,20 +10,20 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
-from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
+from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
 
 from ..contract import codec
 from ..contract.codec import SchemaError
-from ..contract.decisions import Command, InboxItem, Ticket
-from ..contract.lifecycle import Stage
+from ..contract.decisions import InboxItem, Ticket
 from ..contract.messages import Message
 from ..contract.recording import RecordDelta
-from ..contract.rows import CallRow, RunInfo, RunOutline, RunRecord, RunRow, ThreadInfo
+from ..contract.rows import CallRow, RunInfo, RunOutline, RunRecord, ThreadInfo
 from ..contract.state import StateWrite
 from ..errors import StoreDown, StoreError, StoreOpenError, StoreUnavailable, UnknownRun
 from . import _paging
 from ._outages import Damaged, UnreadableData, is_outage, is_suspect, passes
 from ._record_codec import load_taken
+from ._row_values import check_stage, items_of, outline_of, thread_of, writes_of
 from ._schema import DUE
 from ._sql import OPEN, active_run, find_ticket, load_row
 from ._timestamps import moment
@@ -188,8 +188,7 @@ def load(connection: sqlite3.Connection, run_id: str, calls: Literal["step", "al
         return None
     number, thread, step, consumed, stage, info, blob = columns
     row = load_row(connection, number, run_id, blob)
-    if row.stage != stage:  # a waiter would wait for ever: the owner follows the column, and the reader the row
-        raise SchemaError(f"RunRow: run {run_id} is {row.stage.value} in its row, and {stage} in the column beside it")
+    check_stage(row, run_id, stage)
     rows = _calls(connection, number, None if calls == "all" else step)
     names = connection.execute("SELECT call_id FROM calls WHERE run = ?", (number,))
     return RunRecord(
@@ -214,35 +213,21 @@ def outline(connection: sqlite3.Connection, run_id: str) -> RunOutline | None:
     if values is None:
         return None
     thread, agent, stage, step, last, posted, consumed, held, created, info, row, thread_id = values
-    columns = RunInfo(
+    return outline_of(
         run_id=run_id,
         thread_id=thread_id,
         agent=agent,
-        agent_digest="",
-        created_at=moment(created),
-        execution="sequential",
-        by="",
-    )
-    own = _readable(RunRow, row)
-    return RunOutline(
-        info=_readable(RunInfo, info) or columns,
-        stage=Stage(stage),
+        stage=stage,
         step=step,
-        last_sequence=last,
+        last=last,
         posted=posted,
         consumed=consumed,
+        created=created,
+        info=info,
+        row=row,
         held=bool(held),
         behind=active_run(connection, thread) if held else None,
-        row=own if own is not None and own.stage == stage else None,
     )
-
-
-def _readable(cls: type[T], blob: bytes) -> T | None:
-    """Return a row; None if it is unreadable."""
-    try:
-        return codec.load(cls, blob)
-    except SchemaError:
-        return None
 
 
 def ticket(connection: sqlite3.Connection, run_id: str, target: str) -> Ticket | None:
@@ -260,8 +245,7 @@ def thread(connection: sqlite3.Connection, thread_id: str) -> ThreadInfo | None:
     number, owner, created, runs = columns
     pruned_facts = connection.execute("SELECT info FROM members WHERE thread = ? ORDER BY facts", (number,)).fetchall()
     left = connection.execute("SELECT info FROM runs WHERE thread = ? ORDER BY number", (number,)).fetchall()
-    members = tuple(codec.load(RunInfo, info) for (info,) in (*pruned_facts, *left))
-    return ThreadInfo(thread_id=thread_id, owner=owner, created_at=moment(created), runs=runs, members=members)
+    return thread_of(thread_id, owner, created, runs, (info for (info,) in (*pruned_facts, *left)))
 
 
 def _calls(connection: sqlite3.Connection, number: int, step: int | None) -> tuple[CallRow, ...]:
@@ -287,8 +271,7 @@ def _tickets(connection: sqlite3.Connection, number: int, calls: frozenset[str] 
 
 def _inbox(connection: sqlite3.Connection, number: int, consumed: int) -> tuple[InboxItem, ...]:
     sql = "SELECT position, body FROM inbox WHERE run = ? AND position > ? ORDER BY position"
-    rows = connection.execute(sql, (number, consumed)).fetchall()
-    return tuple(InboxItem(position=position, command=codec.load(Command, body)) for position, body in rows)
+    return items_of(connection.execute(sql, (number, consumed)).fetchall())
 
 
 def state_at(connection: sqlite3.Connection, run_id: str, step: int) -> tuple[StateWrite, ...]:
@@ -308,16 +291,7 @@ def _state(
     connection: sqlite3.Connection, number: int, thread: int, which: str, step: int = 0
 ) -> tuple[StateWrite, ...]:
     """Return the newest value of each of the run's and its thread's keys; values of other runs have revision 0."""
-    rows = connection.execute(which, {"run": number, "thread": thread, "step": step}).fetchall()
-    return tuple(
-        StateWrite(
-            key=key,
-            scope="run" if shared is None else "thread",
-            value=codec.load(Any, value),
-            revision=revision if writer == number else 0,
-        )
-        for writer, shared, key, revision, value in rows
-    )
+    return writes_of(connection.execute(which, {"run": number, "thread": thread, "step": step}).fetchall(), number)
 
 
 def events(

@@ -98,3 +98,20 @@ class Outage(Exception):
         super().__init__(str(error))
         self.error = error
         self.settled: Mapping[Any, Any] = settled or {}
+
+
+def meet(faults: Faults | None, point: str) -> None:
+    """Call a test's faults at a point of a store on a server, where each error counts as an unavailable server.
+
+    Raises:
+        Outage: a fault was raised, or another error.
+        InjectedCrash: it was raised.
+    """
+    if faults is None:
+        return
+    try:
+        faults(point)
+    except (InjectedCrash, Outage):
+        raise
+    except Exception as error:  # whatever a test raises
+        raise Outage(error) from error
