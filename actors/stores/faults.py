@@ -101,7 +101,7 @@ class Outage(Exception):
 
 
 def meet(faults: Faults | None, point: str) -> None:
-    """Call a test's faults at a point of a store on a server, where each error counts as an unavailable server.
+    """Call a test's faults at a point where each error counts as an outage.
 
     Raises:
         Outage: a fault was raised, or another error.

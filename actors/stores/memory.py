@@ -50,7 +50,7 @@ from ._requests import (
 from ._requests_api import RequestStore
 from ._timestamps import milliseconds
 from ._write_queue import PATIENCE, WriteQueue
-from .faults import Faults, InjectedCrash, Outage
+from .faults import Faults, meet
 
 PRUNED_AT_ONCE: Final = 1_000
 """Runs per slice of a prune: other requests wait for some milliseconds."""
@@ -215,12 +215,7 @@ class MemoryStore(RequestStore):
             return [self._apply(batch[0])]
         if self._answered is not None and self._answered[0] is batch[0]:  # written, but the answer was lost
             return [self._answered[1]]
-        try:
-            faults("before_commit")
-        except (InjectedCrash, Outage):
-            raise
-        except Exception as error:  # a test's fault counts as an unavailable store
-            raise Outage(error) from error
+        meet(faults, "before_commit")
         result = self._apply(batch[0])
         if self._peer is not None:
             self._answered = batch[0], result

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from greenroom.actors.contract.decisions import Decision, Ticket
+from greenroom.actors.contract.decisions import Ticket
 from greenroom.actors.contract.ids import content_digest
 from greenroom.actors.contract.rows import RunRecord
 
@@ -29,6 +29,7 @@ from ..protocol.codes import Refused
 from ..protocol.up import Decide, Send
 from .access import Principal
 from .ag_ui_input import ResumeEntry
+from .api import decision_by
 
 if TYPE_CHECKING:
     from .gateway import Gateway
@@ -185,17 +186,7 @@ def _judge(gateway: Gateway, who: Principal, record: RunRecord, answers: Iterabl
     """Make the store's checks for each answer before the first one acts."""
     for answer in answers:
         command, ticket = answer.command, answer.ticket
-        decision = Decision(
-            target=command.target,
-            action=command.action,
-            decision_id=command.id,
-            result=command.result,
-            edited_arguments=command.edited_arguments,
-            reason=command.reason,
-            fingerprint=command.fingerprint,
-            decided_by=who.name,
-        )
-        verdict = gateway.runtime.commands.check(record, decision)
+        verdict = gateway.runtime.commands.check(record, decision_by(who, command))
         if not verdict.ok:
             raise ResumeRefused(verdict.code or "internal", f"{ticket.ticket_id}: {verdict.detail}")
 

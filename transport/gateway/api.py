@@ -32,6 +32,20 @@ AHEAD: Final = 100
 """Newest runs of a thread that are searched for the run that blocks the others."""
 
 
+def decision_by(who: Principal, command: Decide) -> Decision:
+    """Return the decision that a principal's command asks for."""
+    return Decision(
+        target=command.target,
+        action=command.action,
+        decision_id=command.id,
+        result=command.result,
+        edited_arguments=command.edited_arguments,
+        reason=command.reason,
+        fingerprint=command.fingerprint,
+        decided_by=who.name,
+    )
+
+
 class Api:
     """The operations, each on behalf of a principal.
 
@@ -275,17 +289,7 @@ class Api:
     async def _answer(self, who: Principal, command: RunCommand) -> CommandResult:
         commands = self.runtime.commands
         if isinstance(command, Decide):
-            decision = Decision(
-                target=command.target,
-                action=command.action,
-                decision_id=command.id,
-                result=command.result,
-                edited_arguments=command.edited_arguments,
-                reason=command.reason,
-                fingerprint=command.fingerprint,
-                decided_by=who.name,
-            )
-            return await commands.decide(command.run, decision)
+            return await commands.decide(command.run, decision_by(who, command))
         if isinstance(command, Cancel):
             return await commands.cancel(
                 command.run, mode=command.mode, reason=command.reason, by=who.name, command_id=command.id
