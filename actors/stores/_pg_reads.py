@@ -181,24 +181,7 @@ def outline(link: Link, run_id: str) -> RunOutline | None:
           ORDER BY o.number LIMIT 1) END
         FROM {s}.runs r JOIN {s}.threads t ON t.number = r.thread WHERE r.run_id = %s"""
     rows = link.execute(sql, (run_id,))
-    if not rows:
-        return None
-    agent, stage, step, last, posted, consumed, held, created, info, row, thread_id, behind = rows[0]
-    return outline_of(
-        run_id=run_id,
-        thread_id=thread_id,
-        agent=agent,
-        stage=stage,
-        step=step,
-        last=last,
-        posted=posted,
-        consumed=consumed,
-        created=created,
-        info=info,
-        row=row,
-        held=held,
-        behind=behind,
-    )
+    return outline_of(run_id, rows[0]) if rows else None
 
 
 def ticket(link: Link, run_id: str, target: str) -> Ticket | None:

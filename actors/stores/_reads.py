@@ -212,22 +212,9 @@ def outline(connection: sqlite3.Connection, run_id: str) -> RunOutline | None:
     values = connection.execute(sql, (run_id,)).fetchone()
     if values is None:
         return None
-    thread, agent, stage, step, last, posted, consumed, held, created, info, row, thread_id = values
-    return outline_of(
-        run_id=run_id,
-        thread_id=thread_id,
-        agent=agent,
-        stage=stage,
-        step=step,
-        last=last,
-        posted=posted,
-        consumed=consumed,
-        created=created,
-        info=info,
-        row=row,
-        held=bool(held),
-        behind=active_run(connection, thread) if held else None,
-    )
+    thread, *columns = values
+    held = columns[6]
+    return outline_of(run_id, (*columns, active_run(connection, thread) if held else None))
 
 
 def ticket(connection: sqlite3.Connection, run_id: str, target: str) -> Ticket | None:

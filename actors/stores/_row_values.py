@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 from ..contract import codec
@@ -36,24 +36,16 @@ def check_stage(row: RunRow, run_id: str, stage: str) -> None:
         raise SchemaError(f"RunRow: run {run_id} is {row.stage.value} in its row, and {stage} in the column beside it")
 
 
-def outline_of(
-    *,
-    run_id: str,
-    thread_id: str,
-    agent: str,
-    stage: str,
-    step: int,
-    last: int,
-    posted: int,
-    consumed: int,
-    created: int,
-    info: bytes,
-    row: bytes,
-    behind: str | None,
-    held: bool,
-) -> RunOutline:
-    """Return the outline of a run from its columns, also if its info or row is unreadable."""
-    columns = RunInfo(
+def outline_of(run_id: str, columns: Sequence[Any]) -> RunOutline:
+    """Return the outline of a run, also if its info or row is unreadable.
+
+    Args:
+        run_id: the run.
+        columns: agent, stage, step, last_seq, posted, consumed, held, created_at, info, row, thread_id, and the run
+            that works on the thread while this run is held.
+    """
+    agent, stage, step, last, posted, consumed, held, created, info, row, thread_id, behind = columns
+    facts = RunInfo(
         run_id=run_id,
         thread_id=thread_id,
         agent=agent,
@@ -64,13 +56,13 @@ def outline_of(
     )
     own = readable(RunRow, row)
     return RunOutline(
-        info=readable(RunInfo, info) or columns,
+        info=readable(RunInfo, info) or facts,
         stage=Stage(stage),
         step=step,
         last_sequence=last,
         posted=posted,
         consumed=consumed,
-        held=held,
+        held=bool(held),
         behind=behind,
         row=own if own is not None and own.stage == stage else None,
     )
