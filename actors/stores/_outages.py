@@ -67,6 +67,14 @@ class NoThread(StoreUnavailable):
     """The system gave no thread; nothing was done."""
 
 
+def no_answer(error: Exception) -> StoreUnavailable:
+    """Return the error of a request while the store is unavailable because of `error`, which is its cause."""
+    why = "there is no memory" if isinstance(error, MemoryError) else error
+    unavailable = StoreUnavailable(f"the store does not answer now: {why}; try again")
+    unavailable.__cause__ = error
+    return unavailable
+
+
 def primary_code(error: BaseException) -> int:
     """Return SQLite's primary result code; 0 if the error has none."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF

@@ -16,8 +16,9 @@ import attrs
 from ..abc import StoreStatistics
 from ..contract.claims import Claim, Taken
 from ..contract.commits import Created
-from ..errors import StoreDown, StoreUnavailable
+from ..errors import StoreDown
 from . import _commit_rules
+from ._outages import no_answer
 from ._pg_claims import ClaimDue, ClaimReady, random_bits
 from ._pg_connect import Link
 from ._pg_create import RunCreator
@@ -114,8 +115,7 @@ class AskWriter:
             sender = self._senders.get(request)
             if sender is not None and sender.sent and self._link.unknown:
                 self._unknown.add(request)
-            unavailable = StoreUnavailable(f"the store does not answer now: {outage.error}; try again")
-            unavailable.__cause__ = outage.error
+            unavailable = no_answer(outage.error)
             refused = [other for other in batch if other not in results and other not in self._unknown]
             results.update(dict.fromkeys(refused, Result(error=unavailable)))
             raise Outage(outage.error, results) from outage

@@ -15,8 +15,9 @@ from ..contract.pending_input import whole
 from ..contract.recording import RecordDelta
 from ..contract.rows import CallRow, RunInfo, RunOutline, RunRecord, RunRow, ThreadInfo
 from ..contract.state import StateWrite
-from ..errors import StoreDown, StoreError, StoreUnavailable, UnknownRun
+from ..errors import StoreDown, StoreError, UnknownRun
 from . import _paging
+from ._outages import no_answer
 from ._pg_connect import AT_ONCE, Again, Link
 from ._pg_driver import psycopg
 from ._pg_schema import DUE
@@ -100,7 +101,7 @@ class ReadLinks:
                 # a connection that was cut while it was idle is no outage: another one is opened once
                 again = isinstance(error, Again) or (attempt == 1 and fresh == link.opened and fresh > 0)
                 if attempt == AT_ONCE or not again:
-                    raise StoreUnavailable(f"the store does not answer now: {error.error}; try again") from error.error
+                    raise no_answer(error.error) from error.error
             except SchemaError as error:
                 raise StoreError(f"a row of the store cannot be read: {error}") from error
             except (psycopg.Error, UnicodeEncodeError) as error:
@@ -113,18 +114,6 @@ class ReadLinks:
         self._closed = True
         while self._idle:
             self._idle.pop().close()
-
-
-def epoch(link: Link) -> str:
-    """Return the stored epoch.
-
-    Raises:
-        StoreError: there is none.
-    """
-    rows = link.execute("SELECT value FROM {s}.about WHERE name = 'epoch'")
-    if not rows:
-        raise StoreError("its log has no name; restore it from a backup")
-    return str(rows[0][0])
 
 
 def open_runs(link: Link) -> Sequence[tuple[str, bool]]:

@@ -19,9 +19,9 @@ from ..contract.messages import Message
 from ..contract.recording import RecordDelta
 from ..contract.rows import CallRow, RunInfo, RunOutline, RunRecord, ThreadInfo
 from ..contract.state import StateWrite
-from ..errors import StoreDown, StoreError, StoreOpenError, StoreUnavailable, UnknownRun
+from ..errors import StoreDown, StoreError, StoreOpenError, UnknownRun
 from . import _paging
-from ._outages import Damaged, UnreadableData, is_outage, is_suspect, passes
+from ._outages import Damaged, UnreadableData, is_outage, is_suspect, no_answer, passes
 from ._record_codec import load_taken
 from ._row_values import check_stage, items_of, outline_of, thread_of, writes_of
 from ._schema import DUE
@@ -84,13 +84,13 @@ class ReadConnections:
                 return query(connection, *args, **kwargs)
         except StoreOpenError as error:  # raised by opening a new connection
             if passes(error):
-                raise StoreUnavailable(f"the store does not answer now: {error}; try again") from error
+                raise no_answer(error) from error
             raise
         except (sqlite3.Error, OSError, MemoryError) as error:
             if is_suspect(error):
                 raise self._looked_at(error) from error
             if is_outage(error):
-                raise StoreUnavailable(f"the store does not answer now: {_words(error)}; try again") from error
+                raise no_answer(error) from error
             raise StoreError(f"the store cannot be read: {error}") from error
         except SchemaError as error:
             raise StoreError(f"a row of the store cannot be read: {error}") from error
@@ -149,10 +149,6 @@ class ReadConnections:
         """Close idle connections; a connection in use is closed after its read."""
         self._closed = True
         self._close_idle(0)
-
-
-def _words(error: Exception) -> str:
-    return "there is no memory" if isinstance(error, MemoryError) else str(error)
 
 
 def epoch(connection: sqlite3.Connection) -> str:

@@ -18,8 +18,8 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 import trio
 
 from ..abc import StoreHooks
-from ..errors import StoreDown, StoreUnavailable
-from ._outages import Damaged
+from ..errors import StoreDown
+from ._outages import Damaged, no_answer
 from ._requests import CommitRequest, PendingRequest, Request
 
 T = TypeVar("T")
@@ -166,7 +166,7 @@ class WriteQueue:
         if self.down is not None:
             raise StoreDown(str(self.down)) from self.down.__cause__
         if (refusal := self.refusal()) is not None:
-            raise StoreUnavailable(f"the store does not answer now: {refusal}; try again") from refusal
+            raise no_answer(refusal) from refusal
         self.put(request)
         return await request.wait()
 
