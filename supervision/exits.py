@@ -142,8 +142,3 @@ def flatten(error: BaseException) -> BaseException:
     if len(real) == 1:
         return real[0]
     return BaseExceptionGroup(error.message, real)
-
-
-def is_failure(exit_: Exit) -> bool:
-    """Return True if a transient child is restarted after this exit."""
-    return isinstance(exit_, Crashed)

@@ -179,12 +179,3 @@ def advice(code: str, detail: str | None = None) -> tuple[str, str] | None:
         return None
     kind = (detail or "").partition(":")[0] if code == "model_error" else ""
     return _OF_KINDS.get(kind, (row.recovery, row.recovery_zh))
-
-
-def safe_message(code: str) -> str:
-    """Return the catalogue's message for `code`.
-
-    Raises:
-        KeyError: the code is not in the catalogue; a bug, because every failure has a row.
-    """
-    return FAILURES[code].message

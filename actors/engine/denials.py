@@ -38,11 +38,6 @@ def doubted(text: str, doubt: UnknownCause) -> str:
     return f"{text}\n{_DOUBT[doubt]}" if doubt else text
 
 
-def undoubted(text: str) -> str:
-    """Return the text without that sentence."""
-    return text.removesuffix(f"\n{PERHAPS}").removesuffix(f"\n{OVERRAN}")
-
-
 def denial_text(builder: StepBuilder, call: CallRow, decision: Decision) -> str:
     """Return the text for a denied call.
 

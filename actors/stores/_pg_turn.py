@@ -80,7 +80,6 @@ _FORGET_AGENTS: Final = "DELETE FROM {s}.agents WHERE process = %s AND agent <> 
 _ADD_AGENTS: Final = """INSERT INTO {s}.agents(process, agent, digest)
 SELECT %s, a.agent, a.digest FROM unnest(%s::text[], %s::text[]) AS a(agent, digest)
 ON CONFLICT (agent, process) DO UPDATE SET digest = excluded.digest"""
-_ROOM: Final = "UPDATE {s}.processes SET room = %s WHERE number = %s"
 
 _LEAVE: Final = (
     "DELETE FROM {s}.watches WHERE process = %s",

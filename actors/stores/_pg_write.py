@@ -112,14 +112,6 @@ class _Group:
         self.closed = self.entry.ends
 
 
-@attrs.frozen
-class ThreadEnd:
-    """A thread in which a run has ended, and the place of the newest such request in the batch."""
-
-    number: int
-    place: int
-
-
 FollowUp = Callable[[Sequence[int]], Mapping[int, tuple[int, str]]]
 """Lets the oldest open run of each of these threads work; returns thread -> number and id of that run, if it is own."""
 
