@@ -147,8 +147,7 @@ Must not raise or wait.
 """
 
 
-@attrs.frozen(kw_only=True)
-class Created:
+class Created(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of create_run: a new run with its claim, or why there is none.
 
     Attributes:

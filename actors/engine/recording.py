@@ -12,9 +12,10 @@ that use them know, the results are recorded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 import attrs
 import msgspec
@@ -134,6 +135,10 @@ def restored(state: RunState) -> RunState:
     )
 
 
+_NONE: Final[Mapping[KeySpec, KeySpec]] = MappingProxyType({})
+"""Shared, because an empty dict for each run would cost 64 bytes while it waits."""
+
+
 class Recorder:
     """Gathers the entries of one owner of a run until a commit carries them.
 
@@ -146,7 +151,7 @@ class Recorder:
         self._on = on
         self._pending = [RecordEntry(now, takeover_of(state, bare=bare) if on else RecordGap())]
         self._reduced: list[tuple[object, ...]] = []
-        self._watched: dict[KeySpec, KeySpec] = {}
+        self._watched: Mapping[KeySpec, KeySpec] = _NONE
 
     def __repr__(self) -> str:
         return f"<Recorder {'on' if self._on else 'off'}: {len(self._pending)} entries wait>"
@@ -193,7 +198,8 @@ class Recorder:
                 results.append((result,))
                 return result
 
-            found = self._watched[known] = attrs.evolve(known, reduce=noting)
+            found = attrs.evolve(known, reduce=noting)
+            self._watched = {**self._watched, known: found}
         return found
 
 

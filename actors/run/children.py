@@ -10,7 +10,8 @@ results are dropped, and its task stays in the runtime's nursery until the body 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
 
 import attrs
 import trio
@@ -34,6 +35,9 @@ from ..engine.inputs import (
 from .delta_buffers import DeltaBuffer, DeltaBuffers, SplitText
 from .task_requests import TaskRequests
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 CALL: Final = "call:"
 """Prefix of the key of a call's actor."""
 CHILD_RUN: Final = "child_run:"
@@ -42,6 +46,8 @@ EXPIRE: Final = "expire:"
 """Prefix of the command id of an expiry, and of the key of the child that posts it."""
 FRAMES: Final = 6
 """Reported frames of a stack, innermost last."""
+EMPTY: Final[Mapping[Any, Any]] = MappingProxyType({})
+"""Shared by all runs that have none of a thing: an empty dict is 64 bytes, for every run that waits."""
 SLACK: Final = 1.0
 """Seconds beyond the longest grace after which a running child is reported as unresponsive."""
 
@@ -160,11 +166,16 @@ class ClaimFence:
         await trio.sleep_forever()
 
 
+def _without(mapping: Mapping[K, V], key: K) -> Mapping[K, V]:
+    """Return a mapping without a key."""
+    return {other: value for other, value in mapping.items() if other != key} or EMPTY
+
+
 class Children:
     """The live children of one incarnation of a run actor.
 
     Their tasks live in the runtime's `TaskNursery`. `end` is called when the incarnation ends; results that arrive
-    later are dropped.
+    later are dropped. The mappings are replaced, never changed, because most are `EMPTY` most of the time.
 
     Attributes:
         live: running children, by key.
@@ -173,22 +184,28 @@ class Children:
         calls: output buffers by call id and attempt.
         left: overrun bodies by key: abandoned threads, and bodies left by earlier incarnations.
         watched: by key: when to check a child that may ignore the end of its time, and the check.
+        nudge: lets the run actor look at the inputs.
         crash: a child crashed in a way that crashes the run actor; else None.
         turn: called in the last step of a child, to process what the child submitted.
         fence: asked before an effect begins; None: only a newer claim can void the run's.
     """
+
+    __slots__ = (
+        "_ended", "_gone", "_hushed", "_nursery", "_questions", "_split", "calls", "crash", "fence", "inputs", "left",
+        "live", "messages", "nudge", "turn", "watched",
+    )  # fmt: skip
 
     def __init__(
         self,
         nursery: trio.Nursery,
         nudge: Callable[[], None],
         split: SplitText,
-        left: Mapping[str, OverrunBody] | None = None,
+        left: Mapping[str, OverrunBody] = EMPTY,
         *,
         claim_is_good: Callable[[], bool] | None = None,
     ) -> None:
         self._nursery = nursery
-        self.left = dict(left or {})
+        self.left = left
         self._hushed = False
         self._gone: trio.Event | None = None
         self._ended = False
@@ -198,10 +215,10 @@ class Children:
         self.fence = None if claim_is_good is None else ClaimFence(self, claim_is_good)
         self.live: dict[str, Child] = {}
         self.inputs: list[Input] = []  # a list: an empty deque costs 0.8 KB, for every run that waits
-        self.messages: dict[str, DeltaBuffers] = {}
-        self.calls: dict[tuple[str, int], DeltaBuffers] = {}
+        self.messages: Mapping[str, DeltaBuffers] = EMPTY
+        self.calls: Mapping[tuple[str, int], DeltaBuffers] = EMPTY
         self._questions: TaskRequests | None = None
-        self.watched: dict[str, tuple[float, Callable[[], float | None]]] = {}
+        self.watched: Mapping[str, tuple[float, Callable[[], float | None]]] = EMPTY
 
     def start(
         self,
@@ -261,7 +278,7 @@ class Children:
             self._broke(child, failure, broke)
         finally:
             self.live.pop(child.key, None)
-            self.watched.pop(child.key, None)
+            self.watched = self.watched and _without(self.watched, child.key)
             child.conclude()
             if self._gone is not None and not self.live:
                 self._gone.set()
@@ -339,11 +356,19 @@ class Children:
 
     def message_stream(self, message_id: str) -> DeltaBuffers:
         """Return the buffers of one message; created on first use."""
-        return self.messages.get(message_id) or self.messages.setdefault(message_id, self.streams())
+        streams = self.messages.get(message_id)
+        if streams is None:
+            streams = self.streams()
+            self.messages = {**self.messages, message_id: streams}
+        return streams
 
     def call_stream(self, call_id: str, attempt: int) -> DeltaBuffers:
         """Return the buffers of one attempt of a call; created on first use."""
-        return self.calls.get((call_id, attempt)) or self.calls.setdefault((call_id, attempt), self.streams())
+        streams = self.calls.get((call_id, attempt))
+        if streams is None:
+            streams = self.streams()
+            self.calls = {**self.calls, (call_id, attempt): streams}
+        return streams
 
     def streams(self) -> DeltaBuffers:
         """Return empty buffers."""
@@ -374,7 +399,9 @@ class Children:
             message: the end of the model request.
             inference: the request as the machine knows it; None if the run went another way, which drops the text.
         """
-        streams = self.messages.pop(message.message_id, None)
+        streams = self.messages.get(message.message_id)
+        if streams is not None:
+            self.messages = _without(self.messages, message.message_id)
         if inference is None:
             return []
         shown = bool(inference.text_index)
@@ -403,15 +430,18 @@ class Children:
 
     def close_call_stream(self, call_id: str, attempt: int) -> list[Input]:
         """Close the buffer of an attempt and return its remaining output as inputs."""
-        streams = self.calls.pop((call_id, attempt), None)
-        return [] if streams is None else self._call_inputs(call_id, attempt, streams, last=True)
+        streams = self.calls.get((call_id, attempt))
+        if streams is None:
+            return []
+        self.calls = _without(self.calls, (call_id, attempt))
+        return self._call_inputs(call_id, attempt, streams, last=True)
 
     def give_up(self, child: Child, stack: Sequence[str], ended: trio.Event) -> None:
         """Report a child whose body did not end within its grace; the run's end waits for the body or names it."""
         item = Unfinished(
             call_id=call_of(child.key), tool=child.tool, grace=child.grace, stack=" > ".join(stack[-FRAMES:])
         )
-        self.left[child.key] = OverrunBody(item, ended)
+        self.left = {**self.left, child.key: OverrunBody(item, ended)}
         self.submit_input(BodyOverran(item=item))
 
     def given_up(self, child: Child) -> bool:
@@ -419,12 +449,16 @@ class Children:
         left = self.left.get(child.key)
         return left is not None and left.ended is child.ended
 
+    def watch(self, key: str, at: float, check: Callable[[], float | None]) -> None:
+        """Check a child at this time (trio's). The check returns when to check it again, or None."""
+        self.watched = {**self.watched, key: (at, check)}
+
     def look(self) -> None:
         """Run the due checks of `watched`: whether a child ignores the end of its time."""
         now = trio.current_time()
-        for key, (at, watching) in tuple(self.watched.items()):
-            if now >= at and (again := watching()) is not None:
-                self.watched[key] = again, watching
+        for key, (at, check) in self.watched.items():
+            if now >= at and (again := check()) is not None:
+                self.watch(key, again, check)
 
     def abandon(self, child: Child, who: str) -> None:
         """Detach a child that ignored its cancel: its results are dropped, its key can be reused.
@@ -432,7 +466,7 @@ class Children:
         `who` names the plugins at fault, for the report.
         """
         self.live.pop(child.key, None)
-        self.watched.pop(child.key, None)
+        self.watched = _without(self.watched, child.key)
         child.key, child.muted = f"{child.key} ({who})", True
         while child.key in self.live:  # an older child of that name is still alive
             child.key += "'"
@@ -444,14 +478,14 @@ class Children:
         """Return True if an overrun body is still alive."""
         return any(not body.ended.is_set() for body in self.left.values())
 
-    def still_left(self) -> dict[str, OverrunBody]:
+    def still_left(self) -> Mapping[str, OverrunBody]:
         """Return what is unresponsive after a cancel and its grace, by key: overrun bodies and running children."""
         left = {key: body for key, body in self.left.items() if not body.ended.is_set()}
         for key, child in self.live.items():
             if not child.ours:
                 item = Unfinished(call_id=call_of(key), tool=child.tool, grace=child.grace, stack=self.where(child))
                 left[key] = OverrunBody(item, child.ended)
-        return left
+        return left or EMPTY
 
     @staticmethod
     def _call_inputs(call_id: str, attempt: int, streams: DeltaBuffers, *, last: bool = False) -> list[Input]:

@@ -342,7 +342,7 @@ class EffectRunner:
             return None
 
         if effect.phase is not Phase.RUN_END and watch.next_look() < math.inf:
-            children.watched[child.key] = watch.next_look(), look
+            children.watch(child.key, watch.next_look(), look)
 
     async def _before_inference(self, agent: Agent[object], effect: RunPhase, request: HookRequest) -> PhaseDone:
         """Run the hooks, then ask for the instructions, and which tools are enabled.
@@ -466,7 +466,7 @@ class EffectRunner:
             self._ask_guards(effect, state, given_up | late)
             return None
 
-        children.watched[child.key] = watch.next_look(), look
+        children.watch(child.key, watch.next_look(), look)
 
     @staticmethod
     def _guarded(agent: Agent[object], call: CallRow, effect: RunPhase) -> bool:

@@ -51,7 +51,7 @@ from ..errors import StoreDown, StoreUnavailable
 from ..state.declared_keys import invalid_state
 from ..state.values import own_message
 from .agents import MISFIT, RunUnavailable
-from .children import Children, ClaimLost, OverrunBody
+from .children import EMPTY, Children, ClaimLost, OverrunBody
 from .effect_runner import EffectRunner
 from .forced_end import GAVE_UP, end_if_given_up
 from .part_bytes import PartBytes
@@ -102,8 +102,8 @@ class RunActor:
 
     Attributes:
         orders: what the runtime allows the owner to do.
-        given: the claim with which the first incarnation begins; None: it asks for one.
-        errand: the claim is asked for only if this needs an owner here; None: it does.
+        given: the claim with which the first incarnation begins; or why it asks for one, which it does only if this
+            needs an owner here; None: it asks in any case.
         claim: the present claim, until the run is done or released.
         refusals: how often in a row the run could not be worked on here.
         abandon: end the run at once as failed(internal_error), for this reason.
@@ -135,11 +135,10 @@ class RunActor:
     ref: Ref[Hint] | None = None
     life: RunLoop | None = None
     posted: int = 0
-    left: Mapping[str, OverrunBody] = attrs.field(factory=dict)
+    left: Mapping[str, OverrunBody] = EMPTY
     deadline: datetime | None = None
     child_moved: bool = False
-    given: Claim | None = None
-    errand: Errand | None = None
+    given: Claim | Errand | None = None
     claim: Claim | None = None
     refusals: int = 0
     _void: bool = attrs.field(init=False, default=False)
@@ -311,9 +310,12 @@ class RunActor:
                 record = await retry_until_available(store.load, self.run_id)
                 state = state if record is None else RunState.from_record(record)
             return born.claim, state, (), born.history
-        claim, self.given = self.given, None
-        if claim is None or attempt:
-            claim = await self._claim() if await self._is_wanted() else None
+        given, self.given = self.given, None
+        claim = None
+        if isinstance(given, Claim) and not attempt:
+            claim = given
+        elif given is None or isinstance(given, Claim) or await self._is_wanted(given):
+            claim = await self._claim()
         if claim is None:
             return None
         self.claim = claim  # from here on the end of the actor gives the claim back, also if the rows are unreadable
@@ -325,11 +327,8 @@ class RunActor:
             self.orders.admitted = True
         return claim, RunState.from_record(record), record.inbox, None
 
-    async def _is_wanted(self) -> bool:
+    async def _is_wanted(self, errand: Errand) -> bool:
         """Return whether the errand needs an owner here; of a held run the owner works on nothing but a cancel."""
-        errand, self.errand = self.errand, None
-        if errand is None:
-            return True
         page = await retry_until_available(self.services.store.summaries, (self.run_id,))
         if not page.runs:
             return True  # unreadable: the attempt to load the run says so

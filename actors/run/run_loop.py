@@ -135,6 +135,12 @@ class RunLoop:
         passive: the loop ended because the run waits and leaves memory.
     """
 
+    __slots__ = (
+        "_admitting", "_at", "_behind", "_children", "_claim", "_closing", "_context", "_encoder", "_expiring",
+        "_first", "_in_turn", "_leave_at", "_mailbox", "_orders", "_outbox", "_performer", "_receipts", "_record",
+        "_resting", "_services", "_spec", "_state", "_time", "durable", "passive",
+    )  # fmt: skip
+
     def __init__(
         self,
         services: Services,
@@ -300,8 +306,8 @@ class RunLoop:
 
     def _deliver(self, receipt: Receipt) -> None:
         self._receipts.append(receipt)
-        if receipt.posted > self._state.row.inbox and self._closing is None and not len(self._mailbox):
-            self._behind = True  # the hint was lost, or is on its way
+        if receipt.posted and receipt.posted > self._state.row.inbox:  # the hint was lost, or is on its way
+            self._behind = self._behind or (self._closing is None and not len(self._mailbox))
         if not self._in_turn:
             self._mailbox.nudge()
 

@@ -14,7 +14,7 @@ process may have one.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import Context, copy_context
 from typing import Final
 
@@ -22,6 +22,7 @@ import attrs
 import trio
 
 from greenroom.supervision import (
+    ActorContext,
     ActorExited,
     ChildSpec,
     Exit,
@@ -38,7 +39,7 @@ from ..contract.codec import failure_text
 from ..contract.decisions import InboxItem
 from ..contract.rows import RunRecord
 from ..errors import RuntimeClosed
-from .children import OverrunBody
+from .children import EMPTY, OverrunBody
 from .forced_end import GAVE_UP
 from .run_actor import Errand, ForcedEnd, NewRunClaim, RunActor
 from .run_loop import Hint, RunPermissions
@@ -67,7 +68,7 @@ class RunRegistry:
     Attributes:
         max_running: most runs that work at once; None: no limit.
         changed: called when `room` may have changed; None: no part wants to know.
-        starting: starts whose run is being written.
+        starting: starts whose run is being written; counted in a shared store only.
         closing: no run starts any more.
     """
 
@@ -227,7 +228,7 @@ class RunRegistry:
     def started(self) -> None:
         """Note that a start has settled (`starting`); its run was given to `spawn` if it has a claim."""
         self.starting -= 1
-        if self.services.shared and not self.starting:
+        if not self.starting:
             self._freed.clear()
 
     def resting(self, run_id: str, resting: bool, *, slot: bool = True) -> None:
@@ -324,10 +325,10 @@ class RunRegistry:
         admitted = not held and (room or abandon is not None)  # a run that is given up only ends: it needs no slot
         actor = RunActor(
             self.services, run_id, orders=RunPermissions(admitted=admitted, draining=self.closing),
-            born=born, given=claim, errand=errand, agent=agent, deps=deps, has_deps=deps is not None,
-            abandon=abandon, burial=burial, left=left or self._overran.pop(run_id, {}),
-            refusals=self._refusals.get(run_id, 0),
+            born=born, given=claim or errand, agent=agent, deps=deps, has_deps=deps is not None, abandon=abandon,
+            burial=burial, left=left or EMPTY,
         )  # fmt: skip
+        body = self._remind(actor) if self.services.shared else actor.body
         if held:
             self._held.add(run_id)
         elif not admitted:
@@ -337,7 +338,6 @@ class RunRegistry:
         self._degraded.pop(run_id, None)
         self.services.alarm.forget(run_id)
         self._actors[run_id] = actor
-        body = actor.shared_body if self.services.shared else actor.body
         spec: ChildSpec[Hint] = ChildSpec(
             id=run_id, start=body, restart="transient", shutdown=GRACE, max_restarts=CRASHES, within=CRASH_WINDOW
         )
@@ -351,6 +351,12 @@ class RunRegistry:
             raise
         if self.changed is not None:
             self.changed()
+
+    def _remind(self, actor: RunActor) -> Callable[[ActorContext[Hint]], Awaitable[None]]:
+        """Give an actor what is known here of its run, which may have been elsewhere; returns the actor's body."""
+        actor.refusals = self._refusals.get(actor.run_id, 0)
+        actor.left = actor.left or self._overran.pop(actor.run_id, EMPTY)
+        return actor.shared_body
 
     def hold(self, run_id: str) -> None:
         """Hold a live run for its thread: a command started the actor without knowing that the thread is busy."""
@@ -366,7 +372,7 @@ class RunRegistry:
         """Handle the final exit of a run's actor; called in the actor's last step."""
         actor, held, shared = self._actors.get(ref.id), ref.id in self._held, self.services.shared
         self._forget(ref.id)
-        refusals = self._refusals.pop(ref.id, 0)
+        refusals = self._refusals.pop(ref.id, 0) if self._refusals else 0
         if actor is not None and actor.degraded is not None:
             self._degrade(ref.id, actor.degraded)
             self.services.alarm.at_deadline(ref.id, actor.deadline)
@@ -387,7 +393,7 @@ class RunRegistry:
                 self._inter(ref.id, why, needed=actor.needed)
             else:  # the forced end failed, too: the run stays for the next start
                 self._degrade(ref.id, (GAVE_UP, self.services.redactor.text(why)))
-        elif (claim := self._next_claims.pop(ref.id, None)) is not None and not self.closing:
+        elif shared and (claim := self._next_claims.pop(ref.id, None)) is not None and not self.closing:
             self.spawn(ref.id, claim=claim)
         elif actor is not None and (actor.left_unread or actor.child_moved) and not self.closing:
             # a command arrived, or a child run moved, while the run was leaving memory

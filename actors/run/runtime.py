@@ -12,7 +12,7 @@ import secrets as random_ids
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Final, Generic, Literal, TypedDict, TypeVar, Unpack, overload
 
 import attrs
 from msgspec.structs import replace
@@ -65,6 +65,9 @@ class StartOptions(TypedDict, Generic[Deps], total=False):
     at: datetime | None
     priority: int | None
     dedupe: str | None
+
+
+_START_OPTIONS: Final = frozenset(StartOptions.__annotations__)
 
 
 @attrs.define(eq=False, repr=False)
@@ -159,16 +162,14 @@ class Runtime:
         parts.roster.check_open()
         if agent is None:
             agent = await self._agent_to_continue(options.get("run_id"), options.get("thread_id"))
-        known = await self._startable(agent)
-        unknown = set(options) - StartOptions.__annotations__.keys()
-        if unknown:
-            raise unknown_option("start", sorted(unknown)[0], StartOptions.__annotations__)
-        deps = options.get("deps")
+        known = await self._startable(agent) if parts.services.shared else parts.agents.startable(agent)
+        if not options.keys() <= _START_OPTIONS:
+            unknown = min(options.keys() - _START_OPTIONS)
+            raise unknown_option("start", unknown, StartOptions.__annotations__)
         values: dict[str, Any] = {**options}
-        may_join = values.pop("may_join", None)
+        deps, may_join = values.pop("deps", None), values.pop("may_join", None)
         if may_join is not None and not callable(may_join):
             raise UsageError(f"may_join={may_join!r:.200}: give a function of a RunInfo that returns a bool, or None")
-        values.pop("deps", None)
         queueing = AT_ONCE
         if not OPTIONS.isdisjoint(values):
             queueing = Queueing(**{name: values.pop(name) for name in OPTIONS if name in values})
@@ -178,7 +179,7 @@ class Runtime:
             values["run_id"] = f"run_{random_ids.token_hex(8)}"
         birth = StartRequest(agent=known, text=text, has_deps=deps is not None, queueing=queueing, **values)
         new = new_run(birth, self.clock.now(), parts.services.redactor)
-        here, background = None if isinstance(known, AgentSpec) else known, bool(queueing.background)
+        here, background = None if isinstance(known, AgentSpec) else known, queueing.background is True
         if birth.thread_id is None:
             return await parts.starter.begin(new, here, deps, background=background)
         return await parts.starter.join(new, here, deps, may_join, background=background)

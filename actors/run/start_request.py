@@ -178,7 +178,7 @@ def new_run(birth: StartRequest, now: datetime, redactor: Redactor) -> NewRun:
         parts=light(birth.parts) if birth.parts else (),
     )
     on_busy: Literal["queue", "refuse"] = "refuse" if birth.on_busy == "refuse" else "queue"
-    return NewRun(
+    new = NewRun(
         info=info,
         row=initial_row((message,)),
         messages=(),
@@ -186,11 +186,11 @@ def new_run(birth: StartRequest, now: datetime, redactor: Redactor) -> NewRun:
         parts=tuple(part for part in birth.parts if part.data is not None) if birth.parts else (),
         on_busy=on_busy,
         thread_runs=0 if birth.thread_id is None else None,
-        queue=queueing.queue or "",
-        ready_at=queueing.at,
-        priority=queueing.priority or 0,
-        dedupe=queueing.dedupe,
     )
+    if queueing is AT_ONCE:
+        return new
+    queue, priority = queueing.queue or "", queueing.priority or 0
+    return replace(new, queue=queue, ready_at=queueing.at, priority=priority, dedupe=queueing.dedupe)
 
 
 def in_thread(new: NewRun, thread_id: str) -> NewRun:

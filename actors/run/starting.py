@@ -106,16 +106,17 @@ class Starter:
             new = replace(new, taken=(birth_of(new),))
         encoder = EventEncoder(info, self._services.redactor)
         (frame,) = encoder.frames(0, info.created_at, (new.created,))
-        roster = self._roster
-        full = self._services.shared and roster.room == 0 and deps is None and info.parent_run is None
-        roster.starting += 1
+        roster, shared = self._roster, self._services.shared
+        full = shared and roster.room == 0 and deps is None and info.parent_run is None
+        if shared:
+            roster.starting += 1
         try:
             with self._services.board.looking():
                 created = await self._written(new, frame, claim=not (background or agent is None or full))
             # no checkpoint since the store answered, so a cancel cannot leave the run without an owner
             if created.unclaimed:
                 self._services.directory.work()
-            if created.claim is not None:
+            elif created.claim is not None:
                 state = RunState(info=info, row=new.row, snapshot=StateSnapshot.restored(0, new.state))
                 history = new.messages if new.thread_runs == 0 else None
                 born = NewRunClaim(claim=created.claim, state=state, history=history)
@@ -123,16 +124,22 @@ class Starter:
                 if created.behind is not None:
                     self._queue(info, created.behind)
         finally:
-            roster.started()
+            if shared:
+                roster.started()
+        if created.claim is not None or created.unclaimed:
+            return self._handle(info.run_id, info.thread_id)
+        return self._of_another(created, info)
+
+    def _of_another(self, created: Created, info: RunInfo) -> Run[object]:
+        """Return the run of the earlier start that this one repeats, or raise why no run was written. See `_create`."""
         if created.thread_changed:
             raise _ThreadChanged
         if created.pruned is not None:
             text = f"a run {info.run_id!r} is done and was pruned; an id is used once: take another one, or None"
             raise RunPruned(text, same=created.pruned == info.content)
-        same = created.existing is None or created.deduplicated or created.existing.content == info.content
-        if not same:
-            raise RunExists(f"run {info.run_id!r} exists with another content; take another id, or None for a new one")
         known = created.existing or info
+        if not created.deduplicated and known.content != info.content:
+            raise RunExists(f"run {info.run_id!r} exists with another content; take another id, or None for a new one")
         return self._handle(known.run_id, known.thread_id)
 
     async def _written(self, new: NewRun, frame: bytes, *, claim: bool) -> Created:

@@ -19,6 +19,7 @@ from ..contract.rows import CallRow, CommandContext, RunInfo, RunOutline, RunRow
 from ..contract.run_lists import ASKED, RunSummary
 from ..contract.state import StateWrite
 from ..contract.ticket_summary import summary_of
+from ._ranks import rank
 from ._state_history import KeyVersion, StateHistory, in_order
 from ._timestamps import milliseconds, moment
 
@@ -38,15 +39,15 @@ class ThreadRecord:
     owner: str
     created_at: datetime
     created: int = 0
-    runs: dict[str, RunTables] = attrs.field(factory=dict)
-    pruned_members: dict[tuple[str | None, ...], RunInfo] = attrs.field(factory=dict)
-    messages: list[Message] = attrs.field(factory=list)
-    ids: set[str] = attrs.field(factory=set)
-    state: StateHistory = attrs.field(factory=StateHistory)
+    runs: dict[str, RunTables] = attrs.field(init=False, factory=dict)
+    pruned_members: dict[tuple[str | None, ...], RunInfo] = attrs.field(init=False, factory=dict)
+    messages: list[Message] = attrs.field(init=False, factory=list)
+    ids: set[str] = attrs.field(init=False, factory=set)
+    state: StateHistory = attrs.field(init=False, factory=StateHistory)
     active: str | None = None
-    held: dict[str, None] = attrs.field(factory=dict)
-    late: dict[int, tuple[Message, ...]] = attrs.field(factory=dict)
-    parts: dict[str, bytes] = attrs.field(factory=dict)
+    held: dict[str, None] = attrs.field(init=False, factory=dict)
+    late: dict[int, tuple[Message, ...]] = attrs.field(init=False, factory=dict)
+    parts: dict[str, bytes] = attrs.field(init=False, factory=dict)
 
     def place(self, before: int | None) -> None:
         """Append the input of runs that ended while held, of those before the run of this number."""
@@ -108,7 +109,6 @@ class RunTables:
         owner: name of the process that has the newest claim; "" in a store that is not shared; None: no process.
         queue, priority, dedupe: as in `NewRun`, where the queue has its name.
         ready_at: when a process may claim the run.
-        rank: the run's place in its queue (`_ranks.rank`).
         crashes: of owners since the newest finished step; `crashed_at` is the step of the last crash.
         dead: why the run is a dead letter.
         level: of the newest release that wrote the run.
@@ -121,7 +121,6 @@ class RunTables:
     frames: list[bytes]
     queue: str
     ready_at: datetime
-    rank: datetime
     priority: int = 0
     dedupe: str | None = None
     owner: str | None = None
@@ -134,15 +133,20 @@ class RunTables:
     consumed: int = 0
     ended: int | None = None
     since: int | None = None
-    open_tickets: dict[str, Ticket] = attrs.field(factory=dict)
-    calls: dict[str, CallRow] = attrs.field(factory=dict)
-    tickets: dict[str, Ticket] = attrs.field(factory=dict)
-    newest_ticket: dict[str, str] = attrs.field(factory=dict)
-    inbox: list[tuple[Command, CommandResult]] = attrs.field(factory=list)
-    ids: dict[str, int] = attrs.field(factory=dict)
-    targets: dict[str, int] = attrs.field(factory=dict)
-    state: StateHistory = attrs.field(factory=StateHistory)
-    record: list[RecordDelta] = attrs.field(factory=list)
+    open_tickets: dict[str, Ticket] = attrs.field(init=False, factory=dict)
+    calls: dict[str, CallRow] = attrs.field(init=False, factory=dict)
+    tickets: dict[str, Ticket] = attrs.field(init=False, factory=dict)
+    newest_ticket: dict[str, str] = attrs.field(init=False, factory=dict)
+    inbox: list[tuple[Command, CommandResult]] = attrs.field(init=False, factory=list)
+    ids: dict[str, int] = attrs.field(init=False, factory=dict)
+    targets: dict[str, int] = attrs.field(init=False, factory=dict)
+    state: StateHistory = attrs.field(init=False, factory=StateHistory)
+    record: list[RecordDelta] = attrs.field(init=False, factory=list)
+
+    @property
+    def rank(self) -> datetime:
+        """The run's place in its queue."""
+        return rank(self.ready_at, self.priority)
 
     @property
     def pending(self) -> int:

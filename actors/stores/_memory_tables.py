@@ -80,7 +80,7 @@ class MemoryTables(WorkTables):
         run.write_state(new.state, new.row.step)
         if new.taken:
             run.record.append(RecordDelta(1, new.taken))
-        claim = None if owner is None else self.take(run, owner)
+        claim = self.first_claim(run, owner)
         return Created(claim=claim, held=behind is not None, behind=behind, unclaimed=claim is None)
 
     def _copied(self, new: NewRun, thread: ThreadRecord) -> Sequence[Message]:
@@ -113,10 +113,9 @@ class MemoryTables(WorkTables):
             return Receipt(kind="inbox_ahead", last=len(run.frames))
         run.consumed = consumed
         self._write(run, commit, frames)
-        if not terminal:
+        if not terminal or not self._end(run, commit):
             return Receipt(kind="committed", last=len(run.frames))
-        self._end(run, commit)
-        freed = None if self.shared else self.free_thread(run.thread)
+        freed = self.free_thread(run.thread)
         return Receipt(
             kind="committed", last=len(run.frames), next_in_thread=None if freed is None else freed.info.run_id
         )
@@ -141,8 +140,8 @@ class MemoryTables(WorkTables):
             run.record.append(RecordDelta(commit.last, commit.taken))
         run.note_wait(commit.at)
 
-    def _end(self, run: RunTables, commit: Commit) -> None:
-        """Handle the end of a run. If the run was its thread's active one, `free_thread` is needed."""
+    def _end(self, run: RunTables, commit: Commit) -> bool:
+        """Handle the end of a run; returns whether `free_thread` has something to do, now."""
         run.ended = milliseconds(commit.at)
         self.done(run)
         thread = run.thread
@@ -153,6 +152,7 @@ class MemoryTables(WorkTables):
             thread.active = None
             if self.shared:
                 self.unfreed.add(thread)
+        return not self.shared and bool(thread.held or thread.late)
 
     def post(self, run_id: str, command: Command, judge: Judge) -> PostResult:
         """Judge a command and journal it if accepted.

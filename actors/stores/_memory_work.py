@@ -15,7 +15,7 @@ from ..contract.commits import NewRun
 from ..contract.lifecycle import WAITING
 from ..errors import UnknownRun
 from ._memory_rows import RunTables, ThreadRecord
-from ._ranks import back_off, dead_reason, rank
+from ._ranks import back_off, dead_reason
 from ._requests import QueueRequest
 
 
@@ -51,26 +51,24 @@ class WorkTables:
         self._served = ""  # the queue of the run that was claimed last
 
     def queued(self, number: int, new: NewRun, thread: ThreadRecord, frame: bytes) -> RunTables:
-        """Return the tables of a new run, in its queue and without an owner."""
+        """Return the tables of a new run of a queue; it is not `loose` yet."""
         info = new.info
         queue, ready_at = new.queue or info.agent, new.ready_at or info.created_at
-        self.limits.setdefault(queue, QueueLimits())
-        run = RunTables(
-            number=number,
-            info=info,
-            row=new.row,
-            thread=thread,
-            frames=[frame],
-            queue=queue,
-            ready_at=ready_at,
-            rank=rank(ready_at, new.priority),
-            priority=new.priority,
-            dedupe=new.dedupe,
-        )
-        self.runs[info.run_id] = self.open[info.run_id] = self.loose[info.run_id] = thread.runs[info.run_id] = run
+        if queue not in self.limits:
+            self.limits[queue] = QueueLimits()
+        run = RunTables(number, info, new.row, thread, [frame], queue, ready_at, new.priority, new.dedupe)
+        self.runs[info.run_id] = self.open[info.run_id] = thread.runs[info.run_id] = run
         if new.dedupe is not None:
             self.deduped[new.dedupe] = info.run_id
         return run
+
+    def first_claim(self, run: RunTables, owner: str | None) -> Claim | None:
+        """Return the claim of the process that has created a run; None if it wants none: then any process may."""
+        if owner is None:
+            self.loose[run.info.run_id] = run
+            return None
+        run.owner = owner
+        return Claim(run_id=run.info.run_id, token=run.token)
 
     def done(self, run: RunTables) -> None:
         """Take a run that has ended out of the tables of open runs; it has no owner."""
@@ -162,7 +160,6 @@ class WorkTables:
 
     def _delay(self, run: RunTables, seconds: float, now: datetime) -> None:
         run.ready_at = max(run.ready_at, now + timedelta(seconds=seconds))
-        run.rank = rank(run.ready_at, run.priority)
 
     def owned(self, owner: str) -> Iterator[RunTables]:
         """Yield the open runs of a process."""
@@ -180,7 +177,7 @@ class WorkTables:
         if run.dead is None or run.ended is not None:
             return None
         run.dead, run.crashes = None, 0
-        run.ready_at, run.rank = now, rank(now, run.priority)
+        run.ready_at = now
         return run
 
     # --- what is ready -----------------------------------------------------------------------------------------------

@@ -49,8 +49,9 @@ class ReadyRow:
 def queue_columns(new: NewRun) -> tuple[str, int, int, str | None]:
     """Return the columns of a new run: queue, ready_at, rank, dedupe."""
     ready_at = new.ready_at or new.info.created_at
-    place = milliseconds(rank(ready_at, new.priority))
-    return new.queue or new.info.agent, milliseconds(ready_at), place, new.dedupe
+    at = milliseconds(ready_at)
+    place = milliseconds(rank(ready_at, new.priority)) if new.priority else at
+    return new.queue or new.info.agent, at, place, new.dedupe
 
 
 def claim(connection: sqlite3.Connection, run_id: str, base: int) -> tuple[int, int, int] | None:

@@ -240,12 +240,13 @@ class MemoryStore(RequestStore):
     def _asked(self, request: CreateRequest | OwnerRequest | PostRequest | PruneRequest) -> Any:
         ledger, peer = self._ledger, self._peer
         match request:
+            case CreateRequest():
+                owner = "" if request.claimed else None
+                return ledger.create(request.new, request.frame, owner) if peer is None else peer.create(request)
             case PostRequest(run_id=run_id, command=command, judge=judge):
                 posted = ledger.post(run_id, command, judge) if peer is None else peer.post(request)
                 self._posts += posted.item is not None
                 return posted
-            case CreateRequest(new=new, frame=frame, claimed=claimed):
-                return ledger.create(new, frame, "" if claimed else None) if peer is None else peer.create(request)
             case PruneRequest(before=before):
                 return ledger.prune(before, PRUNED_AT_ONCE)
             case _:

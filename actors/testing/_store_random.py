@@ -138,8 +138,7 @@ class _Pair:
         claim = self.maybe(0.8)
         created = [await _answered(store.create_run(new, frame(name, 1), claim=claim)) for store in self.stores]
         actual, wanted = (
-            created_run if isinstance(created_run, str) else attrs.evolve(created_run, claim=None)
-            for created_run in created
+            created_run if isinstance(created_run, str) else replace(created_run, claim=None) for created_run in created
         )
         expect(actual, wanted, "a run is created, held or refused")
         claims = [None if isinstance(created_run, str) else created_run.claim for created_run in created]

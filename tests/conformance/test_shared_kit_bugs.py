@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from msgspec.structs import replace
 
 from greenroom.actors.contract.claims import Ability, Claim, ReadyRun
 from greenroom.actors.contract.commits import Created, NewRun
@@ -273,7 +274,7 @@ class OldestFirst(MemoryTables):
 
     def queued(self, number: int, new: NewRun, thread: ThreadRecord, frame: bytes) -> RunTables:
         run = super().queued(number, new, thread, frame)
-        run.rank = run.ready_at
+        run.priority = 0
         return run
 
 
@@ -318,7 +319,7 @@ class ForgetsKeys(MemoryTables):
 
     def create(self, new: NewRun, frame: bytes, owner: str | None = "") -> Created:
         self.deduped.clear()
-        return super().create(attrs.evolve(new, dedupe=None), frame, owner)
+        return super().create(replace(new, dedupe=None), frame, owner)
 
 
 @planted("only_able_processes_claim_a_run")

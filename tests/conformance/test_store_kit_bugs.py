@@ -72,7 +72,7 @@ class HoldsNothing(MemoryTables):
         created = super().create(new, frame, owner)
         if created.claim is not None:
             self.threads[new.info.thread_id].held.clear()
-        return attrs.evolve(created, held=False, behind=None)
+        return replace(created, held=False, behind=None)
 
 
 @planted
@@ -80,7 +80,7 @@ class NamesNoRunInFront(MemoryTables):
     """It is not said which run a held one waits for."""
 
     def create(self, new: NewRun, frame: bytes, owner: str | None = "") -> Created:
-        return attrs.evolve(super().create(new, frame, owner), behind=None)
+        return replace(super().create(new, frame, owner), behind=None)
 
 
 @planted
