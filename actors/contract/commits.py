@@ -10,7 +10,6 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Literal
 
-import attrs
 import msgspec
 
 from .claims import Claim
