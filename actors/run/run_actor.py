@@ -19,7 +19,7 @@ ends with a good claim gives the claim back, unless the run is done or released.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from datetime import datetime
 from typing import Any, Final, Literal
@@ -193,6 +193,13 @@ class RunActor:
             self.life.lose("the claims of this process are void")
         if self._asking is not None:
             self._asking.cancel("the claims of this process are void")
+
+    def on_shared_store(
+        self, refusals: int, left: Mapping[str, OverrunBody]
+    ) -> Callable[[ActorContext[Hint]], Awaitable[None]]:
+        """Take what is left here of earlier owners of the run; returns the body of the actor."""
+        self.refusals, self.left = refusals, self.left or left
+        return self.shared_body
 
     async def shared_body(self, ctx: ActorContext[Hint]) -> None:
         """Run one incarnation on a shared store. A body of its own, because each frame costs memory in every run."""

@@ -14,7 +14,7 @@ process may have one.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextvars import Context, copy_context
 from typing import Final
 
@@ -22,7 +22,6 @@ import attrs
 import trio
 
 from greenroom.supervision import (
-    ActorContext,
     ActorExited,
     ChildSpec,
     Exit,
@@ -328,7 +327,11 @@ class RunRegistry:
             born=born, given=claim or errand, agent=agent, deps=deps, has_deps=deps is not None, abandon=abandon,
             burial=burial, left=left or EMPTY,
         )  # fmt: skip
-        body = self._remind(actor) if self.services.shared else actor.body
+        body = (
+            actor.on_shared_store(self._refusals.get(run_id, 0), self._overran.pop(run_id, EMPTY))
+            if self.services.shared
+            else actor.body
+        )
         if held:
             self._held.add(run_id)
         elif not admitted:
@@ -351,12 +354,6 @@ class RunRegistry:
             raise
         if self.changed is not None:
             self.changed()
-
-    def _remind(self, actor: RunActor) -> Callable[[ActorContext[Hint]], Awaitable[None]]:
-        """Give an actor what is known here of its run, which may have been elsewhere; returns the actor's body."""
-        actor.refusals = self._refusals.get(actor.run_id, 0)
-        actor.left = actor.left or self._overran.pop(actor.run_id, EMPTY)
-        return actor.shared_body
 
     def hold(self, run_id: str) -> None:
         """Hold a live run for its thread: a command started the actor without knowing that the thread is busy."""
