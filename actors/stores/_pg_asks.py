@@ -160,7 +160,7 @@ class AskWriter:
                 claim = self._senders[request] = _ClaimById(run_id)
                 return lambda: self._claim(claim)
             case PostRequest():
-                poster = CommandPoster(self._link, request, secrets.randbits(62))
+                poster = CommandPoster(self._link, request, secrets.randbits(62), self._peers.command_hint)
                 self._senders[request] = poster
                 return lambda: self._post(poster)
             case PruneRequest(before=before):
@@ -206,6 +206,7 @@ class AskWriter:
         if posted.item is None:
             return PostResult(posted.result)
         self.statistics = attrs.evolve(self.statistics, posts=self.statistics.posts + 1)
-        self._peers.posted(posted.number, posted.owner, posted.agent)
+        if posted.owner is None or posted.owner != posted.hinted:
+            self._peers.posted(posted.number, posted.owner, posted.agent)
         elsewhere = posted.owner not in (None, self._peers.process)
         return PostResult(posted.result, posted.item, elsewhere)

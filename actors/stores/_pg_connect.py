@@ -13,6 +13,7 @@ import contextlib
 import os
 import socket
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, TypeVar
 
@@ -106,6 +107,7 @@ class Link:
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self._texts: dict[str, bytes] = {}
         self._schema = quoted(target.schema)
+        self._payloads: deque[str] = deque()
         self.since: float | None = None
         self.opened = 0
         self._broke = False
@@ -130,6 +132,9 @@ class Link:
             )
             self.opened += 1
             adapt(self._connection)
+            keep = self._payloads = deque()
+            # called for what arrives with the answer of a statement
+            self._connection.add_notify_handler(lambda notification: keep.append(notification.payload))
         return self._connection
 
     def text(self, statement: str) -> bytes:
@@ -148,7 +153,7 @@ class Link:
             StoreDown: a table or a right is missing.
             psycopg.Error: the request's own error; nothing was written.
         """
-        with self._sorted():
+        with self.sorted():
             cursor = self.connection.execute(self.text(text), parameters or None, binary=True)
             return cursor.fetchall() if cursor.description is not None else []
 
@@ -169,12 +174,35 @@ class Link:
         """
 
         def send() -> list[tuple[Any, ...]]:
-            with self._sorted(), self.connection.pipeline():
+            with self.sorted(), self.connection.pipeline():
                 cursors = [
                     self.connection.execute(self.text(text), parameters or None, binary=True)
                     for text, parameters in statements
                 ]
                 return cursors[-1].fetchall()
+
+        return self._at_once(send)
+
+    def followed(self, text: str, parameters: Parameters, by: tuple[str, Parameters]) -> list[tuple[Any, ...]]:
+        """Execute a statement and return its rows; another one, `by`, is sent with it and executed after its commit.
+
+        So the second one costs no round trip, and is a transaction of its own. It may be lost, and whether it was
+        executed is not reported. Raises as `persistent`, for the first one.
+        """
+
+        def send() -> list[tuple[Any, ...]]:
+            rows: list[tuple[Any, ...]] | None = None
+            with self.sorted():
+                try:
+                    with self.connection.pipeline() as pipeline:
+                        cursor = self.connection.execute(self.text(text), parameters or None, binary=True)
+                        pipeline.sync()
+                        self.connection.execute(self.text(by[0]), by[1])
+                        rows = cursor.fetchall()
+                except psycopg.Error:
+                    if rows is None:
+                        raise
+            return rows
 
         return self._at_once(send)
 
@@ -190,12 +218,13 @@ class Link:
         Raises:
             Outage: the connection is lost.
         """
-        with self._sorted():
-            connection = self.connection
-            payloads = [notification.payload for notification in connection.notifies(timeout=0)]
-            # The driver waits for the socket; what came with an earlier result is in libpq's buffer already.
-            while (kept := connection.pgconn.notifies()) is not None:
-                payloads.append(kept.extra.decode())
+        with self.sorted():
+            pgconn = self.connection.pgconn
+            pgconn.consume_input()
+            payloads = [*self._payloads]
+            self._payloads.clear()
+            while (notification := pgconn.notifies()) is not None:
+                payloads.append(notification.extra.decode())
             return payloads
 
     def persistent(self, text: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
@@ -236,7 +265,8 @@ class Link:
         return function()
 
     @contextlib.contextmanager
-    def _sorted(self) -> Iterator[None]:
+    def sorted(self) -> Iterator[None]:
+        """Raise an error of the block's statement as its kind: see `execute`. The watchdog sees the statement."""
         was_open = self._connection is not None and not self._connection.closed
         self.since = time.monotonic()
         try:

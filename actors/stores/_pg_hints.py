@@ -1,8 +1,8 @@
 """Hints from this process to others, and the watches that ask others for hints.
 
-Theory of operation. A hint is a NOTIFY to one process's channel, sent after the commit that it is about, through a
-connection of its own that waits for no disk. Hints may be lost: the rows are the truth, and each process looks at them
-by itself in its turn. The payloads:
+Theory of operation. A hint is a NOTIFY to one process's channel, sent after the commit that it is about. Its
+transaction writes nothing, so it waits for no disk and no standby. Hints may be lost: the rows are the truth, and each
+process looks at them by itself in its turn. The payloads:
 
     c:RUN RUN        commands of your runs are unread
     h:RUN            your run is not held by its thread any more
@@ -12,7 +12,9 @@ by itself in its turn. The payloads:
     s:NONCE          a test of the connection, to oneself
     k:               reserved for configuration
 
-Hints about commands are sent at once. Moves of runs are gathered for two milliseconds and sent by one statement, which
+A hint about a command travels with the statement that journals the command, and the server executes it right after
+that statement's commit: it costs the sender no round trip (`Link.followed`). All other hints have a connection of
+their own. Moves of runs are gathered for two milliseconds and sent by one statement, which
 joins them with the watches: a run without watches elsewhere causes no NOTIFY, and a process that is alone sends
 nothing at all. A hint about work goes to one process that has the agent and room, drawn at random; a process whose room
 is full by then passes the hint on.
@@ -59,6 +61,7 @@ _LONGEST: Final = 200
 """Most runs in one hint: a payload has less than 8,000 bytes."""
 
 _SEND: Final = "SELECT pg_notify(h.channel, h.payload) FROM unnest(%s::text[], %s::text[]) AS h(channel, payload)"
+_SEND_ONE: Final = "SELECT pg_notify(%s, %s)"
 _MOVED: Final = """SELECT pg_notify(%s || w.process, 'm:' || string_agg(x.run || ':' || x.last, ' '))
 FROM unnest(%s::bigint[], %s::bigint[]) AS x(run, last) JOIN {s}.watches w ON w.run = x.run AND w.until > now()
 WHERE w.process <> %s GROUP BY w.process"""
@@ -163,6 +166,13 @@ class PgHints:
         """Send a hint about a command of a run to its owner, another process."""
         self._commands.setdefault(owner, set()).add(number)
         self._wake.set()
+
+    def command(self, owner: int, number: int) -> tuple[str, Sequence[Any]] | None:
+        """Return the statement that sends a hint about a command to the owner; None if a test loses it.
+
+        May be called in any thread.
+        """
+        return None if self._lost() else (_SEND_ONE, (f"{self._prefix}{owner}", f"c:{number}"))
 
     def freed(self, owner: int, number: int) -> None:
         """Send a hint about a run that its thread does not hold any more to its owner, another process."""

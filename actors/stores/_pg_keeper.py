@@ -61,6 +61,7 @@ class PgKeeper:
         known: Callable[[], Mapping[str, int]],
         renamed: Callable[[str], None],
         version: int,
+        unthreaded: bool = True,
     ) -> None:
         """Prepare; nothing is sent.
 
@@ -73,7 +74,9 @@ class PgKeeper:
             known: returns run -> token of the claims that this process knows.
             renamed: called with the epoch after each reconnect.
             version: of the schema that this release knows.
+            unthreaded: what hints are about may be read in the trio thread.
         """
+        self._unthreaded = unthreaded
         self._turn, self._hints, self._times = turn, hints, times
         self._listens, self._in_thread, self._known, self._renamed = listens, in_thread, known, renamed
         self._version = version
@@ -369,7 +372,11 @@ class PgKeeper:
         freed, self._freed = sorted(self._freed), set()
         turn = self._turn
         if commands or every:
-            for run_id, item in await self._in_thread(lambda: turn.unread(None if every else commands)):
+            if every or not self._unthreaded:
+                unread = await self._in_thread(lambda: turn.unread(None if every else commands))
+            else:
+                unread = await turn.unread_at_once(commands)
+            for run_id, item in unread:
                 hooks.posted(run_id, item)
         if freed:
             for run_id in await self._in_thread(lambda: turn.freed(freed)):

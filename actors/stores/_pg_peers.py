@@ -146,6 +146,7 @@ class PgPeers:
             known=book.tokens,
             renamed=self._renamed,
             version=schema_version,
+            unthreaded=threaded,
         )
         self._hooks: StoreHooks | None = None
         self._agents: Mapping[str, str] = {}
@@ -347,6 +348,10 @@ class PgPeers:
     def _moved(self, moves: Sequence[tuple[int, int]]) -> None:
         for number, last in moves:
             self._hints.moved(number, last)
+
+    def command_hint(self, owner: int | None, number: int) -> tuple[str, Sequence[Any]] | None:
+        """Return the statement that sends a hint about a command of a run to its owner, if that is another process."""
+        return None if owner is None or owner == self.process else self._hints.command(owner, number)
 
     def posted(self, number: int, owner: int | None, agent: str) -> None:
         """Report a journaled command of a run."""

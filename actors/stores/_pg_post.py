@@ -6,7 +6,7 @@ older facts writes nothing, and the command is judged again. After an unknown ou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import attrs
@@ -30,7 +30,7 @@ from ._requests import PostRequest
 ATTEMPTS: Final = 20
 """How often a command is judged again because its run has changed; then it is refused as busy."""
 
-_READ: Final = """SELECT r.number, r.agent, r.stage, r.posted, r.consumed, r.facts, r.level,
+_READ: Final = """SELECT r.number, r.owner, r.agent, r.stage, r.posted, r.consumed, r.facts, r.level,
   CASE WHEN %(row)s THEN r.row END, k.position, k.body, k.answer, k.nonce, t.body, c.body, p.body, e.position, e.body,
   CASE WHEN %(send)s THEN (SELECT array_agg(u.body ORDER BY u.position) FROM {s}.inbox u
     WHERE u.run = r.number AND u.position > r.consumed AND u.kind = 'send') END
@@ -67,6 +67,7 @@ class Posted:
         number: of the run.
         owner: number of the process that owns the run; None if there is none.
         agent: key of the run's agent.
+        hinted: number of the process to which a hint went with the command; None: there was none.
     """
 
     result: CommandResult
@@ -74,6 +75,11 @@ class Posted:
     number: int = 0
     owner: int | None = None
     agent: str = ""
+    hinted: int | None = None
+
+
+Hint = Callable[[int | None, int], tuple[str, Sequence[Any]] | None]
+"""Returns the statement that sends a hint to the owner (given by number) of a run; None if there is none to send."""
 
 
 @attrs.frozen
@@ -82,6 +88,7 @@ class _Facts:
 
     Attributes:
         mine: the row of this very command, written before an answer was lost.
+        owner: number of the process that owns the run; None if there is none.
     """
 
     number: int
@@ -89,14 +96,22 @@ class _Facts:
     facts: int
     context: CommandContext
     mine: InboxItem | None = None
+    owner: int | None = None
 
 
 class CommandPoster:
     """Executes one post, until its answer arrives."""
 
-    def __init__(self, link: Link, request: PostRequest, nonce: int) -> None:
-        """`nonce`: tells this post's row from the same command by another sender."""
-        self._link, self._request, self._nonce = link, request, nonce
+    def __init__(self, link: Link, request: PostRequest, nonce: int, hint: Hint = lambda owner, number: None) -> None:
+        """Prepare.
+
+        Args:
+            link: the connection.
+            request: the command.
+            nonce: tells this post's row from the same command by another sender.
+            hint: the hint is sent with the command, and executed by the server after the command's commit.
+        """
+        self._link, self._request, self._nonce, self._hint = link, request, nonce, hint
         self.sent = False
         """The statement was sent, and may have journaled the command."""
 
@@ -124,13 +139,20 @@ class CommandPoster:
                 return Posted(result)
             journaled = _commit_rules.journaled(context, command, result)
             values = self._values(facts, command, journaled, result)
+            hint = self._hint(facts.owner, facts.number)
             self.sent = True
             try:
-                rows = self._link.persistent(_WRITE, values)
+                if hint is None:
+                    rows = self._link.persistent(_WRITE, values)
+                else:
+                    rows = self._link.followed(_WRITE, values, by=hint)
             except psycopg.errors.UniqueViolation:
                 continue  # another command was faster
             if rows:
-                return Posted(result, InboxItem(position=facts.posted + 1, command=journaled), *rows[0])
+                hinted = None if hint is None else facts.owner
+                item = InboxItem(position=facts.posted + 1, command=journaled)
+                number, owner, agent = rows[0]
+                return Posted(result, item, number, owner, agent, hinted)
         text = "the run changes too fast for a judgement; send the command again"
         return Posted(CommandResult(status="rejected", code="busy", detail=text, command_id=command.command_id))
 
@@ -163,7 +185,7 @@ class CommandPoster:
         rows = self._link.persistent(_READ, values)
         if not rows:
             raise UnknownRun(self._request.run_id)
-        number, agent, stage, posted, consumed, count, level, blob, *rest = rows[0]
+        number, owner, agent, stage, posted, consumed, count, level, blob, *rest = rows[0]
         if level > LEVEL:
             raise StoreUnavailable(f"run {self._request.run_id} was written by a newer release; upgrade Greenroom")
         position, body, answer, nonce, ticket, call, prior, early_at, early, unread = rest
@@ -190,4 +212,4 @@ class CommandPoster:
                 context = attrs.evolve(context, prior=codec.load(Command, early))
         mine = known is not None and nonce == self._nonce
         item = InboxItem(position=position, command=known[0]) if mine and known is not None else None
-        return _Facts(number, posted, count, context, item)
+        return _Facts(number, posted, count, context, item, owner)

@@ -28,6 +28,7 @@ from ._pg_claims import EARLIEST, FREE_STRAYS, GIVE_BACK_ALL, GIVE_BACK_LOST, fr
 from ._pg_connect import Link
 from ._pg_epoch import epoch
 from ._pg_schema import LEVEL, READY, UNREAD
+from ._pg_unthreaded import UnthreadedQuery
 from ._pg_values import Bigints, Moment, Texts
 from ._timestamps import milliseconds
 
@@ -192,6 +193,7 @@ class PgTurn:
         self._strays: set[tuple[int, int]] = set()
         self._agents: Mapping[str, str] = {}
         self.prefix = channel_prefix(link.target.schema)
+        self._query = UnthreadedQuery(link, _UNREAD, "greenroom_unread")
         self.declared: list[str] = []
         """Names of the processes that this one has declared dead."""
         self.freed_runs = self.dead_letters = 0
@@ -347,7 +349,18 @@ class PgTurn:
     def unread(self, numbers: Sequence[int] | None = None) -> list[tuple[str, InboxItem]]:
         """Return the unread commands of own runs, of these or of all, as run id and item."""
         some = None if numbers is None else Bigints(numbers)
-        rows = self.link.persistent(_UNREAD, (self._process, some, some))
+        return self._items(self.link.persistent(_UNREAD, (self._process, some, some)))
+
+    async def unread_at_once(self, numbers: Sequence[int]) -> list[tuple[str, InboxItem]]:
+        """Return the unread commands of these own runs, read by the trio thread.
+
+        Raises:
+            Outage, StoreDown: see `UnthreadedQuery`.
+        """
+        return self._items(await self._query(self._process, Bigints(numbers), Bigints(numbers)))
+
+    @staticmethod
+    def _items(rows: Sequence[tuple[Any, ...]]) -> list[tuple[str, InboxItem]]:
         items = []
         for run_id, position, body in rows:
             try:

@@ -1,0 +1,233 @@
+"""What a decision costs in another process and in the run's own: statements, counted without a clock.
+
+The budget: two statements to post, and the hint in the same flight; one read by the owner, in the trio thread; one
+commit before the body begins.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+import trio
+
+import greenroom as gr
+from greenroom.actors.stores._pg_connect import Link
+from greenroom.actors.stores._pg_target import PgTarget
+from greenroom.actors.stores._pg_unthreaded import UnthreadedQuery
+from greenroom.actors.stores.faults import Outage
+from greenroom.actors.stores.postgres import PostgresStore
+from greenroom.testing import ScriptedModel, call
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def link(postgres_url: str) -> Iterator[Link]:
+    link = Link(PgTarget.parse(postgres_url), "test")
+    yield link
+    link.close()
+
+
+# --- the whole path --------------------------------------------------------------------------------------------------
+
+
+class Counted:
+    """Notes every statement of every link: its purpose and its first words."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seen: list[tuple[str, str]] = []
+        execute, followed, called = Link.execute, Link.followed, UnthreadedQuery.__call__
+
+        def note(link: Link, text: str) -> None:
+            self.seen.append((link._name.rsplit("/", 1)[-1], " ".join(text.split()[:3])))
+
+        def executed(link: Link, text: str, parameters: Any = ()) -> Any:
+            note(link, text)
+            return execute(link, text, parameters)
+
+        def sent(link: Link, text: str, parameters: Any, by: Any) -> Any:
+            note(link, text)
+            return followed(link, text, parameters, by)
+
+        async def asked(query: UnthreadedQuery, *parameters: Any) -> Any:
+            note(query._link, query._text)
+            return await called(query, *parameters)
+
+        monkeypatch.setattr(Link, "execute", executed)
+        monkeypatch.setattr(Link, "followed", sent)
+        monkeypatch.setattr(UnthreadedQuery, "__call__", asked)
+
+
+@pytest.mark.parametrize("way", ["by its ticket", "by its call"])
+async def test_a_decision_in_another_process_takes_two_statements_there_and_two_in_the_owner(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    counted, at_body, begun = Counted(monkeypatch), list[tuple[str, str]](), trio.Event()
+
+    @gr.tool(needs_approval=True)
+    async def pay(cents: int) -> str:
+        at_body.extend(counted.seen)
+        begun.set()
+        return "paid"
+
+    def made() -> gr.Agent[Any]:
+        return gr.Agent("payer", tools=[pay], model=ScriptedModel([call("pay", cents=1, id="c1"), "done"]))
+
+    def store() -> gr.Store:
+        return PostgresStore(postgres_url, turn=20.0, lease=90.0)
+
+    async with gr.open_runtime(store(), agents=[made()]) as owner, gr.open_runtime(store(), agents=[made()]) as other:
+        run = await owner.start(made(), "hi")
+        waiting = await run.wait()
+        assert isinstance(waiting, gr.Waiting)
+        await trio.sleep(1.0)  # hints about the start are sent, and the test of the listener's connection is over
+        del counted.seen[:]
+        target = waiting.tickets[0].approve() if way == "by its ticket" else gr.Decision(target="c1", action="resume")
+        answer = await other.commands.decide(run.id, target)
+        assert answer.status == "accepted"
+        with trio.fail_after(5):
+            await begun.wait()
+        await run.result()
+    asks = [words for purpose, words in at_body if purpose == "asks"]
+    assert asks == ["SELECT r.number, r.owner,", "WITH r AS"]
+    assert [words for purpose, words in at_body if purpose == "turns"] == ["SELECT r.run_id, i.position,"]
+    assert [words for purpose, words in at_body if purpose == "commits"] == ["WITH c AS"]
+    assert [words for purpose, words in at_body if purpose in ("hints", "reads")] == []
+
+
+# --- a query of the trio thread --------------------------------------------------------------------------------------
+
+
+async def test_a_query_of_the_trio_thread_returns_rows_as_the_link_does(link: Link) -> None:
+    link.execute("SELECT 1")
+    query = UnthreadedQuery(link, "SELECT x::bigint, 'a' || x, 'b'::bytea FROM generate_series(1, %s::bigint) x", "q")
+    expected = link.execute("SELECT x::bigint, 'a' || x, 'b'::bytea FROM generate_series(1, 3) x")
+    assert await query(3) == expected == [(1, "a1", b"b"), (2, "a2", b"b"), (3, "a3", b"b")]
+    assert len(await query(100_000)) == 100_000  # more than a socket's buffer, and a parameter of another size
+    assert await query(0) == []
+
+
+async def test_the_trio_thread_works_while_its_query_waits(link: Link) -> None:
+    link.execute("SELECT 1")
+    query = UnthreadedQuery(link, "SELECT pg_sleep(%s::bigint)", "q")
+    turns = 0
+    async with trio.open_nursery() as nursery:
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                await trio.sleep(0.01)
+                turns += 1
+
+        nursery.start_soon(count)
+        await query(1)
+        nursery.cancel_scope.cancel()
+    assert turns > 10
+
+
+async def test_an_error_of_a_query_leaves_the_connection_usable(link: Link) -> None:
+    link.execute("SELECT 1")
+    divided = UnthreadedQuery(link, "SELECT 1 / %s::bigint", "divided")
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        await divided(0)
+    assert await divided(1) == [(1,)]
+    unknown = UnthreadedQuery(link, "SELECT * FROM nothing_here WHERE 1 = %s::bigint", "unknown")
+    with pytest.raises(gr.StoreDown):
+        await unknown(1)
+    assert await divided(1) == [(1,)]
+    assert link.opened == 1
+
+
+async def test_a_closed_or_lost_connection_is_an_outage_and_the_next_one_is_prepared(link: Link) -> None:
+    query = UnthreadedQuery(link, "SELECT %s::bigint", "q")
+    with pytest.raises(Outage):
+        await query(1)  # it opens none: that would wait for the server
+    (pid,) = link.execute("SELECT pg_backend_pid()")[0]
+    assert await query(1) == [(1,)]
+    other = Link(link.target, "other")
+    other.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
+    with pytest.raises(Outage):
+        await query(2)
+    assert link.opened_connection is None
+    link.execute("SELECT 1")
+    assert await query(3) == [(3,)]
+    other.close()
+
+
+async def test_a_statement_whose_table_has_changed_is_an_outage_of_its_connection(link: Link) -> None:
+    link.execute("CREATE SCHEMA IF NOT EXISTS {s}")
+    link.execute("CREATE TABLE {s}.t AS SELECT 1 AS a")
+    query = UnthreadedQuery(link, "SELECT * FROM {s}.t WHERE a = %s::bigint", "q")
+    assert await query(1) == [(1,)]
+    link.execute("ALTER TABLE {s}.t ADD COLUMN b text")
+    with pytest.raises(Outage):
+        await query(1)
+    link.execute("SELECT 1")
+    assert await query(1) == [(1, None)]
+
+
+async def test_a_cancelled_query_is_waited_for(link: Link) -> None:
+    link.execute("SELECT 1")
+    query = UnthreadedQuery(link, "SELECT pg_sleep(%s::bigint * 0.2), 7", "q")
+    with trio.move_on_after(0.05) as scope:
+        await query(1)
+        await trio.lowlevel.checkpoint()
+    assert scope.cancelled_caught
+    assert link.execute("SELECT 8") == [(8,)]  # the answer before was taken from the connection
+
+
+async def test_no_notification_is_lost_beside_answers(link: Link) -> None:
+    other = Link(link.target, "other")
+    link.execute("LISTEN heard")
+    query = UnthreadedQuery(link, "SELECT %s::bigint", "q")
+    heard: list[str] = []
+    for number in range(6):
+        other.execute("SELECT pg_notify('heard', %s)", (str(number),))
+        if number % 3 == 1:
+            await query(number)
+        elif number % 3 == 2:
+            link.execute("SELECT 1")
+        with trio.fail_after(5):
+            while len(heard) <= number:
+                heard += link.arrived()
+                await trio.sleep(0.001)
+    assert heard == [str(number) for number in range(6)]
+    other.close()
+
+
+# --- a statement and what follows it ---------------------------------------------------------------------------------
+
+
+def test_the_second_statement_follows_the_commit_of_the_first(link: Link) -> None:
+    link.execute("CREATE TEMP TABLE t (a bigint PRIMARY KEY, b timestamptz DEFAULT now())")
+    link.execute("CREATE TEMP TABLE u (seen bigint, b timestamptz)")
+    by = ("INSERT INTO u SELECT count(*), now() FROM t WHERE xmin::text::bigint <> %s", (0,))
+    assert link.followed("INSERT INTO t(a) VALUES (%s) RETURNING a", (1,), by=by) == [(1,)]
+    ((seen, later),) = link.execute("SELECT u.seen, u.b > t.b FROM u, t")
+    assert (seen, later) == (1, True)  # another transaction, begun after the first one
+    link.execute("DROP TABLE t, u")
+
+
+def test_an_error_of_the_first_statement_is_its_error(link: Link) -> None:
+    for _ in range(2):
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            link.followed("SELECT 1 / %s", (0,), by=("SELECT 1 / %s", (0,)))
+        assert link.execute("SELECT 1") == [(1,)]
+    assert link.opened == 1
+
+
+def test_a_connection_that_breaks_before_the_answer_is_an_outage_of_unknown_outcome(link: Link) -> None:
+    link.execute("SELECT 1")
+    with pytest.raises(Outage):
+        link.followed("SELECT pg_terminate_backend(pg_backend_pid())", (), by=("SELECT %s::bigint", (1,)))
+    assert link.unknown
+    assert link.followed("SELECT 1", (), by=("SELECT pg_terminate_backend(pg_backend_pid())", ())) == [(1,)]
+    assert link.execute("SELECT 2") == [(2,)]  # by another connection
+
+
+def test_an_error_of_the_second_statement_is_not_reported(link: Link) -> None:
+    for _ in range(2):
+        assert link.followed("SELECT %s::bigint", (5,), by=("SELECT 1 / %s", (0,))) == [(5,)]
+    assert link.execute("SELECT 1") == [(1,)]
+    assert link.opened == 1
