@@ -61,15 +61,17 @@ _DUE_RUNS: Final = f"""due AS (
       AND r.ready_at <= %s AND r.rank <= %s + {EARLIEST} AND {_ABLE} AND {_CLAIMABLE}
     ORDER BY r.rank, r.number LIMIT least(q.free, %s) FOR UPDATE SKIP LOCKED) d)"""
 
-_TAKE: Final = f""",
-pick AS (
-  SELECT number, row_number() OVER (ORDER BY turn, hashtextextended(queue, %s), rank, number) AS place FROM due
-  WHERE turn <= free ORDER BY place LIMIT %s),
-taken AS (
+_TAKEN: Final = f"""taken AS (
   UPDATE {{s}}.runs r SET owner = %s, commits = 0, token = {NEW_TOKEN}
   WHERE r.number = ANY(ARRAY(SELECT number FROM pick)) AND {_ALIVE}
   RETURNING r.run_id, r.token, r.number, r.held, r.agent)
 SELECT t.*, pick.place FROM taken t JOIN pick USING (number)"""
+"""Claim the runs of `pick`, which gives each a place."""
+_TAKE: Final = f""",
+pick AS (
+  SELECT number, row_number() OVER (ORDER BY turn, hashtextextended(queue, %s), rank, number) AS place FROM due
+  WHERE turn <= free ORDER BY place LIMIT %s),
+{_TAKEN}"""
 """Of the runs of one turn, those of a queue that is drawn are first: many small claims serve every queue, too."""
 _IN_ORDER: Final = " ORDER BY place"
 
@@ -96,16 +98,12 @@ queue AS (
 _MINE_BY_NONCE: Final = """SELECT r.run_id, r.token, r.number, r.held, r.agent FROM {s}.runs r
 WHERE r.owner = %s AND r.ended_at IS NULL AND (r.token & 2147483647) = %s ORDER BY r.rank, r.number"""
 
-_CLAIM_DUE: Final = f"""WITH due AS (
-  SELECT r.number FROM {{s}}.runs r
+_CLAIM_DUE: Final = f"""WITH pick AS (
+  SELECT r.number, r.next_due AS place FROM {{s}}.runs r
   WHERE r.owner IS NULL AND r.ended_at IS NULL AND r.dead IS NULL AND (r.status = 'waiting' OR r.held)
     AND r.next_due IS NOT NULL AND r.next_due <= %s AND {_ABLE}
   ORDER BY r.next_due LIMIT %s FOR UPDATE SKIP LOCKED),
-taken AS (
-  UPDATE {{s}}.runs r SET owner = %s, commits = 0, token = {NEW_TOKEN}
-  WHERE r.number = ANY(ARRAY(SELECT number FROM due)) AND {_ALIVE}
-  RETURNING r.run_id, r.token, r.number, r.held, r.agent, r.next_due)
-SELECT run_id, token, number, held, agent FROM taken ORDER BY next_due, number"""
+{_TAKEN} ORDER BY place, number"""
 
 _CLAIMS: Final = "unnest(%s::text[], %s::bigint[]) AS c(run_id, token)"
 
@@ -219,36 +217,45 @@ def _moment(now: datetime) -> Moment:
 
 
 @attrs.define(eq=False)
-class ClaimReady:
-    """A claim of ready runs, to be executed until its answer arrives.
+class _RunClaim:
+    """A claim of some runs, to be executed until its answer arrives.
 
     Attributes:
-        room: most runs to claim.
+        most: runs to claim.
+        ability: the runs that this process can work on.
         now: UTC.
         level: newest version of rows that this process reads.
         nonce: in the token of each run that this claim takes.
         sent: a statement of this claim was sent, and may have claimed runs.
     """
 
-    room: int
+    most: int
     ability: Ability
     now: datetime
     level: int = LEVEL
     nonce: int = attrs.field(factory=random_bits)
     sent: bool = False
 
+    def _earlier(self, link: Link, process: int) -> list[ClaimedRun]:
+        """Return what an execution has claimed whose answer was lost."""
+        found = _claimed(link.persistent(_MINE_BY_NONCE, (process, self.nonce))) if self.sent else []
+        self.sent = True
+        return found
+
+
+@attrs.define(eq=False)
+class ClaimReady(_RunClaim):
+    """A claim of ready runs."""
+
     def __call__(self, link: Link, process: int) -> list[ClaimedRun]:
         """Claim; returns the runs in the order of their turns."""
-        if self.sent:
-            found = _claimed(link.persistent(_MINE_BY_NONCE, (process, self.nonce)))
-            if found:
-                return found
-        self.sent = True
+        if found := self._earlier(link, process):
+            return found
         *rows, marker = link.persistent(
-            _CLAIM_READY, (self.room, *self._due(self.room), *self._take(process, self.room))
+            _CLAIM_READY, (self.most, *self._due(self.most), *self._take(process, self.most))
         )
         claimed, limited = _claimed(rows), bool(marker[3])
-        left = self.room - len(claimed)
+        left = self.most - len(claimed)
         if left > 0 and limited:
             values = (*self._due(left), *self._take(process, left))
             claimed += _claimed(link.burst(((_LOCK_LIMITED, ()), (_CLAIM_LIMITED, values))))
@@ -263,24 +270,14 @@ class ClaimReady:
 
 
 @attrs.define(eq=False)
-class ClaimDue:
-    """A claim of runs whose timer has fired, to be executed until its answer arrives. Attributes as `ClaimReady`."""
-
-    limit: int
-    ability: Ability
-    now: datetime
-    level: int = LEVEL
-    nonce: int = attrs.field(factory=random_bits)
-    sent: bool = False
+class ClaimDue(_RunClaim):
+    """A claim of runs whose timer has fired."""
 
     def __call__(self, link: Link, process: int) -> list[ClaimedRun]:
         """Claim, earliest first."""
-        if self.sent:
-            found = _claimed(link.persistent(_MINE_BY_NONCE, (process, self.nonce)))
-            if found:
-                return found
-        self.sent = True
-        values = (_moment(self.now), *_able(self.ability, self.level), self.limit, process, self.nonce, process)
+        if found := self._earlier(link, process):
+            return found
+        values = (_moment(self.now), *_able(self.ability, self.level), self.most, process, self.nonce, process)
         return _claimed(link.persistent(_CLAIM_DUE, values))
 
 

@@ -415,7 +415,7 @@ class PgPeers:
         if not claim.sent:
             self.check()
         runs = claim(link, self.process)
-        if isinstance(claim, ClaimReady) and len(runs) == claim.room:  # there may be more, for another process
+        if isinstance(claim, ClaimReady) and len(runs) == claim.most:  # there may be more, for another process
             self._soon(partial(self._hints.work, sorted({run.agent for run in runs}), elsewhere=True))
         return self._noted(runs)
 
