@@ -216,6 +216,10 @@ class StoreUnavailable(StoreError):
     """The store does not answer now; the same call may work later."""
 
 
+class NewerRelease(StoreUnavailable):
+    """A newer release has written a row, which this one cannot read; the processes of that release can."""
+
+
 class StoreDown(StoreError):
     """The store has failed for good in this process; for unacknowledged writes it is unknown whether they were made."""
 

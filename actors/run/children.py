@@ -32,6 +32,7 @@ from ..engine.inputs import (
     ModelStreamed,
     Unfinished,
 )
+from ..errors import NewerRelease
 from .delta_buffers import DeltaBuffer, DeltaBuffers, SplitText
 from .task_requests import TaskRequests
 
@@ -289,7 +290,7 @@ class Children:
         """Turn a crash into an input, or into the run actor's own crash if there is no `broke`."""
         if self._ended or child.muted:
             return
-        if broke is None:
+        if broke is None or isinstance(error, NewerRelease):  # not the model's fault, nor the tool's
             self.crash = error
             return
         try:

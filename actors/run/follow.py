@@ -19,7 +19,7 @@ from ..abc import Store
 from ..contract.codec import SchemaError
 from ..contract.lifecycle import RunStatus
 from ..contract.rows import RunRecord
-from ..errors import LogReplaced, RunDegradedError, StoreError, UnknownRun
+from ..errors import LogReplaced, NewerRelease, RunDegradedError, StoreError, UnknownRun
 from .change_signals import ChangeSignals, RunSignal
 from .event_buffer import EventBuffer, EventSlice
 from .services import retry_until_available
@@ -177,8 +177,14 @@ class Follower:
         self._check_log()
         fresh = not self._known or self._until == "rest"
         if fresh:
-            with self._log.board.looking():
-                record = await self._log.store.load(self.run_id)
+            try:
+                with self._log.board.looking():
+                    record = await self._log.store.load(self.run_id)
+            except NewerRelease:  # its events can be read, and the last one says so
+                if self._until == "rest":
+                    raise
+                self._known = True
+                return False
             self._check_log()
             if record is None:
                 raise UnknownRun(self.run_id)

@@ -31,7 +31,6 @@ from greenroom.supervision import ActorContext, Ref
 
 from ..agent import Agent
 from ..contract.claims import Claim
-from ..contract.codec import NewerSchema
 from ..contract.decisions import InboxItem
 from ..contract.lifecycle import DONE, WAITING
 from ..contract.messages import Message
@@ -47,7 +46,7 @@ from ..engine.inputs import (
     Input,
 )
 from ..engine.state import RunState
-from ..errors import StoreDown, StoreUnavailable
+from ..errors import NewerRelease, StoreDown, StoreUnavailable
 from ..state.declared_keys import invalid_state
 from ..state.values import own_message
 from .agents import MISFIT, RunUnavailable
@@ -205,7 +204,7 @@ class RunActor:
         """Run one incarnation on a shared store. A body of its own, because each frame costs memory in every run."""
         try:
             await self.body(ctx)
-        except NewerSchema as error:  # a newer release wrote a row: another process can read it, so this is no crash
+        except NewerRelease as error:  # another process can read the row, so this is no crash
             self.degraded, self.passing = (NEWER_SCHEMA, str(error)), False
         if self.claim is None or (self.degraded is not None and self.degraded[0] == GAVE_UP):
             return  # the claim of a run that was given up stays here until the end: others would crash of it, too

@@ -22,7 +22,7 @@ from ..contract.claims import Ability, ReadyRun
 from ..contract.decisions import Command, CommandResult, Decision, InboxItem
 from ..contract.redaction import Redactor
 from ..engine.effects import CancelChild
-from ..errors import StoreUnavailable
+from ..errors import NewerRelease, StoreUnavailable
 from .agents import Agents
 from .change_signals import ChangeSignals
 from .child_call import ChildCall
@@ -170,12 +170,15 @@ async def retry_until_available(ask: Callable[P, Awaitable[T]], *args: P.args, *
 
     Raises:
         StoreDown: the store has failed for good.
+        NewerRelease: a newer release has written the data.
         StoreError: the stored data is damaged.
     """
     logged = False
     while True:
         try:
             return await ask(*args, **kwargs)
+        except NewerRelease:
+            raise
         except StoreUnavailable:
             if not logged:  # without the error's text, which may contain a secret
                 text = f"the store cannot be read; it is asked again every {RETRY:g} s until it answers"

@@ -291,6 +291,7 @@ class Peer:
         if posted.item is None:
             return posted
         run_id, run = request.run_id, self._ledger.runs[request.run_id]
+        run.level = max(run.level, self._level)
         self._moved(run, sender=self.name)
         if run.owner is not None and run.owner != self.name:
             self._hub.send("posted", run.owner, lambda peer: peer.report_posted(run_id))

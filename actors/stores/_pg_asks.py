@@ -16,7 +16,7 @@ import attrs
 from ..abc import StoreStatistics
 from ..contract.claims import Claim, Taken
 from ..contract.commits import Created
-from ..errors import StoreDown
+from ..errors import NewerRelease, StoreDown
 from . import _commit_rules
 from ._outages import no_answer
 from ._pg_claims import ClaimDue, ClaimReady, random_bits
@@ -26,6 +26,7 @@ from ._pg_driver import psycopg
 from ._pg_peers import BuryRequest, PgPeers
 from ._pg_post import CommandPoster
 from ._pg_prune import sweep
+from ._pg_schema import LEVEL
 from ._pg_write import ClaimBook
 from ._requests import (
     ClaimRequest,
@@ -46,10 +47,11 @@ T = TypeVar("T")
 Action = Callable[[], Any]
 """Executes one request; may be called again after an Outage."""
 
-_CLAIM: Final = """UPDATE {s}.runs SET owner = %s, commits = 0, token = ((token >> 31) + 1 << 31) + %s::bigint
-WHERE run_id = %s AND ended_at IS NULL AND (owner IS NULL OR owner = %s) RETURNING number, token, held"""
-_OWNER: Final = """SELECT coalesce(p.name, 'process ' || r.owner) FROM {s}.runs r LEFT JOIN {s}.processes p
-  ON p.number = r.owner WHERE r.run_id = %s AND r.ended_at IS NULL AND r.owner IS NOT NULL"""
+_CLAIM: Final = f"""UPDATE {{s}}.runs SET owner = %s, commits = 0, token = ((token >> 31) + 1 << 31) + %s::bigint
+WHERE run_id = %s AND ended_at IS NULL AND (owner IS NULL OR owner = %s) AND level <= {LEVEL}
+RETURNING number, token, held"""
+_OWNER: Final = """SELECT coalesce(p.name, 'process ' || r.owner), r.level FROM {s}.runs r LEFT JOIN {s}.processes p
+  ON p.number = r.owner WHERE r.run_id = %s AND r.ended_at IS NULL"""
 
 
 @attrs.define(eq=False)
@@ -198,8 +200,10 @@ class AskWriter:
             if held:
                 self._peers.held(run_id)
             return Claim(run_id=run_id, token=token)
-        owner = self._link.persistent(_OWNER, (run_id,))
-        return Taken(process=owner[0][0]) if owner else None
+        owner, level = next(iter(self._link.persistent(_OWNER, (run_id,))), (None, 0))
+        if owner is None and level > LEVEL:
+            raise NewerRelease(f"run {run_id} was written by a newer release; upgrade Greenroom")
+        return None if owner is None else Taken(process=owner)
 
     def _post(self, poster: CommandPoster) -> PostResult:
         posted = poster()

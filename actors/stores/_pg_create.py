@@ -13,10 +13,11 @@ from typing import Any, Final
 
 from ..contract import codec
 from ..contract.claims import Claim
+from ..contract.codec import NewerSchema
 from ..contract.commits import Created, NewRun
 from ..contract.rows import RunInfo
 from ..contract.titles import searched
-from ..errors import StoreUnavailable
+from ..errors import NewerRelease, StoreUnavailable
 from . import _commit_rules
 from ._encoding import EncodedRows
 from ._pg_connect import Link
@@ -46,8 +47,10 @@ t AS (INSERT INTO {{s}}.threads AS t (thread_id, owner, created_at, runs, kept, 
 r AS (INSERT INTO {{s}}.runs(run_id, thread, agent, status, stage, step, last_seq, token, owner, held, needs_deps,
     queue, ready_at, rank, priority, dedupe, level, judged, created_at, next_due, title, search, started_by, info, row)
   SELECT %(run)s, t.number, %(agent)s, %(status)s, %(stage)s, %(step)s, 1, %(token)s, %(owner)s::bigint, t.open > 1,
-    %(deps)s, %(queue)s, %(ready)s, %(rank)s, %(priority)s, %(dedupe)s, {LEVEL}, %(judged)s, %(created)s, %(due)s,
-    %(title)s, %(search)s, %(by)s, %(info)s, %(row)s FROM t RETURNING number, thread, held),
+    %(deps)s, %(queue)s, %(ready)s, %(rank)s, %(priority)s, %(dedupe)s, greatest({LEVEL}, (
+      SELECT p.level FROM {{s}}.runs p WHERE p.thread = t.number ORDER BY p.number DESC LIMIT 1)),
+    %(judged)s, %(created)s, %(due)s, %(title)s, %(search)s, %(by)s, %(info)s, %(row)s FROM t
+  RETURNING number, thread, held),
 e AS (INSERT INTO {{s}}.events(run, seq, frame) SELECT number, 1, %(frame)s FROM r),
 v AS (INSERT INTO {{s}}.messages(thread, pos, id, run, step, body)
   SELECT t.number, t.before + x.ord, x.id, CASE WHEN x.run = 0 THEN r.number ELSE x.run END, x.step, x.body
@@ -152,7 +155,10 @@ class RunCreator:
             number, token, held, info, name, behind = rows[0]
             if name == run_id and token == self._token:  # written by this request; the answer was lost
                 return self._created(number, held, behind)
-            existing = codec.load(RunInfo, info)
+            try:
+                existing = codec.load(RunInfo, info)
+            except NewerSchema as error:
+                raise NewerRelease(f"run {name} was written by a newer release; upgrade Greenroom") from error
             return Created(claim=None, held=held, existing=existing, deduplicated=name != run_id)
         pruned = self._link.persistent(_PRUNED, (run_id,))
         return Created(claim=None, pruned=pruned[0][0]) if pruned else None

@@ -23,7 +23,7 @@ from ..abc import StoreHooks
 from ..errors import StoreDown, StoreUnavailable
 from ._leases import LeaseTimes
 from ._pg_hints import PgHints
-from ._pg_schema import outdated
+from ._pg_schema import LEVEL, outdated
 from ._pg_turn import PgTurn, Posture, Turned, boot_time
 from ._write_queue import pauses
 from .faults import Outage
@@ -62,6 +62,7 @@ class PgKeeper:
         renamed: Callable[[str], None],
         version: int,
         unthreaded: bool = True,
+        level: int = LEVEL,
     ) -> None:
         """Prepare; nothing is sent.
 
@@ -75,11 +76,12 @@ class PgKeeper:
             renamed: called with the epoch after each reconnect.
             version: of the schema that this release knows.
             unthreaded: what hints are about may be read in the trio thread.
+            level: newest version of rows that this process reads.
         """
         self._unthreaded = unthreaded
         self._turn, self._hints, self._times = turn, hints, times
         self._listens, self._in_thread, self._known, self._renamed = listens, in_thread, known, renamed
-        self._version = version
+        self._version, self._level = version, level
         self._hooks: StoreHooks | None = None
         self._clock = trio.lowlevel.current_clock()  # `trio.current_time` works in trio's thread only
         self._good = -math.inf
@@ -94,6 +96,8 @@ class PgKeeper:
         self._freed: set[int] = set()
         self._tested: float | None = None
         self._said = False
+        self._newest = level
+        self._outdated: str | None = None
         self.held: set[str] = set()
         self.hears = False
         self.reconnects = self.turns = 0
@@ -134,8 +138,11 @@ class PgKeeper:
         """Refuse to claim runs while claims are not good.
 
         Raises:
-            StoreUnavailable: the lease has run out, and the runs are not given back yet.
+            StoreUnavailable: the lease has run out, and the runs are not given back yet; or the tables need a newer
+                release.
         """
+        if self._outdated is not None:
+            raise StoreUnavailable(self._outdated)
         if self._void or boot_time() >= self._good:
             raise StoreUnavailable("the lease of this process has run out; it claims runs again once the store answers")
 
@@ -237,6 +244,7 @@ class PgKeeper:
         """
         text = outdated(self._turn.link.target.schema, self._version, oldest)
         logger.warning("%s ends its work and stops: %s", self.name, text)
+        self._outdated = text
         self._give_up(hooks)
         await trio.sleep(self._times.margin)  # the last clean-up of a body ends before another process may begin
         raise StoreDown(text)
@@ -271,6 +279,15 @@ class PgKeeper:
     def _report(self, hooks: StoreHooks, turned: Turned) -> None:
         """Tell the runtime what a turn found."""
         self._renamed(turned.epoch)
+        if turned.newest > self._newest:
+            self._newest = turned.newest
+            logger.warning(
+                "%s reads rows up to level %d, and a newer release writes level %d: it leaves the runs that newer"
+                " processes have written to them",
+                self.name,
+                self._level,
+                turned.newest,
+            )
         for run_id in turned.freed:
             self.held.discard(run_id)
             hooks.thread_freed(run_id)

@@ -147,6 +147,7 @@ class PgPeers:
             renamed=self._renamed,
             version=schema_version,
             unthreaded=threaded,
+            level=level,
         )
         self._hooks: StoreHooks | None = None
         self._agents: Mapping[str, str] = {}

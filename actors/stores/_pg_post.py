@@ -12,13 +12,13 @@ from typing import Any, Final
 import attrs
 
 from ..contract import codec
-from ..contract.codec import SchemaError
+from ..contract.codec import NewerSchema, SchemaError
 from ..contract.decisions import Command, CommandResult, InboxItem, Ticket
 from ..contract.lifecycle import Stage
 from ..contract.pending_input import waiting
 from ..contract.phases import LEAVING
 from ..contract.rows import CallRow, CommandContext, RunRow
-from ..errors import StoreError, StoreUnavailable, UnknownRun
+from ..errors import NewerRelease, StoreError, UnknownRun
 from . import _commit_rules
 from ._encoding import encode_parts
 from ._pg_connect import Link
@@ -46,12 +46,13 @@ LEFT JOIN {s}.inbox p ON p.run = r.number
 LEFT JOIN {s}.inbox e ON e.run = r.number AND e.target_key = 'call:' || c.call_id AND t.ticket_id IS NOT NULL
 WHERE r.run_id = %(run)s"""
 
-_WRITE: Final = """WITH r AS (UPDATE {s}.runs SET posted = posted + 1
+# The command is a row of this release, so an older one cannot work on the run any more.
+_WRITE: Final = f"""WITH r AS (UPDATE {{s}}.runs SET posted = posted + 1, level = greatest(level, {LEVEL})
   WHERE number = %s AND facts = %s AND posted = %s AND ended_at IS NULL
   RETURNING number, thread, posted, owner, agent),
-i AS (INSERT INTO {s}.inbox(run, position, command_id, kind, target_key, nonce, body, answer)
+i AS (INSERT INTO {{s}}.inbox(run, position, command_id, kind, target_key, nonce, body, answer)
   SELECT number, posted, %s, %s, %s, %s, %s, %s FROM r),
-f AS (INSERT INTO {s}.parts(thread, sha256, body) SELECT r.thread, x.sha256, x.body
+f AS (INSERT INTO {{s}}.parts(thread, sha256, body) SELECT r.thread, x.sha256, x.body
   FROM r, unnest(%s::text[], %s::bytea[]) AS x(sha256, body) WHERE x.body IS NOT NULL
   ON CONFLICT (thread, sha256) DO NOTHING)
 SELECT number, owner, agent FROM r"""
@@ -128,6 +129,8 @@ class CommandPoster:
         for _ in range(ATTEMPTS):
             try:
                 facts = self._read(command)
+            except NewerSchema as error:
+                raise NewerRelease(f"run {request.run_id} was written by a newer release; upgrade Greenroom") from error
             except SchemaError as error:
                 raise StoreError(f"a row of run {request.run_id} cannot be read: {error}") from error
             context = facts.context
@@ -187,7 +190,7 @@ class CommandPoster:
             raise UnknownRun(self._request.run_id)
         number, owner, agent, stage, posted, consumed, count, level, blob, *rest = rows[0]
         if level > LEVEL:
-            raise StoreUnavailable(f"run {self._request.run_id} was written by a newer release; upgrade Greenroom")
+            raise NewerRelease(f"run {self._request.run_id} was written by a newer release; upgrade Greenroom")
         position, body, answer, nonce, ticket, call, prior, early_at, early, unread = rest
         row = None if blob is None else codec.load(RunRow, blob)
         known = None if body is None else (codec.load(Command, body), codec.load(CommandResult, answer))

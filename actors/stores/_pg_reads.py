@@ -8,14 +8,14 @@ from datetime import datetime
 from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
 
 from ..contract import codec
-from ..contract.codec import SchemaError
+from ..contract.codec import NewerSchema, SchemaError
 from ..contract.decisions import Command, InboxItem, Ticket
 from ..contract.messages import Message
 from ..contract.pending_input import whole
 from ..contract.recording import RecordDelta
 from ..contract.rows import CallRow, RunInfo, RunOutline, RunRecord, RunRow, ThreadInfo
 from ..contract.state import StateWrite
-from ..errors import StoreDown, StoreError, UnknownRun
+from ..errors import NewerRelease, StoreDown, StoreError, UnknownRun
 from . import _paging
 from ._outages import no_answer
 from ._pg_connect import AT_ONCE, Again, Link
@@ -102,6 +102,8 @@ class ReadLinks:
                 again = isinstance(error, Again) or (attempt == 1 and fresh == link.opened and fresh > 0)
                 if attempt == AT_ONCE or not again:
                     raise no_answer(error.error) from error.error
+            except NewerSchema as error:
+                raise NewerRelease(f"a row of the store was written by a newer release: {error}") from error
             except SchemaError as error:
                 raise StoreError(f"a row of the store cannot be read: {error}") from error
             except (psycopg.Error, UnicodeEncodeError) as error:

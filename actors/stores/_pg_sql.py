@@ -41,7 +41,7 @@ _WRITTEN: Final = " AND NOT EXISTS (SELECT 1 FROM tk WHERE tk.i = c.i AND tk.tic
 
 _MOVED: Final = f""",
 moved AS (UPDATE {{s}}.runs r SET row = c.row, stage = c.stage, status = c.status, step = c.step, last_seq = c.last,
-  commits = c.nth, consumed = greatest(r.consumed, c.consumed), level = {LEVEL}, judged = c.judged,
+  commits = c.nth, consumed = greatest(r.consumed, c.consumed), level = greatest(r.level, {LEVEL}), judged = c.judged,
   facts = r.facts + (c.touches = 1 OR r.stage <> c.stage OR r.judged <> c.judged OR c.consumed > r.consumed)::int,
   next_due = c.due, leaving = c.leaving = 1, crashes = CASE WHEN c.step > r.step THEN 0 ELSE r.crashes END,
   waiting_since = CASE WHEN c.status = 'waiting' THEN least(CASE WHEN c.fresh = 1 THEN c.at

@@ -21,6 +21,7 @@ from ..contract.pending_input import whole
 from ..contract.rows import RunRow
 from ._encoding import encode_messages
 from ._pg_connect import Link
+from ._pg_schema import LEVEL
 from ._pg_values import Bigints, Blobs, Texts
 
 REPAIRED_AT_ONCE: Final = 200
@@ -29,13 +30,15 @@ REPAIRED_AT_ONCE: Final = 200
 _FIRST: Final = """SELECT t.number, r.number, r.run_id, r.owner, r.agent, r.held FROM unnest(%s::bigint[]) AS t(number)
 CROSS JOIN LATERAL (SELECT number, run_id, owner, agent, held FROM {s}.runs
   WHERE thread = t.number AND ended_at IS NULL ORDER BY number LIMIT 1) r"""
-_LATE: Final = """SELECT r.number, r.thread, r.run_id, r.row FROM {s}.runs r
+_LATE: Final = """SELECT r.number, r.thread, r.run_id, r.row, r.level FROM {s}.runs r
 WHERE r.late AND r.thread = ANY(%s::bigint[]) ORDER BY r.number"""
 _SENT: Final = "SELECT body FROM {s}.inbox WHERE run = %s AND command_id = %s"
 
 _SETTLE: Final = """WITH l AS MATERIALIZED (
   SELECT r.number FROM {s}.runs r WHERE r.number = ANY(%s::bigint[]) ORDER BY r.number FOR NO KEY UPDATE),
-placed AS (UPDATE {s}.runs r SET late = false, held = false FROM l WHERE r.number = l.number
+placed AS (UPDATE {s}.runs r SET late = false, held = false, level = greatest(r.level, (
+    SELECT p.level FROM {s}.runs p WHERE p.thread = r.thread AND p.number < r.number ORDER BY p.number DESC LIMIT 1))
+  FROM l WHERE r.number = l.number
   AND (r.late AND r.ended_at IS NOT NULL OR r.held AND r.ended_at IS NULL)
   RETURNING r.number, r.thread, r.run_id, r.owner, r.ended_at IS NOT NULL AS ended),
 x AS (SELECT m.number AS run, m.thread, x.id, x.step, x.body, x.ord
@@ -53,12 +56,13 @@ v AS (INSERT INTO {s}.messages(thread, pos, id, run, step, body)
   SELECT n.thread, t.before + n.nth, n.id, n.run, n.step, n.body FROM n JOIN t ON t.number = n.thread)
 SELECT number, run_id, owner FROM placed WHERE NOT ended"""
 
-_LEFT: Final = """SELECT DISTINCT thread FROM (
-  SELECT h.thread FROM {s}.runs h WHERE h.held AND h.ended_at IS NULL AND NOT EXISTS (
-    SELECT 1 FROM {s}.runs o WHERE o.thread = h.thread AND o.ended_at IS NULL AND o.number < h.number)
+_LEFT: Final = f"""SELECT DISTINCT thread FROM (
+  SELECT h.thread FROM {{s}}.runs h WHERE h.held AND h.ended_at IS NULL AND NOT EXISTS (
+    SELECT 1 FROM {{s}}.runs o WHERE o.thread = h.thread AND o.ended_at IS NULL AND o.number < h.number)
   UNION ALL
-  SELECT e.thread FROM {s}.runs e WHERE e.late AND NOT EXISTS (
-    SELECT 1 FROM {s}.runs o WHERE o.thread = e.thread AND o.ended_at IS NULL AND o.number < e.number)) AS z
+  SELECT e.thread FROM {{s}}.runs e WHERE e.late AND NOT EXISTS (
+    SELECT 1 FROM {{s}}.runs o WHERE o.thread = e.thread AND o.ended_at IS NULL AND o.number < e.number)) AS z
+WHERE NOT EXISTS (SELECT 1 FROM {{s}}.runs n WHERE n.thread = z.thread AND n.late AND n.level > {LEVEL})
 ORDER BY thread LIMIT %s"""
 
 
@@ -81,17 +85,17 @@ class FirstRun:
 def free_threads(link: Link, threads: Sequence[int]) -> list[FirstRun]:
     """Do what follows the ends of runs in these threads; returns the oldest open run of each.
 
+    A thread with input that a newer release has written is left to processes of that release.
+
     Raises:
         Outage: the server is unavailable; call it again.
     """
     wanted = Bigints(threads)
     first = {thread: run for thread, *run in link.persistent(_FIRST, (wanted,))}
-    late = [
-        (number, thread, run_id, blob)
-        for number, thread, run_id, blob in link.persistent(_LATE, (wanted,))
-        if thread not in first or number < first[thread][0]
-    ]
-    held = [run[0] for run in first.values() if run[4]]
+    ended = [run for run in link.persistent(_LATE, (wanted,)) if run[1] not in first or run[0] < first[run[1]][0]]
+    newer = {thread for _, thread, _, _, level in ended if level > LEVEL}
+    late = [(number, thread, run_id, blob) for number, thread, run_id, blob, _ in ended if thread not in newer]
+    held = [run[0] for thread, run in first.items() if run[4] and thread not in newer]
     freed: set[int] = set()
     if late or held:
         texts = [

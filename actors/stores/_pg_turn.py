@@ -56,7 +56,8 @@ _BEAT: Final = f"""WITH mine AS (
 SELECT p.number, p.beat, p.dead, p.number = %s AND EXISTS (SELECT 1 FROM mine), clock_timestamp(),
   (SELECT value FROM {{s}}.about WHERE name = 'epoch'), EXISTS (
     SELECT 1 FROM {{s}}.runs r WHERE {READY} AND r.agent = ANY(%s) AND r.rank <= now() + {EARLIEST}), EXISTS (
-    SELECT 1 FROM {{s}}.runs r WHERE r.owner = %s AND {UNREAD}), (SELECT value FROM {{s}}.about WHERE name = 'oldest')
+    SELECT 1 FROM {{s}}.runs r WHERE r.owner = %s AND {UNREAD}), (SELECT value FROM {{s}}.about WHERE name = 'oldest'),
+  p.level
 FROM {{s}}.processes p"""
 
 _DECLARE_DEAD: Final = (
@@ -118,6 +119,7 @@ class Turned:
         reconnected: the connection is another one than in the turn before.
         work: there may be runs to claim for this process's agents.
         oldest: schema version of the oldest release that can work on the tables.
+        newest: highest level of rows that a live process writes.
     """
 
     sent: float
@@ -133,6 +135,7 @@ class Turned:
     reconnected: bool
     work: bool
     oldest: int
+    newest: int
 
 
 @attrs.define(kw_only=True)
@@ -254,6 +257,7 @@ class PgTurn:
             reconnected=link.opened != before,
             work=bool(rows) and rows[0][6],
             oldest=int(rows[0][8] or 1) if rows else 1,
+            newest=max((level for _, _, dead, *_, level in rows if not dead), default=0),
         )
 
     # --- the process's own row ---------------------------------------------------------------------------------------

@@ -259,14 +259,28 @@ def level(url: str) -> Mapping[str, Any]:
         _tables(link)
         oldest = link.execute(_ABOUT, ("oldest",))
         live = [one for one in _processes(link) if not one["dead"]]
+        rows = [(number, runs) for number, runs in link.execute(_LEVELS)]
         return {
             "release": f"reads rows up to level {LEVEL}",
             "oldest": f"releases of schema version {oldest[0][0]} may still work" if oldest else None,
             "processes": [
                 {name: one[name] for name in ("name", "version", "level", "beat_age", "runs")} for one in live
             ],
-            "rows": [{"level": number, "runs": runs} for number, runs in link.execute(_LEVELS)],
+            "rows": [{"level": number, "runs": runs} for number, runs in rows],
+            "left_alone": [
+                _left_alone(number, runs, older) for number, runs in rows if (older := _older(live, number))
+            ],
         }
+
+
+def _older(live: Sequence[Mapping[str, Any]], level: int) -> list[str]:
+    """Return the names of the processes that do not read rows of a level."""
+    return [one["name"] for one in live if one["level"] < level]
+
+
+def _left_alone(level: int, runs: int, older: Sequence[str]) -> str:
+    counted = "1 run" if runs == 1 else f"{runs} runs"
+    return f"{counted} of level {level}: an older release cannot read the rows, and so claims none: {', '.join(older)}"
 
 
 def _tables(link: Link) -> None:

@@ -213,6 +213,17 @@ async def an_older_release_leaves_newer_rows_alone(pair: Pair) -> None:
     expect(await pair.ready(pair.b), [pair.me], "a newer one takes it")
 
 
+@shared("older")
+async def a_run_with_a_newer_command_is_left_to_newer_releases(pair: Pair) -> None:
+    """The command is a row that an older process cannot read."""
+    older = pair.steering.older()
+    async with opened(older):
+        await pair.queue(older, pair.me)
+        expect((await pair.b.post(pair.me, say("c1"), judge)).status, "accepted", "a newer process accepts a command")
+        expect(await pair.ready(older), [], "the older process leaves the run")
+    expect(await pair.ready(pair.b), [pair.me], "a newer one takes it")
+
+
 # --- commands --------------------------------------------------------------------------------------------------------
 
 

@@ -393,6 +393,18 @@ class RenewsTheBeatsOfOthers(Peer):
         await super()._turn()
 
 
+@planted("a_run_with_a_newer_command_is_left_to_newer_releases")
+class LeavesTheLevelOfCommandsOut(Peer):
+    """A command of a newer release leaves the run to older ones."""
+
+    def post(self, request: PostRequest) -> PostResult:
+        level, self._level = self._level, 0
+        try:
+            return super().post(request)
+        finally:
+            self._level = level
+
+
 @planted("the_runs_of_a_dead_process_are_freed")
 class FreesNothing(Peer):
     """The runs of the dead stay with them."""

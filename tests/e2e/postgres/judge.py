@@ -1,6 +1,10 @@
-"""What a swarm leaves behind, judged from outside: the database against what the world outside of it has seen."""
+"""What a swarm leaves behind, judged from outside: the database against what the world outside of it has seen.
+
+python -m tests.e2e.postgres.judge FOLDER URL      # prints `wrong` and `counts` as JSON: by another release
+"""
 
 import json
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
@@ -324,3 +328,8 @@ class Verdict:
             acted = acted[:1]  # later tickets of the call ask about its outcome
         if len(acted) + refused != 1 or (acted and acted != [wanted]):
             yield f"{command} of {run_id} was accepted, and then came {acted} and {refused} refusals"
+
+
+if __name__ == "__main__":
+    verdict = Verdict(Path(sys.argv[1]), sys.argv[2])
+    print(json.dumps({"wrong": verdict.wrong, "counts": verdict.counts}))  # noqa: T201 - its result

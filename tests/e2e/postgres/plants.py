@@ -41,6 +41,7 @@ PLANTS: dict[str, Plant] = {
     "the commit's number left out": Plant({"AND r.commits = c.nth - 1": ""}),
     "the guard of the facts left out": Plant({"AND facts = %s AND": "AND (facts = %s OR true) AND"}),
     "the token left out of the fence": Plant({"AND r.token = c.token": ""}),
+    "the level left out of the claim": Plant({"AND r.level <= %s AND": "AND (r.level <= %s OR true) AND"}),
     "buried by the clock": Plant(
         rules={("_leases", "BeatWatch.begin_anew"): lambda _self: None, ("_leases", "_MISSED"): 1e9}
     ),

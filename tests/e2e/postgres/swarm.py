@@ -23,6 +23,7 @@ import attrs
 
 from ...support.ports import free_port
 from .nodes import boottime
+from .releases import Release
 
 SHORT = {"lease": 1.0, "turn": 0.3, "margin": 0.2}
 """Options of a store that takes runs over after one second."""
@@ -52,6 +53,7 @@ class Process:
         code: of its end; None while it lives.
         words: what it has said.
         stopped_at: BOOTTIME of the SIGSTOP that holds it; None if it runs.
+        release: that it runs; None: the present tree.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Process:
     code: int | None = None
     words: list[str] = attrs.field(factory=list)
     stopped_at: float | None = None
+    release: Release | None = None
 
     @property
     def alive(self) -> bool:
@@ -87,23 +90,33 @@ class Swarm:
         self._root = root
         self._processes: dict[str, Process] = {}
         self._words: dict[str, list[str]] = defaultdict(list)
+        self._nests: dict[Release | None, tuple[subprocess.Popen[str], threading.Thread]] = {}
         self._changed = threading.Condition()
         self._log = (folder / "strikes.log").open("a", buffering=1)
 
     def __enter__(self) -> Self:
+        self.nest(None)
+        return self
+
+    def nest(self, release: Release | None) -> subprocess.Popen[str]:
+        """The process whose forks are the processes of a release; started if it is not there."""
+        if release in self._nests:
+            return self._nests[release][0]
         with (self.folder / "errors").open("a") as errors:
-            self._nest = subprocess.Popen(
+            nest = subprocess.Popen(
                 [sys.executable, "-m", "tests.e2e.postgres.nodes", str(self.folder)],
-                cwd=self._root,
+                cwd=self._root if release is None else release.tests,
+                env=None if release is None else release.environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
                 bufsize=1,
             )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-        return self
+        reader = threading.Thread(target=self._read, args=(nest,), daemon=True)
+        self._nests[release] = nest, reader
+        reader.start()
+        return nest
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -111,17 +124,18 @@ class Swarm:
         for process in self._processes.values():
             if process.alive and process.pid:
                 self._signal(process, signal.SIGKILL)
-        assert self._nest.stdin is not None
-        self._nest.stdin.close()
-        self._nest.wait(20)
-        self._reader.join(20)
-        assert self._nest.stdout is not None
-        self._nest.stdout.close()
+        for nest, reader in self._nests.values():
+            assert nest.stdin is not None
+            assert nest.stdout is not None
+            nest.stdin.close()
+            nest.wait(20)
+            reader.join(20)
+            nest.stdout.close()
         self._log.close()
 
-    def _read(self) -> None:
-        assert self._nest.stdout is not None
-        for line in self._nest.stdout:
+    def _read(self, nest: subprocess.Popen[str]) -> None:
+        assert nest.stdout is not None
+        for line in nest.stdout:
             word, name, *rest = line.split()
             with self._changed:
                 process = self._processes.get(name)
@@ -142,11 +156,12 @@ class Swarm:
 
     # --- processes ---------------------------------------------------------------------------------------------------
 
-    def spawn(self, name: str, **order: Any) -> Process:
+    def spawn(self, name: str, *, release: Release | None = None, **order: Any) -> Process:
         """Start a process; returns when it exists."""
-        assert self._nest.stdin is not None
-        process = self._processes[name] = Process(name, order)
-        self._nest.stdin.write(json.dumps({"name": name, **order}) + "\n")
+        nest = self.nest(release)
+        assert nest.stdin is not None
+        process = self._processes[name] = Process(name, order, release=release)
+        nest.stdin.write(json.dumps({"name": name, **order}) + "\n")
         self.wait(lambda: process.pid, f"{name} was not forked")
         return process
 
@@ -164,7 +179,7 @@ class Swarm:
     def again(self, process: Process) -> Process:
         """Start a process like one that has ended, under the next name."""
         base, _, number = process.name.partition(".")
-        return self.spawn(f"{base}.{int(number or 0) + 1}", **process.order)
+        return self.spawn(f"{base}.{int(number or 0) + 1}", release=process.release, **process.order)
 
     def wait(self, ready: Callable[[], object], otherwise: str, patience: float = 60.0) -> None:
         """Wait until `ready()` is true.

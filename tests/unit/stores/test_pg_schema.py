@@ -1,5 +1,7 @@
 """The tables on a real server: made once, checked at each opening; what errors of a connection mean."""
 
+import itertools
+import re
 import threading
 from collections.abc import Callable, Iterator
 from urllib.parse import parse_qs, urlsplit
@@ -96,6 +98,38 @@ def test_tables_that_an_older_release_cannot_work_on_refuse_it(
     text = f"needs a release of schema version {known + 1} or newer, and this release knows {known}"
     with pytest.raises(StoreOpenError, match=text):
         made(link)
+
+
+def additive(migration: PgMigration) -> bool:
+    """Whether older releases can write and read beside a migration: it only adds, and nothing that they must write."""
+    return all(
+        re.fullmatch(r"CREATE (?:UNLOGGED )?(?:TABLE|INDEX) .*", statement, re.DOTALL)
+        or (
+            re.fullmatch(r"ALTER TABLE \S+ ADD COLUMN \w+ .*", statement, re.DOTALL)
+            and ("NOT NULL" not in statement or "DEFAULT" in statement)
+        )
+        for statement in migration.statements
+    )
+
+
+def test_older_releases_can_work_beside_each_migration_or_are_stopped_by_it() -> None:
+    for version, (before, migration) in enumerate(itertools.pairwise(PG_MIGRATIONS), start=2):
+        assert migration.oldest >= before.oldest
+        assert additive(migration) or migration.oldest == version, migration.summary
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE {s}.runs ADD COLUMN more text NOT NULL",
+        "ALTER TABLE {s}.runs DROP COLUMN place",
+        "ALTER TABLE {s}.runs ALTER COLUMN place SET NOT NULL",
+        "CREATE UNIQUE INDEX more ON {s}.runs(title)",
+        "DROP TABLE {s}.garbage",
+    ],
+)
+def test_a_migration_that_older_releases_cannot_work_beside_is_found(statement: str) -> None:
+    assert not additive(PgMigration(summary="x", statements=(statement,)))
 
 
 def test_tables_of_another_program_are_left_alone(link_to: Callable[[str], Link], postgres_url: str) -> None:

@@ -12,13 +12,13 @@ from greenroom.actors.contract.commits import Commit, EventDraft, NewRun, Receip
 from greenroom.actors.contract.lifecycle import Stage
 from greenroom.actors.contract.rows import CommandContext, RunRow
 from greenroom.actors.contract.state import StateWrite
-from greenroom.actors.errors import StoreError
+from greenroom.actors.errors import StoreError, StoreUnavailable
 from greenroom.actors.stores._commit_rules import InvalidCommit
 from greenroom.actors.stores._encoding import encode_commit, encode_new
 from greenroom.actors.stores._pg_connect import Link
 from greenroom.actors.stores._pg_create import RunCreator
 from greenroom.actors.stores._pg_post import CommandPoster
-from greenroom.actors.stores._pg_schema import migrate
+from greenroom.actors.stores._pg_schema import LEVEL, migrate
 from greenroom.actors.stores._pg_target import PgTarget
 from greenroom.actors.stores._pg_threads import free_threads, repair_threads
 from greenroom.actors.stores._pg_values import Bigints
@@ -270,6 +270,20 @@ def test_text_that_streams_meanwhile_does_not_disturb_a_judge(desk: Desk, other:
 
     assert post(other, say("c"), slow).result.status == "accepted"
     assert asked == 1
+
+
+def test_the_level_of_a_run_grows_with_a_newer_command_and_never_falls(desk: Desk) -> None:
+    """A command is a row of the release that posts it; an older owner that commits meanwhile makes it no older."""
+    claim = desk.create(new_run("r", "t"))
+    assert claim is not None
+    desk.link.execute("UPDATE {s}.runs SET level = 1")
+    assert post(desk, say("c")).result.status == "accepted"
+    assert desk.column("level") == LEVEL
+    desk.link.execute("UPDATE {s}.runs SET level = 99")
+    assert kinds(desk.write(desk.request(claim, 1))) == ["committed"]
+    assert desk.column("level") == 99
+    with pytest.raises(StoreUnavailable, match="run r was written by a newer release"):
+        post(desk, say("d"))
 
 
 def test_of_two_posters_with_one_id_one_is_accepted(desk: Desk, other: Desk) -> None:
