@@ -192,9 +192,9 @@ def _contents(link: Link) -> dict[str, Any]:
 
 def _processes(link: Link) -> list[dict[str, Any]]:
     rows = link.execute(_PROCESSES)
-    names = ("name", "host", "pid", "version", "level", "beat", "dead", "beat_age", "runs")
+    names = ("name", "host", "pid", "version", "level", "beat", "dead", "beatAge", "runs")
     found = [dict(zip(names, row, strict=True)) for row in rows]
-    return [one | {"beat_age": _age(one["beat_age"])} for one in found]
+    return [one | {"beatAge": _age(one["beatAge"])} for one in found]
 
 
 def _age(seconds: float | None) -> str:
@@ -264,12 +264,10 @@ def level(url: str) -> Mapping[str, Any]:
             "release": f"reads rows up to level {LEVEL}",
             "oldest": f"releases of schema version {oldest[0][0]} may still work" if oldest else None,
             "processes": [
-                {name: one[name] for name in ("name", "version", "level", "beat_age", "runs")} for one in live
+                {name: one[name] for name in ("name", "version", "level", "beatAge", "runs")} for one in live
             ],
             "rows": [{"level": number, "runs": runs} for number, runs in rows],
-            "left_alone": [
-                _left_alone(number, runs, older) for number, runs in rows if (older := _older(live, number))
-            ],
+            "leftAlone": [_left_alone(number, runs, older) for number, runs in rows if (older := _older(live, number))],
         }
 
 

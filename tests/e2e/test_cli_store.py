@@ -161,7 +161,7 @@ def test_a_copy_gets_an_epoch_of_its_own(cli: Inside, server: Server) -> None:
 def test_levels_of_rows_and_processes_are_listed(cli: Inside, server: Server) -> None:
     place = migrated(cli, server, "levels")
     facts = json.loads(cli("db", "level", "--store", place, "--json").stdout)
-    assert (facts["processes"], facts["rows"], facts["left_alone"]) == ([], [], [])
+    assert (facts["processes"], facts["rows"], facts["leftAlone"]) == ([], [], [])
     assert "level" in facts["release"]
 
 

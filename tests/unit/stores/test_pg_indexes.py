@@ -204,10 +204,10 @@ async def test_the_age_of_a_beat_is_known_except_of_a_release_that_does_not_say(
     add_process(link, "older")
     async with opened(PostgresStore(postgres_url, **TIMES, name="newer")) as _:
         shown = await trio.to_thread.run_sync(partial(show, postgres_url))
-        ages = {one["name"]: one["beat_age"] for one in shown["processes"]}
+        ages = {one["name"]: one["beatAge"] for one in shown["processes"]}
         assert ages["older"] == "unknown"
         assert 0.0 <= float(ages["newer"].removesuffix(" s")) < 5.0
-        listed = {one["name"]: one["beat_age"] for one in level(postgres_url)["processes"]}
+        listed = {one["name"]: one["beatAge"] for one in level(postgres_url)["processes"]}
         assert listed["older"] == "unknown"
         assert {info.name: info.beat_age is None for info in _pg_claims.processes(link)} == {
             "older": True,
@@ -221,7 +221,7 @@ def test_tables_of_the_first_release_are_shown_before_they_are_migrated(link_to,
     add_process(link, "p")
     facts = show(postgres_url)
     assert facts["schema"].endswith("version 1 of 2; run `greenroom db migrate`")
-    assert [one["beat_age"] for one in facts["processes"]] == ["unknown"]
+    assert [one["beatAge"] for one in facts["processes"]] == ["unknown"]
     assert not any("runs_working" in line for line in facts["warnings"])
 
 
