@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final
@@ -30,6 +31,23 @@ from .listing import VisiblePage, visible_page
 
 AHEAD: Final = 100
 """Newest runs of a thread that are searched for the run that blocks the others."""
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Raise the errors of a runtime as `Refused`."""
+    try:
+        yield
+    except gr.UnknownRun as error:
+        raise Refused("unknown_run", str(error)) from error
+    except gr.UnknownAgent as error:
+        raise Refused("unknown_agent", str(error)) from error
+    except (gr.UsageError, gr.AgentDefinitionError) as error:
+        raise Refused("unprocessable", str(error)) from error
+    except (gr.StoreUnavailable, gr.StoreDown) as error:
+        raise Refused("store_unavailable", str(error)) from error
+    except gr.RuntimeClosed as error:
+        raise Refused("closing", str(error)) from error
 
 
 def decision_by(who: Principal, command: Decide) -> Decision:
@@ -156,36 +174,29 @@ class Api:
         who.need("start")
         run_id = run_of(who, order.id) if order.run is None else order.run
         known = await self._exists(run_id)
-        try:
-            for name in ("run", "thread", "session"):  # before the runtime does, whose messages have other names
-                check_id(name, getattr(order, name))
-            run = await self.runtime.start(
-                order.agent,
-                order.text,
-                run_id=run_id,
-                thread_id=order.thread,
-                session_id=order.session,
-                by=who.name,
-                on_busy=order.on_busy,
-                title=order.title,
-                attachments=tuple(map(_attachment, order.attachments)),
-                may_join=None if who.sees is everything else who.sees,
-            )
-        except gr.UnknownAgent as error:
-            raise Refused("unknown_agent", str(error)) from error
-        except gr.ThreadForbidden as error:
-            text = f"the thread {order.thread!r:.200} is not open to you; omit the thread for a new one"
-            raise Refused("not_allowed", text) from error
-        except gr.RunExists as error:
-            raise await self._taken(who, run_id, error) from error
-        except gr.ThreadBusy as error:
-            raise await self._busy(who, order, error) from error
-        except (gr.UsageError, gr.AgentDefinitionError) as error:
-            raise Refused("unprocessable", str(error)) from error
-        except (gr.StoreUnavailable, gr.StoreDown) as error:
-            raise Refused("store_unavailable", str(error)) from error
-        except gr.RuntimeClosed as error:
-            raise Refused("closing", str(error)) from error
+        with _refusals():
+            try:
+                for name in ("run", "thread", "session"):  # before the runtime does, whose messages have other names
+                    check_id(name, getattr(order, name))
+                run = await self.runtime.start(
+                    order.agent,
+                    order.text,
+                    run_id=run_id,
+                    thread_id=order.thread,
+                    session_id=order.session,
+                    by=who.name,
+                    on_busy=order.on_busy,
+                    title=order.title,
+                    attachments=tuple(map(_attachment, order.attachments)),
+                    may_join=None if who.sees is everything else who.sees,
+                )
+            except gr.ThreadForbidden as error:
+                text = f"the thread {order.thread!r:.200} is not open to you; omit the thread for a new one"
+                raise Refused("not_allowed", text) from error
+            except gr.RunExists as error:
+                raise await self._taken(who, run_id, error) from error
+            except gr.ThreadBusy as error:
+                raise await self._busy(who, order, error) from error
         return Ack(id=order.id, run=run.id, thread=run.thread_id, status="duplicate" if known else "accepted")
 
     async def fork(self, who: Principal, order: Fork) -> Ack:
@@ -201,21 +212,12 @@ class Api:
         await self._visible(who, order.run)
         run_id = run_of(who, order.id) if order.new_run is None else order.new_run
         known = await self._exists(run_id)
-        try:
-            check_id("newRun", order.new_run)
-            run = await self.runtime.fork(order.run, step=order.step, new_run_id=run_id, by=who.name)
-        except gr.UnknownRun as error:
-            raise Refused("unknown_run", str(error)) from error
-        except gr.UnknownAgent as error:
-            raise Refused("unknown_agent", str(error)) from error
-        except gr.RunExists as error:
-            raise await self._taken(who, run_id, error) from error
-        except (gr.UsageError, gr.AgentDefinitionError) as error:
-            raise Refused("unprocessable", str(error)) from error
-        except (gr.StoreUnavailable, gr.StoreDown) as error:
-            raise Refused("store_unavailable", str(error)) from error
-        except gr.RuntimeClosed as error:
-            raise Refused("closing", str(error)) from error
+        with _refusals():
+            try:
+                check_id("newRun", order.new_run)
+                run = await self.runtime.fork(order.run, step=order.step, new_run_id=run_id, by=who.name)
+            except gr.RunExists as error:
+                raise await self._taken(who, run_id, error) from error
         return Ack(id=order.id, run=run.id, thread=run.thread_id, status="duplicate" if known else "accepted")
 
     async def _taken(self, who: Principal, run_id: str, error: gr.RunExists) -> Refused:
@@ -261,10 +263,8 @@ class Api:
         Raises:
             Refused: store_unavailable.
         """
-        try:
+        with _refusals():
             return await self.runtime.store.queues()
-        except (gr.StoreUnavailable, gr.StoreDown) as error:
-            raise Refused("store_unavailable", str(error)) from error
 
     async def revive(self, who: Principal, run_id: str) -> bool:
         """Let a dead letter be claimed again; False if the run is none.
@@ -274,16 +274,10 @@ class Api:
         """
         who.need("start")
         await self._visible(who, run_id)
-        try:
+        with _refusals():
             dead = any(line.dead for line in (await self.runtime.reader.summaries([run_id])).runs)
             if dead:
                 await self.runtime.resume(run_id)
-        except gr.UnknownRun as error:
-            raise Refused("unknown_run", str(error)) from error
-        except gr.RuntimeClosed as error:
-            raise Refused("closing", str(error)) from error
-        except (gr.StoreUnavailable, gr.StoreDown) as error:
-            raise Refused("store_unavailable", str(error)) from error
         return dead
 
     async def _answer(self, who: Principal, command: RunCommand) -> CommandResult:
