@@ -93,8 +93,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not FULL:
-        leave_out(config, items, config.getoption("--seed"))
+    leave_out(config, items, config.getoption("--seed"), full=FULL)
     _leave_unmeasured(items)
     if hasattr(config, "workerinput"):
         items.sort(key=_turn)

@@ -10,17 +10,29 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+import trio
+from trio.testing import MockClock
 
 from greenroom.actors.contract.spec import MODES, ExecutionMode
 
+from ..support.paced_clock import PACE, PacedClock
 from ..support.recording_stores import WatchedShelf
-from ..support.runs import KINDS, SERVED, Shelf
+from ..support.runs import KINDS, LIVE, SERVED, Shelf
 from ..support.scenes import OWN, Play
 
 T = TypeVar("T", bound=Shelf)
 
 MEASURING = ("test_lifecycle_expiry", "test_lifecycle_pauses", "test_lifecycle_stops")
 """Modules of the lifecycle suite whose scenes measure time."""
+_INSTANT = "two things come in the same moment, to the millisecond"
+_STEPS = "it counts the steps of all tasks, and a store among others takes its turns"
+NOT_LIVE = {
+    "test_from_its_time_on_a_decision_is_too_late": _INSTANT,
+    "test_a_limit_that_is_reached_and_not_passed_does_not_stop": _INSTANT,
+    "test_a_run_that_waits_does_nothing": _STEPS,
+    "test_a_run_that_waits_on_after_an_expiry_does_nothing": _STEPS,
+}
+"""Scenes that real time cannot play, and why; each is played in virtual time, also on shared stores."""
 
 
 @pytest.fixture(params=[*MODES, "own"])
@@ -31,16 +43,29 @@ def mode(request: pytest.FixtureRequest) -> str | ExecutionMode:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give each scene its kinds of stores; the lifecycle suite is also played on PostgreSQL.
+    """Give each scene its kinds of stores; the lifecycle suite is also played on PostgreSQL, twice.
 
-    Scenes that measure time to the millisecond, or count the steps of an idle runtime, are not: a process among others
-    takes a turn every few seconds, and claims what a timer has woken after a drawn pause.
+    Under virtual time, scenes that measure time to the millisecond, or count the steps of an idle runtime, are not: a
+    process among others takes a turn every few seconds, and claims what a timer has woken after a drawn pause. In real
+    time (`LIVE`) all are that need no virtual time (`NOT_LIVE`).
     """
-    served = "test_lifecycle_" in metafunc.module.__name__ and not metafunc.module.__name__.endswith(MEASURING)
-    kinds = (*KINDS, SERVED) if served else KINDS
+    kinds: tuple[str, ...] = KINDS
+    if "test_lifecycle_" in metafunc.module.__name__:
+        kinds += () if metafunc.module.__name__.endswith(MEASURING) else (SERVED,)
+        kinds += () if metafunc.function.__name__ in NOT_LIVE else (LIVE,)
     for name in ("shelf", "watched"):
         if name in metafunc.fixturenames and not hasattr(metafunc.module, name):
             metafunc.parametrize(name, kinds, indirect=True)
+
+
+@pytest.fixture
+def autojump_clock(request: pytest.FixtureRequest) -> trio.abc.Clock:
+    """Virtual time, or real time for a scene that is played live; the mark pace(...) says how fast that is."""
+    call = getattr(request.node, "callspec", None)
+    if call is None or LIVE not in call.params.values():
+        return MockClock(autojump_threshold=0)
+    mark = request.node.get_closest_marker("pace")
+    return PacedClock(PACE if mark is None else mark.args[0])
 
 
 @pytest.fixture
@@ -51,7 +76,7 @@ def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
 
 def placed(shelf: T, request: pytest.FixtureRequest) -> T:
     """Give a shelf its schema, if its kind has a server."""
-    if shelf.kind == SERVED:
+    if shelf.kind in (SERVED, LIVE):
         shelf.url = str(request.getfixturevalue("postgres_url"))
     return shelf
 

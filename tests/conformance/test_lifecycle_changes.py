@@ -9,7 +9,7 @@ from msgspec.structs import replace
 import greenroom as gr
 from greenroom.testing import call
 
-from ..support.runs import SERVED
+from ..support.runs import LIVE, SERVED
 from ..support.scene_tools import TOOLS
 from ..support.scenes import Act, Scene, after, approve, decide, deny, pause, restart
 
@@ -179,7 +179,7 @@ async def forge(scene: Scene) -> None:
 
         with closing(sqlite3.connect(shelf.path)) as file, file:
             file.execute("UPDATE calls SET body = ? WHERE call_id = 'B'", (codec.dump(older),))
-    elif shelf.kind == SERVED:
+    elif shelf.kind in (SERVED, LIVE):
         from contextlib import closing
 
         from greenroom.actors.contract import codec

@@ -11,6 +11,8 @@ from greenroom.testing import call
 from ..support.scene_tools import TOOLS, Context
 from ..support.scenes import Down, after, another, approve, cancel, decide, deny, pause, pause_run, restart, send
 
+pytestmark = pytest.mark.pace(5)
+
 CUT = "This call was cancelled before it finished."
 PERHAPS = "It ran when its process ended: it may or may not have taken effect."
 OVERRAN = "It had not ended when its time to clean up was over: it may or may not have taken effect."
@@ -134,6 +136,7 @@ async def test_a_background_task_that_a_crash_cut_on_the_way_out_may_have_taken_
     assert life.outcome.outcome_unknown == ("E.task1",)
 
 
+@pytest.mark.pace(2)
 async def test_a_task_that_was_being_cancelled_when_the_process_ended_may_have_taken_effect(play, autojump_clock):
     step = [call("cancel_task", task_id="E.task1", id="X")]
     life = await play(
@@ -144,6 +147,7 @@ async def test_a_task_that_was_being_cancelled_when_the_process_ended_may_have_t
     assert (end["status"], end["code"]) == ("cancelled", "outcome_unknown")
 
 
+@pytest.mark.pace(2)
 async def test_a_task_that_overran_its_grace_may_take_effect_later(play, autojump_clock):
     step = [call("cancel_task", task_id="E.task1", id="X")]
     script = [[call("errand", seconds=500, id="E")], step, "waiting", "done"]

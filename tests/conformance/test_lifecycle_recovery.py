@@ -13,6 +13,8 @@ from ..support.runs import Outages
 from ..support.scene_tools import FAR
 from ..support.scenes import Down, Scene, after, approve, cancel, decide, deny, pause, restart
 
+pytestmark = pytest.mark.pace(5)
+
 A, B, C, N = call("pay", id="A"), call("sign", id="B"), call("look", id="C"), call("note", id="N")
 DOWN = Down(FAR)
 

@@ -12,6 +12,8 @@ from ..support.scene_plugins import scripted
 from ..support.scene_tools import FAR
 from ..support.scenes import Down, Life, after, approve, deny, pause, restart, send
 
+pytestmark = pytest.mark.pace(40)
+
 stop = gr.stop
 USED = gr.Usage(requests=1, input=10, output=5)
 
@@ -123,6 +125,7 @@ async def test_an_answer_that_was_just_given_is_not_thrown_away(play, autojump_c
     ],
     ids=repr,
 )
+@pytest.mark.pace(250)
 async def test_nothing_and_none_switch_a_condition_off(play, autojump_clock, off):
     same = [text("again", usage=USED), call("fails", seconds=100)]
     life = await play(*[same] * 20, "done", stop=[off, stop.MaxRounds(None)])

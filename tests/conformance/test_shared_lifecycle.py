@@ -16,9 +16,6 @@ from .test_lifecycle_outcome_unknown import *  # noqa: F403 - its tests
 from .test_lifecycle_recovery import *  # noqa: F403 - its tests
 from .test_lifecycle_run import *  # noqa: F403 - its tests
 
-test_the_deadline_includes_waiting_and_the_time_without_a_process = None
-"""To the millisecond; here processes look a moment apart from each other."""
-
 
 @pytest.fixture(params=["peers"])
 def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:

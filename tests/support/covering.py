@@ -10,6 +10,9 @@ A scene whose fixtures offer stores and modes has up to six variants. A session 
 Lots come from the seed and the names alone: the same seed chooses the same variants, in every worker. The id of a test
 names its pair, `test_x[memory-sequential]`; a test that the command line names with `::` runs on all pairs.
 `GREENROOM_CHAOS=full` runs the product. A test that lists its stores or modes itself, with `parametrize`, keeps them.
+
+Scenes in real time (`LIVE`) are not counted there, because each takes seconds: a session runs a few of all files,
+drawn, and a full one each case of each scene, in a mode that is drawn.
 """
 
 import hashlib
@@ -21,7 +24,7 @@ import pytest
 
 from greenroom.actors.contract.spec import MODES
 
-from .runs import KINDS, SERVED
+from .runs import KINDS, LIVE, SERVED
 
 AXES = ((*KINDS, SERVED), (*MODES, "own"))
 Pair = tuple[str | None, str | None]
@@ -30,6 +33,8 @@ MOST = 12
 """Cases of one function in a session."""
 EACH = 2
 """Functions of a file that run on a pair which is the home of none."""
+FEW = 5
+"""Scenes of a session that are played in real time."""
 
 
 @attrs.frozen
@@ -90,13 +95,29 @@ def _lot(seed: int, variant: Variant) -> bytes:
     return hashlib.sha256(f"{seed} {variant.name}".encode()).digest()
 
 
+def live(variants: Iterable[Variant], seed: int, most: int | None = FEW) -> set[Variant]:
+    """The variants that are played in real time: of each case one mode, and of at most `most` functions one case."""
+    cases: dict[Hashable, list[Variant]] = defaultdict(list)
+    for variant in variants:
+        cases[variant.file, variant.function, variant.case].append(variant)
+    drawn = [min(case, key=lambda one: _lot(seed, one)) for case in cases.values()]
+    if most is None:
+        return set(drawn)
+    functions: dict[Hashable, Variant] = {}
+    for one in sorted(drawn, key=lambda one: _lot(seed, one)):
+        functions.setdefault((one.file, one.function), one)
+    return set(list(functions.values())[:most])
+
+
 # --- tests as variants -----------------------------------------------------------------------------------------------
 
 
-def leave_out(config: pytest.Config, items: list[pytest.Item], seed: int) -> None:
-    """Take the variants that are not chosen out of a collection."""
+def leave_out(config: pytest.Config, items: list[pytest.Item], seed: int, *, full: bool = False) -> None:
+    """Take the variants that are not chosen out of a collection; in a full session only some of those in real time."""
     found = {item: variant for item in items if (variant := _variant(item)) and not _named(config, item)}
-    kept = chosen(list(found.values()), seed)
+    slow = [variant for variant in found.values() if variant.pair[0] == LIVE]
+    others = [variant for variant in found.values() if variant.pair[0] != LIVE]
+    kept = {*(others if full else chosen(others, seed)), *live(slow, seed, None if full else FEW)}
     left_out = [item for item, variant in found.items() if variant not in kept]
     config.hook.pytest_deselected(items=left_out)
     removed = set(left_out)
@@ -113,6 +134,7 @@ def _variant(item: pytest.Item) -> Variant | None:
     rest = []
     for name, value in sorted(call.params.items()):
         axis = [number for number, values in enumerate(AXES) if isinstance(value, str) and value in values]
+        axis = [0] if value == LIVE else axis
         if axis and name not in own:
             pair[axis[0]] = value
         else:

@@ -9,7 +9,7 @@ from greenroom.actors.contract.claims import Claim
 from greenroom.actors.contract.commits import Commit, Deliver, Receipt
 from greenroom.actors.stores.postgres import PostgresStore
 
-from .runs import Shelf
+from .runs import LIVE, SERVED, Shelf, served
 
 
 class Watched:
@@ -41,7 +41,7 @@ class WatchedSQLite(Watched, gr.SQLiteStore):
 
 
 class WatchedPostgres(Watched, PostgresStore):
-    """PostgreSQL in the calling task, watched."""
+    """PostgreSQL, watched."""
 
 
 class WatchedShelf(Shelf):
@@ -56,8 +56,8 @@ class WatchedShelf(Shelf):
     def open(self, **options: Any) -> gr.Store:
         """As a shelf's."""
         store: WatchedMemory | WatchedSQLite | WatchedPostgres
-        if self.kind == "postgres":
-            store = WatchedPostgres(self.url, writer="inline", **options)
+        if self.kind in (SERVED, LIVE):
+            store = WatchedPostgres(self.url, **served(self.kind, options))
         elif self.kind == "sqlite":
             store = WatchedSQLite(self.path, writer="inline", **options)
         elif self.kind == "peers":

@@ -8,12 +8,18 @@ from typing import Any, Literal
 import trio
 
 import greenroom as gr
+from greenroom.actors.stores._leases import LEASE, MARGIN, TURN
+from greenroom.actors.stores._pg_connect import ANSWER
 from greenroom.actors.stores.postgres import PostgresStore
 from greenroom.testing import ScriptedModel
+
+from .paced_clock import PACE
 
 KINDS = ("memory", "sqlite")
 SERVED = "postgres"
 """A kind that needs a server: the lifecycle suite has it, too."""
+LIVE = "postgres-live"
+"""The same in real time: with the threads of production, and a clock that runs (`paced_clock.py`)."""
 NEVER = 1_000_000.0
 """Virtual seconds after which a test that waits for something is informed that it never comes."""
 
@@ -21,11 +27,11 @@ NEVER = 1_000_000.0
 class Shelf:
     """A place of storage that is kept while a test lasts: `open()` gives a store on it, again after every closing.
 
-    All kinds are safe under virtual time: memory, SQLite or PostgreSQL that write in the calling task, and peers: each
-    opening is another process on a shared memory store.
+    All kinds but one are safe under virtual time: memory, SQLite or PostgreSQL that write in the calling task, and
+    peers: each opening is another process on a shared memory store. PostgreSQL live writes in threads.
 
     Attributes:
-        url: of the schema, for the kind postgres.
+        url: of the schema, for the kinds postgres and postgres-live.
     """
 
     url = ""
@@ -39,8 +45,8 @@ class Shelf:
         return f"<Shelf {self.kind}>"
 
     def open(self, **options: Any) -> gr.Store:
-        if self.kind == "postgres":
-            return PostgresStore(self.url, writer="inline", **options)
+        if self.kind in (SERVED, LIVE):
+            return PostgresStore(self.url, **served(self.kind, options))
         if self.kind == "sqlite":
             return gr.SQLiteStore(self.path, writer="inline", **options)
         if self.kind == "peers":
@@ -49,6 +55,14 @@ class Shelf:
         if self._memory is None:
             self._memory = gr.MemoryStore(**options)
         return self._memory
+
+
+def served(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a store on the server: in the calling task, or with threads and the lease of an unhurried clock."""
+    if kind == SERVED:
+        return {"writer": "inline", **options}
+    times = {name: seconds * PACE for name, seconds in (("lease", LEASE), ("turn", TURN), ("margin", MARGIN))}
+    return {**times, "answer": ANSWER * PACE, **options}
 
 
 opener: Callable[..., AbstractAsyncContextManager[gr.Runtime]] = gr.open_runtime

@@ -10,6 +10,7 @@ whatever the run does then. What every life has to keep, whatever its scene is a
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -24,8 +25,10 @@ from greenroom.actors.contract.envelope import decode_event
 from greenroom.actors.contract.lifecycle import STATUS, Stage
 from greenroom.actors.contract.rows import RunRecord
 from greenroom.actors.run.clock import Clock
+from greenroom.actors.run.wakeup_timer import SPREAD
 from greenroom.testing import ScriptedModel, delay
 
+from .paced_clock import About, PacedClock, wait
 from .promises import broken_history, broken_promises
 from .recording_stores import WatchedShelf
 from .runs import home
@@ -162,7 +165,7 @@ class Down:
 
     async def __call__(self, scene: Scene) -> None:
         """Between two processes no process is there to act."""
-        await trio.sleep(self.seconds)
+        await wait(self.seconds)
 
 
 restart = Down()
@@ -183,7 +186,7 @@ def pause(seconds: float) -> Act:
     """Time goes by."""
 
     async def act(scene: Scene) -> None:
-        await trio.sleep(seconds)
+        await wait(seconds)
 
     return act
 
@@ -226,9 +229,9 @@ class Play:
         front = self.agent([delay(behind or 0), "at last"], key="front")
         clock, acts = Clock(BIRTHDAY), iter(do)
         options: Any = {"run_id": RUN, "thread_id": THREAD, "execution": self.mode, **(start or {})}
-        if "deadline" in options:
-            options["deadline"] = BIRTHDAY + timedelta(seconds=options["deadline"])
-        assert isinstance(trio.lowlevel.current_clock(), MockClock), "a scene needs the fixture autojump_clock"
+        deadline = options.get("deadline")
+        trio_clock = trio.lowlevel.current_clock()
+        assert isinstance(trio_clock, MockClock | PacedClock), "a scene needs the fixture autojump_clock"
         while True:
             inside = {
                 "clock": clock,
@@ -237,18 +240,30 @@ class Play:
                 "drain": 0,
                 **self.runtime,
             }
-            async with home(self.shelf.open(**self.store), **inside) as scene.runtime:
-                if behind is not None:
-                    await scene.runtime.start(front, "me first", run_id="front", thread_id=THREAD)
-                scene.run = await scene.runtime.start(scene.agent, ask, **options)
+            async with AsyncExitStack() as process:
+                with unhurried():
+                    place = home(self.shelf.open(**self.store), **inside)
+                    scene.runtime = await process.enter_async_context(place)
+                    if isinstance(deadline, int | float):  # from the first start on
+                        deadline = options["deadline"] = clock.now() + timedelta(seconds=deadline)
+                    if behind is not None:
+                        await scene.runtime.start(front, "me first", run_id="front", thread_id=THREAD)
+                    scene.run = await scene.runtime.start(scene.agent, ask, **options)
                 cut = await _live(scene, acts)
                 if cut is None:
                     return await Life.of(scene)
+                process.enter_context(unhurried())
             await cut(scene)
 
     def agent(self, *script: Any, key: str = "helper", **options: Any) -> gr.Agent[Any]:
         """An agent with the whole cast as its tools."""
         return gr.Agent(key, **{"tools": TOOLS, "model": ScriptedModel(list(script)), **options})
+
+
+def unhurried() -> AbstractContextManager[None]:
+    """A stretch in which a process begins or ends: it takes no virtual time, and little of a paced clock."""
+    clock = trio.lowlevel.current_clock()
+    return clock.unhurried() if isinstance(clock, PacedClock) else nullcontext()
 
 
 async def _live(scene: Scene, acts: Iterator[Act | After]) -> Down | None:
@@ -263,7 +278,7 @@ async def _live(scene: Scene, acts: Iterator[Act | After]) -> Down | None:
             return act
         await act(scene)
     if isinstance(await scene.run.wait(), gr.Waiting):
-        await trio.sleep(SETTLING)
+        await wait(SETTLING)
     return None
 
 
@@ -278,7 +293,8 @@ class Life:
         tickets: ticket -> (reason, how it was closed or "open").
         history: the thread: "role: content", "assistant: text (A, C)" for calls, "A: content" for their messages.
         tool_texts: call -> its tool message. replies: to the scene's commands.
-        requests: what the model was sent.
+        requests: what the model was sent. slack: seconds by which a time may be off: in real
+            time, and where a process looks a moment later than the others (`SPREAD`).
     """
 
     frames: tuple[bytes, ...]
@@ -287,6 +303,7 @@ class Life:
     view: gr.RunView
     outcome: Any
     scene: Scene
+    slack: float = 0.0
 
     @classmethod
     async def of(cls, scene: Scene) -> "Life":
@@ -305,7 +322,10 @@ class Life:
         events = tuple(decode_event(frame) for frame in frames)
         replayed = await scene.runtime.replay(run.id)
         assert replayed.equal or scene.forged or _changed(events), replayed
-        return cls(frames=frames, events=events, record=record, view=view, outcome=outcome, scene=scene)
+        life = cls(frames=frames, events=events, record=record, view=view, outcome=outcome, scene=scene)
+        clock = trio.lowlevel.current_clock()
+        slack = SPREAD + 0.05 if store.shared else 0.0
+        return attrs.evolve(life, slack=clock.slack if isinstance(clock, PacedClock) else slack)
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -385,7 +405,14 @@ class Life:
     @property
     def end(self) -> Any:
         """The payload of the last event: the terminal one, if the run has ended."""
-        return self.events[-1].payload
+        payload = self.events[-1].payload
+        if self.slack and "activeSeconds" in payload:
+            return {**payload, "activeSeconds": self.about(payload["activeSeconds"])}
+        return payload
+
+    def about(self, seconds: float, unit: float = 1.0) -> float:
+        """A time as it was measured; `unit`: how many of its units are a second."""
+        return About.of(seconds, self.slack * unit) if self.slack else seconds
 
     def payloads(self, *names: str) -> list[Any]:
         """The payloads of the events of these types."""
@@ -396,7 +423,7 @@ class Life:
         values = {camel(field): value for field, value in values.items()}
         for event in self.events:
             if event.type == f"run.{name}" and values.items() <= event.payload.items():
-                return round((event.timestamp - self.events[0].timestamp).total_seconds(), 1)
+                return self.about(round((event.timestamp - self.events[0].timestamp).total_seconds(), 1))
         raise AssertionError(f"no run.{name} with {values}: {self.types}")
 
 

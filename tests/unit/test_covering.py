@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ..support.covering import AXES, EACH, MOST, Pair, Variant, chosen
+from ..support.covering import AXES, EACH, FEW, MOST, Pair, Variant, chosen, live
+from ..support.runs import LIVE
 
 pytestmark = pytest.mark.no_cover
 
@@ -97,6 +98,31 @@ def test_the_pairs_of_a_file_are_run_equally_often():
         runs[one.pair] += 1
     assert runs.pop(HOME) == 40
     assert set(runs.values()) == {EACH}
+
+
+# --- in real time ----------------------------------------------------------------------------------------------------
+
+IN_REAL_TIME = [
+    one
+    for number in range(4)
+    for function in "abc"
+    for one in variants(f"{number}.py", function, 3, tuple((LIVE, mode) for mode in MODES))
+]
+
+
+def test_a_session_plays_few_scenes_in_real_time_each_of_another_function():
+    drawn = live(IN_REAL_TIME, 1)
+    assert len(drawn) == FEW == len({(one.file, one.function) for one in drawn})
+    assert drawn == live(IN_REAL_TIME[::-1], 1)
+    assert len({frozenset(live(IN_REAL_TIME, seed)) for seed in range(10)}) == 10
+
+
+def test_a_full_session_plays_each_case_in_real_time_once():
+    drawn = live(IN_REAL_TIME, 1, None)
+    cases = {(one.file, one.function, one.case) for one in IN_REAL_TIME}
+    assert {(one.file, one.function, one.case) for one in drawn} == cases
+    assert len(drawn) == len(cases)
+    assert {one.pair[1] for one in drawn} == set(MODES)
 
 
 # --- in a session ----------------------------------------------------------------------------------------------------
