@@ -331,7 +331,12 @@ class Store(abc.ABC):
 
     @abc.abstractmethod
     async def claim_due(self, now: datetime, ability: Ability, *, limit: int = 100) -> Sequence[ReadyRun]:
-        """Claim runs without an owner that wait, or are held, and whose timer fired by `now`, earliest first.
+        """Claim runs without an owner whose timer fired by `now`, earliest first; dead letters are left out.
+
+        Those are waiting and held runs, and runs in queues, whatever the queue's limits: a run's deadline needs no
+        room. With `ability.unserved` also runs whose agent no live process has published. The timer of a run without
+        open tickets is its deadline; a run with open tickets that does not wait, or whose agent is missing, is left
+        alone until its `ready_at`.
 
         In a store that is not shared, every waiting run whose timer fired is returned; one that was claimed since the
         opening, with its present claim.
@@ -339,7 +344,7 @@ class Store(abc.ABC):
 
     @abc.abstractmethod
     async def next_due(self) -> datetime | None:
-        """Return when the earliest timer of a waiting run fires (its `row.next_due`); None if there is none."""
+        """Return when the earliest timer (`row.next_due`) of a run fires that waits or has no owner; None: no timer."""
 
     @abc.abstractmethod
     def submit(self, claim: Claim, commit: Commit, frames: Sequence[bytes], deliver: Deliver) -> None:

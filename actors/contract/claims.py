@@ -35,10 +35,13 @@ class Ability:
     Attributes:
         agents: keys of its agents; None: it takes every run.
         deps: it can work on runs that were started with deps of their own.
+        unserved: it also takes runs whose agent no live process of a shared store has, when their timer fires
+            (`Store.claim_due`): a deadline ends a run without its agent.
     """
 
     agents: frozenset[str] | None = None
     deps: bool = True
+    unserved: bool = False
 
 
 @attrs.frozen(kw_only=True)

@@ -8,6 +8,7 @@ first step, because another run may work on the thread until then.
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import PurePosixPath, PureWindowsPath
 
 from ..contract.commits import EventDraft
@@ -19,9 +20,10 @@ from ..contract.parts import Part, facts_on_wire
 from ..contract.rows import Counters, RunInfo, RunRow
 
 
-def initial_row(messages: tuple[Message, ...]) -> RunRow:
+def initial_row(messages: tuple[Message, ...], deadline: datetime | None = None) -> RunRow:
     """Return the row of a run that begins with these messages, which join its thread at its first step."""
-    return RunRow(last_sequence=1, pending_input=messages, counters=Counters(messages=len(messages)))
+    counters = Counters(messages=len(messages))
+    return RunRow(last_sequence=1, pending_input=messages, counters=counters, next_due=deadline)
 
 
 def shown_workspace(workspace: str | None) -> str | None:

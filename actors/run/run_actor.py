@@ -419,12 +419,17 @@ class RunActor:
         if agent is not None:
             left = (BodyOverran(item=overrun.item) for overrun in self.left.values() if not overrun.ended.is_set())
             commands = (CommandArrived(item=item) for item in inbox)
+            if state.row.cursor is ADMISSION and self._late():  # it is not begun for the sake of ending
+                return (Activate(admitted=False, agent_digest=agent.spec.digest), *commands, DeadlinePassed())
             return (*left, Activate(admitted=self.orders.admitted, agent_digest=agent.spec.digest), *commands)
         if _is_cancelled(state, inbox):
             return (CancelUnowned(items=inbox),)
-        if self.deadline is not None and self.deadline <= self.services.clock.now():  # also of an end that has begun
+        if self._late():  # also of an end that has begun
             return (DeadlinePassed(unowned=True),)
         return ()  # the run is left untouched; the next owner with agent and deps reads the inbox
+
+    def _late(self) -> bool:
+        return self.deadline is not None and self.deadline <= self.services.clock.now()
 
 
 def _is_cancelled(state: RunState, inbox: tuple[InboxItem, ...]) -> bool:

@@ -180,7 +180,7 @@ def new_run(birth: StartRequest, now: datetime, redactor: Redactor) -> NewRun:
     on_busy: Literal["queue", "refuse"] = "refuse" if birth.on_busy == "refuse" else "queue"
     new = NewRun(
         info=info,
-        row=initial_row((message,)),
+        row=initial_row((message,), birth.deadline),
         messages=(),
         created=created(info, birth.text, birth.parts),
         parts=tuple(part for part in birth.parts if part.data is not None) if birth.parts else (),

@@ -116,6 +116,7 @@ class Starter:
             # no checkpoint since the store answered, so a cancel cannot leave the run without an owner
             if created.unclaimed:
                 self._services.directory.work()
+                self._services.alarm.by(info.deadline)
             elif created.claim is not None:
                 state = RunState(info=info, row=new.row, snapshot=StateSnapshot.restored(0, new.state))
                 history = new.messages if new.thread_runs == 0 else None

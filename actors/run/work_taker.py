@@ -60,7 +60,7 @@ class WorkTaker:
         """Return the runs that this process can work on."""
         if not self._shared:
             return Ability()
-        return Ability(agents=frozenset(self._agents.by_key), deps=self._agents.has_deps)
+        return Ability(agents=frozenset(self._agents.by_key), deps=self._agents.has_deps, unserved=True)
 
     def nudge(self) -> None:
         """Look for work soon: there may be some."""

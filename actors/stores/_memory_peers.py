@@ -324,7 +324,10 @@ class Peer:
             case ReadyRequest(room=room, ability=ability, now=moment):
                 return self._ready(room, ability, moment)
             case DueRequest(now=moment, ability=ability, limit=limit):
-                return self._taken(ledger.claim_due(moment, ability, limit, self.name, self._level))
+                served = self._hub.agents() if ability.unserved else None
+                return self._taken(
+                    ledger.claim_due(moment, ability, limit, self.name, level=self._level, served=served)
+                )
             case ReleaseRequest(claims=claims):
                 freed, refused = ledger.release(claims)
                 self._given_up(freed)

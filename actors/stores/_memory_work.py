@@ -5,7 +5,7 @@ A store that is not shared has one owner, with the name "": every run that was c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 import attrs
@@ -226,16 +226,23 @@ class WorkTables:
     def timers(self) -> Iterator[tuple[datetime, str]]:
         """Yield the timers of the runs that `claim_due` may claim: when, and the run's id."""
         for name, run in (self.loose if self.shared else self.open).items():
-            waits = run.row.status is WAITING or (self.shared and run.held)
-            if waits and run.row.next_due is not None and run.dead is None:
+            counts = run.row.status is WAITING or name in self.loose
+            if counts and run.row.next_due is not None and run.dead is None:
                 yield run.row.next_due, name
 
     def claim_due(
-        self, now: datetime, ability: Ability, limit: int, owner: str = "", level: int = 0
+        self,
+        now: datetime,
+        ability: Ability,
+        limit: int,
+        owner: str = "",
+        *,
+        level: int = 0,
+        served: Container[str] | None = None,
     ) -> Sequence[ReadyRun]:
-        """Claim runs without an owner whose timer fired, earliest first."""
+        """Claim runs without an owner whose timer fired, earliest first; `served`: the agents of live processes."""
         fired = (self.runs[name] for moment, name in sorted(self.timers()) if moment <= now)
-        due = [run for run in fired if run.level <= level and _able(ability, run)][:limit]
+        due = [run for run in fired if run.level <= level and _fires(run, now, ability, served)][:limit]
         return [ReadyRun(claim=self._claim_anew(run, owner), held=run.held) for run in due]
 
     def _claim_anew(self, run: RunTables, owner: str) -> Claim:
@@ -285,6 +292,17 @@ class WorkTables:
             )
             for name, limits in sorted(self.limits.items())
         ]
+
+
+def _fires(run: RunTables, now: datetime, ability: Ability, served: Container[str] | None) -> bool:
+    """Return whether a timer that has fired lets a process claim a run without an owner.
+
+    Without open tickets the timer is the deadline, which ends the run: no pause after a crash or a refusal counts.
+    """
+    at_once = not run.open_tickets or run.ready_at <= now
+    if _able(ability, run):
+        return run.row.status is WAITING or run.held or at_once
+    return ability.unserved and served is not None and run.info.agent not in served and at_once
 
 
 def _able(ability: Ability, run: RunTables) -> bool:

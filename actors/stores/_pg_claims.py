@@ -22,7 +22,7 @@ import attrs
 from ..contract.claims import Ability, Claim, ProcessInfo, QueueInfo, ReadyRun
 from ..errors import UnknownRun
 from ._pg_connect import Link
-from ._pg_schema import LEVEL, READY, WORKS
+from ._pg_schema import DUE, LEVEL, OVERDUE, READY, WORKS
 from ._pg_values import Bigints, Moment, Texts
 from ._ranks import DEAD_AFTER, DEAD_TEXT, FIRST_PAUSE, GREATEST_PRIORITY, LONGEST_PAUSE, PRIORITY_STEP
 from ._timestamps import milliseconds
@@ -98,11 +98,24 @@ queue AS (
 _MINE_BY_NONCE: Final = """SELECT r.run_id, r.token, r.number, r.held, r.agent FROM {s}.runs r
 WHERE r.owner = %s AND r.ended_at IS NULL AND (r.token & 2147483647) = %s ORDER BY r.rank, r.number"""
 
-_CLAIM_DUE: Final = f"""WITH pick AS (
-  SELECT r.number, r.next_due AS place FROM {{s}}.runs r
-  WHERE r.owner IS NULL AND r.ended_at IS NULL AND r.dead IS NULL AND (r.status = 'waiting' OR r.held)
-    AND r.next_due IS NOT NULL AND r.next_due <= %s AND {_ABLE}
+# Without open tickets the timer is the deadline, which ends the run: no pause after a crash or a refusal counts.
+_AT_ONCE: Final = """(r.ready_at <= %s OR NOT EXISTS (
+      SELECT 1 FROM {s}.tickets t WHERE t.run = r.number AND t.status = 'open'))"""
+_SERVED: Final = """EXISTS (SELECT 1 FROM {s}.agents a JOIN {s}.processes p ON p.number = a.process
+      WHERE a.agent = r.agent AND NOT p.dead)"""
+_FIRES: Final = f"({_ABLE} OR %s AND NOT {_SERVED} AND {_AT_ONCE} AND r.level <= %s AND r.place IS NULL)"
+
+_CLAIM_DUE: Final = f"""WITH waiting AS (
+  SELECT r.number, r.next_due FROM {{s}}.runs r
+  WHERE r.owner IS NULL AND {DUE} AND r.dead IS NULL AND r.next_due <= %s AND {_FIRES}
   ORDER BY r.next_due LIMIT %s FOR UPDATE SKIP LOCKED),
+others AS (
+  SELECT r.number, r.next_due FROM {{s}}.runs r
+  WHERE {OVERDUE} AND r.dead IS NULL AND r.next_due <= %s AND (r.held OR {_AT_ONCE}) AND {_FIRES}
+  ORDER BY r.next_due LIMIT %s FOR UPDATE SKIP LOCKED),
+pick AS (
+  SELECT number, next_due AS place FROM (SELECT * FROM waiting UNION ALL SELECT * FROM others) d
+  ORDER BY place LIMIT %s),
 {_TAKEN} ORDER BY place, number"""
 
 _CLAIMS: Final = "unnest(%s::text[], %s::bigint[]) AS c(run_id, token)"
@@ -277,7 +290,9 @@ class ClaimDue(_RunClaim):
         """Claim, earliest first."""
         if found := self._earlier(link, process):
             return found
-        values = (_moment(self.now), *_able(self.ability, self.level), self.most, process, self.nonce, process)
+        now = _moment(self.now)
+        fires = (*_able(self.ability, self.level), self.ability.unserved, now, self.level)
+        values = (now, *fires, self.most, now, now, *fires, self.most, self.most, process, self.nonce, process)
         return _claimed(link.persistent(_CLAIM_DUE, values))
 
 

@@ -20,7 +20,7 @@ from . import _paging
 from ._outages import no_answer
 from ._pg_connect import AT_ONCE, Again, Link
 from ._pg_driver import psycopg
-from ._pg_schema import DUE
+from ._pg_schema import DUE, OVERDUE
 from ._pg_values import Texts
 from ._record_codec import load_taken
 from ._row_values import check_stage, items_of, outline_of, thread_of, writes_of
@@ -123,10 +123,16 @@ def open_runs(link: Link) -> Sequence[tuple[str, bool]]:
     return tuple(link.execute("SELECT run_id, held FROM {s}.runs WHERE ended_at IS NULL ORDER BY number"))
 
 
+# `least` leaves NULLs out. Each part is one probe of an index.
+_NEXT_DUE: Final = f"""SELECT least(
+  (SELECT next_due FROM {{s}}.runs WHERE {DUE} ORDER BY next_due LIMIT 1),
+  (SELECT next_due FROM {{s}}.runs WHERE {OVERDUE} AND dead IS NULL ORDER BY next_due LIMIT 1))"""
+
+
 def next_due(link: Link) -> datetime | None:
-    """Return when the earliest timer of a waiting run fires."""
-    rows = link.execute(f"SELECT next_due FROM {{s}}.runs WHERE {DUE} ORDER BY next_due LIMIT 1")
-    return moment(rows[0][0]) if rows else None
+    """Return when the earliest timer of a run fires that waits, or has no owner."""
+    ((at,),) = link.execute(_NEXT_DUE)
+    return None if at is None else moment(at)
 
 
 def load(link: Link, run_id: str, calls: Literal["step", "all"]) -> RunRecord | None:

@@ -73,6 +73,8 @@ READY: Final = f"owner IS NULL AND {TO_DO} AND (NOT held AND dead IS NULL OR pos
 """May be claimed, once its time has come; a held run and a dead letter only if an unread command cancels them."""
 DUE: Final = "ended_at IS NULL AND status = 'waiting' AND next_due IS NOT NULL"
 """Waits for a timer, not for people alone."""
+OVERDUE: Final = "owner IS NULL AND ended_at IS NULL AND status <> 'waiting' AND next_due IS NOT NULL"
+"""Has a timer that must act although no process works on the run: it is in a queue, or held, or its agent is gone."""
 UNREAD: Final = "ended_at IS NULL AND posted > consumed"
 """Has commands that its owner has not consumed."""
 WAITS: Final = "waiting_since IS NOT NULL"
@@ -196,11 +198,14 @@ _FIRST: Final = PgMigration(
 )
 
 _SECOND: Final = PgMigration(
-    summary="when each process's newest beat came, and an index for the limits of queues",
+    summary="when each process's newest beat came; indexes for the limits of queues, and for deadlines in them",
     # By the server's clock; null: the process's release does not write it. For people: whether a process is dead is
     # judged by watching its beat.
     statements=("ALTER TABLE {s}.processes ADD COLUMN beat_at timestamptz",),
-    indexes=(PgIndex("runs_working", f"runs(queue) WHERE {WORKS}"),),
+    indexes=(
+        PgIndex("runs_working", f"runs(queue) WHERE {WORKS}"),
+        PgIndex("runs_overdue", f"runs(next_due) WHERE {OVERDUE}"),
+    ),
 )
 
 PG_MIGRATIONS: Final[Sequence[PgMigration]] = (_FIRST, _SECOND)

@@ -24,7 +24,7 @@ from . import _paging
 from ._outages import Damaged, UnreadableData, is_outage, is_suspect, no_answer, passes
 from ._record_codec import load_taken
 from ._row_values import check_stage, items_of, outline_of, thread_of, writes_of
-from ._schema import DUE
+from ._schema import DUE, OVERDUE
 from ._sql import OPEN, active_run, find_ticket, load_row
 from ._timestamps import moment
 from .faults import READ, Faults
@@ -170,10 +170,11 @@ def open_runs(connection: sqlite3.Connection) -> Sequence[tuple[str, bool]]:
 
 
 def next_due(connection: sqlite3.Connection) -> datetime | None:
-    """Return when the earliest timer of a waiting run fires."""
-    sql = f"SELECT next_due FROM runs INDEXED BY runs_due WHERE {DUE} ORDER BY next_due LIMIT 1"  # noqa: S608 - constants
-    row = connection.execute(sql).fetchone()
-    return None if row is None else moment(row[0])
+    """Return when the earliest timer of a run that waits or is in a queue fires."""
+    waiting = f"SELECT min(next_due) FROM runs INDEXED BY runs_due WHERE {DUE}"  # noqa: S608 - constants
+    queued = f"SELECT min(next_due) FROM runs INDEXED BY runs_overdue WHERE {OVERDUE}"  # noqa: S608 - constants
+    found = [at for (at,) in (*connection.execute(waiting), *connection.execute(queued)) if at is not None]
+    return moment(min(found)) if found else None
 
 
 def load(connection: sqlite3.Connection, run_id: str, calls: Literal["step", "all"]) -> RunRecord | None:

@@ -86,6 +86,8 @@ TO_DO: Final = f"{_WAS_TO_DO[:-1]} OR leaving)"
 """Not at rest: the run needs an owner. A waiting run that is ending does not rest, either."""
 DUE: Final = "ended_at IS NULL AND status = 'waiting' AND next_due IS NOT NULL"
 """Waits for a timer, not for people alone."""
+OVERDUE: Final = "ended_at IS NULL AND unclaimed AND next_due IS NOT NULL"
+"""Is in a queue, and has a deadline."""
 
 _SECOND: Final = Migration(
     summary="the log has a name; opening costs what there is to do, not what waits",
@@ -239,6 +241,11 @@ BASE: Final = "SELECT value << 32 FROM about WHERE name = 'generation'"
 NEW_EPOCH: Final = "UPDATE about SET value = lower(hex(randomblob(8))) WHERE name = 'epoch'"
 """For a copy: from here on it may have other events than the original under the same sequences."""
 
+_ELEVENTH: Final = Migration(
+    summary="deadlines of runs that are in a queue",
+    statements=(f"CREATE INDEX runs_overdue ON runs(next_due) WHERE {OVERDUE}",),
+)
+
 MIGRATIONS: Final[Sequence[Migration]] = (
     _FIRST,
     _SECOND,
@@ -250,6 +257,7 @@ MIGRATIONS: Final[Sequence[Migration]] = (
     _EIGHTH,
     _NINTH,
     _TENTH,
+    _ELEVENTH,
 )
 """In order, never changed once released: the n-th makes version n from version n - 1."""
 

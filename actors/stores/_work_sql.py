@@ -21,7 +21,7 @@ from ..contract.commits import NewRun
 from ..contract.rows import RunInfo
 from ._ranks import rank
 from ._requests import QueueRequest
-from ._schema import BASE, DUE, TO_DO
+from ._schema import BASE, DUE, OVERDUE, TO_DO
 from ._timestamps import milliseconds, moment
 
 _COLUMNS: Final = "number, run_id, agent, dispatch = 'held', token, queue, rank, info"
@@ -31,6 +31,10 @@ _CLAIM: Final = (
 )
 _READY: Final = "(ready_at <= ? OR ready_at <= created_at)"
 """A run that was not delayed is ready, also while the clock shows less than when the run was created."""
+_DUE_RUNS: Final = (
+    f"SELECT {_COLUMNS}, next_due AS at FROM runs INDEXED BY runs_due WHERE {DUE} AND next_due <= :now UNION ALL"  # noqa: S608 - constants
+    f" SELECT {_COLUMNS}, next_due FROM runs INDEXED BY runs_overdue WHERE {OVERDUE} AND next_due <= :now ORDER BY at"
+)
 _WORKING: Final = f"{TO_DO} AND token > ? AND dispatch = 'ready'"
 
 
@@ -128,9 +132,8 @@ def _places(connection: sqlite3.Connection, queue: str, room: int, base: int) ->
 
 
 def due(connection: sqlite3.Connection, now: datetime, ability: Ability, limit: int) -> Sequence[ReadyRow]:
-    """Return the waiting runs whose timer fired, earliest first."""
-    sql = f"SELECT {_COLUMNS} FROM runs INDEXED BY runs_due WHERE {DUE} AND next_due <= ? ORDER BY next_due"  # noqa: S608 - constants
-    rows = connection.execute(sql, (milliseconds(now),))
+    """Return the runs that wait or are in a queue and whose timer fired, earliest first."""
+    rows = connection.execute(_DUE_RUNS, {"now": milliseconds(now)})
     found = list(islice(_able(rows, ability), limit))
     rows.close()
     return found

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import trio
 from msgspec.structs import replace
 
-from ..contract.claims import ProcessInfo, Taken
+from ..contract.claims import Ability, ProcessInfo, Taken
 from ..contract.decisions import Command
 from ..errors import UnknownRun
 from ._store_shared import LATER, rest
@@ -16,6 +18,7 @@ from ._store_tools import (
     claimed,
     create,
     expect,
+    frame,
     judge,
     loaded,
     message,
@@ -228,6 +231,34 @@ async def processes_show_their_agents(pair: Pair) -> None:
     async with opened(third):
         name = await name_of(third, f"{pair.me}.probe")
     expect(await process(pair, name), None, "a process that has left is gone")
+
+
+@shared()
+async def a_timer_of_a_run_that_no_process_serves_is_left_to_any(pair: Pair) -> None:
+    """A run whose agent no live process has is claimed when its timer fires, by a process that asks for such runs."""
+    served = f"{pair.me}.served"
+    pair.a.publish({served: "d1"}, room=0)
+    for name, agent in (("alone", pair.me), ("served", served), ("queued", pair.me)):
+        new = new_run(f"{pair.me}.{name}", f"{pair.me}.{name}", agent=agent, next_due=NOW)
+        created = await pair.a.create_run(new, frame(new.info.run_id, 1), claim=name != "queued")
+        if created.claim is not None:
+            author = Author(pair.a, created.claim, new.row)
+            await rest(author, next_due=NOW)
+            await pair.a.release([created.claim])
+
+    async def known() -> bool:
+        return served in await pair.b.agents()
+
+    await pair.eventually(known, "the agents are known")
+    later, mine = NOW + timedelta(seconds=1), f"{pair.me}."
+
+    async def due(unserved: bool) -> list[str]:
+        able = Ability(agents=frozenset({f"{pair.me}.other"}), unserved=unserved)
+        runs = [run.claim.run_id for run in await pair.b.claim_due(later, able)]
+        return sorted(name.removeprefix(mine) for name in runs if name.startswith(mine))
+
+    expect(await due(False), [], "a process that does not ask for them gets none")
+    expect(await due(True), ["alone", "queued"], "the one whose agent lives is left to that process")
 
 
 @shared()

@@ -153,7 +153,7 @@ def frame(run_id: str, sequence: int) -> bytes:
 def new_run(run_id: str, thread_id: str, **changes: Any) -> NewRun:
     """Return a run to create; `changes` are fields of NewRun, of RunInfo or of RunRow."""
     info = {name: changes.pop(name) for name in ("agent", "created_at", "content", "has_deps") if name in changes}
-    row = {name: changes.pop(name) for name in ("step", "stage") if name in changes}
+    row = {name: changes.pop(name) for name in ("step", "stage", "next_due") if name in changes}
     return NewRun(
         info=RunInfo(
             run_id=run_id,

@@ -272,6 +272,24 @@ async def timers_wake_runs_that_wait(store: Store, _: HookLog, me: str) -> None:
 
 
 @scenario
+async def a_deadline_acts_on_a_run_in_a_queue(store: Store, _: HookLog, me: str) -> None:
+    """A run in a queue is claimed when its deadline passes, also from a queue that is paused or before its time."""
+    desk = _Desk(store, me)
+    await store.set_queue(me, paused=True)
+    for name, seconds in (("second", 2), ("first", 1), ("never", None)):
+        due = None if seconds is None else NOW + seconds * SECOND
+        await desk.queue(f"{me}.{name}", ready_at=NOW + 99 * SECOND if name == "second" else None, next_due=due)
+    expect(await desk.names(), [], "the queue is paused")
+    expect(await desk.due(NOW), [], "no deadline has passed")
+    earliest = await store.next_due()
+    expect(earliest is not None and earliest <= NOW + SECOND, True, "the earliest deadline is known")
+    expect(await desk.due(NOW + 9 * SECOND, limit=1), ["first"], "the earliest is first")
+    expect("second" in await desk.due(NOW + 9 * SECOND), True, "a run that is to begin later has its deadline, too")
+    await store.set_queue(me, paused=False)
+    expect(await desk.names(), ["never"], "a run without a deadline waits for its queue")
+
+
+@scenario
 async def only_a_dead_letter_is_revived(store: Store, _: HookLog, me: str) -> None:
     """A run that is no dead letter is not revived."""
     author = await create(store, new_run(me, me))

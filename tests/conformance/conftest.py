@@ -29,6 +29,8 @@ _STEPS = "it counts the steps of all tasks, and a store among others takes its t
 NOT_LIVE = {
     "test_from_its_time_on_a_decision_is_too_late": _INSTANT,
     "test_a_limit_that_is_reached_and_not_passed_does_not_stop": _INSTANT,
+    "test_a_task_that_was_being_cancelled_when_the_process_ended_may_have_taken_effect": _INSTANT,
+    "test_a_task_that_overran_its_grace_may_take_effect_later": _INSTANT,
     "test_a_run_that_waits_does_nothing": _STEPS,
     "test_a_run_that_waits_on_after_an_expiry_does_nothing": _STEPS,
 }

@@ -268,6 +268,7 @@ async def test_the_end_comes_after_the_clean_up(play, autojump_clock):
 
 
 @pytest.mark.rule("L-28")
+@pytest.mark.pace(40)
 async def test_what_overruns_its_grace_is_named_and_not_waited_for(play, autojump_clock):
     life = await play([call("tidy", seconds=500, id="T")], do=[after(5, cancel())])
     (overrun,) = life.payloads("cleanup.overrun")
@@ -295,6 +296,7 @@ async def test_the_deadline_ends_a_run_wherever_it_is(play, autojump_clock, plac
 
 
 @pytest.mark.rule("L-32")
+@pytest.mark.pace(3)
 async def test_the_deadline_includes_waiting_and_the_time_without_a_process(play, autojump_clock):
     life = await play([B], do=[after(1, Down(30))], start={"deadline": 20})
     assert (life.outcome.code, life.seconds("failed")) == ("run_timeout", 31.0)

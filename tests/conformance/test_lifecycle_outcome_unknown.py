@@ -68,6 +68,7 @@ async def test_a_call_that_had_not_begun_leaves_no_doubt(play, autojump_clock):
 
 
 @pytest.mark.rule("L-30")
+@pytest.mark.pace(40)
 async def test_a_body_that_overran_its_grace_may_take_effect_later(play, autojump_clock):
     life = await play([call("tidy", seconds=500, id="T")], do=[after(5, cancel())])
     assert life.end["stubborn"] == ["T"]
@@ -136,7 +137,6 @@ async def test_a_background_task_that_a_crash_cut_on_the_way_out_may_have_taken_
     assert life.outcome.outcome_unknown == ("E.task1",)
 
 
-@pytest.mark.pace(2)
 async def test_a_task_that_was_being_cancelled_when_the_process_ended_may_have_taken_effect(play, autojump_clock):
     step = [call("cancel_task", task_id="E.task1", id="X")]
     life = await play(
@@ -147,7 +147,6 @@ async def test_a_task_that_was_being_cancelled_when_the_process_ended_may_have_t
     assert (end["status"], end["code"]) == ("cancelled", "outcome_unknown")
 
 
-@pytest.mark.pace(2)
 async def test_a_task_that_overran_its_grace_may_take_effect_later(play, autojump_clock):
     step = [call("cancel_task", task_id="E.task1", id="X")]
     script = [[call("errand", seconds=500, id="E")], step, "waiting", "done"]
@@ -180,6 +179,7 @@ async def deaf(ctx: Context) -> str:
     return "too late"
 
 
+@pytest.mark.pace(40)
 async def test_a_body_that_hid_from_its_time_limit_may_act_after_the_model_has_learned_of_that(play, autojump_clock):
     life = await play([call("deaf", id="X")], "done", tools=(*TOOLS, deaf))
     assert life.codes == {"X": "tool_timeout"}

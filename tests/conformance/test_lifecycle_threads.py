@@ -3,11 +3,11 @@
 from itertools import pairwise
 
 import pytest
-import trio
 
 import greenroom as gr
 from greenroom.testing import call, delay
 
+from ..support.paced_clock import wait
 from ..support.promises import broken_history
 from ..support.scene_tools import FAR
 from ..support.scenes import (
@@ -125,7 +125,7 @@ async def test_who_does_not_want_to_stand_in_line_is_refused(play, autojump_cloc
 
 async def test_runs_in_line_work_in_the_order_of_their_start_also_after_a_restart(play, autojump_clock):
     async def look(scene: Scene) -> None:
-        await trio.sleep(FAR)
+        await wait(FAR)
         scene.replies.extend(message.content for message in await thread_of(scene) if message.role == "user")
 
     line = [after(1, another("more", key=key)) for key in ("first", "second", "third")]
@@ -150,6 +150,7 @@ async def test_however_a_run_ended_its_thread_is_free_and_valid_for_the_next_one
 # --- slots -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.pace(5)
 async def test_a_run_beyond_the_limit_waits_for_its_slot_in_stage_planned(play, autojump_clock):
     play.runtime = {"max_running": 1}
     begin = after(1, another("more", thread_id=None))

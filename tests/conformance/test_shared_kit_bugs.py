@@ -121,6 +121,23 @@ class CountsGivingBack(MemoryTables):
         return freed
 
 
+@planted("a_timer_of_a_run_that_no_process_serves_is_left_to_any")
+class LeavesNoRunToOthers(MemoryTables):
+    """A run whose agent is gone has no deadline any more."""
+
+    def claim_due(self, now: datetime, ability: Ability, *options: Any, **more: Any) -> Sequence[ReadyRun]:
+        return super().claim_due(now, attrs.evolve(ability, unserved=False), *options, **more)
+
+
+@planted("a_timer_of_a_run_that_no_process_serves_is_left_to_any")
+class TakesRunsThatOthersServe(MemoryTables):
+    """A process takes timers of runs whose agent another live process has."""
+
+    def claim_due(self, now: datetime, ability: Ability, *options: Any, **more: Any) -> Sequence[ReadyRun]:
+        served = more.pop("served", None)
+        return super().claim_due(now, ability, *options, served=None if served is None else (), **more)
+
+
 @planted("one_of_two_processes_gets_a_timer")
 class ClaimsTimersOfOthers(MemoryTables):
     """A timer of a run that has an owner is claimed."""
