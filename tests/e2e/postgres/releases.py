@@ -86,25 +86,36 @@ def build_wheel(source: Path, folder: Path, version: str) -> Path:
 
 
 def tree_before_the_second_migration(root: Path, folder: Path) -> Path | str:
-    """Export the last commit before the second migration; or return why there is none here."""
-    git = ["git", "-C", str(root)]
-    found = _output(*git, "log", "--reverse", "--format=%H", f"-S{SECOND}", "--", SCHEMA).split()
-    if not found or _output(*git, "rev-parse", "--is-shallow-repository") == "true":
-        return "no whole history of git here: the release before the second migration cannot be built"
+    """Export the last commit before the second migration; or return why there is none here.
+
+    A source tree without the repository, a shallow clone and a history that begins later are reasons. A whole history
+    without the words of the migration is not: they have changed, and `SECOND` must follow.
+    """
+    if shutil.which("git") is None:
+        return "no program git here, which exports the release before the second migration"
+    top = _git(root, "rev-parse", "--show-toplevel")
+    if top.returncode != 0:
+        return f"no history here, so the release before the second migration is unknown: {top.stderr.strip()}"
+    if Path(top.stdout.strip()).resolve() != root.resolve():
+        return "no repository of its own here, so the release before the second migration is unknown"
+    if _git(root, "rev-parse", "--is-shallow-repository").stdout.strip() == "true":
+        return "a shallow clone lacks the release before the second migration: git fetch --unshallow"
+    found = _git(root, "log", "--reverse", "--format=%H", f"-S{SECOND}", "--", *PACKAGE).stdout.split()
+    assert found, f"no commit brought {SECOND!r}"
     parent = f"{found[0]}^"
+    if _git(root, "cat-file", "-e", f"{parent}:{SCHEMA}").returncode != 0:
+        return "the history begins after the release before the second migration"
     archive = folder / "old.tar"
-    subprocess.run([*git, "archive", "--output", str(archive), parent, *PACKAGE, "tests", "scripts"], check=True)
+    packed = _git(root, "archive", "--output", str(archive), parent, *PACKAGE, "tests", "scripts")
+    assert packed.returncode == 0, packed.stderr
     tree = folder / "old-source"
-    with tarfile.open(archive) as packed:
-        packed.extractall(tree, filter="fully_trusted")  # noqa: S202 - of our own repository; it has links
+    with tarfile.open(archive) as tar:
+        tar.extractall(tree, filter="fully_trusted")  # noqa: S202 - of our own repository; it has links
     return tree
 
 
-def _output(*command: str) -> str:
-    """What a program prints; nothing if it fails, or is not here."""
-    if shutil.which(command[0]) is None:
-        return ""
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+def _git(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False)
 
 
 def changed_copy(root: Path, folder: Path, changes: Mapping[str, Sequence[tuple[str, str]]]) -> Path:

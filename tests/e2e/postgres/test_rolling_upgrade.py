@@ -11,6 +11,7 @@ the strikes of `test_swarm.py`, by a process of the newest release. What was cou
 """
 
 import json
+import math
 import os
 import random
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -47,6 +48,8 @@ LIMIT = 8
 """Runs of the queue that may work at once, over all processes."""
 BETWEEN = 15 if FULL else 4
 """Runs that end between two exchanges."""
+LONGEST = 4.0
+"""Seconds between two exchanges of processes that read different rows."""
 STEADY = {"lease": 30.0, "turn": 0.5, "margin": 8.0}
 """No process loses its lease, and each looks often what there is to do."""
 KNOWN = len(PG_MIGRATIONS)
@@ -73,7 +76,7 @@ class Releases:
         return self._built[name]
 
     def old(self) -> Release:
-        """The last one before the second migration; the test is skipped where there is no history."""
+        """The last one before the second migration; the test is skipped where the history does not have it."""
         tree = tree_before_the_second_migration(self._root, self._folder) if "old" not in self._built else self._folder
         if isinstance(tree, str):
             pytest.skip(tree)
@@ -130,10 +133,14 @@ class Service:
     follower: Process
     claims: "Claims"
 
-    async def more_ended(self, runs: int) -> None:
-        """Wait until some more runs have ended, or all of them."""
+    async def more_ended(self, runs: int, *, at_most: float = math.inf) -> None:
+        """Wait until some more runs have ended, or all of them; or for `at_most` seconds.
+
+        All people may wait for the exchange of a gateway, which refuses their commands about newer runs until then.
+        """
         before = self.swarm.count("ended")
-        await eventually(lambda: self.swarm.count("ended") >= before + runs or not self.people.alive, 90)
+        with trio.move_on_after(at_most):
+            await eventually(lambda: self.swarm.count("ended") >= before + runs or not self.people.alive, 90)
 
     async def exchange(self, index: int, release: Release) -> Process:
         """End a process in order, and start one of another release in its place."""
@@ -296,7 +303,7 @@ async def test_this_release_is_exchanged_for_one_with_another_level_and_leaves_i
             if index < 2:
                 await follows_and_is_refused(newer, rolling.processes[2], f"newer-{index}")
                 await starts(rolling.processes[2], f"at-an-older-one-{index}")
-            await rolling.more_ended(BETWEEN)
+            await rolling.more_ended(BETWEEN, at_most=LONGEST)
         async with client_of(newer) as client:
             ticket = await asked(client, "left-alone")
             await client.decide("left-alone", ticket.approve())
