@@ -34,6 +34,9 @@ ANSWER: Final = 10.0
 AT_ONCE: Final = 10
 """Attempts at once after a conflict with another statement; then it counts as an outage."""
 
+SNAPSHOT: Final = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
+"""Of a transaction whose statements all see one state of the database."""
+
 Severity = Literal["outage", "again", "request", "schema"]
 
 _AGAIN: Final = frozenset({"40001", "40P01", "55P03", "57014"})

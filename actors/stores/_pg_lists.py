@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from contextlib import nullcontext
+from typing import Any, Final, Literal
 
 from ..contract import codec
 from ..contract.rows import RunInfo
 from ..contract.run_lists import ASKED, RunCounts, RunPage, RunQuery, RunSummary
 from ._paging import Position
-from ._pg_connect import Link
+from ._pg_connect import SNAPSHOT, Link
 from ._pg_schema import TO_DO, WAITS
 from ._pg_values import Bigints, Moment, Texts
 from ._run_pages import Line, ListDialect, page_of, positions, summary_of, whole_page
@@ -17,15 +18,19 @@ from ._run_pages import Line, ListDialect, page_of, positions, summary_of, whole
 _LINES: Final = 50
 """Rows read at once, so that a page that ends by its bytes has read few rows too many."""
 
-_LINE: Final = f"""SELECT r.number, r.run_id, r.posted - r.consumed, r.held AND r.ended_at IS NULL, r.ended_at,
+_COLUMNS: Final = f"""SELECT r.number, r.run_id, r.posted - r.consumed, r.held AND r.ended_at IS NULL, r.ended_at,
   r.waiting_since, r.queue, p.name, r.dead, r.info, r.row,
   CASE WHEN r.ended_at IS NULL THEN (SELECT array_agg(t.brief ORDER BY t.number) FROM (
     SELECT o.number, o.brief FROM {{s}}.tickets o WHERE o.run = r.number AND o.status = 'open'
     ORDER BY o.number LIMIT {ASKED}) t) END,
   CASE WHEN r.ended_at IS NULL THEN (SELECT count(*) FROM {{s}}.tickets o
     WHERE o.run = r.number AND o.status = 'open') ELSE 0 END
-FROM unnest(%s::bigint[]) WITH ORDINALITY AS w(number, ord) JOIN {{s}}.runs r USING (number)
+"""
+_LINES_OF: Final = {
+    key: f"""{_COLUMNS}FROM unnest(%s::{kind}[]) WITH ORDINALITY AS w({key}, ord) JOIN {{s}}.runs r USING ({key})
 LEFT JOIN {{s}}.processes p ON p.number = r.owner ORDER BY w.ord"""
+    for key, kind in (("number", "bigint"), ("run_id", "text"))
+}
 _COUNTS: Final = f"""SELECT status, count(*) FROM {{s}}.runs WHERE {TO_DO} AND status <> 'waiting' GROUP BY status
 UNION ALL SELECT 'waiting', count(*) FROM {{s}}.runs WHERE {WAITS}"""
 _DIALECT: Final = ListDialect(
@@ -53,13 +58,15 @@ def _lines(link: Link, query: RunQuery, behind: Position | None) -> Iterator[Lin
     for found in positions(query, behind, find):
         for start in range(0, len(found), _LINES):
             some = {number: (since, number) for since, number in found[start : start + _LINES]}
-            for number, line, read in _read(link, list(some)):
+            for number, line, read in _read(link, "number", Bigints(some)):
                 yield some[number], line, read
 
 
-def _read(link: Link, numbers: Sequence[int]) -> Iterator[tuple[int, RunSummary | str, int]]:
+def _read(
+    link: Link, key: Literal["number", "run_id"], values: Bigints | Texts
+) -> Iterator[tuple[int, RunSummary | str, int]]:
     """Yield lines of a list (for an unreadable run, its id), and the bytes read for each."""
-    for number, run_id, *columns, briefs, count in link.execute(_LINE, (Bigints(numbers),)):
+    for number, run_id, *columns, briefs, count in link.execute(_LINES_OF[key], (values,)):
         known = [brief for brief in briefs or () if brief is not None]
         line: RunSummary | str
         try:
@@ -94,7 +101,6 @@ def counts(link: Link) -> RunCounts:
 
 def summaries(link: Link, run_ids: Sequence[str], counted: bool) -> RunPage:
     """Return the lines of these runs, in this order."""
-    sql = """SELECT r.number FROM unnest(%s::text[]) WITH ORDINALITY AS w(run_id, ord)
-        JOIN {s}.runs r USING (run_id) ORDER BY w.ord"""
-    numbers = [number for (number,) in link.execute(sql, (Texts(run_ids),))]
-    return whole_page((line for _, line, _ in _read(link, numbers)), counts(link) if counted else None)
+    with link.transaction(SNAPSHOT) if counted else nullcontext():
+        lines = (line for _, line, _ in _read(link, "run_id", Texts(run_ids)))
+        return whole_page(lines, counts(link) if counted else None)

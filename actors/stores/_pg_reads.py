@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
+from operator import itemgetter
+from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
 from ..contract import codec
 from ..contract.codec import NewerSchema, SchemaError
@@ -18,7 +19,7 @@ from ..contract.state import StateWrite
 from ..errors import NewerRelease, StoreDown, StoreError, UnknownRun
 from . import _paging
 from ._outages import no_answer
-from ._pg_connect import AT_ONCE, Again, Link
+from ._pg_connect import AT_ONCE, SNAPSHOT, Again, Link
 from ._pg_driver import psycopg
 from ._pg_schema import DUE, OVERDUE
 from ._pg_values import Texts
@@ -30,22 +31,35 @@ from .faults import READ, Faults, Outage
 T = TypeVar("T")
 P = ParamSpec("P")
 
-_SNAPSHOT: Final = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _FIRST_PAGE: Final = 64
 """Events of the first statement of a page with a limit of bytes; each further one reads twice as many."""
 
-_STATE: Final = """SELECT * FROM (
+# One statement, so that it reads one state of the database, and its reader waits once. Each row is of a kind.
+# (SELECT number FROM r) is a value for the planner, as a parameter would be, so the rows come from indexes.
+_LOAD: Final = """WITH r AS (
+  SELECT number, thread, step, consumed, stage, info, row FROM {s}.runs WHERE run_id = %(run)s)
+SELECT 'run', number, step, stage, row, info FROM r
+UNION ALL SELECT 'call', step, idx, call_id, CASE WHEN %(all)s OR step = (SELECT step FROM r) THEN body END, NULL
+  FROM {s}.calls WHERE run = (SELECT number FROM r)
+UNION ALL SELECT 'ticket', t.number, NULL, NULL, t.body, NULL
+  FROM {s}.tickets t WHERE t.run = (SELECT number FROM r) AND (%(all)s OR t.status = 'open' OR EXISTS (
+    SELECT 1 FROM {s}.calls c WHERE c.run = t.run AND c.call_id = t.call_id AND c.step = (SELECT step FROM r)))
+UNION ALL SELECT 'item', position, NULL, NULL, body, NULL
+  FROM {s}.inbox WHERE run = (SELECT number FROM r) AND position > (SELECT consumed FROM r)
+UNION ALL (SELECT DISTINCT ON (key) 'own', run, revision, key, value, NULL
+  FROM {s}.state WHERE run = (SELECT number FROM r) AND thread IS NULL ORDER BY key, number DESC)
+UNION ALL (SELECT DISTINCT ON (key) 'shared', run, revision, key, value, NULL
+  FROM {s}.state WHERE thread = (SELECT thread FROM r) ORDER BY key, number DESC)"""
+
+# One run at a time works on a thread, in the order of their numbers.
+_STATE_AT: Final = """SELECT * FROM (
   (SELECT DISTINCT ON (key) run, thread, key, revision, value FROM {s}.state
-    WHERE run = %(run)s AND thread IS NULL#OWN# ORDER BY key, number DESC)
+    WHERE run = %(run)s AND thread IS NULL AND step <= %(step)s ORDER BY key, number DESC)
   UNION ALL
   (SELECT DISTINCT ON (key) run, thread, key, revision, value FROM {s}.state
-    WHERE thread = %(thread)s#SHARED# ORDER BY key, number DESC)) AS s
+    WHERE thread = %(thread)s AND (run < %(run)s OR (run = %(run)s AND step <= %(step)s))
+    ORDER BY key, number DESC)) AS s
 ORDER BY thread IS NOT NULL, key"""
-_STATE_NOW: Final = _STATE.replace("#OWN#", "").replace("#SHARED#", "")
-# One run at a time works on a thread, in the order of their numbers.
-_STATE_AT: Final = _STATE.replace("#OWN#", " AND step <= %(step)s").replace(
-    "#SHARED#", " AND (run < %(run)s OR (run = %(run)s AND step <= %(step)s))"
-)
 
 
 class ReadLinks:
@@ -95,7 +109,7 @@ class ReadLinks:
                     self._faults(READ)
                 if not snapshot:
                     return query(link, *args, **kwargs)
-                with link.transaction(_SNAPSHOT):
+                with link.transaction(SNAPSHOT):
                     return query(link, *args, **kwargs)
             except (Again, Outage) as error:
                 # a connection that was cut while it was idle is no outage: another one is opened once
@@ -137,24 +151,29 @@ def next_due(link: Link) -> datetime | None:
 
 def load(link: Link, run_id: str, calls: Literal["step", "all"]) -> RunRecord | None:
     """Return a run's rows."""
-    sql = "SELECT number, thread, step, consumed, posted, stage, info, row FROM {s}.runs WHERE run_id = %s"
-    found = link.execute(sql, (run_id,))
-    if not found:
+    rows: dict[str, list[Sequence[Any]]] = defaultdict(list)
+    for kind, *columns in link.execute(_LOAD, {"run": run_id, "all": calls == "all"}):
+        rows[kind].append(columns)
+    if not rows:
         return None
-    number, thread, step, consumed, posted, stage, info, blob = found[0]
+    ((number, _, stage, blob, info),) = rows["run"]
     row = load_row(link, number, run_id, blob)
     check_stage(row, run_id, stage)
-    rows = link.execute("SELECT call_id, step, body FROM {s}.calls WHERE run = %s ORDER BY step, idx", (number,))
-    shown = tuple(codec.load(CallRow, body) for _, at, body in rows if calls == "all" or at == step)
-    names = None if calls == "all" else [call.call_id for call in shown]
+    made = sorted(rows["call"], key=itemgetter(0, 1))
+    tickets, items = (sorted(rows[kind], key=itemgetter(0)) for kind in ("ticket", "item"))
+    writes = [
+        (writer, thread, key, revision, value)
+        for kind, thread in (("own", None), ("shared", 0))
+        for writer, revision, key, value, _ in sorted(rows[kind], key=itemgetter(2))
+    ]
     return RunRecord(
         info=codec.load(RunInfo, info),
         row=row,
-        calls=shown,
-        tickets=_tickets(link, number, names),
-        inbox=_inbox(link, number, consumed) if posted > consumed else (),
-        call_ids=frozenset(name for name, _, _ in rows),
-        state=_state(link, number, thread, _STATE_NOW),
+        calls=tuple(codec.load(CallRow, body) for _, _, _, body, _ in made if body is not None),
+        tickets=tuple(codec.load(Ticket, body) for _, _, _, body, _ in tickets),
+        inbox=items_of((position, body) for position, _, _, body, _ in items),
+        call_ids=frozenset(name for _, _, name, _, _ in made),
+        state=writes_of(writes, number),
     )
 
 
@@ -201,23 +220,6 @@ def thread(link: Link, thread_id: str) -> ThreadInfo | None:
     return thread_of(thread_id, owner, created, runs, (info for (info,) in (*pruned, *left)))
 
 
-def _tickets(link: Link, number: int, calls: Sequence[str] | None) -> tuple[Ticket, ...]:
-    """Return all tickets, or the open ones and those of the calls, in the order of their creation."""
-    if calls is None:
-        rows = link.execute("SELECT body FROM {s}.tickets WHERE run = %s ORDER BY number", (number,))
-    else:
-        sql = """SELECT body FROM (SELECT number, body FROM {s}.tickets WHERE run = %(run)s AND status = 'open'
-            UNION ALL SELECT number, body FROM {s}.tickets WHERE run = %(run)s AND call_id = ANY(%(calls)s)
-            AND status <> 'open') AS t ORDER BY number"""
-        rows = link.execute(sql, {"run": number, "calls": Texts(calls)})
-    return tuple(codec.load(Ticket, body) for (body,) in rows)
-
-
-def _inbox(link: Link, number: int, consumed: int) -> tuple[InboxItem, ...]:
-    sql = "SELECT position, body FROM {s}.inbox WHERE run = %s AND position > %s ORDER BY position"
-    return items_of(link.execute(sql, (number, consumed)))
-
-
 def _number(link: Link, run_id: str) -> tuple[int, int] | None:
     """Return number and thread of a run."""
     rows = link.execute("SELECT number, thread FROM {s}.runs WHERE run_id = %s", (run_id,))
@@ -233,12 +235,9 @@ def state_at(link: Link, run_id: str, step: int) -> tuple[StateWrite, ...]:
     found = _number(link, run_id)
     if found is None:
         raise UnknownRun(run_id)
-    return _state(link, *found, _STATE_AT, step)
-
-
-def _state(link: Link, number: int, thread: int, which: str, step: int = 0) -> tuple[StateWrite, ...]:
-    """Return the newest value of each of the run's and its thread's keys; values of other runs have revision 0."""
-    return writes_of(link.execute(which, {"run": number, "thread": thread, "step": step}), number)
+    number, thread = found
+    rows = link.execute(_STATE_AT, {"run": number, "thread": thread, "step": step})
+    return writes_of(rows, number)
 
 
 def events(link: Link, run_id: str, after: int, limit: int, max_bytes: int | None) -> Sequence[bytes]:
@@ -262,8 +261,9 @@ def events(link: Link, run_id: str, after: int, limit: int, max_bytes: int | Non
 
 def commands(link: Link, run_id: str) -> Sequence[InboxItem]:
     """Return every accepted command of a run, in order."""
-    found = _number(link, run_id)
-    return () if found is None else _inbox(link, found[0], 0)
+    sql = """SELECT i.position, i.body FROM {s}.runs r JOIN {s}.inbox i ON i.run = r.number
+        WHERE r.run_id = %s ORDER BY i.position"""
+    return items_of(link.execute(sql, (run_id,)))
 
 
 def record(link: Link, run_id: str, after: int, limit: int) -> Sequence[RecordDelta]:
@@ -273,7 +273,7 @@ def record(link: Link, run_id: str, after: int, limit: int) -> Sequence[RecordDe
         return ()
     sql = "SELECT last, body FROM {s}.record WHERE run = %s ORDER BY number LIMIT %s OFFSET %s"
     rows = link.execute(sql, (found[0], limit, after))
-    items = {item.position: item for item in _inbox(link, found[0], 0)} if rows else {}
+    items = {item.position: item for item in commands(link, run_id)} if rows else {}
     return tuple(RecordDelta(last, load_taken(body, items)) for last, body in rows)
 
 

@@ -58,8 +58,7 @@ _READERS: Final = 4
 """Reads at once; each has a connection."""
 _SEVERAL: Final[frozenset[Callable[..., object]]] = frozenset(
     {
-        *(_pg_reads.load, _pg_reads.thread, _pg_reads.state_at, _pg_reads.commands, _pg_reads.record),
-        *(_pg_lists.page, _pg_lists.summaries),
+        *(_pg_reads.thread, _pg_reads.state_at, _pg_reads.record, _pg_lists.page),
     }
 )
 """Queries of several statements, which see one state of the database."""

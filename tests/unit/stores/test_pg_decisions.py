@@ -1,4 +1,4 @@
-"""What a decision costs in another process and in the run's own: statements, counted without a clock.
+"""What a decision costs in another process and in the run's own, and a takeover: statements, counted without a clock.
 
 The budget: two statements to post, and the hint in the same flight; one read by the owner, in the trio thread; one
 commit before the body begins.
@@ -94,6 +94,34 @@ async def test_a_decision_in_another_process_takes_two_statements_there_and_two_
     assert [words for purpose, words in at_body if purpose == "turns"] == ["SELECT r.run_id, i.position,"]
     assert [words for purpose, words in at_body if purpose == "commits"] == ["WITH c AS"]
     assert [words for purpose, words in at_body if purpose in ("hints", "reads")] == []
+
+
+async def test_a_run_that_is_taken_over_costs_one_statement_for_its_rows_and_one_for_its_thread(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted, begun, next_step = Counted(monkeypatch), trio.Event(), trio.Event()
+
+    @gr.tool(replay="safe")
+    async def dig() -> None:
+        if not begun.is_set():
+            begun.set()
+            await trio.sleep_forever()
+
+    @gr.tool(replay="safe")
+    async def fill() -> None:
+        next_step.set()
+
+    script = [call("dig", id="c1")], [call("fill", id="c2")], "done"
+    agent = gr.Agent("digger", tools=[dig, fill], model=ScriptedModel(script))
+    async with gr.open_runtime(PostgresStore(postgres_url), agents=[agent], drain=0) as runtime:
+        await runtime.start(agent, "hi")
+        await begun.wait()
+    del counted.seen[:]
+    async with gr.open_runtime(PostgresStore(postgres_url), agents=[agent]):
+        with trio.fail_after(5):
+            await next_step.wait()
+        reads = [words for purpose, words in counted.seen if purpose == "reads"]
+    assert [words for words in reads if not words.startswith("SELECT least")] == ["WITH r AS", "SELECT body FROM"]
 
 
 # --- a query of the trio thread --------------------------------------------------------------------------------------
