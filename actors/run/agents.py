@@ -73,6 +73,7 @@ class Agents:
     Attributes:
         by_key: the agents; `find` adds those that a start brings along.
         overrides: in effect now, the newest last.
+        failing: runs for which the provider of deps failed the last time, which was logged.
     """
 
     by_key: dict[str, Agent[object]]
@@ -81,7 +82,7 @@ class Agents:
     _journal: ErrorLog
     _named: Callable[[str], Model]
     overrides: list[Override] = attrs.field(init=False, factory=list)
-    _failing: set[str] = attrs.field(init=False, factory=set)
+    failing: set[str] = attrs.field(init=False, factory=set)
     _graphs: dict[str, Mapping[str, Agent[object]]] = attrs.field(init=False, factory=dict)
     _joined: dict[str, AgentSpec] = attrs.field(init=False, factory=dict)
 
@@ -303,15 +304,15 @@ class Agents:
             failure = failure_of(error)
             name, what = error_id(info.run_id, "deps"), f"the deps provider failed for run {info.run_id}"
             fields = {"error_id": name, "code": "deps_missing", "run_id": info.run_id, "agent": info.agent}
-            if info.run_id in self._failing:  # logged with its traceback before
+            if info.run_id in self.failing:  # logged with its traceback before
                 self._journal.note(DEPS, logging.WARNING, f"{what} again: {failure_text(failure)}", **fields)
             else:
-                self._failing.add(info.run_id)
+                self.failing.add(info.run_id)
                 self._journal.bug(DEPS, what, failure, **fields)
             said = f"the provider failed, and is asked again: {failure_text(failure)} (error_id {name})"
             text = self._redactor.text(said)
             raise RunUnavailable("deps_missing", text, passing=True) from failure  # noqa: ASYNC104 - the border has raised what passes
-        self._failing.discard(info.run_id)
+        self.failing.discard(info.run_id)
         return deps
 
     def can_revive(self, info: RunInfo) -> bool:

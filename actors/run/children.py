@@ -313,6 +313,7 @@ class Children:
             The overrun bodies by key; a later attempt of the same call waits for them.
         """
         self._ended = True
+        self.turn = self.nudge  # a cycle through the run loop would leave all its objects to the collector of garbage
         if self._questions is not None:
             self._questions.close()
         grace = self.cancel_all("the run's owner has gone")

@@ -50,6 +50,8 @@ from .services import Services, retry_until_available
 from .view import RunView, make_outcome, make_view
 from .wait_reasons import may_be_held, waiting_for
 
+MOST_UNREADABLE: Final = 1_000
+"""Unreadable runs that are known to be logged."""
 _WORKING: Final = (RunStatus.CREATED, RunStatus.RUNNING)
 
 
@@ -191,6 +193,8 @@ class RunReader:
     def _shown(self, page: RunPage) -> RunPage:
         for run_id in page.unreadable:
             if run_id not in self._unreadable:  # logged once per run: lists are read often
+                if len(self._unreadable) >= MOST_UNREADABLE:  # some of them may have been pruned
+                    self._unreadable.clear()
                 self._unreadable.add(run_id)
                 text = f"the rows of run {run_id} cannot be read; lists leave it out"
                 self._services.journal.note(RUN, logging.WARNING, text)

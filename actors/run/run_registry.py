@@ -124,6 +124,20 @@ class RunRegistry:
         """Return why a run is not worked on here (code, sentence), or None."""
         return self._degraded.get(run_id)
 
+    @property
+    def noted(self) -> set[str]:
+        """The runs without an owner here of which something is noted here."""
+        services = self.services
+        notes = (self._degraded, self._said, self._refusals, self._overran, services.alarm.noted)
+        return services.agents.failing.union(*notes) - self._actors.keys()
+
+    def forget(self, run_id: str) -> None:
+        """Forget all that is noted of a run that has ended in another process, or was pruned since."""
+        for notes in (self._degraded, self._said, self._refusals, self._overran):
+            notes.pop(run_id, None)
+        self.services.alarm.forget(run_id)
+        self.services.agents.failing.discard(run_id)
+
     def note_dead(self, run_id: str, why: str | None) -> None:
         """Note whether a run without an owner here is a dead letter."""
         if why is not None:
@@ -382,15 +396,17 @@ class RunRegistry:
                 self._held.add(ref.id)  # a later owner still has to wait for the thread
         else:
             self._said.pop(ref.id, None)
+            self.services.agents.failing.discard(ref.id)
+        claim = self._next_claims.pop(ref.id, None) if shared else None
         if isinstance(exit_, GaveUp) and not self.closing:
             why = f"the run's owner crashed again and again: {_said(exit_.error)}"
             if actor is None or actor.abandon is None:
-                self.spawn(ref.id, abandon=why, left=None if actor is None else actor.left)
+                self.spawn(ref.id, claim=claim, abandon=why, left=None if actor is None else actor.left)
             elif actor.burial is None:  # the ordinary end could not be written either
                 self._inter(ref.id, why, needed=actor.needed)
             else:  # the forced end failed, too: the run stays for the next start
                 self._degrade(ref.id, (GAVE_UP, self.services.redactor.text(why)))
-        elif shared and (claim := self._next_claims.pop(ref.id, None)) is not None and not self.closing:
+        elif claim is not None and not self.closing:
             self.spawn(ref.id, claim=claim)
         elif actor is not None and (actor.left_unread or actor.child_moved) and not self.closing:
             # a command arrived, or a child run moved, while the run was leaving memory

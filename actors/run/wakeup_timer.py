@@ -105,6 +105,11 @@ class WakeupTimer:
         self._deadlines.pop(run_id, None)
         self._again.pop(run_id, None)
 
+    @property
+    def noted(self) -> set[str]:
+        """The degraded runs that have an entry here."""
+        return {*self._deadlines, *self._again}
+
     async def body(self, ctx: ActorContext[object]) -> None:
         """Wake due runs until cancelled."""
         await self._look_ahead()

@@ -132,7 +132,10 @@ class Peer:
     def _leave(self) -> None:
         del self._hub.processes[self.name]
         for run_id in self._watched:
-            self._hub.watches.get(run_id, set()).discard(self.name)
+            watchers = self._hub.watches.get(run_id, set())
+            watchers.discard(self.name)
+            if not watchers:
+                self._hub.watches.pop(run_id, None)
         self._return(list(self._ledger.owned(self.name)))
 
     # --- freezing ----------------------------------------------------------------------------------------------------
@@ -263,13 +266,13 @@ class Peer:
         run = self._ledger.runs.get(commit.run_id)
         if receipt.kind != "committed" or run is None:
             if receipt.kind == "lease_lost" and self._claims.get(commit.run_id) == request.claim.token:
-                del self._claims[commit.run_id]
+                self._forget(commit.run_id)
             return receipt
         run.level = max(run.level, self._level)
         self._moved(run, sender=self.name)
         freed = None
         if commit.row.stage in TERMINAL:
-            self._claims.pop(commit.run_id, None)
+            self._forget(commit.run_id)
             freed = self._follow_up(run)
         return replace(receipt, posted=len(run.inbox), next_in_thread=None if freed is None else freed.info.run_id)
 
@@ -368,10 +371,15 @@ class Peer:
 
     def _given_up(self, runs: Sequence[RunTables]) -> None:
         for run in runs:
-            self._claims.pop(run.info.run_id, None)
+            self._forget(run.info.run_id)
             self._moved(run, sender=self.name)
             self._offer_limited(run.queue)
         self._offer(runs)
+
+    def _forget(self, run_id: str) -> None:
+        """Forget a claim that this process has no more."""
+        self._claims.pop(run_id, None)
+        self._held.discard(run_id)
 
     def _return(self, runs: Sequence[RunTables]) -> None:
         """Give back all of these runs, regardless of their claims; counts as no crash."""

@@ -59,6 +59,7 @@ class PgKeeper:
         listens: bool,
         in_thread: Callable[[Callable[[], Any]], Awaitable[Any]],
         known: Callable[[], Mapping[str, int]],
+        forget: Callable[[str, int], None],
         renamed: Callable[[str], None],
         version: int,
         unthreaded: bool = True,
@@ -73,6 +74,7 @@ class PgKeeper:
             listens: the connection can LISTEN.
             in_thread: calls a function in a thread.
             known: returns run -> token of the claims that this process knows.
+            forget: called with run and token of each claim that is given back because the lease had run out.
             renamed: called with the epoch after each reconnect.
             version: of the schema that this release knows.
             unthreaded: what hints are about may be read in the trio thread.
@@ -80,7 +82,8 @@ class PgKeeper:
         """
         self._unthreaded = unthreaded
         self._turn, self._hints, self._times = turn, hints, times
-        self._listens, self._in_thread, self._known, self._renamed = listens, in_thread, known, renamed
+        self._listens, self._in_thread, self._renamed = listens, in_thread, renamed
+        self._known, self._forget = known, forget
         self._version, self._level = version, level
         self._hooks: StoreHooks | None = None
         self._clock = trio.lowlevel.current_clock()  # `trio.current_time` works in trio's thread only
@@ -256,6 +259,8 @@ class PgKeeper:
         posture = Posture(room=self._room, agents=self._agents, void=self._void, held=frozenset(self.held), known=known)
         turned: Turned = await self._in_thread(lambda: self._turn.turn(posture))
         self.turns += 1
+        for run_id, token in known.items() if posture.void else ():
+            self._forget(run_id, token)
         if self._agents is posture.agents:
             self._agents = None
         if turned.declared_dead and self._hooks is not None and not self._void:

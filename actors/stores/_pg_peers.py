@@ -144,6 +144,7 @@ class PgPeers:
             listens=direct is not None,
             in_thread=self._in_thread,
             known=book.tokens,
+            forget=book.forget,
             renamed=self._renamed,
             version=schema_version,
             unthreaded=threaded,
