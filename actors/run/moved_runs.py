@@ -7,9 +7,9 @@ event of its own. Reports of one run that come meanwhile are one report. What is
 had its owner here.
 
 Reports are hints, so the lines of all these runs are read together every few seconds, too: an owner that vanished,
-and a run that became a dead letter, are no events. What is noted here of a run that was degraded here is forgotten once
-the run has ended elsewhere. Lists hear of other processes by a sweep every two seconds, for as
-long as a list is watched.
+and a run that became a dead letter, are no events. What is noted here of runs that were degraded here is forgotten once
+they have new events, which are of another process then. Lists hear of other processes by a sweep every two seconds, for
+as long as a list is watched.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NET: Final = 5.0
 SWEEP: Final = 2.0
 """Seconds between two sweeps of watched lists."""
 AT_A_LOOK: Final = 500
-"""Most runs, of those of which something is noted here, whose ends one look finds."""
+"""Most runs, of those of which something is noted here, that one look reads."""
 RECENT: Final = 64
 """Newest events of a run that the first report reads; followers further behind read pages of their own."""
 
@@ -45,7 +45,7 @@ class MovedRuns:
     def __init__(self, services: Services, roster: RunRegistry, board: ChangeSignals) -> None:
         self._services, self._roster, self._board = services, roster, board
         self._moved: dict[str, int] = {}
-        self._looked = ""  # the runs up to this id were looked at for their end
+        self._looked = ""  # what is noted of the runs up to this id was looked at
         self._some = trio.Event()
 
     def __repr__(self) -> str:
@@ -117,30 +117,34 @@ class MovedRuns:
                     self._board.rested(run_id)
 
     async def look_again(self) -> None:
-        """Look every few seconds at the runs that are awaited here and owned elsewhere, and for runs that have ended."""
+        """Look every few seconds at runs that are awaited here and owned elsewhere, and at those with notes here."""
         while True:
             await trio.sleep(NET)
             try:
                 await self._look(self._board.elsewhere())
-                await self.forget_ended()
+                await self.forget_moved()
             except StoreDown:
                 raise
             except StoreError:
                 await trio.lowlevel.checkpoint()
 
-    async def forget_ended(self) -> None:
-        """Forget what is noted here of runs that have ended in other processes: of some at a time, in turns.
+    async def forget_moved(self) -> None:
+        """Forget what is noted here of runs that have ended or gone on in other processes: of some at a time, in turns.
 
         Raises:
             StoreError: the runs cannot be read.
         """
-        some = sorted(run_id for run_id in self._roster.noted if run_id > self._looked)[:AT_A_LOOK]
+        some = sorted(run_id for run_id in self._roster.noted() if run_id > self._looked)[:AT_A_LOOK]
         self._looked = some[-1] if len(some) == AT_A_LOOK else ""
-        if some:
-            page = await self._services.store.summaries(some)
-            open_ones = {line.info.run_id for line in page.runs if line.row.status is not RunStatus.DONE}
-            for run_id in set(some).difference(open_ones, page.unreadable):
-                self._roster.forget(run_id)
+        if not some:
+            return
+        page = await self._services.store.summaries(some)
+        rows = {line.info.run_id: line.row for line in page.runs}
+        for run_id in set(some).difference(page.unreadable):
+            row = rows.get(run_id)
+            if self._roster.get(run_id) is None:
+                last = 0 if row is None else row.last_sequence
+                self._roster.forget_moved(run_id, last, done=row is None or row.status is RunStatus.DONE)
 
     async def sweep(self) -> None:
         """Let lists be read again while one is watched: any run may have changed elsewhere."""

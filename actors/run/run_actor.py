@@ -116,6 +116,7 @@ class RunActor:
         left: overrun bodies of earlier incarnations: reported to the machine, and awaited by a later attempt of the
             call.
         deadline: the run's deadline, once its rows were read.
+        sequence: of the run's newest event, once its rows were read; kept up to date in a degraded run only.
         child_moved: a child run came to rest, continued or ended after the run loop had decided to leave memory.
     """
 
@@ -136,6 +137,7 @@ class RunActor:
     posted: int = 0
     left: Mapping[str, OverrunBody] = EMPTY
     deadline: datetime | None = None
+    sequence: int | None = None
     child_moved: bool = False
     given: Claim | Errand | None = None
     claim: Claim | None = None
@@ -233,6 +235,7 @@ class RunActor:
                 self.services.alarm.by(life.durable.row.next_due)
         except RunUnavailable as error:
             self.degraded, self.passing = (error.reason, str(error)), error.passing
+            self.sequence = life.durable.row.last_sequence
         except ClaimLost as error:
             if error.args == ("lease_lost",):
                 self.claim = None
@@ -261,7 +264,7 @@ class RunActor:
                 return None
             claim, state, inbox, history = owned
             self.claim = claim
-            self.deadline = state.info.deadline
+            self.deadline, self.sequence = state.info.deadline, state.row.last_sequence
             agent = None if self.abandon is not None else await self._live_agent(state, inbox)
             first = self._first(agent, state, inbox)
             if first:

@@ -78,6 +78,7 @@ class RunRegistry:
     _degraded: dict[str, tuple[str, str]] = attrs.field(init=False, factory=dict)
     _said: dict[str, str] = attrs.field(init=False, factory=dict)
     _refusals: dict[str, int] = attrs.field(init=False, factory=dict)
+    _sequences: dict[str, int] = attrs.field(init=False, factory=dict)  # of runs with notes: their newest event then
     _working: set[str] = attrs.field(init=False, factory=set)
     _resting: set[str] = attrs.field(init=False, factory=set)
     _queue: deque[str] = attrs.field(init=False, factory=deque)
@@ -124,16 +125,31 @@ class RunRegistry:
         """Return why a run is not worked on here (code, sentence), or None."""
         return self._degraded.get(run_id)
 
-    @property
     def noted(self) -> set[str]:
-        """The runs without an owner here of which something is noted here."""
+        """Return the runs without an owner here of which something is noted here."""
+        for run_id, bodies in [*self._overran.items()]:
+            if all(body.ended.is_set() for body in bodies.values()):
+                del self._overran[run_id]
         services = self.services
-        notes = (self._degraded, self._said, self._refusals, self._overran, services.alarm.noted)
+        notes = (self._degraded, self._said, self._refusals, self._sequences, self._overran, services.alarm.noted)
         return services.agents.failing.union(*notes) - self._actors.keys()
 
-    def forget(self, run_id: str) -> None:
-        """Forget all that is noted of a run that has ended in another process, or was pruned since."""
-        for notes in (self._degraded, self._said, self._refusals, self._overran):
+    def forget_moved(self, run_id: str, last: int, *, done: bool) -> None:
+        """Forget what is noted of a run that has ended or gone on in another process, or was pruned since.
+
+        A run that another process only claims and gives back has no new event, and its refusals still count here. An
+        overrun body is forgotten once the run is done: until then it may come back, and its call waits for the body.
+
+        Args:
+            run_id: a run without an owner here.
+            last: sequence of its newest event.
+            done: it has ended; True also if the store does not have it any more.
+        """
+        if done:
+            self._overran.pop(run_id, None)
+        elif self._sequences.setdefault(run_id, last) >= last:
+            return
+        for notes in (self._degraded, self._said, self._refusals, self._sequences):
             notes.pop(run_id, None)
         self.services.alarm.forget(run_id)
         self.services.agents.failing.discard(run_id)
@@ -383,19 +399,12 @@ class RunRegistry:
         """Handle the final exit of a run's actor; called in the actor's last step."""
         actor, held, shared = self._actors.get(ref.id), ref.id in self._held, self.services.shared
         self._forget(ref.id)
-        refusals = self._refusals.pop(ref.id, 0) if self._refusals else 0
         if actor is not None and actor.degraded is not None:
-            self._degrade(ref.id, actor.degraded)
-            self.services.alarm.at_deadline(ref.id, actor.deadline)
-            if shared:  # given back after a pause, for any process; a timer here would always be the first
-                self._refusals[ref.id] = refusals + 1
-            elif actor.passing:
-                self._refusals[ref.id] = refusals + 1
-                self.services.alarm.after(ref.id, ASK_AGAIN.delay(refusals + 1, self.services.jitter() - 0.5))
-            if held and not shared:
-                self._held.add(ref.id)  # a later owner still has to wait for the thread
+            self._refused(ref.id, actor, actor.degraded, held=held)
         else:
-            self._said.pop(ref.id, None)
+            if ref.id in self._said:  # so has each run with other notes of its refusals
+                for notes in (self._said, self._refusals, self._sequences):
+                    notes.pop(ref.id, None)
             self.services.agents.failing.discard(ref.id)
         claim = self._next_claims.pop(ref.id, None) if shared else None
         if isinstance(exit_, GaveUp) and not self.closing:
@@ -413,6 +422,22 @@ class RunRegistry:
             self.spawn(ref.id, errand="wake" if shared else None)
         self._admit()
         self.services.board.left(ref.id)
+
+    def _refused(self, run_id: str, actor: RunActor, reason: tuple[str, str], *, held: bool) -> None:
+        """Note that a run cannot be worked on here, and when it is tried again."""
+        self._degrade(run_id, reason)
+        self.services.alarm.at_deadline(run_id, actor.deadline)
+        refusals = self._refusals.pop(run_id, 0) + 1
+        if self.services.shared:  # given back after a pause, for any process; a timer here would always be the first
+            self._refusals[run_id] = refusals
+            if actor.sequence is not None:
+                self._sequences[run_id] = actor.sequence
+            return
+        if actor.passing:
+            self._refusals[run_id] = refusals
+            self.services.alarm.after(run_id, ASK_AGAIN.delay(refusals, self.services.jitter() - 0.5))
+        if held:
+            self._held.add(run_id)  # a later owner still has to wait for the thread
 
     def _degrade(self, run_id: str, reason: tuple[str, str]) -> None:
         """Record why the run is not worked on here, and log each new reason once."""

@@ -1,22 +1,27 @@
-"""What a process notes of runs that end in another process is forgotten, so that a long-lived process does not grow."""
+"""What a process notes of runs is forgotten when they move or end elsewhere: a long-lived process stays small."""
 
 import gc
 from datetime import timedelta
-from functools import partial
 
+import pytest
 import trio
 
 import greenroom as gr
-from greenroom.actors.stores._memory_tables import MemoryTables
+from greenroom.actors.run.moved_runs import MovedRuns
+from greenroom.actors.run.run_registry import RunRegistry
+from greenroom.actors.run.wakeup_timer import WakeupTimer
+from greenroom.actors.stores._memory_peers import Peer
 from greenroom.testing import call
 
-from ..support.kept import kept
+from ..support.kept import kept, sizes
 from ..support.runs import agent, events_of
 from ..support.shared import cluster, owner_of
 
-WAYS = ("decided", "cancelled", "degraded", "followed", "held")
-RUNS = 100
-"""Of each way."""
+WAYS = ("decided", "cancelled", "degraded", "failing", "followed", "held", "child", "timer", "overran", "late")
+MANY = 50
+"""Runs of each way."""
+STAY = {"MemoryTables.pruned", "MemoryTables.threads"}
+"""The ids of pruned runs stay taken, and their threads keep id and owner."""
 
 
 @gr.tool(needs_approval=True)
@@ -31,79 +36,211 @@ async def whoami(ctx: gr.ToolContext) -> str:
     return str(ctx.deps)
 
 
-def payer():
-    return agent(call("pay", cents=5, id="c1"), "done", key="payer", tools=[pay])
+@gr.tool
+async def hold(ctx: gr.ToolContext) -> str | gr.Suspend:
+    """Wait for an answer, for some minutes at most."""
+    return gr.Suspend(expires_after=400.0, on_expiry=gr.SetResult("no answer came"))
 
 
-helper = partial(agent, call("whoami", id="c1"), "done", key="helper", tools=[whoami])
+@gr.tool(replay="safe")
+async def stubborn(ctx: gr.ToolContext) -> str:
+    """In one of the processes, ignore the cancel for long."""
+    with trio.CancelScope(shield=True):
+        await trio.sleep(300.0 if ctx.deps == "ada" else 0.0)
+    return "ended"
+
+
+def agents():
+    payer = agent(call("pay", cents=5, id="c1"), "done", key="payer", tools=[pay], description="Pays.")
+    return (
+        payer,
+        agent(call("whoami", id="c1"), "done", key="helper", tools=[whoami]),
+        agent(call("hold", id="c1"), "done", key="waiter", tools=[hold]),
+        agent(call("stubborn", id="c1"), "done", key="stubborn", tools=[stubborn]),
+        agent(call("payer", input="pay", id="c1"), "done", key="boss", tools=[payer.as_tool()]),
+    )
+
+
+AGENTS = {"degraded": "helper", "failing": "helper", "timer": "waiter", "overran": "stubborn", "child": "boss"}
+"""By way; else the payer works."""
 
 
 def broken(info):
     """A provider of deps that has none for some runs, and fails for others."""
     if info.agent == "helper":
-        raise LookupError("not here") if info.run_id.endswith("1") else OSError("the provider is away")
+        raise LookupError("not here") if info.run_id.startswith("degraded") else OSError("the provider is away")
     return "ada"
-
-
-async def test_nothing_is_kept_of_runs_that_end_in_another_process(autojump_clock):
-    """Started here and ended there, cancelled there, degraded here, followed here, held by a thread, voided here."""
-    async with cluster() as shared:
-        here, there = await shared.open(payer(), helper(), deps=broken), await shared.open(payer(), helper())
-        ids = [f"{way}-{number}" for way in WAYS for number in range(RUNS)]
-        runs = {run_id: await start(here, there, run_id) for run_id in ids}
-        async with trio.open_nursery() as nursery:
-            for number in range(RUNS):
-                nursery.start_soon(events_of, await here.get(f"followed-{number}"))
-            await trio.sleep(100)  # what waits leaves memory: the process that decides works on it
-            here.store.freeze()
-            await trio.sleep(28)
-            here.store.thaw()
-            for run_id in runs:
-                run = await there.get(run_id)
-                if run_id.startswith("cancelled"):
-                    await run.cancel()
-                elif not run_id.startswith("degraded"):
-                    await run.decide("c1", "approve")
-            for run_id in runs:
-                await (await there.get(run_id)).result()
-        assert {await owner_of(there, run_id) for run_id in ids} == {None}
-        del runs, run
-        await trio.sleep(30)
-        gc.collect()
-        assert [kept_in(runtime, ids) for runtime in (here, there)] == [[], []]
-        assert shared.first._hub.watches == {}
 
 
 async def start(here, there, run_id):
     """Start a run in its way."""
     way, _, number = run_id.partition("-")
-    if way == "degraded":
-        deadline = there.clock.now() + timedelta(days=30)
-        return await here.start("helper", "hi", run_id=run_id, deadline=deadline)
-    thread = f"t{int(number) // 2}" if way == "held" else None
-    return await (there if way == "followed" else here).start("payer", "hi", run_id=run_id, thread_id=thread)
+    thread = f"{number[0]}.{int(number[1:]) // 2}" if way in ("held", "late") else None
+    deadline = there.clock.now() + timedelta(days=30) if way in ("degraded", "failing") else None
+    process = there if way == "followed" else here
+    await process.start(AGENTS.get(way, "payer"), "hi", run_id=run_id, thread_id=thread, deadline=deadline)
 
 
-def kept_in(runtime, ids):
-    """The containers of a process that name one of the runs; the tables are the storage's, not the process's."""
-    return kept([runtime, runtime.store], ids, not_in=(MemoryTables, gr.Agent))
+async def end(runtime, run_id):
+    """Wait for a run's end in its way; its questions are answered here."""
+    run = await runtime.get(run_id)
+    cancels = run_id.startswith(("cancelled", "late"))
+    if cancels:
+        await run.cancel()
+    while isinstance(outcome := await run.wait(), gr.Waiting):
+        if run_id.startswith("timer"):
+            break
+        for ticket in outcome.tickets:
+            await run.decide(ticket.approve())
+        await trio.sleep(0.1)
+    assert isinstance(await run.result(), gr.Cancelled if cancels else gr.Completed), run_id
 
 
-async def test_containers_are_found_while_runs_are_alive(autojump_clock):
-    """The judge of the other test: what it looks for is found as long as it is needed."""
+async def live_and_end(here, there, ids):
+    """Runs of all ways, in two processes: `here` loses all its runs twice, and `there` works on them."""
+    first = [run_id for run_id in ids if not run_id.startswith(("overran", "late"))]
+    async with trio.open_nursery() as nursery:
+        for run_id in first:
+            await start(here, there, run_id)
+        for run_id in first:
+            if run_id.startswith("followed"):
+                nursery.start_soon(events_of, await here.get(run_id))
+        await trio.sleep(100)  # what waits leaves memory: the process that decides works on it
+        here.store.freeze()
+        await trio.sleep(28)  # its lease runs out, and it is not declared dead
+        here.store.thaw()
+        await trio.sleep(10)
+        for run_id in ids:
+            if run_id.startswith("overran"):
+                await start(here, there, run_id)
+        await trio.sleep(1)
+        here.store.freeze()
+        await trio.sleep(60)  # it is declared dead
+        here.store.thaw()
+        await trio.sleep(10)
+        for run_id in ids:
+            if run_id.startswith("late"):  # a thread holds one of two when it is cancelled
+                await start(here, there, run_id)
+        for run_id in ids:
+            nursery.start_soon(end, there, run_id)
+
+
+async def settled(shared, here, there, ids):
+    """Nothing but what notes of the runs may be left."""
+    assert {await owner_of(there, run_id) for run_id in ids} == {None}
+    await trio.sleep(400)  # bodies that overran have ended; threads free their members, watches end
+    for process in (here, there):
+        await process.store.prune(shared.clock.now() + timedelta(days=1))
+    await trio.sleep(10)
+    gc.collect()
+
+
+def named_in(runtime, ids):
+    """The containers of a process that name one of the runs."""
+    return {*kept([runtime, runtime.store], ids, not_in=(gr.Agent,))} - STAY
+
+
+def counted(runtime):
+    """How many entries the containers of a process have; agents are of the program."""
+    return sizes([runtime, runtime.store], not_in=(gr.Agent,))
+
+
+def grown(before, after):
+    return {name: (before[name], size) for name, size in after.items() if size > before[name] and name not in STAY}
+
+
+async def play(shared, few, many):
+    """Some runs, then many more; returns what is left of the many in each process: runs named, containers grown."""
+    here, there = await shared.open(*agents(), deps=broken), await shared.open(*agents())
+    ids = [
+        f"{way}-{part}{number}" for part, count in (("a", few), ("b", many)) for way in WAYS for number in range(count)
+    ]
+    warm, rest = ids[: few * len(WAYS)], ids[few * len(WAYS) :]
+    await live_and_end(here, there, warm)
+    await settled(shared, here, there, warm)
+    before = [counted(runtime) for runtime in (here, there)]
+    await live_and_end(here, there, rest)
+    await settled(shared, here, there, rest)
+    sizes_now = [counted(runtime) for runtime in (here, there)]
+    return [
+        (named_in(runtime, ids), grown(*pair))
+        for runtime, pair in zip((here, there), zip(before, sizes_now, strict=True), strict=True)
+    ]
+
+
+async def test_nothing_is_kept_of_runs_that_have_ended(autojump_clock):
+    """Decided, cancelled and followed elsewhere, refused, held by a thread, with children, timers, overrun bodies."""
     async with cluster() as shared:
-        here, there = await shared.open(payer(), helper(), deps=broken), await shared.open()
-        run = await here.start("payer", "hi", run_id="r1")
-        await here.start("helper", "hi", run_id="r2")
-        following = await there.get("r1")
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(events_of, following)
-            await trio.sleep(2)
-            assert {"RunRegistry._degraded", "RunRegistry._refusals", "RunRegistry._said"} <= {*kept_in(here, ["r2"])}
-            assert {"Agents.failing", "Peer._claims"} <= {*kept_in(here, ["r1", "r2"])}
-            assert {"RunRegistry._actors", "RunRegistry._resting"} <= {*kept_in(here, ["r1"])}
-            assert {"ChangeSignals._signals", "Peer._watched"} <= {
-                name.replace("StoreReports", "ChangeSignals") for name in kept_in(there, ["r1"])
-            }
-            await run.cancel()
-            await (await here.get("r2")).cancel()
+        assert await play(shared, 2, MANY) == [(set(), {})] * 2
+        assert shared.first._hub.watches == {}
+
+
+# --- what the test finds ---------------------------------------------------------------------------------------------
+
+
+def moved_runs(patch):
+    """Notes of runs that moved or ended elsewhere."""
+
+    async def forget_nothing(self):
+        await trio.lowlevel.checkpoint()
+
+    patch.setattr(MovedRuns, "forget_moved", forget_nothing)
+    return {"RunRegistry._said", "RunRegistry._refusals", "RunRegistry._sequences", "Agents.failing"}
+
+
+def bodies(patch):
+    """Bodies that overran, although they have ended since."""
+    patch.setattr(RunRegistry, "noted", lambda self: set())
+    return {"RunRegistry._overran"}
+
+
+def moments(patch):
+    """Entries without the id of a run."""
+    by = WakeupTimer.by
+
+    def noting(self, moment):
+        self.moments = [*getattr(self, "moments", ()), moment]
+        by(self, moment)
+
+    patch.setattr(WakeupTimer, "by", noting)
+    return {"WakeupTimer.moments"}
+
+
+def held_runs(patch):
+    """In the store: runs that a thread held when this process gave them back."""
+    patch.setattr(Peer, "_forget", lambda self, run_id: self._claims.pop(run_id, None))
+    return {"Peer._held"}
+
+
+def tasks(patch):
+    """Tasks that never end."""
+    look = MovedRuns.note
+
+    def noting(self, run_id, last):
+        look(self, run_id, last)
+        self._services.workplace.nursery.start_soon(trio.sleep_forever)
+
+    patch.setattr(MovedRuns, "note", noting)
+    return {"TaskNursery._nursery (tasks)"}
+
+
+def reports(patch):
+    """Closures."""
+    hear = Peer.hear
+    late = []
+
+    def hearing(self, delay, hint):
+        late.append(hint)
+        self.late = lambda: late
+        hear(self, delay, hint)
+
+    patch.setattr(Peer, "hear", hearing)
+    return {"reports.<locals>.hearing.<locals>.<lambda> (closure)"}
+
+
+@pytest.mark.parametrize("leak", [moved_runs, bodies, moments, held_runs, tasks, reports])
+async def test_each_planted_leak_is_found(autojump_clock, monkeypatch, leak):
+    places = leak(monkeypatch)
+    async with cluster() as shared:
+        found = await play(shared, 1, 2)
+        assert places <= {place for named, larger in found for place in (*named, *larger)}

@@ -1,51 +1,73 @@
-"""Which containers of a process still name a run: found by following references, so that a new one is found, too."""
+"""Containers of a process: found by following references, so that a container that is added later is found, too."""
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Collection, Iterator, Mapping
 from functools import partial
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import Any
 from weakref import WeakValueDictionary
 
-_CONTAINERS = (dict, set, frozenset, list, tuple, deque, OrderedDict, WeakValueDictionary)
+import trio
+
+_CONTAINERS = (dict, set, frozenset, list, tuple, deque, OrderedDict, WeakValueDictionary, bytearray)
 
 
-def kept(root: object, ids: Collection[str], *, not_in: tuple[type, ...]) -> list[str]:
-    """The attributes that hold a container which names one of the runs, as "Class.attribute", sorted.
+def kept(root: object, ids: Collection[str], *, not_in: tuple[type, ...] = ()) -> list[str]:
+    """The attributes with a container that names one of the runs, as "Class.attribute", sorted.
 
     Args:
-        root: where to begin, for example a runtime. Followed are containers, bound methods, and the attributes of
-            Greenroom's objects.
+        root: where to begin, for example a runtime. Followed are containers, closures, bound methods, and the
+            attributes of Greenroom's objects.
         ids: of the runs.
-        not_in: what is left out, for example the tables of a store, which are not the process's memory.
+        not_in: types that are not followed.
     """
-    wanted, found = frozenset(ids), set[str]()
+    wanted = frozenset(ids)
+    named = (
+        where for where, parts in _walk(root, not_in) if any(isinstance(part, str) and part in wanted for part in parts)
+    )
+    return sorted(set(named))
+
+
+def sizes(root: object, *, not_in: tuple[type, ...] = ()) -> Counter[str]:
+    """How many entries the containers of each attribute have, together; the tasks of a nursery are entries, too."""
+    counted = Counter[str]()
+    for where, parts in _walk(root, not_in):
+        counted[where] += len(parts)
+    return counted
+
+
+def _walk(root: object, not_in: tuple[type, ...]) -> Iterator[tuple[str, list[Any]]]:
+    """The containers that can be reached: the attribute, and the entries."""
     seen, left = {id(root)}, [("", root)]
-    alive = [root]  # so that no id is used twice
+    alive: list[object] = [root]  # so that no id is used twice
     while left:
         where, one = left.pop()
         if isinstance(one, (*not_in, type)):
             continue
-        if isinstance(one, _CONTAINERS):
+        if isinstance(one, trio.Nursery):
+            inside = []
+            yield f"{where} (tasks)", [task.name for task in one.child_tasks]
+        elif isinstance(one, _CONTAINERS):
             parts = [*one.keys(), *one.values()] if isinstance(one, Mapping | WeakValueDictionary) else [*one]
-            if any(isinstance(part, str) and part in wanted for part in parts):
-                found.add(where)
+            yield where, parts
             inside = [(where, part) for part in parts]
         else:
-            inside = [*_attributes(one)]
+            inside = [*_attributes(where, one)]
         for place, part in inside:
             if not isinstance(part, str | bytes | int | float | None) and id(part) not in seen:
                 seen.add(id(part))
                 alive.append(part)
                 left.append((place, part))
-    return sorted(found)
 
 
-def _attributes(one: object) -> Iterator[tuple[str, Any]]:
+def _attributes(where: str, one: object) -> Iterator[tuple[str, Any]]:
     if isinstance(one, MethodType):
-        yield "", one.__self__
+        yield where, one.__self__
+        yield where, one.__func__
+    elif isinstance(one, FunctionType):
+        yield from ((f"{one.__qualname__} (closure)", cell.cell_contents) for cell in one.__closure__ or ())
     elif isinstance(one, partial):
-        yield from (("partial", part) for part in (one.func, *one.args, *one.keywords.values()))
+        yield from ((where, part) for part in (one.func, *one.args, *one.keywords.values()))
     elif type(one).__module__.startswith("greenroom"):
         names = {name for kind in type(one).__mro__ for name in _slots(kind)} | vars_of(one).keys()
         yield from ((f"{type(one).__name__}.{name}", getattr(one, name)) for name in names if hasattr(one, name))
@@ -59,5 +81,5 @@ def _slots(kind: type) -> Iterator[str]:
 
 
 def vars_of(one: object) -> Mapping[str, Any]:
-    """The attributes in an object's dict, if it has one."""
+    """The attributes in an object's dict, if the object has one."""
     return getattr(one, "__dict__", {})
