@@ -142,6 +142,8 @@ class Link:
 
     def text(self, statement: str) -> bytes:
         """Return a statement with the schema in it."""
+        if "{s}" not in statement:  # not kept, because it may contain the number of a process
+            return statement.encode()
         known = self._texts.get(statement)
         if known is None:
             known = self._texts[statement] = statement.replace("{s}", self._schema).encode()

@@ -74,7 +74,7 @@ class PgKeeper:
             listens: the connection can LISTEN.
             in_thread: calls a function in a thread.
             known: returns run -> token of the claims that this process knows.
-            forget: called with run and token of each claim that is given back because the lease had run out.
+            forget: called with run and token of each claim that a turn has found to be void.
             renamed: called with the epoch after each reconnect.
             version: of the schema that this release knows.
             unthreaded: what hints are about may be read in the trio thread.
@@ -259,7 +259,7 @@ class PgKeeper:
         posture = Posture(room=self._room, agents=self._agents, void=self._void, held=frozenset(self.held), known=known)
         turned: Turned = await self._in_thread(lambda: self._turn.turn(posture))
         self.turns += 1
-        for run_id, token in known.items() if posture.void else ():
+        for run_id, token in turned.lost.items():
             self._forget(run_id, token)
         if self._agents is posture.agents:
             self._agents = None
@@ -283,6 +283,8 @@ class PgKeeper:
 
     def _report(self, hooks: StoreHooks, turned: Turned) -> None:
         """Tell the runtime what a turn found."""
+        for name in turned.buried:
+            logger.info("%s has declared %s dead, whose beat stood still, and frees its runs", self.name, name)
         self._renamed(turned.epoch)
         if turned.newest > self._newest:
             self._newest = turned.newest

@@ -120,6 +120,8 @@ class Turned:
         work: there may be runs to claim for this process's agents.
         oldest: schema version of the oldest release that can work on the tables.
         newest: highest level of rows that a live process writes.
+        lost: run -> token of those known claims (`Posture.known`) that were found to be void.
+        buried: names of the processes that this one has declared dead.
     """
 
     sent: float
@@ -136,6 +138,8 @@ class Turned:
     work: bool
     oldest: int
     newest: int
+    lost: Mapping[str, int]
+    buried: Sequence[str]
 
 
 @attrs.define(kw_only=True)
@@ -197,8 +201,6 @@ class PgTurn:
         self._agents: Mapping[str, str] = {}
         self.prefix = channel_prefix(link.target.schema)
         self._query = UnthreadedQuery(link, _UNREAD, "greenroom_unread")
-        self.declared: list[str] = []
-        """Names of the processes that this one has declared dead."""
         self.freed_runs = self.dead_letters = 0
         """Runs of dead processes that this one has freed; of these, runs that became dead letters."""
 
@@ -237,10 +239,13 @@ class PgTurn:
             self._publish(posture.agents)
         others = frozenset(number for number, _, dead, *_ in rows if not dead and number != self._process)
         joined, self._others = bool(others - self._others), others
-        agents.update(self._bury(got, rows))
+        buried: list[str] = []
+        agents.update(self._bury(got, rows, buried))
         self._turns += 1
+        lost: Mapping[str, int] = posture.known if posture.void or declared_dead else {}
         if self._turns % _REPAIRS == 0 or link.opened != before:
-            agents.update(self._repaired(posture, anew=link.opened != before))
+            repaired, lost = self._repaired(posture, anew=link.opened != before)
+            agents.update(repaired)
         clock = rows[0][4] / 1000 if rows else ended.timestamp()
         half = (ended - began).total_seconds() / 2
         return Turned(
@@ -258,6 +263,8 @@ class PgTurn:
             work=bool(rows) and rows[0][6],
             oldest=int(rows[0][8] or 1) if rows else 1,
             newest=max((level for _, _, dead, *_, level in rows if not dead), default=0),
+            lost=lost,
+            buried=buried,
         )
 
     # --- the process's own row ---------------------------------------------------------------------------------------
@@ -309,14 +316,17 @@ class PgTurn:
 
     # --- the others --------------------------------------------------------------------------------------------------
 
-    def _bury(self, now: float, rows: Sequence[tuple[Any, ...]]) -> list[str]:
-        """Declare processes dead whose beat stood still, and free their runs; returns the agents of those runs."""
+    def _bury(self, now: float, rows: Sequence[tuple[Any, ...]], names: list[str]) -> list[str]:
+        """Declare processes dead whose beat stood still, and free their runs; returns the agents of those runs.
+
+        The names of those processes are appended to `names`.
+        """
         link = self.link
         beats = {number: beat for number, beat, dead, *_ in rows if not dead and number != self._process}
         dead = {number for number, _, dead, *_ in rows if dead}
         for number, beat in self._watch.look(now, beats).items():
             declared = link.persistent(_DECLARE_DEAD, (number, beat))
-            self.declared += [name for (name,) in declared]
+            names += [name for (name,) in declared]
             dead.update([number] if declared else [])
         self._dead_since = {number: self._dead_since.get(number, now) for number in dead}
         if not dead:
@@ -331,8 +341,12 @@ class PgTurn:
 
     # --- repair ------------------------------------------------------------------------------------------------------
 
-    def _repaired(self, posture: Posture, *, anew: bool) -> list[str]:
-        """Repair what a crash between two statements left behind; returns the agents of runs that are free now."""
+    def _repaired(self, posture: Posture, *, anew: bool) -> tuple[list[str], Mapping[str, int]]:
+        """Repair what a crash between two statements left behind.
+
+        Returns:
+            The agents of runs that are free now; and of the known claims those that are void.
+        """
         link = self.link
         self._repair(link)
         agents: set[str] = set()
@@ -340,13 +354,14 @@ class PgTurn:
             agents.update(agent for (agent,) in link.persistent(FREE_STRAYS, (random_bits(),)))
         rows = link.persistent(_OWNED, (self._process,))
         strays = {(number, token) for number, run_id, token in rows if posture.known.get(run_id, 0) < token}
+        owned = {run_id: token for _, run_id, token in rows}
         # A claim whose answer is on its way looks the same; so only those that were strays in the look before.
         lost = sorted(strays & self._strays)
         self._strays = strays
         if lost:
             pairs = Bigints([number for number, _ in lost]), Bigints([token for _, token in lost])
             agents.update(agent for (agent,) in link.persistent(GIVE_BACK_LOST, (random_bits(), *pairs, self._process)))
-        return sorted(agents)
+        return sorted(agents), {run_id: token for run_id, token in posture.known.items() if owned.get(run_id) != token}
 
     # --- what is new for own runs ------------------------------------------------------------------------------------
 

@@ -162,7 +162,7 @@ class CommitWriter:
             self._write_round(groups)
         self._free()
         receipts = [receipt for receipt in self._results if receipt is not None]
-        self._batch = ()
+        self._batch, self._results = (), []
         return receipts
 
     # --- rounds ------------------------------------------------------------------------------------------------------

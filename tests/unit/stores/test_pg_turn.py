@@ -38,11 +38,11 @@ def peer(postgres_url: str, link: Link) -> Iterator[Peer]:
 
 def turns(peer: PgTurn, seconds: float, posture: Posture | None = None) -> list[str]:
     """Take turns for a while; the names of those that were declared dead."""
-    until = time.monotonic() + seconds
+    until, declared = time.monotonic() + seconds, list[str]()
     while time.monotonic() < until:
-        peer.turn(posture or Posture())
+        declared += peer.turn(posture or Posture()).buried
         time.sleep(TIMES.turn)  # noqa: TID251 - the beats of real processes
-    return peer.declared
+    return declared
 
 
 def test_a_first_turn_registers_the_process_and_confirms_its_lease(link: Link, peer: Peer) -> None:
@@ -128,6 +128,19 @@ def test_a_claim_that_no_actor_knows_is_given_back_after_a_second_look(link: Lin
     assert owners[0] == number
     assert owners[-1] is None
     assert column(link, "owner")["known1"] == number
+
+
+def test_known_claims_that_are_void_are_reported(link: Link, peer: Peer) -> None:
+    """Of a run that another process has, of one that has ended, and of one with a newer claim; all after a lapse."""
+    a = peer("a")
+    number = a.turn(Posture()).process
+    for name, owner in (("mine", number), ("older", number), ("taken", 999)):
+        add_runs(link, name, 1, owner=owner, token=5)
+    known = {"mine1": 5, "older1": 4, "taken1": 5, "gone1": 5}
+    lost = [dict(a.turn(Posture(known=known)).lost) for _ in range(3)]
+    assert {"older1": 4, "taken1": 5, "gone1": 5} in lost
+    assert all("mine1" not in found for found in lost)
+    assert a.turn(Posture(known=known, void=True)).lost == known
 
 
 def test_runs_of_processes_without_a_row_are_freed(link: Link, peer: Peer) -> None:
