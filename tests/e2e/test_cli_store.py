@@ -217,7 +217,7 @@ def test_rights_that_a_role_lacks_are_listed(cli: Inside, server: Server) -> Non
 
 def test_the_roles_of_the_page_have_the_rights_that_they_need(cli: Inside, server: Server, root: Path) -> None:
     page = (root / "docs/postgres.md").read_text(encoding="utf-8")
-    block = next(text for text in page.split("```") if text.startswith("text\nCREATE ROLE"))
+    block = next(text for text in page.split("```") if text.startswith("text\n-- as an administrator"))
     admin, _, owner = block.partition("-- as runs_owner, after greenroom db migrate:")
     admin = admin.removeprefix("text").replace("DATABASE runs", "DATABASE postgres")
     with psycopg.connect(server.url(), autocommit=True) as connection:
