@@ -21,6 +21,7 @@ from ..contract.claims import ProcessInfo, QueueInfo
 from ..errors import StoreDown, StoreOpenError
 from ..options import unknown_value
 from . import _pg_claims, _pg_lists, _pg_prune, _pg_reads
+from ._gathering_queue import GatheringQueue
 from ._inline_writer import InlineWriter
 from ._leases import LEASE, MARGIN, TURN, LeaseTimes
 from ._outages import NoThread
@@ -170,7 +171,7 @@ class PostgresStore(QueryStore[Link]):
         self._readers: ReadLinks | None = None
         self._committer: CommitWriter | None = None
         self._asker: AskWriter | None = None
-        self._commits = WriteQueue(lambda queue: self._make_writer(queue, self._execute_commits))
+        self._commits: GatheringQueue = GatheringQueue(lambda queue: self._make_writer(queue, self._execute_commits))
         self._queue: _AskQueue = _AskQueue(lambda queue: self._make_writer(queue, self._execute_asks))
         self._queue.other = self._commits
 
@@ -218,7 +219,8 @@ class PostgresStore(QueryStore[Link]):
                     if self._published is not None:
                         peers.publish(*self._published)
                     task_status.started()
-                    await self._serve()
+                    with self._commits.gathering() if self.threaded else nullcontext():
+                        await self._serve()
         finally:
             self._epoch, self._peers = peers.epoch, None
             with trio.move_on_after(_CLOSING, shield=True):

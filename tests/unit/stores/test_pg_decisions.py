@@ -89,7 +89,8 @@ async def test_a_decision_in_another_process_takes_two_statements_there_and_two_
         with trio.fail_after(5):
             await begun.wait()
         await run.result()
-    asks = [words for purpose, words in at_body if purpose == "asks"]
+    # once a second each process looks whether there is work to claim
+    asks = [words for purpose, words in at_body if purpose == "asks" and words != "WITH RECURSIVE pair"]
     assert asks == ["SELECT r.number, r.owner,", "WITH r AS"]
     assert [words for purpose, words in at_body if purpose == "turns"] == ["SELECT r.run_id, i.position,"]
     assert [words for purpose, words in at_body if purpose == "commits"] == ["WITH c AS"]
