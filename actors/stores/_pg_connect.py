@@ -104,9 +104,9 @@ class Link:
         unknown: it is unknown whether the statement that met the newest outage was executed.
     """
 
-    def __init__(self, target: PgTarget, name: str) -> None:
-        """`name`: for the server's list of connections."""
-        self.target, self._name = target, name
+    def __init__(self, target: PgTarget, name: str, settings: Sequence[str] = ()) -> None:
+        """`name`: for the server's list of connections. `settings`: of the session; a pool in between has none."""
+        self.target, self._name, self._settings = target, name, settings
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self._texts: dict[str, bytes] = {}
         self._schema = quoted(target.schema)
@@ -129,7 +129,7 @@ class Link:
         """
         if self._connection is None or self._connection.closed:
             self._connection = psycopg.connect(
-                **self.target.connection_fields(self._name),  # type: ignore[arg-type]  # all are str
+                **self.target.connection_fields(self._name, self._settings),  # type: ignore[arg-type]  # all are str
                 autocommit=True,
                 prepare_threshold=None if self.target.pooled else 1,
             )

@@ -5,6 +5,10 @@ order of their numbers, so that two batches never wait for each other in a circl
 rows of the commits that follow under a valid claim, and returns their places. All other rows join `moved` by the place,
 never by the run's number: a commit of a voided claim may be in one batch with a valid commit of the same run. Threads
 change once, after all runs, in the order of their numbers. Tables that a batch does not touch are left out.
+
+The plan is made once for a connection, perhaps while the tables are small, and must not read more when they have grown:
+rows are found by `= ANY` of a primary key, `SETTINGS` keep the plan from whole tables, and no condition that is left is
+one of a partial index (`coalesce(ended_at, ...)`), whose scan looks cheap as long as the server has no statistics.
 """
 
 from __future__ import annotations
@@ -25,6 +29,9 @@ from ._encoding import EncodedRows, Row
 from ._pg_schema import LEVEL
 from ._pg_values import Bigints, Blobs, Moments, Texts
 from ._timestamps import milliseconds
+
+SETTINGS: Final = ("enable_seqscan=off",)
+"""Of the session: see the module. Also of the session of the desk that is asked, whose statements are about one run."""
 
 _HEAD: Final = """WITH c AS (SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[],
   %s::bigint[], %s::text[], %s::text[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[],
@@ -50,8 +57,9 @@ moved AS (UPDATE {{s}}.runs r SET row = c.row, stage = c.stage, status = c.statu
   ended_at = CASE WHEN c.ends = 1 THEN c.at END, late = c.late = 1,
   owner = CASE WHEN c.ends = 1 THEN NULL ELSE r.owner END
   FROM c JOIN l USING (number)
-  WHERE r.number = c.number AND r.token = c.token AND r.commits = c.nth - 1 AND r.last_seq = c.expected
-    AND r.ended_at IS NULL AND (c.ends = 0 OR r.posted <= greatest(r.consumed, c.consumed))
+  WHERE r.number = ANY(%s::bigint[]) AND r.number = c.number AND r.token = c.token AND r.commits = c.nth - 1
+    AND r.last_seq = c.expected AND coalesce(r.ended_at, 'infinity') = 'infinity'
+    AND (c.ends = 0 OR r.posted <= greatest(r.consumed, c.consumed))
   RETURNING c.i, r.number, r.thread, r.posted, c.ends, c.late)"""
 
 _EVENTS: Final = """,
@@ -94,10 +102,10 @@ n AS (SELECT m.number AS run, m.thread, x.id, x.step, x.body,
 _THREADS: Final = """,
 q AS (SELECT thread, sum(messages) AS messages, sum(ends) AS ends, sum(late) AS late FROM (
   SELECT thread, 0 AS messages, ends, late FROM moved WHERE ends = 1#ADDED#) AS z GROUP BY thread),
-lt AS MATERIALIZED (SELECT t.number FROM {s}.threads t JOIN q ON q.thread = t.number ORDER BY t.number
-  FOR NO KEY UPDATE OF t),
+lt AS MATERIALIZED (SELECT t.number FROM {s}.threads t WHERE t.number = ANY(ARRAY(SELECT thread FROM q))
+  ORDER BY t.number FOR NO KEY UPDATE),
 t AS (UPDATE {s}.threads t SET newest = t.newest + q.messages, open = t.open - q.ends, late = t.late + q.late
-  FROM q JOIN lt ON lt.number = q.thread WHERE t.number = q.thread
+  FROM q JOIN lt ON lt.number = q.thread WHERE t.number = q.thread AND t.number = ANY(ARRAY(SELECT thread FROM q))
   RETURNING t.number, t.newest - q.messages AS before, t.open, t.late)"""
 _ADDED: Final = " UNION ALL SELECT thread, 1, 0, 0 FROM n"
 _PLACE: Final = """,
@@ -265,10 +273,12 @@ def commit_statement(entries: Sequence[BatchEntry]) -> tuple[str, list[Any]]:
         lines.append(entry.line())
         entry.add_to(lists, i)
     parameters = [kind(column) for kind, column in zip(_COLUMNS, zip(*lines, strict=True), strict=True)]
-    parameters.append(Bigints(sorted({entry.number for entry in entries})))
+    numbers = Bigints(sorted({entry.number for entry in entries}))
+    parameters.append(numbers)
     tables = frozenset(name for name, rows in lists.items() if rows)
     if "tickets" in tables:
         parameters += columns("tickets", lists["tickets"])
+    parameters.append(numbers)
     for name, _ in _PIECES:
         if name in tables and name != "tickets":
             parameters += columns(name, lists[name])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
@@ -108,11 +108,11 @@ class PgTarget:
         other = PgTarget.parse(self.listen)
         return attrs.evolve(other, schema=self.schema, secrets=(*self.secrets, *other.secrets))
 
-    def connection_fields(self, name: str) -> dict[str, str]:
-        """Return the fields for a new connection; `name` is its application_name."""
+    def connection_fields(self, name: str, settings: Sequence[str] = ()) -> dict[str, str]:
+        """Return the fields for a new connection: `name` is its application_name, `settings` are its session's."""
         fields = {"application_name": name[:63], **self.fields}
         if not self.pooled:
-            options = " ".join(f"-c {setting}" for setting in _SETTINGS)
+            options = " ".join(f"-c {setting}" for setting in (*_SETTINGS, *settings))
             fields["options"] = f"{options} {fields.get('options', '')}".strip()
         return fields
 

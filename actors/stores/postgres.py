@@ -32,6 +32,7 @@ from ._pg_indexes import IndexMaker, may_make_indexes, missing_indexes
 from ._pg_peers import BuryRequest, PgPeers
 from ._pg_reads import ReadLinks
 from ._pg_schema import LEVEL, PG_MIGRATIONS, PgMigration, lacking_rights, migrate
+from ._pg_sql import SETTINGS
 from ._pg_target import PgTarget
 from ._pg_threads import free_threads, repair_threads
 from ._pg_write import MOST, ClaimBook, CommitWriter
@@ -288,7 +289,7 @@ class PostgresStore(QueryStore[Link]):
             except (OSError, MemoryError) as error:
                 raise Outage(error) from error
         self._close()
-        commits, asks = self._links = [self._link("commits"), self._link("asks")]
+        commits, asks = self._links = [self._link("commits", SETTINGS), self._link("asks", SETTINGS)]
         migrate(asks, self.target.schema, self._migrations, make_epoch=lambda: secrets.token_hex(8))
         self._check_rights(asks)
         self._indexes = self._index_maker(asks)
@@ -314,8 +315,8 @@ class PostgresStore(QueryStore[Link]):
             logger.warning("some statements are slow without the index %s: run `greenroom db migrate`", names)
         return None
 
-    def _link(self, purpose: str) -> Link:
-        return Link(self.target, f"greenroom/{self.name}/{purpose}")
+    def _link(self, purpose: str, settings: Sequence[str] = ()) -> Link:
+        return Link(self.target, f"greenroom/{self.name}/{purpose}", settings)
 
     def _all_links(self) -> Sequence[Link]:
         readers = self._readers

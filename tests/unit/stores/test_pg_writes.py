@@ -19,6 +19,7 @@ from greenroom.actors.stores._pg_connect import Link
 from greenroom.actors.stores._pg_create import RunCreator
 from greenroom.actors.stores._pg_post import CommandPoster
 from greenroom.actors.stores._pg_schema import LEVEL, migrate
+from greenroom.actors.stores._pg_sql import SETTINGS
 from greenroom.actors.stores._pg_target import PgTarget
 from greenroom.actors.stores._pg_threads import free_threads, repair_threads
 from greenroom.actors.stores._pg_values import Bigints
@@ -96,7 +97,7 @@ class Desk:
 
 @pytest.fixture
 def desk(postgres_url: str) -> Iterator[Desk]:
-    link = Link(PgTarget.parse(postgres_url), "test")
+    link = Link(PgTarget.parse(postgres_url), "test", SETTINGS)
     migrate(link, link.target.schema, make_epoch=lambda: "e")
     yield Desk(link)
     link.close()
@@ -105,7 +106,7 @@ def desk(postgres_url: str) -> Iterator[Desk]:
 @pytest.fixture
 def other(postgres_url: str, desk: Desk) -> Iterator[Desk]:
     """Another process."""
-    link = Link(PgTarget.parse(postgres_url), "other")
+    link = Link(PgTarget.parse(postgres_url), "other", SETTINGS)
     yield Desk(link)
     link.close()
 
@@ -357,3 +358,50 @@ def test_a_batch_ends_at_two_hundred_requests(desk: Desk) -> None:
     assert desk.writer.statistics.transactions - before == 2
     numbers = Bigints(range(1, 211))
     assert desk.link.execute("SELECT count(*) FROM {s}.events WHERE run = ANY(%s)", (numbers,)) == [(420,)]
+
+
+def _rows_read(link: Link) -> int:
+    """How many rows of the tables, and entries of indexes, the server has read for this and other sessions."""
+    link.execute("SELECT pg_stat_force_next_flush()")
+    link.execute("SELECT pg_stat_clear_snapshot()")
+    tables = "SELECT coalesce(sum(seq_tup_read), 0)::bigint FROM pg_stat_user_tables WHERE schemaname = %s"
+    indexes = "SELECT coalesce(sum(idx_tup_read), 0)::bigint FROM pg_stat_user_indexes WHERE schemaname = %s"
+    return sum(link.execute(text, (link.target.schema,))[0][0] for text in (tables, indexes))
+
+
+def test_what_a_commit_and_a_post_read_does_not_grow_with_the_tables(desk: Desk) -> None:
+    """The server plans each statement while the tables are small, and has no statistics of what comes then."""
+    claim = desk.create(new_run("r", "t"))
+    assert claim is not None
+
+    def write(number: int) -> None:
+        ticket = ticket_row("r", number, f"c{number}")
+        calls = (call_row(f"c{number}"),)
+        row = replace(desk.rows["r"], stage=Stage.NEEDS_APPROVAL, step=1)
+        parts = {"messages": (message(f"m{number}"),), "tickets": (ticket,), "calls": calls}
+        assert kinds(desk.write(desk.request(claim, 2, row=row, **parts))) == ["committed"]
+        assert post(desk, decide(f"d{number}", ticket.ticket_id)).result.status == "accepted"
+        assert kinds(desk.write(desk.request(claim, 1))) == ["committed"]
+
+    counts = []
+    for more in (0, 3_000):
+        link = desk.link
+        others = "FROM {s}.runs WHERE run_id = 'r'"
+        columns = "agent, status, stage, step, last_seq, token, owner, held, queue, ready_at, rank, level, created_at"
+        columns += ", title, search, started_by, info, row"
+        link.execute(
+            f"INSERT INTO {{s}}.runs(run_id, thread, {columns}) SELECT 'r' || i, i + 100, {columns}"  # noqa: S608
+            f" FROM generate_series(1, {more}) i, (SELECT * {others}) r"
+        )
+        link.execute(
+            "INSERT INTO {s}.threads(number, thread_id, owner, created_at, runs, kept, open, newest)"  # noqa: S608
+            f" SELECT i + 100, 't' || i, '', now(), 1, 1, 1, 0 FROM generate_series(1, {more}) i"
+        )
+        first = len(counts) * 20
+        for number in range(first, first + 10):  # from the sixth on a plan is kept
+            write(number)
+        before = _rows_read(link)
+        for number in range(first + 10, first + 20):
+            write(number)
+        counts.append(_rows_read(link) - before)
+    assert 0 < counts[1] < counts[0] + 1_000, counts  # one reading of a grown table for each commit would be 60,000
