@@ -106,6 +106,12 @@ def releases(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Releases:
 
 
 @pytest.fixture
+def old(releases: Releases) -> Release:
+    """The one before the second migration. A skip in an async test would lose its reason."""
+    return releases.old()
+
+
+@pytest.fixture
 def server() -> Iterator[Server]:
     with Server() as server:
         yield server
@@ -261,9 +267,9 @@ async def left_alone(swarm: Swarm, server: Server, edge: Process, name: str) -> 
 
 
 async def test_the_release_before_the_second_migration_is_exchanged_for_this_one(
-    releases: Releases, swarm: Swarm, server: Server, seed: int
+    old: Release, releases: Releases, swarm: Swarm, server: Server, seed: int
 ):
-    old, new = releases.old(), releases.new()
+    new = releases.new()
     versions = "import greenroom.actors.stores._pg_schema as s; print(len(s.PG_MIGRATIONS))"
     assert [release.run("-c", versions).strip() for release in (old, new)] == ["1", str(KNOWN)]
     async with service(swarm, server, old, seed) as rolling:
