@@ -11,6 +11,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from greenroom.transport import serve
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 TOKEN = "token-of-the-pictures"  # noqa: S105 - of a gateway that lives for some seconds
 DESK: dict[str, Any] = {"viewport": {"width": 1440, "height": 900}}
+SMALL: dict[str, Any] = {"viewport": {"width": 1280, "height": 640}}
 PHONE: dict[str, Any] = {
     "viewport": {"width": 390, "height": 844},
     "device_scale_factor": 2,
@@ -105,6 +107,12 @@ def agents() -> Iterator[gr.Agent[Any]]:
 
 
 async def main(folder: Path) -> None:
+    """Have all pictures taken."""
+    await one_process(folder)
+    await many_processes(folder)
+
+
+async def one_process(folder: Path) -> None:
     """Serve, start the runs, and have the pictures taken."""
     async with gr.open_runtime(agents=agents(), drain=0) as runtime, trio.open_nursery() as nursery:
         address = await nursery.start(partial(serve, runtime, port=0, token=TOKEN))
@@ -119,13 +127,73 @@ async def main(folder: Path) -> None:
         nursery.cancel_scope.cancel()
 
 
-def take(folder: Path, url: str) -> None:
-    """The run as it waits, on a phone and on a wide screen; then it is approved, and shown at its end."""
+begun = trio.Event()
+
+
+@gr.tool(replay="safe")
+async def resize(picture: str) -> None:
+    """Whatever works on it ends."""
+    begun.set()
+    await trio.sleep_forever()
+
+
+async def many_processes(folder: Path) -> None:
+    """A gateway without agents and two processes that work, on one store, which has queues and a dead letter."""
+    global begun  # noqa: PLW0603 - one for each owner of the run
+    store = gr.MemoryStore()
+    edge, *works = (store.peer(name=name) for name in ("edge", "work-1", "work-2"))
+    builder = gr.Agent("builder", tools=[compile_all], model=ScriptedModel([call("compile_all")]))
+    pictures = gr.Agent("pictures", tools=[resize], model=ScriptedModel([call("resize", picture="lamp.tiff")]))
+    async with (
+        gr.open_runtime(edge, drain=0) as runtime,
+        gr.open_runtime(works[0], agents=[builder], drain=0),
+        gr.open_runtime(works[1], agents=[pictures], drain=0),
+        trio.open_nursery() as nursery,
+    ):
+        address = await nursery.start(partial(serve, runtime, port=0, token=TOKEN))
+        await edge.set_queue("nightly", max_running=2)
+        await edge.set_queue("reports", paused=True)
+        poison = await runtime.start("pictures", "Make the pictures smaller.", by="operator")
+        for day in ("Monday", "Tuesday", "Wednesday", "Thursday"):
+            await runtime.start("builder", f"Build the work of {day}.", by="operator", queue="nightly")
+            await trio.sleep(0.5)
+        await runtime.start("builder", "Build the report of the week.", by="operator", queue="reports")
+        for _ in range(5):  # owners in a row that end
+            await begun.wait()
+            begun = trio.Event()
+            await edge.bury((await edge.summaries((poison.id,))).runs[0].owner or "")
+        newest = (await runtime.runs(text="Monday")).runs[0].info.run_id
+        await trio.to_thread.run_sync(take_shared, folder, f"{address.url}/#token={TOKEN}&run={newest}")
+        nursery.cancel_scope.cancel()
+
+
+def take_shared(folder: Path, url: str) -> None:
+    """The queues, beside a dead letter and a run that another process works on."""
+    with chromium() as browser:
+        page = browser.new_context(color_scheme="light", locale="en-US", **SMALL).new_page()
+        page.goto(url)
+        page.locator("#runs a[data-stage=dead]").wait_for()
+        page.locator("#queues").click()
+        page.locator("table.queues tbody tr").nth(1).wait_for()
+        page.wait_for_timeout(1_000)  # until nothing moves
+        page.screenshot(path=folder / "console-queues.png")
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """The browser."""
     from playwright.sync_api import sync_playwright  # noqa: PLC0415 - not installed with the other tools
 
     with sync_playwright() as playwright:
         program = shutil.which("chromium")
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+def take(folder: Path, url: str) -> None:
+    """The run as it waits, on a phone and on a wide screen; then it is approved, and shown at its end."""
+    with chromium() as browser:
         for name, theme, screen in (("phone", "light", PHONE), ("light", "light", DESK), ("dark", "dark", DESK)):
             page = browser.new_context(color_scheme=theme, locale="en-US", **screen).new_page()
             page.goto(url)
@@ -137,7 +205,6 @@ def take(folder: Path, url: str) -> None:
                 page.locator(".card").wait_for(state="detached")
             page.wait_for_timeout(1_000)  # until nothing moves
             page.screenshot(path=folder / f"console-{name}.png")
-        browser.close()
 
 
 if __name__ == "__main__":
