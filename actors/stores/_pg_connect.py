@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, TypeVar
 
 from ..errors import StoreDown
+from ._pg_attempt import Attempt
 from ._pg_driver import psycopg
 from ._pg_schema import quoted
 from ._pg_target import PgTarget
@@ -60,10 +61,14 @@ _HOPELESS: Final = (
     "permission denied for database",
     "certificate",
     "could not translate host name",
+    f"[Errno {socket.EAI_NONAME}]",  # of the driver, which looks names up before libpq
     "server does not support SSL",
     _POOL,
 )
 """Parts of libpq's messages about connections that no wait makes possible."""
+
+_TIMEOUT: Final = "connection timeout expired"
+"""What the driver says of a host that does not answer."""
 
 
 class Again(Exception):
@@ -113,6 +118,9 @@ class Link:
         self._payloads: deque[str] = deque()
         self.since: float | None = None
         self.opened = 0
+        self._attempt: Attempt | None = None
+        self._cut_after: float | None = None
+        self._sent = False  # the statement on the way may have been sent
         self._broke = False
         self.unknown = False
 
@@ -128,17 +136,25 @@ class Link:
             psycopg.Error: it cannot be opened.
         """
         if self._connection is None or self._connection.closed:
-            self._connection = psycopg.connect(
-                **self.target.connection_fields(self._name, self._settings),  # type: ignore[arg-type]  # all are str
-                autocommit=True,
-                prepare_threshold=None if self.target.pooled else 1,
-            )
+            self._attempt = Attempt(self._connect)
+            try:
+                self._connection = self._attempt.result()
+            finally:
+                self._attempt = None
+            self._sent = True
             self.opened += 1
             adapt(self._connection)
             keep = self._payloads = deque()
             # called for what arrives with the answer of a statement
             self._connection.add_notify_handler(lambda notification: keep.append(notification.payload))
         return self._connection
+
+    def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
+        return psycopg.connect(
+            **self.target.connection_fields(self._name, self._settings),  # type: ignore[arg-type]  # all are str
+            autocommit=True,
+            prepare_threshold=None if self.target.pooled else 1,
+        )
 
     def text(self, statement: str) -> bytes:
         """Return a statement with the schema in it."""
@@ -267,13 +283,19 @@ class Link:
         except Outage:
             if not self._broke:
                 raise
-        return function()
+        try:
+            return function()
+        except Outage:
+            self.unknown = True  # the first call may have been executed
+            raise
 
     @contextlib.contextmanager
     def sorted(self) -> Iterator[None]:
         """Raise an error of the block's statement as its kind: see `execute`. The watchdog sees the statement."""
         was_open = self._connection is not None and not self._connection.closed
         self.since = time.monotonic()
+        self._cut_after = None
+        self._sent = was_open
         try:
             yield
         except (psycopg.Error, OSError, MemoryError) as error:
@@ -286,8 +308,9 @@ class Link:
                 raise Again(self._clean(error)) from None
             if kind == "schema":
                 raise StoreDown(self.explain(error)) from None
-            self.unknown = self._connection is None or self._connection.closed
-            self._broke = was_open and self.unknown
+            lost = self._connection is None or self._connection.closed
+            self.unknown = lost and self._sent  # without a connection nothing was sent
+            self._broke = was_open and lost
             self.close()
             raise Outage(self._clean(error)) from None
         finally:
@@ -296,7 +319,14 @@ class Link:
     def _clean(self, error: BaseException) -> Exception:
         """Return an error for messages, without secrets."""
         text = self.target.hidden(str(error)) or type(error).__name__
-        if _POOL in text:
+        if self._cut_after is not None:
+            text = f"{self.target.place} gives no answer within {self._cut_after:.3g} s; look at the server"
+        elif _TIMEOUT in text:
+            silence = f"{self.target.place} gives no answer within {self.target.patience:g} s"
+            way = "check the host and the port, and whether a firewall drops the packets"
+            others = text.partition("All failures were: ")[2].replace(_TIMEOUT, "no answer")
+            text = f"{silence}{others and f' ({others})'}; {way}"
+        elif _POOL in text:
             text += "; behind a pool in transaction mode write pooled=1 into the address"
         return PgTrouble(text)
 
@@ -312,12 +342,37 @@ class Link:
             way = "look at the server"
         return f"PostgreSQL refuses ({text}); {way}"
 
-    def cut(self) -> None:
-        """Shut the connection's socket down, so that the thread that waits for an answer gets an error.
+    def cut_late(self, answer: float, now: float, *, connecting: float | None = None) -> bool:
+        """Cut the connection if the statement on the way has waited for its answer for longer than `answer` seconds.
 
-        May be called in any thread.
+        May be called in any thread. Returns True if it was cut.
+
+        Args:
+            answer: seconds.
+            now: of `time.monotonic`.
+            connecting: seconds for an attempt to connect instead. None: the attempt ends by itself after a time for
+                each host, and only the lookup of a name, which has no limit, is ended after as long again.
         """
-        connection = self._connection
+        since = self.since
+        if since is None:
+            return False
+        if self._attempt is not None:
+            answer = max(answer, 2 * self.target.patience * self.target.hosts) if connecting is None else connecting
+        if now - since <= answer:
+            return False
+        self.cut()
+        return True
+
+    def cut(self) -> None:
+        """End the wait for an answer: the thread that waits gets an error. May be called in any thread.
+
+        An open connection has its socket shut down; an attempt to open one is given up.
+        """
+        since, attempt, connection = self.since, self._attempt, self._connection
+        if since is not None:
+            self._cut_after = time.monotonic() - since
+        if attempt is not None:
+            attempt.give_up()
         if connection is None:
             return
         with contextlib.suppress(OSError, psycopg.Error):

@@ -60,6 +60,11 @@ _THREADS: Final = 2
 """One for the listener's connection, one for the notifier's."""
 
 
+_MOMENT: Final = 0.1
+"""Seconds that a cancelled opening waits for an answer; a server that answers does so in milliseconds."""
+_CONNECTING: Final = 1.0
+"""Seconds that opening a connection may take once the store is being closed."""
+
 _LEAVING: Final = 3.0
 """Seconds for giving the runs back at the end."""
 
@@ -240,14 +245,52 @@ class PgPeers:
                 watched.cancel()
 
     @asynccontextmanager
-    async def serving(self, hooks: StoreHooks) -> AsyncIterator[None]:
+    async def interruptible(
+        self, links: Callable[[], Sequence[Link]], *, answer: float = _MOMENT, connecting: float = _MOMENT
+    ) -> AsyncIterator[None]:
+        """Let a cancelled block end soon, also while a thread waits for the server.
+
+        An answer that a server owes for a moment only is still waited for, so that nothing is torn.
+
+        Args:
+            links: see `watching`.
+            answer: seconds that an answer may take once the block is cancelled.
+            connecting: seconds that opening a connection may take then.
+        """
+        inside = True
+
+        async def watch() -> None:
+            try:
+                await trio.sleep_forever()
+            finally:
+                while inside:
+                    for link in [*self._links, *links()]:
+                        link.cut_late(answer, time.monotonic(), connecting=connecting)
+                    with trio.CancelScope(shield=True):
+                        await trio.sleep(_MOMENT / 5)
+
+        async with open_collapsing_nursery() as nursery:
+            nursery.start_soon(watch)
+            try:
+                yield
+            finally:
+                inside = False
+                nursery.cancel_scope.cancel()
+
+    @asynccontextmanager
+    async def serving(self, hooks: StoreHooks, links: Callable[[], Sequence[Link]]) -> AsyncIterator[None]:
         """Keep the lease for the time of the block, also while a cancelled block writes its queues; then leave.
+
+        Args:
+            hooks: of the store.
+            links: see `watching`.
 
         Raises:
             StoreDown: a table or a right is missing.
         """
         self._hooks = hooks
-        async with open_collapsing_nursery() as nursery:
+        soon = self.interruptible(links, answer=self._answer, connecting=_CONNECTING)
+        async with soon, open_collapsing_nursery() as nursery:
             kept = await nursery.start(self._keep, hooks)
             try:
                 yield
@@ -306,11 +349,7 @@ class PgPeers:
             while True:
                 await trio.sleep(self._answer / _LOOKS)
                 now = time.monotonic()
-                for link in [*self._links, *links()]:
-                    since = link.since
-                    if since is not None and now - since > self._answer:
-                        self._cut += 1
-                        link.cut()
+                self._cut += sum(link.cut_late(self._answer, now) for link in [*self._links, *links()])
 
     async def _in_thread(self, function: Callable[[], T]) -> T:
         """Call a function in a thread; user code cannot use up these threads.

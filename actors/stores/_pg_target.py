@@ -24,8 +24,9 @@ _DEFAULTS: Final[Mapping[str, str]] = {
     "connect_timeout": "5",
     "tcp_user_timeout": "10000",
     "keepalives_idle": "5",
-    "client_encoding": "utf8",
 }
+_ENCODING: Final[Mapping[str, str]] = {"client_encoding": "utf8"}
+"""Whatever the environment says."""
 _SETTINGS: Final = (
     "jit=off",  # it would cost a short statement a hundred times its time
     "idle_in_transaction_session_timeout=5s",
@@ -34,6 +35,10 @@ _SETTINGS: Final = (
     "timezone=UTC",
     "client_min_messages=warning",
 )
+
+_PORT: Final = "5432"
+_LONG: Final = 130.0
+"""Seconds that the driver waits for a host if the address says 0, which is libpq's word for ever."""
 
 _OUR_FIELDS: Final = ("schema", "pooled", "listen")
 _KEY_VALUE: Final = re.compile(r"(\w+)\s*=\s*('(?:[^'\\]|\\.)*'|(?:[^\s'\\]|\\.)*)\s*")
@@ -52,6 +57,9 @@ class PgTarget:
             with `pooled`, none at all.
         text: the target for messages; without a password.
         secrets: texts that no message may show.
+        place: host and port, for messages; several hosts are separated by commas.
+        hosts: how many there are.
+        patience: seconds that an attempt to connect waits for each host.
     """
 
     fields: Mapping[str, str]
@@ -60,6 +68,9 @@ class PgTarget:
     listen: str | None = None
     text: str = ""
     secrets: tuple[str, ...] = ()
+    place: str = ""
+    hosts: int = 1
+    patience: float = 5.0
 
     @classmethod
     def parse(cls, url: str) -> PgTarget:
@@ -82,14 +93,25 @@ class PgTarget:
         schema = ours.get("schema", SCHEMA)
         quoted(schema)
         secrets = tuple(value for name, value in given.items() if "password" in name and value)
-        whole = {**_DEFAULTS, **fields}
+        whole = {**{name: value for name, value in _DEFAULTS.items() if name not in given}, **_ENCODING, **fields}
         if "sslmode" not in given and not _near(given):
             whole["sslmode"] = "verify-full"
             if "sslrootcert" not in given and not Path("~/.postgresql/root.crt").expanduser().exists():
                 whole["sslrootcert"] = "system"
         if "," in given.get("host", "") or "," in given.get("hostaddr", ""):
             whole.setdefault("target_session_attrs", "read-write")
-        return cls(whole, schema, _flag("pooled", ours), ours.get("listen"), _described(given, schema), secrets)
+        places = _places(given)
+        return cls(
+            whole,
+            schema,
+            _flag("pooled", ours),
+            ours.get("listen"),
+            _described(given, schema),
+            secrets,
+            place=", ".join(places),
+            hosts=len(places),
+            patience=_patience({**given, **whole}),
+        )
 
     def __repr__(self) -> str:
         """Return the target without a password."""
@@ -195,6 +217,26 @@ def _is_local(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _places(fields: Mapping[str, str]) -> list[str]:
+    """Return each host with its port; one port may be that of all hosts."""
+    hosts = (fields.get("host") or fields.get("hostaddr", "")).split(",")
+    ports = (fields.get("port") or _PORT).split(",")
+    ports = ports * len(hosts) if len(ports) == 1 else ports
+    return [
+        f"{host.strip() or 'the local socket'}:{port.strip() or _PORT}"
+        for host, port in zip(hosts, ports, strict=False)
+    ]
+
+
+def _patience(fields: Mapping[str, str]) -> float:
+    """Return the seconds that the driver waits for a host: libpq's rules, with a limit where libpq has none."""
+    try:
+        seconds = int(float(fields["connect_timeout"]))
+    except ValueError:
+        return _LONG  # the driver refuses the text
+    return float(max(2, seconds)) if seconds > 0 else _LONG
 
 
 def _described(fields: Mapping[str, str], schema: str) -> str:

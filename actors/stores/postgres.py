@@ -212,8 +212,9 @@ class PostgresStore(QueryStore[Link]):
         )
         try:
             async with peers.watching(self._all_links):
-                await self._opened(peers)
-                async with peers.serving(hooks):
+                async with peers.interruptible(self._all_links):
+                    await self._opened(peers)
+                async with peers.serving(hooks, self._all_links):
                     merged = _MergedHooks(hooks)
                     self._commits.open(merged)
                     self._queue.open(merged)
@@ -268,6 +269,7 @@ class PostgresStore(QueryStore[Link]):
                 await self._aside(self._open, peers)
                 return await peers.open()
             except (Outage, Again) as error:
+                await trio.lowlevel.checkpoint_if_cancelled()  # noqa: ASYNC120 - a cancel has cut the connection
                 trouble = error.error
                 if hopeless(trouble) or trio.current_time() >= until:
                     raise StoreOpenError(f"{self.target.text} cannot be opened: {trouble}") from trouble

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, Final
 
 from ..errors import StoreDown, StoreOpenError, StoreUnavailable
 from ._leases import TURN
-from ._pg_connect import Again, Link, PgTrouble, hopeless
+from ._pg_connect import ANSWER, Again, Link, PgTrouble, hopeless
 from ._pg_driver import psycopg
 from ._pg_indexes import make_indexes, may_make_indexes, missing_indexes
 from ._pg_schema import LEVEL, PG_MIGRATIONS, TO_DO, check, lacking_rights, version_of
@@ -31,6 +32,11 @@ _LOCK_PAUSE: Final = 1.0
 """Seconds between them, for the statements that wait behind the attempt."""
 _INDEX_PAUSE: Final = 0.2
 """Seconds between two looks for an index that another session is making."""
+
+_LOOKS: Final = 8
+"""Looks of the watchdog in the time of an answer."""
+_MIGRATING: Final = 30.0 + ANSWER
+"""Seconds for a statement of a migration: the server itself ends it after 30."""
 
 _NAME: Final = "greenroom db"
 
@@ -67,15 +73,32 @@ def _new_epoch() -> str:
 
 
 @contextmanager
-def _linked(url: str) -> Iterator[Link]:
-    """Open a connection for the block.
+def _watched(link: Link, answer: float) -> Iterator[Link]:
+    """Cut the connection if a statement waits for longer than `answer` seconds; close it at the end of the block."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(answer / _LOOKS):
+            link.cut_late(answer, time.monotonic())
+
+    threading.Thread(target=watch, name="greenroom db watches", daemon=True).start()
+    try:
+        with closing(link):
+            yield link
+    finally:
+        over.set()
+
+
+@contextmanager
+def _linked(url: str, answer: float = ANSWER) -> Iterator[Link]:
+    """Open a connection for the block. A statement without an answer for `answer` seconds counts as an outage.
 
     Raises:
         StoreOpenError: the URL cannot be read, the server refuses the connection, or a right is missing.
         StoreUnavailable: the server does not answer now.
     """
     target = PgTarget.parse(url)
-    with closing(Link(target, _NAME)) as link:
+    with _watched(Link(target, _NAME), answer) as link:
         try:
             yield link
         except Outage as error:
@@ -90,8 +113,8 @@ def _linked(url: str) -> Iterator[Link]:
 def _optional(link: Link, statement: str, default: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the first row of a statement for which a right may be missing."""
     try:
-        return link.connection.execute(link.text(statement)).fetchone() or default
-    except psycopg.Error:
+        return next(iter(link.execute(statement)), default)
+    except StoreDown:
         return default
 
 
@@ -210,7 +233,7 @@ def migrate(url: str) -> Mapping[str, Any]:
             change the tables.
         StoreUnavailable: the server does not answer now; a migration that had begun has changed nothing.
     """
-    with _linked(url) as link:
+    with _linked(url, _MIGRATING) as link:
         applied = _migrated(link)
         version = check(link, link.target.schema)
         facts = {"schema": f"{link.target.schema}: version {version}", "applied": applied}

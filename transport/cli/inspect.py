@@ -6,6 +6,7 @@ import argparse
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -70,8 +71,16 @@ async def opened(store: Store) -> AsyncIterator[Store]:
     Raises:
         StoreOpenError: The store cannot be opened.
     """
+    ready = trio.Event()
+
+    class StoreStarted:
+        def started(self, _: object = None) -> None:
+            ready.set()
+
+    # not `nursery.start`, which makes an internal error of Ctrl-C and a store that fails at the same time
     async with open_collapsing_nursery() as nursery:
-        await nursery.start(store.run, IgnoringHooks())
+        nursery.start_soon(partial(store.run, IgnoringHooks(), task_status=StoreStarted()))
+        await ready.wait()
         yield store
         nursery.cancel_scope.cancel()
 

@@ -206,7 +206,7 @@ async def _serve(service: Service, screen: Screen) -> int:
                 secrets=service.secrets,
             ) as runtime,
         ):
-            with stop.gently:
+            with stop.in_order():
                 async with hosting(runtime, service.gate) as address, _linked(service.link, stop):
                     await _announce(service, runtime, address, screen)
                     log_to_the_operator()
@@ -214,7 +214,10 @@ async def _serve(service: Service, screen: Screen) -> int:
     finally:
         screen.close()
     if stop.at_once.cancel_called:
-        screen.row("Stopped at once; unfinished work continues at the next start.", "warn")
+        text = (
+            "Stopped at once; unfinished work continues at the next start." if stop.begun else "Stopped at the start."
+        )
+        screen.row(text, "warn")
         return exits.INTERRUPTED
     screen.row("Stopped; nothing is lost." if service.place else "Stopped.", "dim")
     return exits.COMPLETED

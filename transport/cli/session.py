@@ -120,13 +120,23 @@ class RunJob:
 
 
 class Interrupts:
-    """A handler of interrupts: the first one ends the session in order, the second one at once."""
+    """A handler of interrupts: the first one ends the session in order, the second one at once.
+
+    Before `in_order` is called there is nothing to end in order: the store is being opened. Then the first one ends the
+    block at once.
+
+    Attributes:
+        gently, at_once: the scopes of the two ends.
+        interrupted: an interrupt has come.
+        begun: `in_order` was called.
+    """
 
     def __init__(self, note: str = "Stopping in order (again to stop at once) ...") -> None:
         self._note = note
         self.gently = trio.CancelScope()
         self.at_once = trio.CancelScope()
         self.interrupted = False
+        self.begun = False
 
     def __repr__(self) -> str:
         return f"<Interrupts: {'interrupted' if self.interrupted else 'none'}>"
@@ -141,9 +151,15 @@ class Interrupts:
                     yield
                 nursery.cancel_scope.cancel()
 
+    def in_order(self) -> trio.CancelScope:
+        """Return the scope that the first interrupt cancels from now on; the second one ends what follows the scope."""
+        self.begun = True
+        return self.gently
+
     async def _listen(self, signals: AsyncIterator[int], screen: Screen) -> None:
         async for _ in signals:
-            if self.interrupted:
+            if self.interrupted or not self.begun:
+                self.interrupted = True
                 self.at_once.cancel()
                 continue
             self.interrupted = True
@@ -167,7 +183,7 @@ async def work(job: RunJob, screen: Screen) -> int:
             stop.listening(screen),
             gr.open_runtime(store, agents=[job.agent], deps=job.deps, drain=DRAIN, secrets=job.secrets) as runtime,
         ):
-            with stop.gently:
+            with stop.in_order():
                 async with AsyncExitStack() as stack:
                     session.console = await _console(job, runtime, screen, stack)
                     return await session.run(runtime)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import trio
 
@@ -22,6 +22,8 @@ from . import exits, places
 from .hidden import hidden_values
 from .inspect import opened, reading, whole_id
 from .places import Place, SharedStore
+
+T = TypeVar("T")
 
 _WARNINGS: Final = ("warnings", "lacking", "fault")
 
@@ -157,13 +159,21 @@ def db(given: argparse.Namespace) -> int:
     )
 
     screen = open_screen(machine=given.json, secrets=hidden_values(given))
-    if given.action == "adopt":
-        before = beats(place.url)
+
+    async def aside(function: Callable[..., T], *arguments: object) -> T:
+        """Call a function in a thread that Ctrl-C leaves behind: the server may not answer."""
+        return await trio.to_thread.run_sync(function, *arguments, abandon_on_cancel=True)
+
+    async def adopted() -> Mapping[str, Any]:
+        before = await aside(beats, place.url)
         if before:
-            trio.run(trio.sleep, WATCHED)
-        facts = adopt(place.url, before)
+            await trio.sleep(WATCHED)
+        return await aside(adopt, place.url, before)
+
+    if given.action == "adopt":
+        facts = trio.run(adopted)
     else:
-        facts = {"show": show, "migrate": migrate, "level": level}[given.action](place.url)
+        facts = trio.run(aside, {"show": show, "migrate": migrate, "level": level}[given.action], place.url)
     screen.outcome(dict(facts))
     _told(facts, screen)
     return exits.STORE if facts.get("lacking") or facts.get("fault") else exits.COMPLETED

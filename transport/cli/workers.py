@@ -19,8 +19,8 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 import attrs
@@ -255,6 +255,21 @@ class WorkerOptions:
     announce: Callable[[str, int, Sequence[int]], None]
 
 
+@asynccontextmanager
+async def _bound(options: WorkerOptions) -> AsyncIterator[Sequence[trio.SocketListener]]:
+    """Bind the port for the block.
+
+    Raises:
+        OSError: The address cannot be bound.
+    """
+    listeners = await trio.open_tcp_listeners(options.port, host=options.host, backlog=BACKLOG)
+    try:
+        yield listeners
+    finally:
+        for listener in listeners:
+            listener.socket.close()
+
+
 async def serve_with_workers(store: Store, options: WorkerOptions, screen: Screen) -> int:
     """Serve until interrupted; return the exit code: that of a worker if one ended before all served.
 
@@ -263,15 +278,14 @@ async def serve_with_workers(store: Store, options: WorkerOptions, screen: Scree
         OSError: The address cannot be bound.
     """
     stop, code = Interrupts(), None
-    listeners = await trio.open_tcp_listeners(options.port, host=options.host, backlog=BACKLOG)
-    host, port = listeners[0].socket.getsockname()[:2]
-    words = [*options.command, "--host", options.host, "--port", str(port)]
-    async with opened(store), open_collapsing_nursery() as nursery:
+    async with _bound(options) as listeners, opened(store), open_collapsing_nursery() as nursery:
+        host, port = listeners[0].socket.getsockname()[:2]
+        words = [*options.command, "--host", options.host, "--port", str(port)]
         store.publish({}, room=0)
         workers = Workers(store, words, options.environment, options.count, listeners, screen)
         try:
             async with stop.listening(screen):
-                with stop.gently:
+                with stop.in_order():
                     code = await nursery.start(workers.run)
                     if code is None:
                         options.announce(str(host), port, sorted(workers.pids))
