@@ -19,7 +19,7 @@ from .contract.messages import Message, ModelRequest, ModelResponse
 from .contract.plain import JSONObject
 from .contract.recording import RecordDelta
 from .contract.rows import Judge, RunOutline, RunRecord, ThreadInfo
-from .contract.run_lists import RunPage, RunQuery
+from .contract.run_lists import RunPage, RunProgress, RunQuery
 from .contract.state import StateWrite
 
 # --- models ----------------------------------------------------------------------------------------------------------
@@ -304,11 +304,15 @@ class Store(abc.ABC):
         """
         return ()
 
-    async def give_back(self, claims: Sequence[Claim], *, after: float = 0.0) -> None:
-        """Give up runs that are not at rest; no process claims them for `after` seconds. Counts as no crash.
+    async def give_back(self, claims: Sequence[Claim], *, ready_at: datetime | None = None) -> None:
+        """Give up runs that are not at rest. Counts as no crash.
 
         For runs that this process cannot work on, and for owners that have ended. Void claims are ignored. Does nothing
         in a store that is not shared.
+
+        Args:
+            claims: of the runs.
+            ready_at: `claim_ready` claims them from this moment on, UTC, by the same clock as its `now`; None: at once.
         """
         return
 
@@ -503,6 +507,13 @@ class Store(abc.ABC):
         Never waits. Other processes see it soon.
         """
         return
+
+    async def progress(self, run_ids: Sequence[str]) -> Mapping[str, RunProgress]:
+        """Return how far these runs are, by id; unknown ids are left out, and each read is a few columns wide.
+
+        In a store that is not shared it is made of `summaries`, which leaves out unreadable runs, too.
+        """
+        return {line.info.run_id: line.progress for line in (await self.summaries(run_ids)).runs}
 
     async def agents(self) -> Mapping[str, frozenset[str]]:
         """Return the agents of all live processes: key -> digests. Empty in a store that is not shared."""

@@ -16,6 +16,25 @@ from .titles import searched
 
 
 @attrs.frozen(kw_only=True)
+class RunProgress:
+    """How far a run is, as a process asks that waits for a run of another process.
+
+    Attributes:
+        last: sequence of its newest event.
+        waits: it waits for people or tasks.
+        done: it has ended.
+        owned: a process owns the run; False in a store that is not shared.
+        dead: why the run is a dead letter; None if it is not.
+    """
+
+    last: int
+    waits: bool
+    done: bool
+    owned: bool
+    dead: str | None
+
+
+@attrs.frozen(kw_only=True)
 class RunSummary:
     """One line of a list of runs.
 
@@ -50,6 +69,18 @@ class RunSummary:
     def title(self) -> str:
         """One line that describes the run; the run id if there is no title."""
         return self.info.title or self.info.run_id
+
+    @property
+    def progress(self) -> RunProgress:
+        """How far the run is."""
+        row, status = self.row, self.row.status
+        return RunProgress(
+            last=row.last_sequence,
+            waits=status is RunStatus.WAITING,
+            done=status is RunStatus.DONE,
+            owned=self.owner is not None,
+            dead=self.dead,
+        )
 
 
 ASKED: Final = 3

@@ -20,7 +20,6 @@ import trio
 
 from greenroom.supervision import ActorContext
 
-from ..contract.lifecycle import RunStatus
 from ..errors import StoreDown, StoreError, StoreUnavailable
 from .change_signals import ChangeSignals
 from .follow import PAGE, PAGE_BYTES
@@ -102,17 +101,12 @@ class MovedRuns:
     async def _look(self, run_ids: list[str]) -> None:
         """Publish the rests of runs, and that runs are dead letters."""
         for at in range(0, len(run_ids), PAGE):
-            page = await self._services.store.summaries(run_ids[at : at + PAGE])
-            for line in page.runs:
-                run_id = line.info.run_id
+            found = await self._services.store.progress(run_ids[at : at + PAGE])
+            for run_id, progress in found.items():
                 if self._roster.get(run_id) is not None:
                     continue
-                self._roster.note_dead(run_id, line.dead)
-                if (
-                    line.dead is not None
-                    or line.owner is None
-                    or line.row.status in (RunStatus.WAITING, RunStatus.DONE)
-                ):
+                self._roster.note_dead(run_id, progress.dead)
+                if progress.dead is not None or not progress.owned or progress.waits or progress.done:
                     self._board.committed(run_id, 0, ())
                     self._board.rested(run_id)
 
@@ -138,13 +132,10 @@ class MovedRuns:
         self._looked = some[-1] if len(some) == AT_A_LOOK else ""
         if not some:
             return
-        page = await self._services.store.summaries(some)
-        rows = {line.info.run_id: line.row for line in page.runs}
-        for run_id in set(some).difference(page.unreadable):
-            row = rows.get(run_id)
+        found = await self._services.store.progress(some)
+        for run_id in some:
             if self._roster.get(run_id) is None:
-                last = 0 if row is None else row.last_sequence
-                self._roster.forget_moved(run_id, last, done=row is None or row.status is RunStatus.DONE)
+                self._roster.forget_moved(run_id, found.get(run_id))
 
     async def sweep(self) -> None:
         """Let lists be read again while one is watched: any run may have changed elsewhere."""

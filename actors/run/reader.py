@@ -23,7 +23,7 @@ from ..contract.lifecycle import DONE, RunStatus, Stage
 from ..contract.messages import Message
 from ..contract.redaction import Redactor
 from ..contract.rows import RunInfo, RunOutline, RunRecord
-from ..contract.run_lists import RunPage, RunQuery, RunSummary
+from ..contract.run_lists import RunPage, RunProgress, RunQuery
 from ..contract.state import LAST_AGENT, KeyId
 from ..errors import (
     RunDegradedError,
@@ -296,7 +296,7 @@ class RunReader:
             with services.board.looking():
                 page = await services.store.summaries((run_id,))
             line = page.runs[0] if page.runs else None
-            reason = await self._lack(record, line)
+            reason = await self._lack(record, None if line is None else line.progress)
             outline = await self.outline(run_id) if may_be_held(record) else None
             queued = line is not None and line.owner is None and not record.at_rest
             waits = waiting_for(self._roster, record, outline, reason, queue=line.queue if line and queued else None)
@@ -431,7 +431,7 @@ class RunReader:
             raise UnknownRun(run_id)
         return record
 
-    async def _lack(self, record: RunRecord, line: RunSummary | None = None) -> tuple[str, str] | None:
+    async def _lack(self, record: RunRecord, progress: RunProgress | None = None) -> tuple[str, str] | None:
         """Return why no process of a shared store works on a run that is not done (code, sentence), or None.
 
         A dead letter is worked on by none. Else what is missing here counts only for a run without an owner, and only
@@ -440,14 +440,13 @@ class RunReader:
         store, run_id = self._services.store, record.info.run_id
         if self._roster.get(run_id) is not None:
             return None
-        if line is None:
-            page = await store.summaries((run_id,))
-            line = page.runs[0] if page.runs else None
-        self._roster.note_dead(run_id, None if line is None else line.dead)
+        if progress is None:
+            progress = (await store.progress((run_id,))).get(run_id)
+        self._roster.note_dead(run_id, None if progress is None else progress.dead)
         reason = self._roster.degraded(run_id)
-        if line is None or line.dead is not None or (reason is not None and reason[0] == GAVE_UP):
+        if progress is None or progress.dead is not None or (reason is not None and reason[0] == GAVE_UP):
             return reason
-        if line.owner is not None or line.row.status is DONE:
+        if progress.owned or progress.done:
             return None
         reason = reason or self.missing_requirement(record)
         if reason is None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
 import attrs
@@ -210,11 +210,12 @@ class RunActor:
             self.degraded, self.passing = (NEWER_SCHEMA, str(error)), False
         if self.claim is None or (self.degraded is not None and self.degraded[0] == GAVE_UP):
             return  # the claim of a run that was given up stays here until the end: others would crash of it, too
-        claim, self.claim, pause = self.claim, None, 0.0
+        claim, self.claim, ready_at = self.claim, None, None
         if self.degraded is not None:
             pause = ASK_AGAIN.delay(self.refusals + 1, self.services.jitter() - 0.5)
+            ready_at = self.services.clock.now() + timedelta(seconds=pause)
         with suppress(StoreUnavailable, StoreDown):  # the store gives back what no actor of this process has
-            await self.services.store.give_back((claim,), after=pause)
+            await self.services.store.give_back((claim,), ready_at=ready_at)
 
     async def body(self, ctx: ActorContext[Hint]) -> None:
         """Run one incarnation."""

@@ -37,6 +37,7 @@ from ..contract.claims import Claim, ReadyRun
 from ..contract.codec import failure_text
 from ..contract.decisions import InboxItem
 from ..contract.rows import RunRecord
+from ..contract.run_lists import RunProgress
 from ..errors import RuntimeClosed
 from .children import EMPTY, OverrunBody
 from .forced_end import GAVE_UP
@@ -134,7 +135,7 @@ class RunRegistry:
         notes = (self._degraded, self._said, self._refusals, self._sequences, self._overran, services.alarm.noted)
         return services.agents.failing.union(*notes) - self._actors.keys()
 
-    def forget_moved(self, run_id: str, last: int, *, done: bool) -> None:
+    def forget_moved(self, run_id: str, progress: RunProgress | None) -> None:
         """Forget what is noted of a run that has ended or gone on in another process, or was pruned since.
 
         A run that another process only claims and gives back has no new event, and its refusals still count here. An
@@ -142,12 +143,11 @@ class RunRegistry:
 
         Args:
             run_id: a run without an owner here.
-            last: sequence of its newest event.
-            done: it has ended; True also if the store does not have it any more.
+            progress: how far it is now; None: the store does not have it any more.
         """
-        if done:
+        if progress is None or progress.done:
             self._overran.pop(run_id, None)
-        elif self._sequences.setdefault(run_id, last) >= last:
+        elif self._sequences.setdefault(run_id, progress.last) >= progress.last:
             return
         for notes in (self._degraded, self._said, self._refusals, self._sequences):
             notes.pop(run_id, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import secrets
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, Protocol
 
 import attrs
@@ -69,6 +69,24 @@ class Process:
         return not self.dead and self.listener is not None and run.info.agent in self.agents and self.room != 0
 
 
+class StoreTime:
+    """The present as a moment, which moves as trio's time does: so virtual time moves it, too."""
+
+    def __init__(self) -> None:
+        """Must be made inside a trio run, which it serves."""
+        self._clock = trio.lowlevel.current_clock()
+        self._wall, self._start = datetime.now(UTC), trio.current_time()
+
+    def now(self) -> datetime:
+        """Return the present, UTC."""
+        return self._wall + timedelta(seconds=trio.current_time() - self._start)
+
+    @property
+    def serves(self) -> bool:
+        """True in the trio run in which it was made."""
+        return self._clock is trio.lowlevel.current_clock()
+
+
 class Hub:
     """The part of a shared ledger that is about processes.
 
@@ -90,6 +108,7 @@ class Hub:
         self.policy: HintPolicy | None = None
         self.random = random.Random(_SEED)  # noqa: S311 - draws of jitter and of receivers, not secrets
         self._joined = 0
+        self._time: StoreTime | None = None
 
     def __repr__(self) -> str:
         """Return the names of the processes."""
@@ -101,6 +120,12 @@ class Hub:
         process = Process(f"{name}.{self._joined}", listener, level, now, trio.current_time())
         self.processes[process.name] = process
         return process
+
+    def time(self) -> StoreTime:
+        """Return the storage's clock, the same for all processes: one that began later would be behind."""
+        if self._time is None or not self._time.serves:
+            self._time = StoreTime()
+        return self._time
 
     def rename(self) -> None:
         """Give the logs another identity."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Final, NoReturn
 
 import trio
@@ -48,18 +48,6 @@ FREED_AT_ONCE: Final = 500
 """Runs of a dead process that are freed in one stretch."""
 
 
-class StoreTime:
-    """The present as a moment, which moves as trio's time does: so virtual time moves it, too."""
-
-    def __init__(self) -> None:
-        """Must be made inside a trio run."""
-        self._wall, self._start = datetime.now(UTC), trio.current_time()
-
-    def now(self) -> datetime:
-        """Return the present, UTC."""
-        return self._wall + timedelta(seconds=trio.current_time() - self._start)
-
-
 class Peer:
     """A process on a shared ledger.
 
@@ -82,7 +70,7 @@ class Peer:
     ) -> None:
         self._hub, self._ledger, self._hooks, self._queue, self._writer = hub, ledger, hooks, queue, writer
         self._base, self._level = name, level
-        self._time = StoreTime()
+        self._time = hub.time()
         self._beats = BeatWatch[str](hub.times)
         self._epoch = hub.epoch
         self._nursery: trio.Nursery | None = None
@@ -335,8 +323,8 @@ class Peer:
                 freed, refused = ledger.release(claims)
                 self._given_up(freed)
                 return refused
-            case GiveBackRequest(claims=claims, after=after):
-                return self._given_up(ledger.give_back(claims, after, now))
+            case GiveBackRequest(claims=claims, ready_at=ready_at):
+                return self._given_up(ledger.give_back(claims, ready_at))
             case QueueRequest():
                 ledger.limit(request)
                 self._offer(run for run in ledger.loose.values() if run.queue == request.name)
@@ -384,7 +372,7 @@ class Peer:
     def _return(self, runs: Sequence[RunTables]) -> None:
         """Give back all of these runs, regardless of their claims; counts as no crash."""
         claims = [Claim(run_id=run.info.run_id, token=run.token) for run in runs]
-        self._given_up(self._ledger.give_back(claims, 0.0, self._time.now()))
+        self._given_up(self._ledger.give_back(claims))
 
     def _revived(self, run: RunTables | None) -> bool:
         if run is not None:

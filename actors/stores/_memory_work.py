@@ -125,13 +125,13 @@ class WorkTables:
                 freed.append(run)
         return freed, refused
 
-    def give_back(self, claims: Iterable[Claim], after: float, now: datetime) -> Sequence[RunTables]:
-        """Take the owner from runs, which are ready `after` seconds from now; returns those whose claims were good."""
+    def give_back(self, claims: Iterable[Claim], ready_at: datetime | None = None) -> Sequence[RunTables]:
+        """Take the owner from runs, which are ready at a moment (None: now); returns those whose claims were good."""
         freed = [run for run in map(self.holds, claims) if run is not None]
         for run in freed:
             self._leave(run)
-            if after > 0:
-                self._delay(run, after, now)
+            if ready_at is not None:
+                self._delay(run, ready_at)
         return freed
 
     def bereave(self, owner: str, limit: int, now: datetime, draw: Callable[[], float]) -> Sequence[RunTables]:
@@ -156,10 +156,10 @@ class WorkTables:
         run.crashed_at = run.row.step
         run.dead = dead_reason(run.crashes)
         if run.dead is None:
-            self._delay(run, back_off(run.crashes, jitter), now)
+            self._delay(run, now + timedelta(seconds=back_off(run.crashes, jitter)))
 
-    def _delay(self, run: RunTables, seconds: float, now: datetime) -> None:
-        run.ready_at = max(run.ready_at, now + timedelta(seconds=seconds))
+    def _delay(self, run: RunTables, until: datetime) -> None:
+        run.ready_at = max(run.ready_at, until)
 
     def owned(self, owner: str) -> Iterator[RunTables]:
         """Yield the open runs of a process."""

@@ -126,14 +126,13 @@ WHERE r.run_id = c.run_id AND r.token = c.token AND r.owner = %s AND r.posted <=
 _REFUSED: Final = f"""SELECT r.run_id FROM {{s}}.runs r JOIN {_CLAIMS} ON c.run_id = r.run_id AND c.token = r.token
 WHERE r.owner = %s AND r.ended_at IS NULL"""
 
-_LATER: Final = "greatest(r.ready_at, now() + make_interval(secs => %s))"
 _RANKED: Final = "- r.priority * interval '10 s'"
 
 _GIVE_BACK: Final = f"""UPDATE {{s}}.runs r
 SET owner = NULL, token = {NEW_TOKEN},
-  ready_at = CASE WHEN %s > 0 THEN {_LATER} ELSE r.ready_at END,
-  rank = CASE WHEN %s > 0 THEN {_LATER} {_RANKED} ELSE r.rank END
-FROM {_CLAIMS}
+  ready_at = CASE WHEN c.until IS NULL THEN r.ready_at ELSE greatest(r.ready_at, c.until) END,
+  rank = CASE WHEN c.until IS NULL THEN r.rank ELSE greatest(r.ready_at, c.until) {_RANKED} END
+FROM (SELECT c.run_id, c.token, %s::timestamptz AS until FROM {_CLAIMS}) c
 WHERE r.run_id = c.run_id AND r.token = c.token AND r.owner = %s AND r.ended_at IS NULL
 RETURNING r.agent"""
 
@@ -317,16 +316,16 @@ class ReleaseRuns:
 
 @attrs.define(eq=False)
 class GiveRunsBack:
-    """Give up runs that are not at rest, for `after` seconds; the result is the agents of those runs."""
+    """Give up runs that are not at rest, until `ready_at`; the result is the agents of those runs."""
 
     claims: Sequence[Claim]
-    after: float = 0.0
+    ready_at: datetime | None = None
     nonce: int = attrs.field(factory=random_bits)
 
     def __call__(self, link: Link, process: int) -> list[str]:
         """Give back. Repeated, it finds no claim that is still good."""
-        after = float(self.after)
-        values = (self.nonce, after, after, after, after, *_pairs(self.claims), process)
+        until = None if self.ready_at is None else _moment(self.ready_at)
+        values = (self.nonce, until, *_pairs(self.claims), process)
         return sorted({agent for (agent,) in link.persistent(_GIVE_BACK, values)})
 
 

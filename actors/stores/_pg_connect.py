@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -113,6 +114,10 @@ class Link:
         """`name`: for the server's list of connections. `settings`: of the session; a pool in between has none."""
         self.target, self._name, self._settings = target, name, settings
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
+        # A second descriptor of the connection's socket: libpq closes its own when the connection breaks, and by the
+        # time of a cut the number may belong to another file.
+        self._socket: socket.socket | None = None
+        self._cutting = threading.Lock()
         self._texts: dict[str, bytes] = {}
         self._schema = quoted(target.schema)
         self._payloads: deque[str] = deque()
@@ -133,20 +138,26 @@ class Link:
         """The open connection; opened if there is none.
 
         Raises:
-            psycopg.Error: it cannot be opened.
+            psycopg.Error, OSError: it cannot be opened.
         """
         if self._connection is None or self._connection.closed:
+            self.close()
             self._attempt = Attempt(self._connect)
             try:
-                self._connection = self._attempt.result()
+                connection = self._attempt.result()
             finally:
                 self._attempt = None
-            self._sent = True
+            try:
+                self._socket = socket.socket(fileno=os.dup(connection.pgconn.socket))
+            except OSError:  # the process is out of descriptors
+                connection.close()
+                raise
+            self._connection, self._sent = connection, True
             self.opened += 1
-            adapt(self._connection)
+            adapt(connection)
             keep = self._payloads = deque()
             # called for what arrives with the answer of a statement
-            self._connection.add_notify_handler(lambda notification: keep.append(notification.payload))
+            connection.add_notify_handler(lambda notification: keep.append(notification.payload))
         return self._connection
 
     def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
@@ -366,25 +377,25 @@ class Link:
     def cut(self) -> None:
         """End the wait for an answer: the thread that waits gets an error. May be called in any thread.
 
-        An open connection has its socket shut down; an attempt to open one is given up.
+        An open connection has its socket shut down, which needs no further descriptor; an attempt to open one is given
+        up.
         """
-        since, attempt, connection = self.since, self._attempt, self._connection
+        since, attempt = self.since, self._attempt
         if since is not None:
             self._cut_after = time.monotonic() - since
         if attempt is not None:
             attempt.give_up()
-        if connection is None:
-            return
-        with contextlib.suppress(OSError, psycopg.Error):
-            copy = socket.socket(fileno=os.dup(connection.pgconn.socket))
-            try:
-                copy.shutdown(socket.SHUT_RDWR)
-            finally:
-                copy.close()
+        with self._cutting, contextlib.suppress(OSError):
+            if self._socket is not None:
+                self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close the connection; the next statement opens another one."""
         connection, self._connection = self._connection, None
+        with self._cutting:
+            copy, self._socket = self._socket, None
+            if copy is not None:
+                copy.close()
         if connection is not None:
             with contextlib.suppress(psycopg.Error, OSError):
                 connection.close()

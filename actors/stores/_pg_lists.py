@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, Final, Literal
 
 from ..contract import codec
 from ..contract.rows import RunInfo
-from ..contract.run_lists import ASKED, RunCounts, RunPage, RunQuery, RunSummary
+from ..contract.run_lists import ASKED, RunCounts, RunPage, RunProgress, RunQuery, RunSummary
 from ._paging import Position
 from ._pg_connect import SNAPSHOT, Link
 from ._pg_schema import TO_DO, WAITS
@@ -33,6 +33,8 @@ LEFT JOIN {{s}}.processes p ON p.number = r.owner ORDER BY w.ord"""
 }
 _COUNTS: Final = f"""SELECT status, count(*) FROM {{s}}.runs WHERE {TO_DO} AND status <> 'waiting' GROUP BY status
 UNION ALL SELECT 'waiting', count(*) FROM {{s}}.runs WHERE {WAITS}"""
+_PROGRESS: Final = """SELECT run_id, last_seq, status = 'waiting' AND ended_at IS NULL, ended_at IS NOT NULL,
+  owner IS NOT NULL AND ended_at IS NULL, dead FROM {s}.runs WHERE run_id = ANY(%s)"""
 _DIALECT: Final = ListDialect(
     mark="%s",
     schema="{s}.",
@@ -97,6 +99,14 @@ def counts(link: Link) -> RunCounts:
     """Return how many runs are not done."""
     found = dict(link.execute(_COUNTS))
     return RunCounts(created=found.get("created", 0), running=found.get("running", 0), waiting=found["waiting"])
+
+
+def progress(link: Link, run_ids: Sequence[str]) -> Mapping[str, RunProgress]:
+    """Return how far these runs are."""
+    return {
+        run_id: RunProgress(last=last, waits=waits, done=done, owned=owned, dead=dead)
+        for run_id, last, waits, done, owned, dead in link.execute(_PROGRESS, (Texts(run_ids),))
+    }
 
 
 def summaries(link: Link, run_ids: Sequence[str], counted: bool) -> RunPage:

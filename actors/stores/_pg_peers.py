@@ -436,8 +436,8 @@ class PgPeers:
         match request:
             case ReleaseRequest(claims=claims):
                 return partial(self._release, link, ReleaseRuns(claims))
-            case GiveBackRequest(claims=claims, after=after):
-                return partial(self._give_back, link, GiveRunsBack(claims, after))
+            case GiveBackRequest(claims=claims, ready_at=ready_at):
+                return partial(self._give_back, link, GiveRunsBack(claims, ready_at))
             case QueueRequest(name=name, max_running=most, paused=paused):
                 return partial(SetQueue(name, most, paused), link, self.process)
             case ReviveRequest(run_id=run_id):
@@ -480,7 +480,7 @@ class PgPeers:
         agents = give(link, self.process)
         for claim in give.claims:
             self._book.forget(claim.run_id, claim.token)
-        if agents and give.after <= 0:
+        if agents and give.ready_at is None:
             self._soon(self._hints.work, agents)
 
     def _revive(self, link: Link, revive: ReviveRun) -> bool:

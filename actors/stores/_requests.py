@@ -146,7 +146,7 @@ class GiveBackRequest(PendingRequest[None]):
     """Give up runs that are not at rest. See `Store.give_back`."""
 
     claims: Sequence[Claim]
-    after: float
+    ready_at: datetime | None
 
 
 @attrs.define(eq=False)

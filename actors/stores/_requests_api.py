@@ -57,10 +57,10 @@ class RequestStore(Store):
         """Give up runs at rest. See `Store.release`."""
         return await self._queue.ask(ReleaseRequest(claims)) if self.shared and claims else ()
 
-    async def give_back(self, claims: Sequence[Claim], *, after: float = 0.0) -> None:
+    async def give_back(self, claims: Sequence[Claim], *, ready_at: datetime | None = None) -> None:
         """Give up runs that are not at rest. See `Store.give_back`."""
         if self.shared and claims:
-            await self._queue.ask(GiveBackRequest(claims, after))
+            await self._queue.ask(GiveBackRequest(claims, ready_at))
 
     async def set_queue(self, name: str, *, max_running: int | None = None, paused: bool = False) -> None:
         """Limit or pause a queue. See `Store.set_queue`."""

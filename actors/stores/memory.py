@@ -21,14 +21,14 @@ from ..contract.lifecycle import RunStatus
 from ..contract.messages import Message
 from ..contract.recording import RecordDelta
 from ..contract.rows import RunOutline, RunRecord, ThreadInfo
-from ..contract.run_lists import RunPage, RunQuery, RunSummary
+from ..contract.run_lists import RunPage, RunProgress, RunQuery, RunSummary
 from ..contract.state import StateWrite
 from ..errors import StoreDown, StoreOpenError, UnknownRun, UsageError
 from . import _paging
 from ._inline_writer import InlineWriter
 from ._leases import LeaseTimes
-from ._memory_hub import HintPolicy, Hub
-from ._memory_peers import Peer, StoreTime
+from ._memory_hub import HintPolicy, Hub, StoreTime
+from ._memory_peers import Peer
 from ._memory_rows import RunTables
 from ._memory_tables import MemoryTables
 from ._requests import (
@@ -188,8 +188,8 @@ class MemoryStore(RequestStore):
             raise StoreOpenError("this store is open already; one runtime at a time")
         self._serving = True
         self._commits = self._events = self._posts = 0
-        self._time = StoreTime()
         hub = self._hub
+        self._time = StoreTime() if hub is None else hub.time()
         if hub is None:
             self._ledger.void_claims()
         self._queue.open(hooks)
@@ -411,6 +411,11 @@ class MemoryStore(RequestStore):
         known = (ledger.runs.get(name) for name in run_ids)
         lines = tuple(run.summary() for run in known if run is not None)
         return RunPage(runs=lines, cursor=None, counts=ledger.counts() if counts else None)
+
+    async def progress(self, run_ids: Sequence[str]) -> Mapping[str, RunProgress]:
+        """How far these runs are. See `Store.progress`."""
+        ledger = await self._read()
+        return {name: ledger.runs[name].summary().progress for name in run_ids if name in ledger.runs}
 
     def statistics(self) -> StoreStatistics:
         """Counts since the store was opened."""

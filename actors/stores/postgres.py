@@ -18,6 +18,7 @@ import trio
 
 from ..abc import Pruned, StoreHooks, StoreStatistics
 from ..contract.claims import ProcessInfo, QueueInfo
+from ..contract.run_lists import RunProgress
 from ..errors import StoreDown, StoreOpenError
 from ..options import unknown_value
 from . import _pg_claims, _pg_lists, _pg_prune, _pg_reads
@@ -413,6 +414,10 @@ class PostgresStore(QueryStore[Link]):
     async def agents(self) -> Mapping[str, frozenset[str]]:
         """Return the agents of all live processes. See `Store.agents`."""
         return await self._read(_pg_claims.agents)
+
+    async def progress(self, run_ids: Sequence[str]) -> Mapping[str, RunProgress]:
+        """Return how far these runs are. See `Store.progress`."""
+        return await self._read(_pg_lists.progress, tuple(run_ids))
 
     async def processes(self) -> Sequence[ProcessInfo]:
         """Return the processes that have the store open, or own runs still. See `Store.processes`."""

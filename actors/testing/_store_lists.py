@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ..abc import Store
 from ..contract.lifecycle import RunStatus, Stage
-from ..contract.run_lists import RunCounts, RunQuery
+from ..contract.run_lists import RunCounts, RunProgress, RunQuery
 from ..errors import UsageError
 from ._store_tools import (
     NOW,
@@ -113,6 +113,9 @@ async def a_list_says_what_is_asked_and_since_when(store: Store, _: HookLog, me:
     await author.write(row=replace(author.row, stage=Stage.NEEDS_APPROVAL), at=NOW + timedelta(minutes=9))
     (line,) = (await store.summaries((me,))).runs
     expect(line.waiting_since, NOW + timedelta(minutes=2), "it waits since its oldest open ticket is open")
+    progress = await store.progress((me, f"{me}.unknown"))
+    expect(progress, {me: line.progress}, "how far a run is, is the same without the line")
+    expect((line.progress.waits, line.progress.done), (True, False), "it waits")
     await store.post(me, say("c1"), judge)
     (line,) = (await store.summaries((me,))).runs
     expect(line.pending, 1, "a command has not acted yet")
@@ -121,6 +124,9 @@ async def a_list_says_what_is_asked_and_since_when(store: Store, _: HookLog, me:
     (line,) = (await store.summaries((me,))).runs
     shown = (line.asked, line.asked_count, line.waiting_since, line.ended_at)
     expect(shown, ((), 0, None, NOW + timedelta(minutes=10)), "a run that is done asks nothing")
+    progress = await store.progress((me,))
+    ended = RunProgress(last=line.row.last_sequence, waits=False, done=True, owned=False, dead=None)
+    expect(progress, {me: ended}, "and no process owns it")
 
 
 @scenario

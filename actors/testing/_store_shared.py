@@ -82,6 +82,7 @@ async def a_released_run_belongs_to_the_next(pair: Pair) -> None:
     await rest(author)
     expect(list(await pair.a.release([author.claim])), [], "a run at rest is released")
     expect(await pair.owner(pair.me), None, "it has no owner")
+    expect((await pair.b.progress((pair.me,)))[pair.me].owned, False, "however one asks")
     expect(await pair.ready(pair.b), [], "and needs none")
     late = author.make(1)
     expect((await author.send(late).receipt()).kind, "lease_lost", "the released claim writes nothing")
@@ -89,6 +90,7 @@ async def a_released_run_belongs_to_the_next(pair: Pair) -> None:
     expect((await author.send(late).receipt()).kind, "lease_lost", "also where the sequence fits")
     expect(list(await pair.a.release([author.claim])), [], "a void claim is released already")
     expect(await pair.owner(pair.me), pair.name_b, "and its new owner keeps the run")
+    expect((await pair.a.progress((pair.me,)))[pair.me].owned, True, "it has an owner")
     author.store = pair.b
     expect((await author.send(late, claim).receipt()).kind, "committed", "the new claim writes")
 
@@ -116,9 +118,9 @@ async def a_run_that_is_given_back_waits_for_its_pause(pair: Pair) -> None:
         expect(await pair.ready(pair.b), [pair.me], "without a pause it is ready at once")
         await pair.b.give_back([await claimed(pair.b, pair.me)])
         claim = await claimed(pair.a, pair.me)
-    await pair.a.give_back([claim], after=3600.0)
-    expect(await pair.ready(pair.b), [], "with a pause it is not")
-    expect(await pair.ready(pair.b, now=LATER), [pair.me], "until the pause is over")
+    await pair.a.give_back([claim], ready_at=LATER)
+    expect(await pair.ready(pair.b, now=LATER - timedelta(seconds=1)), [], "with a pause it is not")
+    expect(await pair.ready(pair.b, now=LATER), [pair.me], "until the pause is over, by the clock of the caller")
     await pair.a.give_back([claim])
     expect(await pair.owner(pair.me), pair.name_b, "a void claim gives nothing back")
 

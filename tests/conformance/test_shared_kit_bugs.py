@@ -5,7 +5,7 @@ Each bug names the scenario that is made for it; other scenarios may find it, to
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import attrs
@@ -106,18 +106,27 @@ class LeavesTheTokenOut(MemoryTables):
 class ForgetsPauses(MemoryTables):
     """A run is ready at once after it was given back."""
 
-    def _delay(self, run: RunTables, seconds: float, now: datetime) -> None:
+    def _delay(self, run: RunTables, until: datetime) -> None:
         pass
+
+
+@planted("a_run_that_is_given_back_waits_for_its_pause")
+class HasAClockOfItsOwn(MemoryTables):
+    """A pause begins with the storage's time, whatever the caller's clock shows."""
+
+    def give_back(self, claims: Iterable[Claim], ready_at: datetime | None = None) -> Sequence[RunTables]:
+        own = None if ready_at is None else datetime.now(UTC) + timedelta(hours=1)
+        return super().give_back(claims, own)
 
 
 @planted("a_process_that_leaves_gives_its_runs_back")
 class CountsGivingBack(MemoryTables):
     """A run that is given back has crashed."""
 
-    def give_back(self, claims: Iterable[Claim], after: float, now: datetime) -> Sequence[RunTables]:
-        freed = super().give_back(claims, after, now)
+    def give_back(self, claims: Iterable[Claim], ready_at: datetime | None = None) -> Sequence[RunTables]:
+        freed = super().give_back(claims, ready_at)
         for run in freed:
-            self._crashed(run, datetime.min.replace(tzinfo=now.tzinfo), 0.0)
+            self._crashed(run, datetime.min.replace(tzinfo=UTC), 0.0)
         return freed
 
 

@@ -450,3 +450,12 @@ async def test_a_follower_goes_on_when_its_store_could_not_be_read_at_the_newest
             broken = False
             with trio.fail_after(20.0):
                 assert [event.type async for event in events][-1] == "run.completed"
+
+
+async def test_a_process_that_begins_later_has_the_same_clock_of_the_storage(autojump_clock):
+    async with cluster() as shared:
+        first = await shared.open(payer())
+        await trio.sleep(1_000)
+        await shared.open(payer())
+        early, late = sorted(one.started_at for one in await first.store.processes())
+        assert late - early >= timedelta(seconds=1_000)

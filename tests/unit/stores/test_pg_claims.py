@@ -24,6 +24,7 @@ from greenroom.actors.stores._pg_claims import (
 from greenroom.actors.stores._pg_connect import Link
 
 LATER = NOON + timedelta(seconds=1)
+PAUSE = timedelta(seconds=30)
 ALL = Ability()
 
 
@@ -188,12 +189,12 @@ def test_a_run_with_unread_commands_is_not_released(link: Link, process: int) ->
 def test_a_run_that_is_given_back_rests_for_a_while(link: Link, process: int) -> None:
     add_runs(link, "r", 2, priority=3)
     one, two = (run.ready.claim for run in ClaimReady(2, ALL, LATER)(link, process))
-    assert GiveRunsBack([one], 30)(link, process) == ["a"]
+    assert GiveRunsBack([one], LATER + PAUSE)(link, process) == ["a"]
     assert GiveRunsBack([two])(link, process) == ["a"]
     assert GiveRunsBack([two])(link, process) == [], "the claim is void"
     assert column(link, "crashes") == {"r1": 0, "r2": 0}
-    sql = "SELECT ready_at > now() + interval '25 s', rank = ready_at - interval '30 s' FROM {s}.runs WHERE run_id = %s"
-    assert link.execute(sql, (one.run_id,)) == [(True, True)]
+    sql = "SELECT ready_at = %s, rank = ready_at - interval '30 s' FROM {s}.runs WHERE run_id = %s"
+    assert link.execute(sql, (LATER + PAUSE, one.run_id)) == [(True, True)]
     assert ids(link, process) == [two.run_id]
 
 
