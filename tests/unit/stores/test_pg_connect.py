@@ -90,9 +90,9 @@ def test_a_cut_of_a_broken_connection_harms_no_other_file(link: Link) -> None:
     connection = link.opened_connection
     assert connection is not None
     number = connection.pgconn.socket
-    connection.pgconn.finish()
     near, far = socket.socketpair()
     with near, far:
+        connection.pgconn.finish()
         os.dup2(near.fileno(), number)
         try:
             link.cut()
