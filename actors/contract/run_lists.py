@@ -23,7 +23,7 @@ class RunProgress:
         last: sequence of its newest event.
         waits: it waits for people or tasks.
         done: it has ended.
-        owned: a process owns the run; False in a store that is not shared.
+        owned: a process owns the run.
         dead: why the run is a dead letter; None if it is not.
     """
 

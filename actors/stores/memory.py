@@ -414,8 +414,8 @@ class MemoryStore(RequestStore):
 
     async def progress(self, run_ids: Sequence[str]) -> Mapping[str, RunProgress]:
         """How far these runs are. See `Store.progress`."""
-        ledger = await self._read()
-        return {name: ledger.runs[name].summary().progress for name in run_ids if name in ledger.runs}
+        runs = (await self._read()).runs if self.shared else {}
+        return {name: runs[name].summary().progress for name in run_ids if name in runs}
 
     def statistics(self) -> StoreStatistics:
         """Counts since the store was opened."""

@@ -114,7 +114,7 @@ async def a_list_says_what_is_asked_and_since_when(store: Store, _: HookLog, me:
     (line,) = (await store.summaries((me,))).runs
     expect(line.waiting_since, NOW + timedelta(minutes=2), "it waits since its oldest open ticket is open")
     progress = await store.progress((me, f"{me}.unknown"))
-    expect(progress, {me: line.progress}, "how far a run is, is the same without the line")
+    expect(progress, {me: line.progress} if store.shared else {}, "how far a run is, is the same without the line")
     expect((line.progress.waits, line.progress.done), (True, False), "it waits")
     await store.post(me, say("c1"), judge)
     (line,) = (await store.summaries((me,))).runs
@@ -126,7 +126,7 @@ async def a_list_says_what_is_asked_and_since_when(store: Store, _: HookLog, me:
     expect(shown, ((), 0, None, NOW + timedelta(minutes=10)), "a run that is done asks nothing")
     progress = await store.progress((me,))
     ended = RunProgress(last=line.row.last_sequence, waits=False, done=True, owned=False, dead=None)
-    expect(progress, {me: ended}, "and no process owns it")
+    expect(progress, {me: ended} if store.shared else {}, "and no process owns it")
 
 
 @scenario
