@@ -10,9 +10,15 @@ from greenroom.testing import call
 from .kept import kept, sizes
 from .runs import agent
 
-STAY = {"MemoryTables.pruned", "MemoryTables.threads", "Link._texts", "PgTurn._dead_since"}
-"""The ids of pruned runs stay taken, and their threads keep id and owner. Statements of the program, and dead processes
-for ten minutes."""
+STAY = {
+    "MemoryTables.pruned",  # the ids of pruned runs stay taken
+    "MemoryTables.threads",  # and their threads keep id and owner
+    "Link._texts",  # statements of the program
+    "ReadLinks._all",  # four connections at most
+    "ReadLinks._idle",
+    "PgTurn._dead_since",  # dead processes, for ten minutes
+}
+"""What may grow: its size has a limit, or the storage needs it."""
 
 
 @gr.tool(needs_approval=True)
