@@ -502,7 +502,9 @@ class Store(abc.ABC):
         return nullcontext()
 
     def publish(self, agents: Mapping[str, str], *, room: int | None) -> None:
-        """Say which agents this process has (key -> digest) and for how many more runs it has room (None: no limit).
+        """Say which agents this process has, and for how many more runs it has room (None: no limit).
+
+        `agents`: key -> digest, and behind a blank facts of the agent as JSON, as `PublishedAgent` reads them.
 
         Never waits. Other processes see it soon.
         """
@@ -516,7 +518,7 @@ class Store(abc.ABC):
         return {}
 
     async def agents(self) -> Mapping[str, frozenset[str]]:
-        """Return the agents of all live processes: key -> digests. Empty in a store that is not shared."""
+        """Return the agents of all live processes: key -> texts, as published. Empty in a store that is not shared."""
         return {}
 
     async def processes(self) -> Sequence[ProcessInfo]:

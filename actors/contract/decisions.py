@@ -72,6 +72,7 @@ REJECTIONS: Final = (
     "run_done",
     "expired",
     "fingerprint_mismatch",
+    "unknown_agent",
     "invalid_arguments",
     "invalid_result",
     "busy",

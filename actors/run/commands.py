@@ -21,6 +21,7 @@ from ..contract.plain import JSONObject
 from ..contract.rows import CommandContext, RunRecord
 from ..engine.command_rules import reject
 from ..errors import StoreDown, StoreUnavailable
+from .agent_elsewhere import AgentsElsewhere, PublishedAgents
 from .agents import Agents
 from .judging import RuntimeJudge
 from .run_registry import RunRegistry
@@ -41,6 +42,9 @@ class RunCommands:
     _services: Services
     _roster: RunRegistry
     _agents: Agents
+    _published: PublishedAgents = attrs.field(
+        init=False, default=attrs.Factory(lambda self: PublishedAgents(self._services.store), takes_self=True)
+    )
 
     def __repr__(self) -> str:
         return f"<RunCommands, {'closing' if self.closing else 'open'}>"
@@ -138,9 +142,17 @@ class RunCommands:
                 decision = await self._unmasked(run_id, decision, decision.edited_arguments)
                 command = attrs.evolve(command, decision=decision)
             actor = self._roster.get(run_id)
-            rules = RuntimeJudge(self._agents, services.clock.now(), own=None if actor is None else actor.agent)
+            rules = RuntimeJudge(
+                self._agents,
+                services.clock.now(),
+                own=None if actor is None else actor.agent,
+                elsewhere=self._elsewhere,
+            )
             # the store shields itself between submit and receipt, and its patience bounds the wait
             result = await services.store.post(run_id, command, rules)
+            if rules.asked and not result.ok and services.shared:  # what others publish may be missing, or have changed
+                rules.elsewhere = await self._published.read()
+                result = await services.store.post(run_id, command, rules)
         except (StoreUnavailable, StoreDown) as error:
             result = reject(command, "store_unavailable", f"{error}; repeat the command with the same id")
             # a checkpoint: a caller that retries in a loop lets the store recover
@@ -148,6 +160,25 @@ class RunCommands:
         if result.code == "fingerprint_mismatch":
             await self._wake(run_id, command)
         return result
+
+    @property
+    def _elsewhere(self) -> AgentsElsewhere | None:
+        return self._published.fresh if self._services.shared else {}
+
+    async def supersedes(self, agent: str) -> bool:
+        """Return True if new input closes the open tickets of an agent's runs (`on_new_input="supersede"`).
+
+        The agent may be one that only other processes have. Afterwards `check` knows their agents.
+
+        Raises:
+            StoreUnavailable, StoreDown: the store does not answer.
+        """
+        here = self._agents.get(agent)
+        if here is not None:
+            await trio.lowlevel.checkpoint()
+            return here.spec.on_new_input == "supersede"
+        others = (await self._published.read()).get(agent, ()) if self._services.shared else ()
+        return any(other.on_new_input == "supersede" for other in others)
 
     async def _wake(self, run_id: str, command: Command) -> None:
         """Wake the owners of a ticket whose tool has changed: they ask again. A mirror is of a run below."""
@@ -164,7 +195,8 @@ class RunCommands:
 
         Nothing is journaled, and the run may change before the decision.
 
-        A changed tool definition is not looked for: `decide` detects it and makes the run ask again.
+        A changed tool definition is not looked for: `decide` detects it and makes the run ask again. Of an agent that
+        only other processes have, the tools are those that the newest command or `supersedes` has read.
 
         Args:
             record: the run, loaded with `calls="all"`.
@@ -186,7 +218,8 @@ class RunCommands:
             agent=record.info.agent,
             active_agent=record.row.agent,
         )
-        judge = RuntimeJudge(self._agents, self._services.clock.now(), definitions=False)
+        elsewhere = self._elsewhere or self._published.known
+        judge = RuntimeJudge(self._agents, self._services.clock.now(), definitions=False, elsewhere=elsewhere)
         command_id = decision.decision_id or self.new_id()
         return judge(facts, Command(command_id=command_id, kind="decide", decision=decision, by=by))
 

@@ -29,7 +29,7 @@ from ..entry import checks_options
 from ..errors import UnknownRun, UsageError
 from ..options import unknown_option
 from ..replay.report import ReplayReport
-from .agent_elsewhere import agent_elsewhere
+from .agent_elsewhere import PublishedAgent
 from .agents import Override
 from .clock import Clock
 from .commands import RunCommands
@@ -198,7 +198,7 @@ class Runtime:
             published = (await self.store.agents()).get(agent)
         if not published:
             parts.agents.find(agent)
-        return agent_elsewhere(agent, min(published or ("",)))
+        return PublishedAgent.read(agent, min(published or ("",))).spec
 
     async def _agent_to_continue(self, run_id: str | None, thread_id: str | None) -> str:
         """Return the agent of a start without one; of a repeated start, the agent of the run."""

@@ -146,12 +146,12 @@ class Hub:
                 dead=process.dead,
                 room=process.room,
                 started_at=process.started_at,
-                agents=dict(process.agents),
+                agents={key: text.partition(" ")[0] for key, text in process.agents.items()},
                 runs=sum(1 for _ in self.ledger.owned(process.name)),
             )
 
     def agents(self) -> Mapping[str, frozenset[str]]:
-        """Return the agents of the living processes: key -> digests."""
+        """Return the agents of the living processes: key -> texts, as published."""
         known = dict[str, set[str]]()
         for process in self.living():
             for key, digest in process.agents.items():

@@ -190,7 +190,8 @@ WHERE run_id = %s AND dead IS NOT NULL AND ended_at IS NULL RETURNING agent"""
 _PROCESSES: Final = """SELECT p.name, p.host, p.pid, p.version, p.level, p.beat, p.dead, p.room, p.started_at,
   CASE WHEN p.beat_at IS NOT NULL THEN greatest(0, extract(epoch FROM now() - p.beat_at))::float8 END,
   coalesce((SELECT array_agg(a.agent ORDER BY a.agent) FROM {s}.agents a WHERE a.process = p.number), '{}'),
-  coalesce((SELECT array_agg(a.digest ORDER BY a.agent) FROM {s}.agents a WHERE a.process = p.number), '{}'),
+  coalesce((SELECT array_agg(split_part(a.digest, ' ', 1) ORDER BY a.agent)
+    FROM {s}.agents a WHERE a.process = p.number), '{}'),
   (SELECT count(*) FROM {s}.runs r WHERE r.owner = p.number AND r.ended_at IS NULL)
 FROM {s}.processes p ORDER BY p.number"""
 

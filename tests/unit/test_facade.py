@@ -135,7 +135,7 @@ def test_a_runtime_has_the_names_that_a_user_needs_and_no_other():
         *("runs", "start", "store"),
     ]
     assert [name for name in dir(gr.RunCommands) if not name.startswith("_")] == [
-        *("cancel", "check", "closing", "decide", "new_id", "pause", "post", "send"),
+        *("cancel", "check", "closing", "decide", "new_id", "pause", "post", "send", "supersedes"),
     ]
     assert [name for name in dir(gr.RunReader) if not name.startswith("_")] == [
         *(

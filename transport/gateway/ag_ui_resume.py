@@ -130,11 +130,10 @@ async def decide(
         raise ResumeRefused(
             OPEN, f"resume must answer every open interrupt of the thread; these are left: {', '.join(left)}"
         )
+    # a new input would close the open tickets; this asks the other processes, too, before the judge needs their tools
+    supersedes = await gateway.runtime.commands.supersedes(record.info.agent)
     _judge(gateway, who, record, fresh)
     decisions = [answer.command for answer in fresh]
-    agent = gateway.runtime.agents.get(record.info.agent)
-    # a new input would close the open tickets
-    supersedes = agent is not None and agent.spec.on_new_input == "supersede"
     await _post(gateway, who, [*decisions, *sends] if supersedes else [*sends, *decisions])
 
 

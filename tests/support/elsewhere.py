@@ -1,0 +1,41 @@
+"""Gateways without agents: tests of a gateway in the process that works are played again on one in another process."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import greenroom as gr
+from greenroom.transport import Address
+
+from .gateway import gateway
+
+_open_alone = gr.open_runtime
+
+
+@asynccontextmanager
+async def open_shared(store: Any = None, **options: Any) -> AsyncIterator[gr.Runtime]:
+    """A runtime on a store in memory that other processes have open, too."""
+    store = gr.MemoryStore() if store is None else store
+    if isinstance(store, gr.MemoryStore):
+        store.peer()  # from now on the ledger is shared
+    async with _open_alone(store, **options) as runtime:
+        yield runtime
+
+
+@asynccontextmanager
+async def gateway_elsewhere(runtime: gr.Runtime, **options: Any) -> AsyncIterator[Address]:
+    """A gateway in a process without agents, on the store of this runtime."""
+    if not isinstance(runtime.store, gr.MemoryStore):
+        pytest.skip("a file belongs to one process")
+    async with _open_alone(runtime.store.peer()) as edge, gateway(edge, **options) as address:
+        yield address
+
+
+def play_elsewhere(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> None:
+    """Let the tests of these modules have their gateways in a process without agents."""
+    monkeypatch.setattr(gr, "open_runtime", open_shared)
+    for module in modules:
+        monkeypatch.setattr(module, "gateway", gateway_elsewhere)
