@@ -33,6 +33,7 @@ from ..terminal.screen import Screen
 from ..terminal.timeline import Timeline
 from . import exits, outcome_output, paths, tokens
 from .inspect import whole_id
+from .one_run import OneRunClaims
 from .outcome_output import plain_ticket
 from .places import Place, options
 
@@ -63,20 +64,14 @@ class OneRunStore(gr.SQLiteStore):
         return [run_id for run_id, _ in await self.open_runs()]
 
 
-def one_run_store(place: Place | None) -> Store | None:
-    """Return the store for one run; None for memory. A process on a shared store takes up no other run either."""
+def one_run_store(place: Place | None) -> tuple[Store | None, OneRunClaims | None]:
+    """Return the store for one run (None for memory), and what keeps a shared one to that run."""
     if place is None:
-        return None
+        return None, None
     if isinstance(place, Path):
-        return OneRunStore(place)
+        return OneRunStore(place), None
     store = place.opened(patience=None)
-
-    async def nothing(*_: object, **__: object) -> Sequence[ReadyRun]:
-        await trio.lowlevel.checkpoint()
-        return ()
-
-    store.claim_ready = store.claim_due = nothing  # type: ignore[method-assign]
-    return store
+    return store, OneRunClaims(store)
 
 
 @attrs.frozen(kw_only=True)
@@ -177,11 +172,18 @@ async def work(job: RunJob, screen: Screen) -> int:
     """
     stop = Interrupts()
     session = Session(job, screen)
-    store = one_run_store(job.database)
+    store, session.claims = one_run_store(job.database)
     try:
         async with (
             stop.listening(screen),
-            gr.open_runtime(store, agents=[job.agent], deps=job.deps, drain=DRAIN, secrets=job.secrets) as runtime,
+            gr.open_runtime(
+                store,
+                agents=[job.agent],
+                deps=job.deps,
+                drain=DRAIN,
+                passivate_after=None,  # no process but this one wakes the run, so it keeps its timers in memory
+                secrets=job.secrets,
+            ) as runtime,
         ):
             with stop.in_order():
                 async with AsyncExitStack() as stack:
@@ -237,7 +239,10 @@ class Session:
 
     Attributes:
         console: The line about the console; empty for none.
+        claims: What keeps a shared store to the session's run; None if the store is not shared.
     """
+
+    claims: OneRunClaims | None = None
 
     def __init__(self, job: RunJob, screen: Screen) -> None:
         self._job, self._screen = job, screen
@@ -308,6 +313,8 @@ class Session:
         self._run_id = run.id
         await self._catch_up(runtime, view)
         self._head(f"{view.agent}: continues at event {view.last_sequence} ({view.stage.value})", run.id)
+        if self.claims is not None:
+            self.claims.mine.add(run.id)
         await runtime.resume(run.id)
         return run
 
