@@ -206,7 +206,7 @@ class Link:
         """
 
         def send() -> list[tuple[Any, ...]]:
-            with self.sorted(), self.connection.pipeline():
+            with self.sorted(), self._pipeline():
                 cursors = [
                     self.connection.execute(self.text(text), parameters or None, binary=True)
                     for text, parameters in statements
@@ -226,7 +226,7 @@ class Link:
             rows: list[tuple[Any, ...]] | None = None
             with self.sorted():
                 try:
-                    with self.connection.pipeline() as pipeline:
+                    with self._pipeline() as pipeline:
                         cursor = self.connection.execute(self.text(text), parameters or None, binary=True)
                         pipeline.sync()
                         self.connection.execute(self.text(by[0]), by[1])
@@ -237,6 +237,25 @@ class Link:
             return rows
 
         return self._at_once(send)
+
+    @contextlib.contextmanager
+    def _pipeline(self) -> Iterator[psycopg.Pipeline]:
+        """Send the block's statements without waiting for answers. Raises the block's error, else that of the end.
+
+        The driver would log a second error, which the end of a pipeline on a lost connection always meets.
+        """
+        failure: psycopg.Error | None = None
+        try:
+            with self.connection.pipeline() as pipeline:
+                try:
+                    yield pipeline
+                except psycopg.Error as error:
+                    failure = error
+        except psycopg.Error:
+            if failure is None:
+                raise
+        if failure is not None:
+            raise failure
 
     @property
     def opened_connection(self) -> psycopg.Connection[tuple[Any, ...]] | None:

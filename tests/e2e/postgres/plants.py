@@ -46,7 +46,12 @@ PLANTS: dict[str, Plant] = {
         rules={("_leases", "BeatWatch.begin_anew"): lambda _self: None, ("_leases", "_MISSED"): 1e9}
     ),
     "good_until ignored": Plant(rules={("_leases", "LeaseTimes.good_until"): lambda _self, _sent: math.inf}),
-    "hints lost": Plant({"SELECT pg_notify(h.channel, h.payload)": "SELECT h.channel"}),
+    "hints lost": Plant(
+        {
+            "SELECT pg_notify(h.channel, h.payload)": "SELECT h.channel",
+            "SELECT pg_notify(%s, %s)": "SELECT %s::text, %s::text",
+        }
+    ),
     "a hint taken for the truth": Plant(
         {"(%s::bigint[] IS NULL OR r.number": "(%s::bigint[] IS NULL AND false OR r.number"}
     ),

@@ -246,13 +246,18 @@ def test_an_error_of_the_first_statement_is_its_error(link: Link) -> None:
     assert link.opened == 1
 
 
-def test_a_connection_that_breaks_before_the_answer_is_an_outage_of_unknown_outcome(link: Link) -> None:
+def test_a_connection_that_breaks_before_the_answer_is_an_outage_of_unknown_outcome(
+    link: Link, caplog: pytest.LogCaptureFixture
+) -> None:
     link.execute("SELECT 1")
     with pytest.raises(Outage):
         link.followed("SELECT pg_terminate_backend(pg_backend_pid())", (), by=("SELECT %s::bigint", (1,)))
     assert link.unknown
+    with pytest.raises(Outage):
+        link.burst((("SELECT pg_terminate_backend(pg_backend_pid())", ()), ("SELECT %s::bigint", (1,))))
     assert link.followed("SELECT 1", (), by=("SELECT pg_terminate_backend(pg_backend_pid())", ())) == [(1,)]
     assert link.execute("SELECT 2") == [(2,)]  # by another connection
+    assert caplog.text == ""  # the driver warns of a pipeline whose end fails after its block
 
 
 def test_an_error_of_the_second_statement_is_not_reported(link: Link) -> None:
