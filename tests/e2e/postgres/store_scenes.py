@@ -36,6 +36,7 @@ from greenroom.actors.testing._store_tools import (
 from greenroom.supervision import open_collapsing_nursery
 
 from ...support.cutting_proxy import CuttingProxy
+from .scenes import eventually
 
 LONG: dict[str, Any] = {"lease": 60.0, "turn": 20.0, "margin": 8.0, "answer": 1.0}
 """No turn of a store falls into a scene."""
@@ -43,10 +44,21 @@ LONG: dict[str, Any] = {"lease": 60.0, "turn": 20.0, "margin": 8.0, "answer": 1.
 
 @asynccontextmanager
 async def two_stores(url: str) -> AsyncIterator[tuple[PostgresStore, PostgresStore]]:
-    """Two processes, as far as the database knows."""
+    """Two processes, as far as the database knows.
+
+    The first one takes a turn at once when the second one joins: that one must not fall into a scene, either.
+    """
     one, two = PostgresStore(url, name="one", **LONG), PostgresStore(url, name="two", **LONG)
-    async with opened(one), opened(two):
-        yield one, two
+
+    async with opened(one):
+        (alone,) = await one.processes()
+
+        async def has_turned() -> bool:
+            return any(info.name == alone.name and info.beat > alone.beat for info in await two.processes())
+
+        async with opened(two):
+            await eventually(has_turned)
+            yield one, two
 
 
 async def waits(author: Author) -> None:
