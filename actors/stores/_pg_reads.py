@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from operator import itemgetter
 from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
@@ -16,7 +19,7 @@ from ..contract.pending_input import whole
 from ..contract.recording import RecordDelta
 from ..contract.rows import CallRow, RunInfo, RunOutline, RunRecord, RunRow, ThreadInfo
 from ..contract.state import StateWrite
-from ..errors import NewerRelease, StoreDown, StoreError, UnknownRun
+from ..errors import NewerRelease, StoreDown, StoreError, StoreUnavailable, UnknownRun
 from . import _paging
 from ._outages import no_answer
 from ._pg_connect import AT_ONCE, SNAPSHOT, Again, Link
@@ -30,6 +33,9 @@ from .faults import READ, Faults, Outage
 
 T = TypeVar("T")
 P = ParamSpec("P")
+
+_HELD_OFF: Final = 1.0
+"""Most seconds without a new attempt to connect after one that the server left without an answer."""
 
 _FIRST_PAGE: Final = 64
 """Events of the first statement of a page with a limit of bytes; each further one reads twice as many."""
@@ -62,6 +68,32 @@ _STATE_AT: Final = """SELECT * FROM (
 ORDER BY thread IS NOT NULL, key"""
 
 
+class _Silence:
+    """The last attempt to connect has failed. The next one is made by one reader at a time.
+
+    Else the readers of a gateway would queue up, and each would wait for its own attempt in turn.
+    """
+
+    def __init__(self, error: StoreUnavailable, waited: float) -> None:
+        """`waited`: seconds that the attempt took; for as long, at most a second, no other one is made."""
+        self._error, self._until = error, time.monotonic() + min(waited, _HELD_OFF)
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def asked(self) -> Iterator[None]:
+        """Let the caller make the next attempt in the block.
+
+        Raises:
+            StoreUnavailable: another reader makes it, or it is too early.
+        """
+        if time.monotonic() < self._until or not self._lock.acquire(blocking=False):
+            raise StoreUnavailable(str(self._error)) from self._error.__cause__
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+
 class ReadLinks:
     """Connections that read. Usable from any thread; a connection serves one reader at a time."""
 
@@ -71,6 +103,7 @@ class ReadLinks:
         self._idle: deque[Link] = deque()
         self._all: list[Link] = []
         self._closed = False
+        self._silence: _Silence | None = None
 
     @property
     def links(self) -> Sequence[Link]:
@@ -93,7 +126,16 @@ class ReadLinks:
             link = self._connect()
             self._all.append(link)
         try:
-            return self._attempts(link, query, snapshot, *args, **kwargs)
+            silence, begun = self._silence, time.monotonic()
+            with nullcontext() if silence is None or link.opened_connection is not None else silence.asked():
+                try:
+                    found = self._attempts(link, query, snapshot, *args, **kwargs)
+                except StoreUnavailable as error:
+                    if link.opened_connection is None and not link.unknown:
+                        self._silence = _Silence(error, time.monotonic() - begun)
+                    raise
+                self._silence = None
+                return found
         finally:
             self._idle.append(link)
             if self._closed:
@@ -124,6 +166,10 @@ class ReadLinks:
                 text = link.target.hidden(str(error))
                 raise StoreError(f"the store cannot be read: {text}") from error
         raise AssertionError("the last attempt returns or raises")
+
+    def may_ask(self) -> None:
+        """Let every reader connect again: the server has answered."""
+        self._silence = None
 
     def close(self) -> None:
         """Close idle connections; a connection in use is closed after its read."""

@@ -70,8 +70,9 @@ _SEVERAL: Final[frozenset[Callable[..., object]]] = frozenset(
 class _MergedHooks(NullHooks):
     """The hooks of both desks: an outage is reported once, whichever desk meets it."""
 
-    def __init__(self, hooks: StoreHooks) -> None:
-        self._hooks = hooks
+    def __init__(self, hooks: StoreHooks, answers: Callable[[], None]) -> None:
+        """`answers`: called when the server answers a desk again."""
+        self._hooks, self._answers = hooks, answers
         self._stalled = 0
 
     def posted(self, run_id: str, item: Any) -> None:
@@ -90,6 +91,8 @@ class _MergedHooks(NullHooks):
         """Report the first outage, and the end of the last one."""
         before = self._stalled
         self._stalled += 1 if error is not None else -1
+        if error is None:
+            self._answers()
         if 0 in (before, self._stalled):
             self._hooks.unavailable(error)
 
@@ -216,7 +219,7 @@ class PostgresStore(QueryStore[Link]):
                 async with peers.interruptible(self._all_links):
                     await self._opened(peers)
                 async with peers.serving(hooks, self._all_links):
-                    merged = _MergedHooks(hooks)
+                    merged = _MergedHooks(hooks, self._readers_may_ask)
                     self._commits.open(merged)
                     self._queue.open(merged)
                     if self._published is not None:
@@ -320,6 +323,10 @@ class PostgresStore(QueryStore[Link]):
 
     def _link(self, purpose: str, settings: Sequence[str] = ()) -> Link:
         return Link(self.target, f"greenroom/{self.name}/{purpose}", settings)
+
+    def _readers_may_ask(self) -> None:
+        if self._readers is not None:
+            self._readers.may_ask()
 
     def _all_links(self) -> Sequence[Link]:
         readers = self._readers

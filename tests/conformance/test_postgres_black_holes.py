@@ -95,6 +95,40 @@ async def test_a_store_whose_server_vanishes_closes_in_bounded_time(postgres_url
     assert CANARY not in caplog.text
 
 
+async def test_of_many_readers_one_waits_for_a_server_that_is_silent(postgres_url: str) -> None:
+    """Else they would wait in turn, four at a time, each for an attempt of its own."""
+    with CuttingProxy(urlsplit(postgres_url).port or 5432) as proxy:
+        store = PostgresStore(through(postgres_url, proxy))
+        refused: list[float] = []
+
+        async def ask() -> None:
+            begun = time.monotonic()
+            with pytest.raises(gr.StoreUnavailable, match=f"127.0.0.1:{proxy.port} gives no answer"):
+                await store.outline("r")
+            refused.append(time.monotonic() - begun)
+
+        async with opened(store):
+            await create(store, new_run("r", "t"))
+            proxy.frozen = True
+            proxy.cut_all()
+            await until_refused(store)
+            begun = time.monotonic()
+            async with trio.open_nursery() as nursery:
+                for _ in range(40):
+                    nursery.start_soon(ask)
+            assert time.monotonic() - begun < 4  # ten rounds of an attempt would take twenty seconds
+            assert sorted(refused)[35] < 1
+            proxy.frozen = False
+            with trio.fail_after(20):
+                while True:
+                    await trio.sleep(0.1)
+                    try:
+                        assert await store.outline("r") is not None
+                    except gr.StoreUnavailable:
+                        continue
+                    break
+
+
 def test_db_show_ends_although_the_server_falls_silent(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with CuttingProxy(urlsplit(postgres_url).port or 5432) as proxy:
         proxy.hole = 60.0

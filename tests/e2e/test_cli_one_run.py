@@ -100,3 +100,25 @@ def test_a_run_that_ends_leaves_nothing_of_the_process_behind(tmp_path: Path, po
     assert rows(postgres_url, "SELECT 1 FROM processes") == []
     assert rows(postgres_url, "SELECT 1 FROM runs WHERE owner IS NOT NULL AND ended_at IS NULL") == []
     assert len(rows(postgres_url, "SELECT 1 FROM runs WHERE ended_at IS NULL")) == READY + 1
+
+
+def test_arguments_are_edited_where_a_live_process_has_the_agent(tmp_path: Path, postgres_url: str) -> None:
+    found = agents(tmp_path)
+    url = postgres_url.replace("greenroom@", f"greenroom:{CANARY}@")
+    trio.run(leave_work, postgres_url, found["endless"], found["support"])
+    cli = Cli(tmp_path, tmp_path / "state")
+    edit = ("approve", "waits", "--store", url, "--edit")
+    nowhere = cli(*edit, '{"order": "7", "cents": 400}')
+    assert nowhere.returncode == 1
+    assert "was not decided (unknown_agent): no live process has the agent 'support'" in nowhere.stderr
+    with cli.started("serve", "agents.py:support", "--port=0", "--store", url) as worker:
+        until(lambda: rows(postgres_url, "SELECT 1 FROM agents WHERE agent = 'support'"))
+        wrong = cli(*edit, '{"order": "7"}')
+        assert (wrong.returncode, "invalid_arguments" in wrong.stderr) == (1, True)
+        done = cli(*edit, '{"order": "7", "cents": 400}')
+        assert done.returncode == 0, done.stderr
+        until(lambda: rows(postgres_url, "SELECT 1 FROM runs WHERE run_id = 'waits' AND ended_at IS NOT NULL"))
+        worker.send_signal(signal.SIGINT)
+        worker.communicate(timeout=PATIENCE)
+    assert "paid back 400 of 7" in cli("show", "waits", "--store", url).stdout
+    assert CANARY not in nowhere.stdout + nowhere.stderr + wrong.stdout + wrong.stderr + done.stdout + done.stderr

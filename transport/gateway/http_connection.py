@@ -248,7 +248,8 @@ class HttpConnection:
         except Refused as refused:
             return refusal(refused), who
         except (gr.StoreUnavailable, gr.StoreDown) as error:
-            return refusal(Refused("store_unavailable", f"{error}; try again")), who
+            text = str(error).removesuffix("; try again")
+            return refusal(Refused("store_unavailable", f"{text}; try again")), who
         except gr.RuntimeClosed as error:
             return refusal(Refused("closing", str(error))), who
         except _HUNG_UP:
