@@ -13,7 +13,7 @@ process looks at them by itself in its turn. The payloads:
     k:               reserved for configuration
 
 A hint about a command travels with the statement that journals the command, and the server executes it right after
-that statement's commit: it costs the sender no round trip (`Link.followed`). All other hints have a connection of
+that statement's commit: it costs the sender no round trip (`Link.prompt`). All other hints have a connection of
 their own. Moves of runs are gathered for two milliseconds and sent by one statement, which
 joins them with the watches: a run without watches elsewhere causes no NOTIFY, and a process that is alone sends
 nothing at all. A hint about work goes to one process that has the agent and room, drawn at random; a process whose room

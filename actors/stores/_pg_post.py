@@ -145,10 +145,7 @@ class CommandPoster:
             hint = self._hint(facts.owner, facts.number)
             self.sent = True
             try:
-                if hint is None:
-                    rows = self._link.persistent(_WRITE, values)
-                else:
-                    rows = self._link.followed(_WRITE, values, by=hint)
+                rows = self._link.prompt(_WRITE, values, by=hint)
             except psycopg.errors.UniqueViolation:
                 continue  # another command was faster
             if rows:
@@ -185,7 +182,7 @@ class CommandPoster:
             "row": target is not None or command.kind in ("pause", "send"),
             "send": command.kind == "send",
         }
-        rows = self._link.persistent(_READ, values)
+        rows = self._link.prompt(_READ, values)
         if not rows:
             raise UnknownRun(self._request.run_id)
         number, owner, agent, stage, posted, consumed, count, level, blob, *rest = rows[0]

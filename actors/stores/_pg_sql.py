@@ -6,9 +6,9 @@ rows of the commits that follow under a valid claim, and returns their places. A
 never by the run's number: a commit of a voided claim may be in one batch with a valid commit of the same run. Threads
 change once, after all runs, in the order of their numbers. Tables that a batch does not touch are left out.
 
-The plan is made once for a connection, perhaps while the tables are small, and must not read more when they have grown:
-rows are found by `= ANY` of a primary key, `SETTINGS` keep the plan from whole tables, and no condition that is left is
-one of a partial index (`coalesce(ended_at, ...)`), whose scan looks cheap as long as the server has no statistics.
+The server keeps a plan for some seconds (`_pg_prepared.REPLAN`), in which thousands of runs may begin. So rows are
+found by `= ANY` of a primary key, `SETTINGS` keep the plan from whole tables, and no condition that is left is one of a
+partial index (`coalesce(ended_at, ...)`), whose scan looks cheap as long as the server has no statistics.
 """
 
 from __future__ import annotations

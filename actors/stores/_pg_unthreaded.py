@@ -14,6 +14,7 @@ import trio
 
 from ._pg_connect import Again, Link
 from ._pg_driver import Int8, psycopg
+from ._pg_prepared import refusal
 from .faults import Outage
 
 _PLACE: Final = re.compile("%s")
@@ -86,5 +87,5 @@ class UnthreadedQuery:
         if result is None:
             raise psycopg.OperationalError("the connection was lost before the answer")
         if result.status == psycopg.pq.ExecStatus.FATAL_ERROR:
-            raise psycopg.errors.error_from_result(result)
+            raise refusal(result)
         return result

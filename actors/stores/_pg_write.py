@@ -248,7 +248,7 @@ class CommitWriter:
             self._check_fault()
         text, parameters = commit_statement([group.entry for group in groups])
         meet(self._faults, "before_commit")
-        rows = self._link.anew(lambda: self._link.persistent(text, parameters))
+        rows = self._link.anew(lambda: self._link.prompt(text, parameters))
         answers = {row[0]: row[1:] for row in rows}
         meet(self._faults, "after_commit")
         missing = [group.entry.number for i, group in enumerate(groups, 1) if i not in answers]

@@ -14,6 +14,7 @@ STAY = {
     "MemoryTables.pruned",  # the ids of pruned runs stay taken
     "MemoryTables.threads",  # and their threads keep id and owner
     "Link._texts",  # statements of the program
+    "PreparedStatements._names",  # of these at most a hundred for each connection
     "ReadLinks._all",  # four connections at most
     "ReadLinks._idle",
     "PgTurn._dead_since",  # dead processes, for ten minutes

@@ -12,9 +12,11 @@ import pytest
 import trio
 
 import greenroom as gr
+from greenroom.actors.stores import _pg_prepared
 from greenroom.actors.stores._pg_connect import Link
 from greenroom.actors.stores._pg_target import PgTarget
 from greenroom.actors.stores._pg_unthreaded import UnthreadedQuery
+from greenroom.actors.stores._pg_values import Bigints, Moment, Texts
 from greenroom.actors.stores.faults import Outage
 from greenroom.actors.stores.postgres import PostgresStore
 from greenroom.testing import ScriptedModel, call
@@ -37,7 +39,7 @@ class Counted:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen: list[tuple[str, str]] = []
-        execute, followed, called = Link.execute, Link.followed, UnthreadedQuery.__call__
+        execute, prompt, called = Link.execute, Link.prompt, UnthreadedQuery.__call__
 
         def note(link: Link, text: str) -> None:
             self.seen.append((link._name.rsplit("/", 1)[-1], " ".join(text.split()[:3])))
@@ -46,16 +48,16 @@ class Counted:
             note(link, text)
             return execute(link, text, parameters)
 
-        def sent(link: Link, text: str, parameters: Any, by: Any) -> Any:
+        def sent(link: Link, text: str, parameters: Any, by: Any = None) -> Any:
             note(link, text)
-            return followed(link, text, parameters, by)
+            return prompt(link, text, parameters, by)
 
         async def asked(query: UnthreadedQuery, *parameters: Any) -> Any:
             note(query._link, query._text)
             return await called(query, *parameters)
 
         monkeypatch.setattr(Link, "execute", executed)
-        monkeypatch.setattr(Link, "followed", sent)
+        monkeypatch.setattr(Link, "prompt", sent)
         monkeypatch.setattr(UnthreadedQuery, "__call__", asked)
 
 
@@ -228,40 +230,131 @@ async def test_no_notification_is_lost_beside_answers(link: Link) -> None:
 # --- a statement and what follows it ---------------------------------------------------------------------------------
 
 
-def test_the_second_statement_follows_the_commit_of_the_first(link: Link) -> None:
-    link.execute("CREATE TEMP TABLE t (a bigint PRIMARY KEY, b timestamptz DEFAULT now())")
-    link.execute("CREATE TEMP TABLE u (seen bigint, b timestamptz)")
+@pytest.fixture(params=["prepared", "by the driver"])
+def either(request: pytest.FixtureRequest, postgres_url: str) -> Iterator[Link]:
+    """A link that prepares statements, and one behind a pool, which does not."""
+    link = Link(PgTarget.parse(postgres_url + ("" if request.param == "prepared" else "&pooled=1")), "test")
+    yield link
+    link.close()
+
+
+def test_the_second_statement_follows_the_commit_of_the_first(either: Link) -> None:
+    either.execute("CREATE TEMP TABLE t (a bigint PRIMARY KEY, b timestamptz DEFAULT now())")
+    either.execute("CREATE TEMP TABLE u (seen bigint, b timestamptz)")
     by = ("INSERT INTO u SELECT count(*), now() FROM t WHERE xmin::text::bigint <> %s", (0,))
-    assert link.followed("INSERT INTO t(a) VALUES (%s) RETURNING a", (1,), by=by) == [(1,)]
-    ((seen, later),) = link.execute("SELECT u.seen, u.b > t.b FROM u, t")
+    assert either.prompt("INSERT INTO t(a) VALUES (%s) RETURNING a", (1,), by=by) == [(1,)]
+    ((seen, later),) = either.execute("SELECT u.seen, u.b > t.b FROM u, t")
     assert (seen, later) == (1, True)  # another transaction, begun after the first one
-    link.execute("DROP TABLE t, u")
+    either.execute("DROP TABLE t, u")
 
 
-def test_an_error_of_the_first_statement_is_its_error(link: Link) -> None:
+def test_an_error_of_the_first_statement_is_its_error(either: Link) -> None:
     for _ in range(2):
         with pytest.raises(psycopg.errors.DivisionByZero):
-            link.followed("SELECT 1 / %s", (0,), by=("SELECT 1 / %s", (0,)))
-        assert link.execute("SELECT 1") == [(1,)]
-    assert link.opened == 1
+            either.prompt("SELECT 1 / %s", (0,), by=("SELECT 1 / %s", (0,)))
+        assert either.execute("SELECT 1") == [(1,)]
+    assert either.opened == 1
 
 
 def test_a_connection_that_breaks_before_the_answer_is_an_outage_of_unknown_outcome(
-    link: Link, caplog: pytest.LogCaptureFixture
+    either: Link, caplog: pytest.LogCaptureFixture
 ) -> None:
-    link.execute("SELECT 1")
+    either.execute("SELECT 1")
     with pytest.raises(Outage):
-        link.followed("SELECT pg_terminate_backend(pg_backend_pid())", (), by=("SELECT %s::bigint", (1,)))
-    assert link.unknown
+        either.prompt("SELECT pg_terminate_backend(pg_backend_pid())", (), by=("SELECT %s::bigint", (1,)))
+    assert either.unknown
     with pytest.raises(Outage):
-        link.burst((("SELECT pg_terminate_backend(pg_backend_pid())", ()), ("SELECT %s::bigint", (1,))))
-    assert link.followed("SELECT 1", (), by=("SELECT pg_terminate_backend(pg_backend_pid())", ())) == [(1,)]
-    assert link.execute("SELECT 2") == [(2,)]  # by another connection
+        either.burst((("SELECT pg_terminate_backend(pg_backend_pid())", ()), ("SELECT %s::bigint", (1,))))
+    assert either.prompt("SELECT 1", (), by=("SELECT pg_terminate_backend(pg_backend_pid())", ())) == [(1,)]
+    assert either.execute("SELECT 2") == [(2,)]  # by another connection
     assert caplog.text == ""  # the driver warns of a pipeline whose end fails after its block
 
 
-def test_an_error_of_the_second_statement_is_not_reported(link: Link) -> None:
+def test_an_error_of_the_second_statement_is_not_reported(either: Link) -> None:
     for _ in range(2):
-        assert link.followed("SELECT %s::bigint", (5,), by=("SELECT 1 / %s", (0,))) == [(5,)]
-    assert link.execute("SELECT 1") == [(1,)]
+        assert either.prompt("SELECT %s::bigint", (5,), by=("SELECT 1 / %s", (0,))) == [(5,)]
+    assert either.execute("SELECT 1") == [(1,)]
+    assert either.opened == 1
+
+
+def test_a_prompt_statement_returns_rows_as_the_driver_does(either: Link) -> None:
+    text = "SELECT %s::bigint, %s::text, %s::bytea, %s::bigint[], %s::text[], %s::boolean, now() > %s"
+    for values in (
+        (1, "a", b"b", Bigints([1, 2]), Texts(["x", None]), True, Moment(5)),
+        (2**40, None, None, Bigints(), Texts(), None, Moment(7)),
+        (None, "\u00e9'%s", b"\0", Bigints([-1]), Texts([""]), False, Moment(0)),
+    ):
+        assert either.prompt(text, values) == either.execute(text, values)
+    named = "SELECT %(a)s::bigint + %(b)s::bigint + %(a)s::bigint"
+    assert either.prompt(named, {"b": 1, "a": 20}) == [(41,)]
+    assert either.prompt("CREATE TEMP TABLE t (a bigint)", ()) == []
+    assert either.opened == 1
+
+
+def test_a_prompt_statement_may_be_larger_than_what_a_socket_holds(either: Link) -> None:
+    data = b"x" * 5_000_000
+    by = ("SELECT %s::bytea", (data,))
+    assert either.prompt("SELECT %s::bytea, i FROM generate_series(1, 3) i", (data,), by=by) == [
+        (data, number) for number in (1, 2, 3)
+    ]
+    assert either.prompt("SELECT %s::bytea", (data,)) == [(data,)]
+
+
+def test_a_parameter_that_cannot_be_encoded_leaves_the_connection_open(either: Link) -> None:
+    either.execute("SELECT 1")
+    with pytest.raises(UnicodeEncodeError):
+        either.prompt("SELECT %s::text", ("a\ud800",))
+    with pytest.raises(UnicodeEncodeError):
+        either.prompt("SELECT 1", (), by=("SELECT %s::text", ("a\ud800",)))
+    assert either.prompt("SELECT %s::text", ("a",)) == [("a",)]
+    assert either.opened == 1
+
+
+def test_a_missing_table_is_a_fault_of_the_schema(either: Link) -> None:
+    with pytest.raises(gr.StoreDown):
+        either.prompt("SELECT * FROM nothing_here WHERE 1 = %s::bigint", (1,))
+    assert either.prompt("SELECT 1", ()) == [(1,)]
+    assert either.opened == 1
+
+
+def test_a_statement_whose_table_has_changed_is_prepared_anew_at_once(link: Link) -> None:
+    link.execute("CREATE SCHEMA IF NOT EXISTS {s}")
+    link.execute("CREATE TABLE {s}.t AS SELECT 1 AS a")
+    for _ in range(2):
+        assert link.prompt("SELECT * FROM {s}.t WHERE a = %s::bigint", (1,)) == [(1,)]
+    link.execute("ALTER TABLE {s}.t ADD COLUMN b text")
+    assert link.prompt("SELECT * FROM {s}.t WHERE a = %s::bigint", (1,)) == [(1, None)]
+    assert link.opened == 2
+
+
+def test_a_connection_keeps_the_statements_that_were_used_last(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_pg_prepared, "MOST", 4)
+    for number in range(8):
+        by = (f"SELECT %s::bigint + {number}", (1,)) if number % 2 else None
+        for _ in range(2):
+            assert link.prompt(f"SELECT %s::bigint * {number}", (2,), by=by) == [(2 * number,)]
+        assert link.prompt("SELECT 'always'", ()) == [("always",)]
+    kept = link.execute("SELECT statement FROM pg_prepared_statements WHERE name LIKE 'greenroom%' ORDER BY name")
+    assert {text for (text,) in kept} == {
+        *("SELECT $1::bigint * 6", "SELECT $1::bigint * 7", "SELECT $1::bigint + 7", "SELECT 'always'")
+    }
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        link.prompt("SELECT 1 / %s::bigint", (0,))
+    assert link.prompt("SELECT 'always'", ()) == [("always",)]
     assert link.opened == 1
+
+
+async def test_a_connection_that_is_cut_meanwhile_is_an_outage_of_unknown_outcome(link: Link) -> None:
+    link.execute("SELECT 1")
+    for by in (None, ("SELECT %s::bigint", (1,))):
+        async with trio.open_nursery() as nursery:
+
+            async def cut() -> None:
+                await trio.sleep(0.3)
+                link.cut()
+
+            nursery.start_soon(cut)
+            with pytest.raises(Outage):
+                await trio.to_thread.run_sync(lambda by=by: link.prompt("SELECT pg_sleep(%s::bigint)", (20,), by=by))
+        assert link.unknown
+        assert link.prompt("SELECT 1", ()) == [(1,)]
