@@ -61,8 +61,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _command(given)(given)
     except KeyboardInterrupt:
-        complain("interrupted")
-        return exits.INTERRUPTED
+        return _interrupted()
+    except BaseExceptionGroup as group:  # Ctrl-C, and what failed in another task at the same time
+        if group.subgroup(KeyboardInterrupt) is not None:
+            return _interrupted()
+        if isinstance(group, Exception):
+            return _failed(group, given)
+        raise
     except BrokenPipeError:
         # The reader has closed the pipe, as in `| head`. Python must not fail at exit when it flushes its buffer.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -71,6 +76,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _failed(error, given)
     finally:
         sys.stdout = out
+
+
+def _interrupted() -> int:
+    complain("interrupted")
+    return exits.INTERRUPTED
 
 
 def _command(given: argparse.Namespace) -> Callable[[argparse.Namespace], int]:

@@ -32,6 +32,25 @@ def test_each_command_has_its_function(place: str) -> None:
     assert callable(pkgutil.resolve_name(f"{cli.__name__}.{place}"))
 
 
+@pytest.mark.parametrize(
+    ("errors", "code", "said"),
+    [
+        ([KeyboardInterrupt()], 130, "interrupted"),
+        ([KeyboardInterrupt(), gr.StoreOpenError("it cannot be opened")], 130, "interrupted"),
+        ([gr.StoreOpenError("a"), ValueError("b")], 1, "a bug in Greenroom"),
+    ],
+)
+def test_ctrl_c_ends_a_command_whatever_fails_at_the_same_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], errors: list[Any], code: int, said: str
+) -> None:
+    def failing(_: argparse.Namespace) -> int:
+        raise BaseExceptionGroup("two tasks", errors)
+
+    monkeypatch.setattr(cli, "_command", lambda _: failing)
+    assert cli.main(["runs"]) == code
+    assert said in capsys.readouterr().err
+
+
 # --- ends ------------------------------------------------------------------------------------------------------------
 
 
