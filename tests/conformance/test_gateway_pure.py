@@ -11,5 +11,5 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    play_elsewhere(monkeypatch, test_gateway_ag_ui, test_gateway_ai_sdk)
+def elsewhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    play_elsewhere(request, monkeypatch, test_gateway_ag_ui, test_gateway_ai_sdk)

@@ -11,5 +11,5 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    play_elsewhere(monkeypatch, test_gateway, test_client)
+def elsewhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    play_elsewhere(request, monkeypatch, test_gateway, test_client)

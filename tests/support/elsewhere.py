@@ -28,14 +28,15 @@ async def open_shared(store: Any = None, **options: Any) -> AsyncIterator[gr.Run
 @asynccontextmanager
 async def gateway_elsewhere(runtime: gr.Runtime, **options: Any) -> AsyncIterator[Address]:
     """A gateway in a process without agents, on the store of this runtime."""
-    if not isinstance(runtime.store, gr.MemoryStore):
-        pytest.skip("a file belongs to one process")
+    assert isinstance(runtime.store, gr.MemoryStore), "a file belongs to one process"
     async with _open_alone(runtime.store.peer()) as edge, gateway(edge, **options) as address:
         yield address
 
 
-def play_elsewhere(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> None:
-    """Let the tests of these modules have their gateways in a process without agents."""
+def play_elsewhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> None:
+    """Let the tests of these modules have their gateways in a process without agents. Called by a fixture."""
+    if "tmp_path" in request.fixturenames:
+        pytest.skip("its runs are in a file, which belongs to one process")
     monkeypatch.setattr(gr, "open_runtime", open_shared)
     for module in modules:
         monkeypatch.setattr(module, "gateway", gateway_elsewhere)
