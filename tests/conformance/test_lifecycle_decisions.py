@@ -102,7 +102,11 @@ async def test_a_store_that_does_not_answer_is_reported(play, autojump_clock):
 
 
 def test_every_code_has_its_scene():
-    elsewhere = {"busy", "store_unavailable", "unknown_agent"}  # these need a store that is busy or away, or a shared one
+    elsewhere = {
+        "busy",
+        "store_unavailable",
+        "unknown_agent",
+    }  # these need a store that is busy or away, or a shared one
     assert {*CODES, *elsewhere} == set(REJECTIONS)
 
 

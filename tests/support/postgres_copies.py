@@ -23,6 +23,14 @@ def copy_run(url: str, run_id: str, count: int, **columns: str) -> None:
         connection.execute("VACUUM ANALYZE greenroom.runs")
 
 
+def rest(url: str) -> None:
+    """Let the server do nothing by itself: the transactions of its autovacuum count as any others."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("VACUUM ANALYZE")
+        connection.execute("ALTER SYSTEM SET autovacuum = off")
+        connection.execute("SELECT pg_reload_conf()")
+
+
 def transactions(url: str) -> int:
     """How many transactions the server has ended; those of connections at rest are counted up to ten seconds late."""
     with psycopg.connect(url, autocommit=True) as connection:
