@@ -15,12 +15,14 @@ programs=(
     "gcc gcc libc6-dev"
     "node nodejs"
     "npm npm"
+    "pgbouncer pgbouncer"
     "postgres postgresql"
 )
 
-# Debian keeps the server of PostgreSQL out of PATH, one folder for each version.
+# Debian keeps the server of PostgreSQL out of PATH, one folder for each version; and /usr/sbin, for all but root.
 have() {
     command -v "$1" >/dev/null 2>&1 && return
+    [ -x "/usr/sbin/$1" ] && return
     [ "$1" = postgres ] && compgen -G "/usr/lib/postgresql/*/bin/postgres" >/dev/null
 }
 

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import pytest
 import trio
+from tests.support.judges import need_program
 from tests.support.pgbouncer import bouncing
 
 from greenroom.actors.errors import StoreOpenError
@@ -19,6 +20,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.no_cover]
 
 LONG: dict[str, Any] = {"lease": 60.0, "turn": 20.0, "margin": 8.0}
 """A turn is no net in these tests."""
+
+
+@pytest.fixture(autouse=True)
+def pgbouncer() -> str:
+    """The path of the program. A skip in an async test would lose its reason."""
+    return need_program("pgbouncer")
 
 
 @asynccontextmanager

@@ -1,6 +1,7 @@
 """Where the judges are required, none of their tests can be skipped: a green build has received every judge."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -71,3 +72,12 @@ def test_elsewhere_it_is_skipped_and_says_why(session):
     assert done.stdout.splitlines()[-1].startswith("1 passed, 5 skipped")
     for reason in ("no program here", "no node here", "no browser here", "no module here"):
         assert reason in done.stdout, reason
+
+
+def test_every_program_that_a_test_needs_is_installed_in_the_ci(root):
+    """Else a test that needs it fails there, or, if it skips by itself, is never played."""
+    texts = [path.read_text(encoding="utf-8") for path in (root / "tests").rglob("*.py")]
+    needed = {name for text in texts for name in re.findall(r"need_program\(\"([\w-]+)\"\)", text)}
+    script = (root / "scripts" / "judges.sh").read_text(encoding="utf-8")
+    listed = re.findall(r'^    "([\w-]+) ', script.partition("programs=(")[2].partition("\n)")[0], re.MULTILINE)
+    assert {"curl", "pgbouncer"} <= needed <= {*listed}

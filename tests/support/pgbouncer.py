@@ -2,7 +2,6 @@
 
 import os
 import pwd
-import shutil
 import socket
 import subprocess
 import tempfile
@@ -12,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import pytest
+from .judges import need_program
 
 _CONFIG = """[databases]
 {database} = host=127.0.0.1 port={server} dbname={database} user={user}
@@ -30,18 +29,10 @@ unix_socket_dir =
 """
 
 
-def program() -> str:
-    """The path of pgbouncer; without it the test is skipped."""
-    path = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
-    if path is None:
-        pytest.skip("pgbouncer is not installed: apt-get install pgbouncer")
-    return path
-
-
 @contextmanager
 def bouncing(url: str, *, more: str = "") -> Iterator[str]:
     """The URL of the same schema through a pgbouncer that the block has for itself; `more`: settings of it."""
-    path, parts = program(), urlsplit(url)
+    path, parts = need_program("pgbouncer"), urlsplit(url)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = int(listener.getsockname()[1])
