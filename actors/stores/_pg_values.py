@@ -40,18 +40,39 @@ class Moment(int):
     __slots__ = ()
 
 
+_EMPTY: Final = struct.Struct(">iiI").pack
+_HEAD: Final = struct.Struct(">iiIiii").pack
+"""Dimensions, whether there may be nulls, type of the elements, their count, index of the first one; then the length of
+the first element. A commit has dozens of arrays, and most of them have one element."""
+_ONE: Final = struct.Struct(">iiIiiiq").pack
+_NEXT: Final = struct.Struct(">iq").pack
+_INTEGER: Final = struct.Struct(">q").pack
+_NULL: Final = -1
+"""Length of an element that is null."""
+
+
 def _array(oid: int, pieces: Sequence[bytes | None]) -> bytes:
-    head = struct.pack(">iiIii", 1, 1, oid, len(pieces), 1) if pieces else struct.pack(">iiI", 0, 0, oid)
-    parts = [head]
-    for piece in pieces:
-        parts.append(b"\xff\xff\xff\xff" if piece is None else len(piece).to_bytes(4, "big"))
-        if piece is not None:
-            parts.append(piece)
+    if not pieces:
+        return _EMPTY(0, 0, oid)
+    first = pieces[0]
+    parts = [_HEAD(1, 1, oid, len(pieces), 1, _NULL if first is None else len(first)), first or b""]
+    for piece in pieces[1:]:
+        if piece is None:
+            parts.append(b"\xff\xff\xff\xff")
+        else:
+            parts += (len(piece).to_bytes(4, "big"), piece)
     return b"".join(parts)
 
 
-def _time(number: int) -> bytes:
-    return struct.pack(">q", (number - _BASE) * 1000)
+def _integers(oid: int, numbers: Sequence[int]) -> bytes:
+    if not numbers:
+        return _EMPTY(0, 0, oid)
+    begin = _ONE(1, 1, oid, len(numbers), 1, 8, numbers[0])
+    return begin if len(numbers) == 1 else b"".join([begin, *[_NEXT(8, number) for number in numbers[1:]]])
+
+
+def _time(number: int) -> int:
+    return (number - _BASE) * 1000
 
 
 class _BigintsDumper(psycopg.adapt.Dumper):
@@ -59,7 +80,7 @@ class _BigintsDumper(psycopg.adapt.Dumper):
 
     def dump(self, obj: Bigints) -> psycopg.abc.Buffer:
         """Return the array's binary form."""
-        return _array(_INT8, [struct.pack(">q", number) for number in obj])
+        return _integers(_INT8, obj)
 
 
 class _TextsDumper(psycopg.adapt.Dumper):
@@ -83,7 +104,9 @@ class _MomentsDumper(psycopg.adapt.Dumper):
 
     def dump(self, obj: Moments) -> psycopg.abc.Buffer:
         """Return the array's binary form."""
-        return _array(_TIME, [None if number is None else _time(number) for number in obj])
+        if None in obj:
+            return _array(_TIME, [None if number is None else _INTEGER(_time(number)) for number in obj])
+        return _integers(_TIME, [_time(number) for number in obj if number is not None])
 
 
 class _MomentDumper(psycopg.adapt.Dumper):
@@ -91,7 +114,7 @@ class _MomentDumper(psycopg.adapt.Dumper):
 
     def dump(self, obj: Moment) -> psycopg.abc.Buffer:
         """Return the time's binary form."""
-        return _time(obj)
+        return _INTEGER(_time(obj))
 
 
 class _MomentLoader(psycopg.adapt.Loader):
