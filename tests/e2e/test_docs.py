@@ -149,12 +149,32 @@ def test_an_output_that_differs_is_found(tmp_path: Path) -> None:
         save(tmp_path, "here", "x = 1\n")
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_every_link_of_the_page_leads_somewhere(root: Path, page: str) -> None:
-    text = BLOCK.sub("", (root / page).read_text(encoding="utf-8"))
-    targets = [target for target in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in target]
-    missing = [target for target in targets if not ((root / page).parent / target.partition("#")[0]).exists()]
+def test_every_link_of_the_pages_leads_somewhere(root: Path) -> None:
+    missing = []
+    for page in (*root.glob("*.md"), *(root / "docs").rglob("*.md")):
+        text = BLOCK.sub("", page.read_text(encoding="utf-8"))
+        targets = re.findall(r'\]\(([^)\s]+)\)|src="([^"]+)"', text)
+        paths = [(one or other).partition("#")[0] for one, other in targets if "://" not in one + other]
+        missing += [f"{page.name}: {path}" for path in paths if not (page.parent / path).exists()]
     assert missing == []
+
+
+def test_every_picture_is_on_a_page(root: Path) -> None:
+    text = "".join(path.read_text(encoding="utf-8") for path in (root / "README.md", *(root / "docs").glob("*.md")))
+    assert [
+        picture.name for picture in (root / "docs" / "images").iterdir() if f"images/{picture.name}" not in text
+    ] == []
+
+
+def test_the_page_of_the_console_has_every_key(root: Path) -> None:
+    dialogs = (root / "transport" / "console" / "dialogs.js").read_text(encoding="utf-8")
+    listed = re.search(r"const KEYS = \[(.*?)\n\];", dialogs, re.DOTALL)
+    assert listed is not None
+    keys = re.findall(r"^  \[\[(.*?)\],", listed[1], re.MULTILINE)
+    assert len(keys) == 11
+    page = (root / "docs" / "console.md").read_text(encoding="utf-8")
+    rows = [re.findall(r"`(.+?)`", row) for row in re.findall(r"^\| (`[^|]*`) \|", page, re.MULTILINE)]
+    assert rows == [re.findall(r'"(.+?)"', line) for line in keys]
 
 
 @pytest.mark.parametrize(
