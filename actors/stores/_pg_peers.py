@@ -39,7 +39,7 @@ from ._pg_connect import Link
 from ._pg_hints import PgHints
 from ._pg_keeper import DEAF_POLL, PgKeeper
 from ._pg_schema import LEVEL, PG_MIGRATIONS
-from ._pg_target import PgTarget
+from ._pg_target import PgTarget, session_name
 from ._pg_turn import PgTurn, boot_time, channel_prefix
 from ._requests import (
     GiveBackRequest,
@@ -130,7 +130,8 @@ class PgPeers:
         self._faults = faults
         self._threaded = threaded
         direct = target.direct()
-        self._links = [Link(direct or target, f"greenroom/{name}/turns"), Link(target, f"greenroom/{name}/hints")]
+        turns, hints = (session_name(version, name, purpose) for purpose in ("turns", "hints"))
+        self._links = [Link(direct or target, turns), Link(target, hints)]
         self._book, self.level, self._answer, self._times = book, level, answer, times
         self._token = trio.lowlevel.current_trio_token()
         self._limiter = trio.CapacityLimiter(_THREADS)

@@ -139,6 +139,11 @@ class PgTarget:
         return fields
 
 
+def session_name(release: str, process: str, purpose: str) -> str:
+    """Return the name of a connection in the server's list (application_name), which has at most 63 bytes of it."""
+    return f"greenroom/{release}/{process}/{purpose}"
+
+
 def _apart(text: str) -> tuple[str, dict[str, str]]:
     """Return the text for libpq, and our own fields."""
     ours: dict[str, str] = {}

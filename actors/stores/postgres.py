@@ -34,7 +34,7 @@ from ._pg_peers import BuryRequest, PgPeers
 from ._pg_reads import ReadLinks
 from ._pg_schema import LEVEL, PG_MIGRATIONS, PgMigration, lacking_rights, migrate
 from ._pg_sql import SETTINGS
-from ._pg_target import PgTarget
+from ._pg_target import PgTarget, session_name
 from ._pg_threads import free_threads, repair_threads
 from ._pg_write import MOST, ClaimBook, CommitWriter
 from ._query_store import QueryStore
@@ -163,6 +163,7 @@ class PostgresStore(QueryStore[Link]):
         self.threaded = writer == "thread"
         self.target = PgTarget.parse(url)
         self.times = LeaseTimes(lease, turn, margin)
+        self._release = metadata.version("greenroom")
         self.name = name or f"{platform.node()}.{os.getpid()}.{secrets.token_hex(4)}"
         self._answer, self._patience, self._faults, self._migrations = answer, patience, faults, migrations
         self._limiter = trio.CapacityLimiter(_READERS)
@@ -205,7 +206,7 @@ class PostgresStore(QueryStore[Link]):
             self.target,
             self._book,
             name=self.name,
-            version=metadata.version("greenroom"),
+            version=self._release,
             times=self.times,
             answer=self._answer,
             repair=repair_threads,
@@ -315,14 +316,14 @@ class PostgresStore(QueryStore[Link]):
         missing = missing_indexes(link, self.target.schema, self._migrations)
         direct = self.target.direct()
         if missing and direct is not None and may_make_indexes(link, self.target.schema):
-            return IndexMaker(Link(direct, f"greenroom/{self.name}/indexes"), self._migrations)
+            return IndexMaker(Link(direct, session_name(self._release, self.name, "indexes")), self._migrations)
         if missing:
             names = ", ".join(index.name for index, _ in missing)
             logger.warning("some statements are slow without the index %s: run `greenroom db migrate`", names)
         return None
 
     def _link(self, purpose: str, settings: Sequence[str] = ()) -> Link:
-        return Link(self.target, f"greenroom/{self.name}/{purpose}", settings)
+        return Link(self.target, session_name(self._release, self.name, purpose), settings)
 
     def _readers_may_ask(self) -> None:
         if self._readers is not None:

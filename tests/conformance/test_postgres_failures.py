@@ -3,7 +3,7 @@
 import subprocess
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -17,7 +17,7 @@ from tests.support.postgres import Server, need_binaries
 
 from greenroom.actors.abc import Store
 from greenroom.actors.contract.claims import Ability, Claim
-from greenroom.actors.errors import StoreDown, StoreOpenError, StoreUnavailable
+from greenroom.actors.errors import NewerRelease, StoreDown, StoreOpenError, StoreUnavailable
 from greenroom.actors.stores._pg_schema import PG_MIGRATIONS, PgMigration
 from greenroom.actors.stores.postgres import PostgresStore
 from greenroom.actors.testing._store_tools import frame, judge, say
@@ -187,6 +187,54 @@ async def test_a_restart_of_the_server_voids_no_claim_and_hints_come_again(serve
         assert log_a.voids == 0
 
 
+async def test_while_claims_are_not_good_none_is_made(postgres_url: str) -> None:
+    """From the end of the lease until the runs are given back."""
+    store = PostgresStore(postgres_url, lease=60.0, turn=20.0)
+    async with opened(store):
+        await store.create_run(new_run("q", "q"), frame("q", 1), claim=False)
+        keeper = store._peers._keeper  # type: ignore[union-attr]
+        keeper._void = True  # the state lasts for a moment only, on a machine that is not stopped
+        asking: list[Callable[[], Awaitable[object]]] = [
+            lambda: store.claim("q"),
+            lambda: store.claim_ready(5, Ability(), datetime.now(UTC)),
+            lambda: store.claim_due(datetime.now(UTC), Ability()),
+            lambda: store.create_run(new_run("r", "r"), frame("r", 1)),
+        ]
+        for ask in asking:
+            with pytest.raises(StoreUnavailable, match="the lease of this process has run out"):
+                await ask()
+        assert "the lease of this process has run out" in (store.unready or "")
+        keeper._void = False
+        assert store.unready is None
+        (run,) = await store.claim_ready(5, Ability(), datetime.now(UTC))
+        assert run.claim.run_id == "q"
+        (info,) = await store.processes()
+        assert info.runs == 1
+
+
+async def test_a_run_of_a_newer_release_is_not_claimed_by_its_id(postgres_url: str) -> None:
+    store = PostgresStore(postgres_url, lease=60.0, turn=20.0)
+    async with opened(store):
+        await store.create_run(new_run("r", "t"), frame("r", 1), claim=False)
+        schema = store.target.schema
+        with psycopg.connect(postgres_url.partition("?")[0], autocommit=True) as connection:
+            connection.execute(f'UPDATE "{schema}".runs SET level = 99'.encode())  # noqa: S608
+        with pytest.raises(NewerRelease, match="written by a newer release"):
+            await store.claim("r")
+        (info,) = await store.processes()
+        assert info.runs == 0
+
+
+async def test_the_clock_of_the_server_is_known_by_the_shortest_round_trip(postgres_url: str) -> None:
+    store = PostgresStore(postgres_url, lease=60.0, turn=20.0)
+    async with opened(store):
+        assert abs(store.offset) < 1.0
+        samples = store._peers._keeper._samples  # type: ignore[union-attr]
+        samples.clear()
+        samples.extend([(5.0, 0.2), (3.0, 0.1), (4.0, 0.3)])
+        assert store.offset == 3.0
+
+
 async def test_an_outage_longer_than_the_lease_buries_no_process(server: Server) -> None:
     """Both void their claims by themselves, and go on under their names once the server answers."""
     a, b = (PostgresStore(server.url(schema="outage"), **TIMES) for _ in "ab")
@@ -218,6 +266,8 @@ async def test_a_server_that_became_read_only_is_waited_for(server: Server) -> N
         set_read_only(server, "on")
         late = author.send(author.make(1))
         await eventually(lambda: hooks.outages)
+        await eventually(lambda: store.unready is not None)
+        assert "the newest beat of this process was confirmed" in (store.unready or "")
         set_read_only(server, "off")
         receipt = await late.receipt()
         assert (receipt.kind, receipt.last) == ("committed", 2)

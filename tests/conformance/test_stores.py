@@ -9,6 +9,7 @@ import hypothesis
 import pytest
 import trio.testing
 from hypothesis import strategies
+from tests.support.postgres_steering import PostgresSteering
 
 from greenroom.actors.errors import UsageError
 from greenroom.actors.stores.memory import MemoryStore
@@ -52,6 +53,15 @@ async def test_a_store_keeps_its_promise(make: Callable[[Path], OpenStore], scen
 @pytest.mark.parametrize("scenario", STORE_SCENARIOS, ids=str)
 async def test_a_store_in_postgres_keeps_its_promise(scenario: Scenario, postgres_url: str) -> None:
     await scenario(lambda: PostgresStore(postgres_url))
+
+
+@pytest.mark.slow
+@pytest.mark.no_cover
+@pytest.mark.parametrize("scenario", SHARED_SCENARIOS, ids=str)
+async def test_processes_on_postgres_keep_the_promises_of_a_shared_store(scenario: Scenario, postgres_url: str) -> None:
+    """In real time, with short leases."""
+    with PostgresSteering(postgres_url) as steering:
+        await scenario(steering.open_store, steering)
 
 
 @pytest.mark.parametrize("scenario", SHARED_SCENARIOS, ids=str)

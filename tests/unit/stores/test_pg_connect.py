@@ -7,12 +7,16 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import metadata
 
+import psycopg
 import pytest
 
 from greenroom.actors.stores._pg_connect import Link
 from greenroom.actors.stores._pg_target import PgTarget
 from greenroom.actors.stores.faults import Outage
+from greenroom.actors.stores.postgres import PostgresStore
+from greenroom.actors.testing._store_tools import create, new_run, opened
 
 pytestmark = pytest.mark.slow
 
@@ -22,6 +26,39 @@ def link(postgres_url: str) -> Iterator[Link]:
     link = Link(PgTarget.parse(postgres_url), "test")
     yield link
     link.close()
+
+
+@pytest.mark.parametrize("state", ["40001", "40P01", "55P03", "57014"])
+def test_a_statement_that_meets_others_is_repeated_at_once_and_is_an_outage_after_ten_attempts(
+    link: Link, state: str
+) -> None:
+    """Serialization failure, deadlock, lock timeout, statement timeout; a sequence counts the attempts."""
+    link.execute("CREATE TEMPORARY SEQUENCE attempts")
+    meets = "DO $$BEGIN IF nextval('attempts') < {most} THEN RAISE SQLSTATE '{state}'; END IF; END$$"
+    link.persistent(meets.format(most=10, state=state))
+    assert link.execute("SELECT last_value FROM attempts") == [(10,)]
+    link.execute("ALTER SEQUENCE attempts RESTART")
+    with pytest.raises(Outage):
+        link.persistent(meets.format(most=11, state=state))
+
+
+def test_a_session_bounds_what_it_may_hold_up_and_says_whose_it_is(link: Link) -> None:
+    names = ("jit", "idle_in_transaction_session_timeout", "statement_timeout", "lock_timeout", "application_name")
+    values = link.execute(f"SELECT {', '.join(f'current_setting({name!r})' for name in names)}")
+    assert values == [("off", "5s", "30s", "5s", "test")]
+
+
+async def test_each_connection_of_a_process_says_its_release_its_name_and_its_purpose(postgres_url: str) -> None:
+    store = PostgresStore(postgres_url, name="me")
+    async with opened(store):
+        author = await create(store, new_run("r", "t"))
+        await author.write(1)
+        await store.queues()
+        sql = "SELECT application_name FROM pg_stat_activity WHERE application_name LIKE %s"
+        with psycopg.connect(postgres_url.partition("?")[0]) as session:
+            names = {name for (name,) in session.execute(sql, ("greenroom/%/me/%",))}
+    release = metadata.version("greenroom")
+    assert names == {f"greenroom/{release}/me/{purpose}" for purpose in ("commits", "asks", "turns", "hints", "reads")}
 
 
 @contextmanager

@@ -59,6 +59,22 @@ def test_the_tables_are_made_once(link_to: Callable[[str], Link], postgres_url: 
     assert lacking_rights(link, link.target.schema) == []
 
 
+def test_ids_are_ordered_as_in_python_whatever_the_locale_of_the_database(
+    link_to: Callable[[str], Link], postgres_url: str
+) -> None:
+    """Of the texts in an index only those are ordered as the database likes whose order nobody asks for."""
+    link = link_to(postgres_url)
+    made(link)
+    sql = (
+        "SELECT DISTINCT c.relname || '.' || a.attname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " JOIN pg_index i ON i.indrelid = c.oid JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY(i.indkey)"
+        " WHERE n.nspname = %s AND a.atttypid = 'text'::regtype AND a.attcollation <> 'pg_catalog.\"C\"'::regcollation"
+    )
+    assert {name for (name,) in link.execute(sql, (link.target.schema,))} == {
+        *("about.name", "processes.name", "agents.agent", "garbage.kind", "runs.status"),
+    }
+
+
 def test_processes_that_open_together_migrate_once(link_to: Callable[[str], Link], postgres_url: str) -> None:
     applied: list[int] = []
     links = [link_to(postgres_url) for _ in range(4)]

@@ -58,6 +58,13 @@ def test_several_hosts_mean_the_one_that_writes() -> None:
     assert "target_session_attrs" not in PgTarget.parse("postgresql://a/work").fields
 
 
+def test_a_connection_that_is_dead_is_noticed_in_seconds_unless_the_address_says_otherwise() -> None:
+    fields = PgTarget.parse("postgresql://a/work").fields
+    assert (fields["connect_timeout"], fields["tcp_user_timeout"], fields["keepalives_idle"]) == ("5", "10000", "5")
+    given = PgTarget.parse("postgresql://a/work?connect_timeout=7&tcp_user_timeout=90000&keepalives_idle=60").fields
+    assert (given["connect_timeout"], given["tcp_user_timeout"], given["keepalives_idle"]) == ("7", "90000", "60")
+
+
 def test_settings_of_a_session_are_left_out_behind_a_pool() -> None:
     direct, pooled = PgTarget.parse("host=/tmp"), PgTarget.parse("host=/tmp pooled=yes")
     assert "jit=off" in direct.connection_fields("x")["options"]

@@ -1,14 +1,17 @@
 """The turns of processes on a real server: who is declared dead, what is freed and repaired, and the epoch."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 from tests.support.postgres_rows import add_process, add_runs, column, tables
 
 from greenroom.actors.contract import codec
 from greenroom.actors.contract.decisions import Command
+from greenroom.actors.stores import _pg_epoch, _pg_turn
 from greenroom.actors.stores._leases import LeaseTimes
 from greenroom.actors.stores._pg_connect import Link
 from greenroom.actors.stores._pg_epoch import epoch
@@ -57,11 +60,25 @@ def test_a_first_turn_registers_the_process_and_confirms_its_lease(link: Link, p
 def test_a_turn_beats_and_sees_the_others(link: Link, peer: Peer) -> None:
     a, b = peer("a"), peer("b")
     a.turn(Posture())
-    assert b.turn(Posture()).others == a.turn(Posture()).others - {2} | {1}
+    assert b.turn(Posture()).others == {1}
+    joined = a.turn(Posture())
+    assert (joined.others, joined.joined) == ({2}, True)
     turned = a.turn(Posture(room=3))
     assert (turned.others, turned.joined, turned.reconnected) == ({2}, False, False)
     assert link.execute("SELECT beat, room FROM {s}.processes WHERE name = 'a'") == [(2, 3)]
     assert abs(turned.offset[0]) < 0.5 > turned.offset[1]
+
+
+def test_a_turn_measures_the_clock_of_the_server_against_that_of_the_machine(link: Link) -> None:
+    now = partial(later, timedelta(seconds=-40))
+    late = PgTurn(link, TIMES, name="a", version="v", listens=True, repair=lambda link: (), now=now)
+    late.turn(Posture())
+    offset, half = late.turn(Posture()).offset
+    assert abs(offset - 40) <= half + 0.01 < 1
+
+
+def later(by: timedelta) -> datetime:
+    return datetime.now(UTC) + by
 
 
 def test_a_name_that_is_in_use_gets_a_drawn_part(peer: Peer) -> None:
@@ -91,6 +108,36 @@ def test_a_process_whose_beat_stands_still_is_declared_dead_and_its_runs_are_fre
     assert turned.declared_dead
     assert turned.process != dead
     assert not a.turn(Posture()).declared_dead
+
+
+def test_a_process_that_beats_after_the_look_is_not_declared_dead(link: Link, peer: Peer, monkeypatch) -> None:
+    a, b = peer("a"), peer("b")
+    number = a.turn(Posture()).process
+    b.turn(Posture())
+
+    def late(_: float, beats: Mapping[int, int]) -> Mapping[int, int]:
+        a.turn(Posture())
+        return beats
+
+    monkeypatch.setattr(b._watch, "look", late)
+    assert b.turn(Posture()).buried == []
+    assert not a.turn(Posture()).declared_dead
+    assert a.turn(Posture()).process == number
+
+
+def test_the_row_of_a_dead_process_is_forgotten_once_it_has_no_runs(link: Link, peer: Peer, monkeypatch) -> None:
+    """Not at once: a process that was declared dead finds its row, and learns of it."""
+    a, b = peer("a"), peer("b")
+    number = a.turn(Posture()).process
+    link.execute("UPDATE {s}.processes SET dead = true")
+    add_runs(link, "r", 1, owner=number, status="running")
+    b.turn(Posture())
+    b.turn(Posture())
+    names = "SELECT name FROM {s}.processes ORDER BY number"
+    assert link.execute(names) == [("a",), ("b",)]
+    monkeypatch.setattr(_pg_turn, "_FORGET", -1.0)
+    b.turn(Posture())
+    assert (link.execute(names), column(link, "owner")) == ([("b",)], {"r1": None})
 
 
 @pytest.mark.slow
@@ -193,6 +240,25 @@ def test_another_history_of_the_server_gets_one_new_epoch(link: Link, postgres_u
     ((origin,),) = link.execute("SELECT value FROM {s}.about WHERE name = 'origin'")
     system, timeline, database = origin.split("/")
     assert (timeline, int(system) > 0, int(database) > 0) == ("00000001", True, True)
+
+
+def test_of_processes_that_find_another_history_at_once_one_names_it(
+    link: Link, postgres_url: str, monkeypatch
+) -> None:
+    epoch(link)
+    link.execute("UPDATE {s}.about SET value = '7000/00000001/5' WHERE name = 'origin'")
+    found: list[str] = []
+
+    def later() -> str:
+        """Drawn by a process that has read the old origin; another one names the history before it writes."""
+        monkeypatch.undo()
+        with tables(postgres_url) as other:
+            found.append(epoch(other))
+        return "too late"
+
+    monkeypatch.setattr(_pg_epoch, "new_epoch", later)
+    assert [epoch(link)] == found
+    assert found != ["e"]
 
 
 def test_where_the_server_hides_its_identity_the_stored_epoch_counts(link: Link) -> None:

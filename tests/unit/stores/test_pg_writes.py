@@ -259,6 +259,22 @@ def test_a_command_is_judged_again_if_its_facts_have_changed(desk: Desk, other: 
     assert (seen, posted.result.status, desk.count("inbox")) == (["open", "expired"], "rejected", 0)
 
 
+def test_a_command_whose_run_changes_at_each_look_is_refused_as_busy(desk: Desk, other: Desk) -> None:
+    claim = desk.create(new_run("r", "t"))
+    assert claim is not None
+    asked = 0
+
+    def slow(facts: CommandContext, command: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        desk.write(desk.request(claim, calls=(call_row("c"),)))
+        return judge(facts, command)
+
+    result = post(other, say("c"), slow).result
+    assert (result.status, result.code, asked, desk.count("inbox")) == ("rejected", "busy", 20, 0)
+    assert "send the command again" in result.detail
+
+
 def test_text_that_streams_meanwhile_does_not_disturb_a_judge(desk: Desk, other: Desk) -> None:
     claim = desk.create(new_run("r", "t"))
     assert claim is not None
@@ -286,6 +302,15 @@ def test_the_level_of_a_run_grows_with_a_newer_command_and_never_falls(desk: Des
     assert desk.column("level") == 99
     with pytest.raises(StoreUnavailable, match="run r was written by a newer release"):
         post(desk, say("d"))
+
+
+def test_a_run_has_at_least_the_level_of_the_run_before_it_in_its_thread(desk: Desk) -> None:
+    """Its owner reads that one's messages."""
+    desk.create(new_run("r", "t"))
+    desk.link.execute("UPDATE {s}.runs SET level = 99")
+    desk.create(new_run("after", "t"))
+    desk.create(new_run("other", "u"))
+    assert [desk.column("level", name) for name in ("after", "other")] == [99, LEVEL]
 
 
 def test_of_two_posters_with_one_id_one_is_accepted(desk: Desk, other: Desk) -> None:
@@ -359,6 +384,19 @@ def test_a_batch_ends_at_two_hundred_requests(desk: Desk) -> None:
     assert desk.writer.statistics.transactions - before == 2
     numbers = Bigints(range(1, 211))
     assert desk.link.execute("SELECT count(*) FROM {s}.events WHERE run = ANY(%s)", (numbers,)) == [(420,)]
+
+
+def test_a_batch_ends_at_eight_mebibytes(desk: Desk) -> None:
+    """What is added last may go beyond them."""
+    claims = [desk.create(new_run(f"r{number}", f"r{number}")) for number in range(4)]
+    before = desk.writer.statistics.transactions
+    large = "x" * (3 * 2**20)
+    receipts = desk.write(
+        *(desk.request(claim, messages=(message(f"{claim.run_id}.m", large),)) for claim in claims if claim is not None)
+    )
+    assert kinds(receipts) == ["committed"] * 4
+    assert desk.writer.statistics.transactions - before == 2
+    assert desk.count("messages") == 4
 
 
 def _pages_read(link: Link) -> int:
