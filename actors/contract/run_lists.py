@@ -97,8 +97,8 @@ ORDERS: Final[tuple[str, ...]] = get_args(RunOrder)
 def _check_text(name: str, value: object, *, optional: bool) -> None:
     if value is None and optional:
         return
-    if not isinstance(value, str) or not encodable(value):
-        raise UsageError(f"{name}={value!r:.200}: give a str without lone surrogates")
+    if not isinstance(value, str) or not encodable(value) or "\0" in value:
+        raise UsageError(f"{name}={value!r:.200}: give a str without lone surrogates and NUL characters")
 
 
 def _check_moment(name: str, value: object) -> None:

@@ -67,7 +67,9 @@ STORE: Final = ":store"
 SQLITE_PATIENCE: Final = 30.0
 """Seconds that a SQLite file may be unavailable before the runtime fails."""
 
-_SHARED_STORE: Final = re.compile(r"postgres(ql)?://|\s*(service|host|hostaddr|dbname)\s*=")
+_SHARED_STORE: Final = re.compile(
+    r"postgres(ql)?://|\s*(service|host|hostaddr|port|dbname|user|password|passfile|sslmode|schema|pooled|listen)\s*="
+)
 
 
 def is_store_url(text: str) -> bool:

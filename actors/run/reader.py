@@ -45,7 +45,7 @@ from .forced_end import GAVE_UP
 from .listing import shown_page
 from .run_actor import RunActor
 from .run_registry import RunRegistry
-from .sanitize import GREATEST, check_range, run_id_of, text_of
+from .sanitize import GREATEST, InvalidValue, check_range, run_id_of, target_of, text_of
 from .services import Services, retry_until_available
 from .view import RunView, make_outcome, make_view
 from .wait_reasons import may_be_held, waiting_for
@@ -225,7 +225,11 @@ class RunReader:
 
     async def ticket(self, run_id: str, target: str) -> Ticket | None:
         """Return a ticket by its id, or the newest ticket of a call by the call's id; None if neither exists."""
-        run_id, target = run_id_of(run_id), text_of(target) if isinstance(target, str) else ""  # "" is no ticket's id
+        run_id = run_id_of(run_id)
+        try:
+            target = target_of(target)
+        except InvalidValue:
+            target = ""  # no ticket's id
         with self._services.board.looking():
             return await self._services.store.ticket(run_id, target)
 
@@ -311,7 +315,7 @@ class RunReader:
         """
         if not isinstance(sha256, str):
             raise UsageError(f"sha256={shown(sha256)}: give the digest of a part, a str")
-        digest = text_of(sha256)
+        digest = text_of(sha256) if sha256.isalnum() else ""  # no part's digest
         outline = await self.outline(run_id)
         if outline is None:
             raise UnknownRun(run_id)

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from ..contract.codec import MESSAGE_LIMIT, normalise
 from ..contract.converters import converter
 from ..contract.decisions import Command, Decision, SetResult, Suspend
+from ..contract.ids import content_digest
 from ..contract.json_schema import unusable_schema
 from ..contract.messages import (
     CallRequest,
@@ -43,6 +44,10 @@ _DECIDING: Final = ("decide", "expire")
 """Kinds of commands that need a decision."""
 GREATEST: Final = 2**53 - 1
 """The greatest whole number that every JSON reader represents exactly."""
+LONGEST_NAME: Final = 512
+"""Most characters of an id or a name that a store has an index of. PostgreSQL's index holds 2,704 bytes of a value."""
+_NUL: Final = "\0"
+"""The one character that PostgreSQL takes in no text."""
 
 
 class InvalidValue(Exception):
@@ -81,6 +86,29 @@ def input_of(value: object, what: str, *, may_be_blank: bool = False) -> str:
     return text_of(value)
 
 
+def given_text(value: object, what: str) -> str:
+    """Return a text of a caller, without lone surrogates.
+
+    Raises:
+        UsageError: the value is not a str.
+    """
+    if not isinstance(value, str):
+        raise UsageError(f"{what}={value!r:.200}: give a str")
+    return text_of(value)
+
+
+def name_of(value: object, what: str) -> str:
+    """Return an id or a name that every store can search for.
+
+    Raises:
+        UsageError: the value is not a str, is longer than 512 characters, or has a NUL character.
+    """
+    name = given_text(value, what)
+    if len(name) > LONGEST_NAME or _NUL in name:
+        raise UsageError(f"{what}={value!r:.200}: give at most {LONGEST_NAME} characters, and no NUL")
+    return name
+
+
 def moment_of(value: object, what: str) -> datetime:
     """Return a moment in UTC.
 
@@ -98,6 +126,8 @@ def moment_of(value: object, what: str) -> datetime:
 def run_id_of(value: object) -> str:
     """Return the id of a run as a caller gave it, for a look-up.
 
+    A NUL character, with which PostgreSQL compares no text, becomes the two characters of its escape: no id has them.
+
     Raises:
         UsageError: the value is not a str, or has a lone surrogate: no run can have such an id.
     """
@@ -105,7 +135,7 @@ def run_id_of(value: object) -> str:
         raise UsageError(f"run_id={value!r:.200}: give the id of a run as a str, such as run.id")
     if not encodable(value):
         raise UsageError(f"run_id={value!r:.200}: a lone surrogate is in no id; give the id of a run")
-    return exact(value)
+    return exact(value).replace(_NUL, r"\0")
 
 
 def check_range(call: str, after: object, until: object) -> None:
@@ -179,7 +209,7 @@ def messages_of(value: object, thread: Sequence[Message]) -> tuple[JSONValue, ..
         original = known.get(given.id)
         kept = original is not None and given == public_message(original)
         message = original if original is not None and kept else replace(given, provider="", items=())
-        if not message.id or message.id in used:
+        if not message.id or message.id in used or _NUL in message.id:
             message = replace(message, id=f"inherited.{number}")
         used.add(message.id)
         data = data_of(converter.unstructure(message), f"message {number}")
@@ -284,6 +314,11 @@ def _finish(response: ModelResponse) -> FinishReason:
 def _call(call: CallRequest) -> CallRequest:
     """Return a call with plain data as arguments. Invalid arguments are the model's fault, which the model is sent."""
     name, fault = _str(call.tool, "the name of a tool"), _maybe(call.fault, "a fault")
+    which = f"the id of a call of {name!r:.200}"
+    given = _str(call.call_id, which)
+    call_id = given
+    if len(given) > LONGEST_NAME or _NUL in given:  # some services put a whole signature into the id
+        call_id = f"call.{content_digest([given])}"
     arguments: Any = call.arguments
     if fault is None and (arguments is None or isinstance(arguments, str | bytes)):
         arguments, fault = read_arguments(arguments)
@@ -292,12 +327,11 @@ def _call(call: CallRequest) -> CallRequest:
     if fault is None:
         arguments, why = normalise(arguments)
         fault = None if why is None else f"the arguments cannot be used ({why})"
-    which = f"the id of a call of {name!r}"
     return CallRequest(
-        call_id=_str(call.call_id, which),
+        call_id=call_id,
         tool=name,
         arguments=arguments if fault is None else {},
-        provider_id=_maybe(call.provider_id, which),
+        provider_id=_maybe(call.provider_id, which) or (given if given != call_id else None),
         fault=None if fault is None else text_of(fault)[:MESSAGE_LIMIT],
     )
 
@@ -336,13 +370,17 @@ def command_of(command: Command, *, local: str, now: datetime) -> Command:
         if decision is not None:
             decision = attrs.evolve(
                 decision,
-                target=_str(decision.target, "the target"),
+                target=target_of(decision.target),
                 decision_id=_str(decision.decision_id, "decision_id"),
                 reason=_maybe(decision.reason, "reason"),
                 fingerprint=_maybe(decision.fingerprint, "fingerprint"),
                 decided_by=_maybe(decision.decided_by, "by"),
             )
-        command_id, reason, by = _str(command.command_id, "the id"), command.reason, _maybe(command.by, "by")
+        command_id, reason, by = (
+            name_of(command.command_id, f"{kind}: the id"),
+            command.reason,
+            _maybe(command.by, "by"),
+        )
         if decision is not None and kind == "decide":
             reason = decision.reason if reason is None else reason
             by = decision.decided_by if by is None else by
@@ -372,6 +410,18 @@ def command_of(command: Command, *, local: str, now: datetime) -> Command:
         decision=decision,
         posted_at=now,
     )
+
+
+def target_of(value: object) -> str:
+    """Return the id of a ticket or a call as a caller gave it.
+
+    Raises:
+        InvalidValue: the value is not a str, or has a NUL character: no ticket and no call can have such an id.
+    """
+    target = _str(value, "the target")
+    if _NUL in target:
+        raise InvalidValue(f"the target {target!r:.200} has a NUL character, which is in no id")
+    return target
 
 
 def _check_form(command: Any) -> None:

@@ -34,7 +34,7 @@ from ..engine.tasks import newest_input, note_left_behind
 from ..errors import UsageError
 from ..options import unknown_value
 from .queueing import AT_ONCE, Queueing
-from .sanitize import input_of, moment_of, text_of
+from .sanitize import given_text, input_of, moment_of, name_of
 
 LOCAL: Final = "local"
 """The principal of callers that give none."""
@@ -71,9 +71,9 @@ class StartRequest:
         put = object.__setattr__  # attrs' own way to complete a frozen value
         put(self, "text", input_of(self.text, "the input", may_be_blank=bool(self.parts)))
         if self.by is not None:
-            put(self, "by", _text("by", self.by))
+            put(self, "by", name_of(self.by, "by"))
         if self.workspace is not None:
-            put(self, "workspace", _text("workspace", self.workspace))
+            put(self, "workspace", given_text(self.workspace, "workspace"))
         if self.title is not None:
             put(self, "title", input_of(self.title, "the title"))
         for name, value in (("run_id", self.run_id), ("thread_id", self.thread_id), ("session_id", self.session_id)):
@@ -119,12 +119,6 @@ def mode_given(info: RunInfo, text: str, parts: tuple[Part, ...]) -> bool:
         for thread_id in (None, info.thread_id)
         for by in (None, info.by)
     )
-
-
-def _text(name: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise UsageError(f"{name}={value!r:.200}: give a str")
-    return text_of(value)
 
 
 def _id_of(name: str, value: object) -> str:
@@ -219,7 +213,7 @@ def fork_of(
         UsageError: the parent has no finished step of that number, or the run id or the principal is invalid.
     """
     run_id = _id_of("new_run_id", run_id)
-    who = LOCAL if by is None else _text("by", by)
+    who = LOCAL if by is None else name_of(by, "by")
     info, finished = parent.info, parent.row.counters.rounds
     if type(step) is not int or not 0 <= step <= finished:
         raise UsageError(f"step={step!r}: run {info.run_id} has {finished} finished steps; give 0 to {finished}")

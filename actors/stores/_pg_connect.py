@@ -62,6 +62,14 @@ _HOPELESS: Final = (
     "could not translate host name",
     f"[Errno {socket.EAI_NONAME}]",  # of the driver, which looks names up before libpq
     "server does not support SSL",
+    "definition of service",
+    "invalid port number",
+    'value: "',  # invalid sslmode value: "...", and others
+    "could not match",  # the numbers of hosts and ports
+    "unrecognized configuration parameter",  # of options=
+    "invalid value for parameter",
+    "requires a value",
+    "invalid command-line argument",
     _POOL,
 )
 """Parts of libpq's messages about connections that no wait makes possible."""

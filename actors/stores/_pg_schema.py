@@ -217,6 +217,10 @@ TABLES: Final = (
 )  # fmt: skip
 """The tables that a process needs SELECT, INSERT, UPDATE and DELETE on."""
 
+_LONGEST: Final = 63
+"""Bytes of a name in PostgreSQL; what is longer is cut off there."""
+_UNFIT: Final = frozenset("%{}")
+"""Characters that mean something in the text of a statement here."""
 _LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended('greenroom ' || %s, 0))"
 _ABOUT: Final = (
     "INSERT INTO {s}.about(name, value) VALUES (%s, %s) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
@@ -239,8 +243,12 @@ def quoted(name: str) -> str:
     Raises:
         StoreOpenError: no schema can have this name.
     """
-    if not name or "\0" in name or len(name.encode()) > 63 or name.startswith("pg_"):
-        raise StoreOpenError(f"schema={name!r:.100}: a schema's name has 1 to 63 bytes and does not begin with pg_")
+    fits = name.isprintable() and not _UNFIT & {*name} and not name.startswith("pg_")
+    if not fits or not 0 < len(name.encode()) <= _LONGEST:
+        raise StoreOpenError(
+            f"schema={name!r:.100}: a schema's name has 1 to 63 bytes, all printable and none of %, {{ and }}, and does"
+            " not begin with pg_"
+        )
     return '"' + name.replace('"', '""') + '"'
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode
 
 import attrs
 
@@ -42,6 +42,7 @@ _LONG: Final = 130.0
 
 _OUR_FIELDS: Final = ("schema", "pooled", "listen")
 _KEY_VALUE: Final = re.compile(r"(\w+)\s*=\s*('(?:[^'\\]|\\.)*'|(?:[^\s'\\]|\\.)*)\s*")
+_PORTS: Final = re.compile(r"\d{0,5}(,\d{0,5})*", re.ASCII)
 _TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"", "0", "false", "no", "off"})
 
 
@@ -81,9 +82,7 @@ class PgTarget:
         """
         try:
             rest, ours = _apart(url)
-            fields = {
-                name: str(value) for name, value in psycopg.conninfo.conninfo_to_dict(rest).items() if value is not None
-            }
+            fields = _fields(rest)
         except (psycopg.Error, ValueError):
             raise StoreOpenError(
                 "the address of the database cannot be read; write postgresql://user@host:port/database?schema=name,"
@@ -145,10 +144,21 @@ def session_name(release: str, process: str, purpose: str) -> str:
 
 
 def _apart(text: str) -> tuple[str, dict[str, str]]:
-    """Return the text for libpq, and our own fields."""
+    """Return the text for libpq, and our own fields.
+
+    Raises:
+        ValueError: it is neither a URL nor key=value.
+        StoreOpenError: a password in it ends at another place for libpq than for its author.
+    """
     ours: dict[str, str] = {}
     if text.startswith(("postgresql://", "postgres://")):
         head, _, query = text.partition("?")
+        server, _, database = head.partition("://")[2].partition("/")
+        if server.count("@") > 1 or "@" in database:  # libpq would take a part of the password for a host
+            raise StoreOpenError(
+                "the address of the database has an @ in a wrong place; in a password or a name, @ is written %40,"
+                " / %2F, : %3A, ? %3F and % %25"
+            )
         rest: list[tuple[str, str]] = []
         for name, value in parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)):
             if name in _OUR_FIELDS:
@@ -168,6 +178,18 @@ def _apart(text: str) -> tuple[str, dict[str, str]]:
         return ""
 
     return _KEY_VALUE.sub(take, text), ours
+
+
+def _fields(text: str) -> dict[str, str]:
+    """Return the fields of a text for libpq.
+
+    Raises:
+        psycopg.Error, ValueError: it cannot be read.
+    """
+    fields = {name: str(value) for name, value in psycopg.conninfo.conninfo_to_dict(text).items() if value is not None}
+    if _PORTS.fullmatch(fields.get("port", "")) is None:  # libpq would repeat it, and it may be a part of a password
+        raise ValueError("a port is no number")
+    return fields
 
 
 def _flag(name: str, fields: Mapping[str, str]) -> bool:
@@ -249,16 +271,3 @@ def _described(fields: Mapping[str, str], schema: str) -> str:
     place = f"service {fields['service']}, " if "service" in fields else ""
     user = f"{fields['user']}@" if "user" in fields else ""
     return f"{place}{user}{host or 'local socket'}{port and f':{port}'}/{fields.get('dbname', '')} schema {schema}"
-
-
-def shown(url: str) -> str:
-    """Return a URL without its password, for messages; also of a URL that cannot be read."""
-    try:
-        parts = urlsplit(url)
-        if parts.password is None:
-            return url if "password" not in url.lower() else parts.scheme or "postgresql"
-        user = "" if parts.username is None else f"{quote(unquote(parts.username))}@"
-        where = parts.netloc.rpartition("@")[2]
-        return urlunsplit((parts.scheme, f"{user}{where}", parts.path, "", ""))
-    except ValueError:
-        return "postgresql"

@@ -95,6 +95,9 @@ def until(condition: Callable[[], bool]) -> None:
         (["db", "show"], "needs a shared store"),
         (["runs", "revive", "--store", "service=x"], "lacks the RUN_ID"),
         (["queues", "limit", "mails", "0", "--store", "service=x"], "not between 1 and"),
+        (["queues", "pause", "", "--store", "service=x"], "names no queue"),
+        (["queues", "limit", "a b", "5", "--store", "service=x"], "names no queue"),
+        (["queues", "resume", "a\udcff", "--store", "service=x"], "names no queue"),
         (["runs", f"postgresql://u:{CANARY}@h/d"], "invalid choice"),
         (["show", "r", f"postgresql://u:{CANARY}@h/d"], "unrecognized arguments"),
     ],
@@ -116,7 +119,20 @@ def test_a_variable_that_is_no_url_is_named(cli: Inside, monkeypatch: pytest.Mon
         ("postgresql://h/d?password=pw-of-mine&schema=s", "postgresql://h/d?schema=s"),
         ("host=h password='pw-of-mine' dbname=d", "host=h dbname=d"),
         ("service=runs", "service=runs"),
-        ("postgresql://u:pw-of-mine@[h/d", "postgresql"),
+        ("postgresql://u:pw-of-mine@[h/d", "postgresql://u@[h/d"),
+        ("postgresql://u:pw-of-mine#x@h/d", "postgresql://u@h/d"),
+        ("postgresql://u:pw-of-mine/x@h/d", "postgresql://u@h/d"),
+        ("postgresql://u:pw-of-mine?x@h/d", "postgresql"),
+        (
+            "postgresql://u:pw-of-mine@h/d?listen=postgresql://u:pw-of-mine@i:1/d",
+            "postgresql://u@h/d?listen=postgresql://u@i:1/d",
+        ),
+        ("postgresql://u:pw-of-mine@h/d?listen=host%3Di%20password%3Dpw-of-mine", "postgresql://u@h/d?listen=host=i"),
+        (r"host=h password=pw-of-mine\ x\' dbname=d", "host=h dbname=d"),
+        (r"host=h password='pw-of-mine \'x' dbname=d", "host=h dbname=d"),
+        ("host=h password='pw-of-mine x", "host=h"),
+        ("host=h listen=postgresql://u:pw-of-mine@i/d dbname=d", "host=h listen='postgresql://u@i/d' dbname=d"),
+        ("host=h listen='host=i password=pw-of-mine'", "host=h listen='host=i'"),
     ],
 )
 def test_a_place_is_shown_without_its_password(given: str, shown: str) -> None:
@@ -124,7 +140,26 @@ def test_a_place_is_shown_without_its_password(given: str, shown: str) -> None:
     assert str(place) == shown
     assert "pw-of-mine" not in repr(place)
     assert places.options(place) == ("--store", shown)
-    assert place.secrets == (("pw-of-mine",) if "pw-" in given else ())
+    assert all(secret.startswith("pw-of-mine") for secret in place.secrets)
+    assert bool(place.secrets) == ("pw-" in given and shown != "postgresql")
+
+
+@pytest.mark.parametrize(
+    ("given", "password"),
+    [
+        ("postgresql://u:pw-of-mine@h/d?listen=postgresql://u:other-pw@i/d", "other-pw"),
+        ("postgresql://u:pw%2Dof-mine@h/d", "pw-of-mine"),
+        (r"host=h password='pw \'of mine' dbname=d", "pw 'of mine"),
+        (r"host=h password=pw\ of\ mine dbname=d", "pw of mine"),
+    ],
+)
+def test_the_passwords_of_a_place_are_known_as_the_server_gets_them(given: str, password: str) -> None:
+    assert password in places.SharedStore(given).secrets
+
+
+@pytest.mark.parametrize("given", [" ", "="])
+def test_an_address_of_blanks_spoils_no_sentence(cli: Inside, given: str) -> None:
+    failed(cli("runs", "--store", given), 2, "--store is no URL of a store")
 
 
 def test_a_store_of_the_environment_is_not_repeated_in_commands() -> None:

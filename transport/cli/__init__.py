@@ -134,9 +134,8 @@ def _shown(given: argparse.Namespace, text: str) -> str:
     from .places import SharedStore  # noqa: PLC0415 - needed with the redactor only
 
     try:
-        if (
-            url := getattr(given, "store", None)
-        ) is not None:  # an error may repeat the URL, also without these options
+        url = getattr(given, "store", None) or ""
+        if url.strip():  # an error may repeat the URL, also without these options
             text = text.replace(url, str(SharedStore(url)))
         return Redactor(hidden_values(given)).text(text)
     except UsageError:  # this error is the one being reported

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
-from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, unquote
 
 import attrs
 
@@ -25,7 +24,10 @@ PASSWORD: Final = "PGPASSWORD"  # noqa: S105 - the name of a variable
 PATIENCE: Final = 5.0
 """Seconds that a command of a person waits for a shared store that does not answer."""
 
-_KEY_VALUE: Final = re.compile(r"\b(\w*password\w*)\s*=\s*('(?:[^'\\]|\\.)*'|[^\s']+)", re.IGNORECASE)
+_URL: Final = re.compile(r"\w+://")
+_KEY_VALUE: Final = re.compile(r"(\w+)\s*=\s*('(?:[^'\\]|\\.)*'?|(?:[^\s'\\]|\\.)*)\s*")
+_LISTEN: Final = "listen"
+"""The field that has another address in it."""
 
 
 @attrs.frozen
@@ -42,30 +44,20 @@ class SharedStore:
 
     def __str__(self) -> str:
         """Return the URL without a password."""
-        if "://" not in self.url:
-            return " ".join(_KEY_VALUE.sub("", self.url).split())
-        try:
-            parts = urlsplit(self.url)
-            where = parts.netloc.rpartition("@")[2]
-            user = "" if parts.username is None else f"{quote(unquote(parts.username))}@"
-            fields = "&".join(part for part in parts.query.split("&") if "password" not in part.lower())
-            return urlunsplit((parts.scheme, f"{user}{where}", parts.path, fields, ""))
-        except ValueError:
-            return self.url.partition("://")[0]
+        if _URL.match(self.url) is None:
+            return _KEY_VALUE.sub(_kept, self.url).strip()
+        scheme, _, rest = self.url.partition("://")
+        server, mark, query = rest.partition("?")
+        user, at, where = server.rpartition("@")
+        if not at and "@" in query and _LISTEN not in query:  # the password has a question mark
+            return scheme
+        fields = "&".join(shown for part in query.split("&") if (shown := _field(part)))
+        return f"{scheme}://{user.partition(':')[0]}{at}{where}{fields and mark}{fields}"
 
     @property
     def secrets(self) -> tuple[str, ...]:
         """The passwords in the URL and in the environment, as far as they are long enough to be searched for."""
-        found = [os.environ.get(PASSWORD) or ""]
-        if "://" in self.url:
-            with suppress(ValueError):
-                parts = urlsplit(self.url)
-                found += [parts.password or "", unquote(parts.password or "")]
-                found += [value for name, value in parse_qsl(parts.query) if "password" in name.lower()]
-            userinfo = self.url.partition("://")[2].partition("/")[0].rpartition("@")[0]
-            found.append(userinfo.partition(":")[2])  # also of a URL that cannot be read
-        else:
-            found += [match[2].strip("'") for match in _KEY_VALUE.finditer(self.url)]
+        found = [os.environ.get(PASSWORD) or "", *_passwords(self.url)]
         return tuple(dict.fromkeys(filter(_searchable, found)))
 
     def opened(self, *, patience: float | None = PATIENCE, name: str | None = None) -> Store:
@@ -79,6 +71,46 @@ class SharedStore:
 
 
 Place = Path | SharedStore
+
+
+def _kept(match: re.Match[str]) -> str:
+    """Return a field of a key=value text as it may be shown; "" for a password."""
+    name, value = match.groups()
+    if "password" in name.lower():
+        return ""
+    if name != _LISTEN:
+        return match.group()
+    shown = str(SharedStore(_bare(value)))
+    return "listen='{}' ".format(re.sub(r"(['\\])", r"\\\1", shown))
+
+
+def _field(part: str) -> str:
+    """Return a field of a URL as it may be shown; "" for a password."""
+    name, _, value = part.partition("=")
+    if "password" in name.lower():
+        return ""
+    return f"{name}={quote(str(SharedStore(unquote(value))), safe=':/@=')}" if name == _LISTEN else part
+
+
+def _bare(value: str) -> str:
+    """Return a value of a key=value text without quotes and escapes."""
+    return re.sub(r"\\(.)", r"\1", value.removeprefix("'").removesuffix("'") if value.startswith("'") else value)
+
+
+def _passwords(url: str) -> Iterator[str]:
+    """Yield the passwords of an address, and of the address for hints in it."""
+    if _URL.match(url) is None:
+        fields = [(match[1], _bare(match[2])) for match in _KEY_VALUE.finditer(url)]
+    else:
+        server, _, query = url.partition("://")[2].partition("?")
+        given = server.rpartition("@")[0].partition(":")[2]
+        yield from (given, unquote(given))
+        fields = parse_qsl(query)
+    for name, value in fields:
+        if "password" in name.lower():
+            yield value
+        elif name == _LISTEN:
+            yield from _passwords(value)
 
 
 def _searchable(value: str) -> bool:

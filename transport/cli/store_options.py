@@ -19,7 +19,9 @@ def queues(commands: Any, command: Command, place: Place) -> None:
     pause = actions.add_parser("pause", help="claim no run of a queue")
     resume = actions.add_parser("resume", help="claim the runs of a queue again")
     for parser in (limit, pause, resume):
-        parser.add_argument("name", metavar="NAME", help="name of the queue: the agent's key, if start names no other")
+        parser.add_argument(
+            "name", metavar="NAME", type=_queue, help="name of the queue: the agent's key, if start names no other"
+        )
     limit.add_argument("number", metavar="N", type=_limit, help="1 or more, or none for no limit")
     for parser in (listing, limit, pause, resume):
         _common(parser, place)
@@ -45,6 +47,12 @@ def _common(parser: argparse.ArgumentParser, place: Place) -> None:
     parser.add_argument(
         "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
     )
+
+
+def _queue(text: str) -> str:
+    if not text.isprintable() or " " in text or not 0 < len(text) <= 128:
+        raise argparse.ArgumentTypeError(f"{text!r:.150} names no queue: a name has 1 to 128 characters, and no spaces")
+    return text
 
 
 def _limit(text: str) -> int | None:
