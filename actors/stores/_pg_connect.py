@@ -32,7 +32,7 @@ ANSWER: Final = 10.0
 """Seconds after which a connection that gives no answer is cut."""
 
 AT_ONCE: Final = 10
-"""Attempts at once after a conflict with another statement; then it counts as an outage."""
+"""Attempts at once after a conflict with another statement; then it counts as an outage, as after a wait for a lock."""
 
 SNAPSHOT: Final = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
 """Of a transaction whose statements all see one state of the database."""
@@ -41,6 +41,9 @@ Severity = Literal["outage", "again", "request", "schema"]
 
 _AGAIN: Final = frozenset({"40001", "40P01", "55P03", "57014"})
 """Serialization failure, deadlock, lock timeout, statement timeout."""
+_WAITED: Final = 3.0
+"""Seconds after which such an error has waited: at once, the statement would wait for as long again."""
+_LOCKED: Final = "55P03"
 _OUTAGES: Final = ("08", "53", "57", "58", "25006", "28", "3D", "F0", "XX001", "XX002")
 """Connection, resources (disk full, too many connections), shutdown, I/O, read-only server, login, damage."""
 _SCHEMA: Final = ("42", "3F")
@@ -79,11 +82,16 @@ _TIMEOUT: Final = "connection timeout expired"
 
 
 class Again(Exception):
-    """The statement met another one (deadlock, lock, serialization): nothing was written, and a retry may work."""
+    """The statement met another one (deadlock, lock, serialization): nothing was written, and a retry may work.
 
-    def __init__(self, error: Exception) -> None:
+    Attributes:
+        error: in words.
+        waited: it has waited for seconds; at once it would only wait for as long again.
+    """
+
+    def __init__(self, error: Exception, *, waited: bool = False) -> None:
         super().__init__(str(error))
-        self.error = error
+        self.error, self.waited = error, waited
 
 
 def severity(error: BaseException) -> Severity:
@@ -307,7 +315,7 @@ class Link:
             try:
                 return send()
             except Again as conflict:
-                if attempt == AT_ONCE:
+                if attempt == AT_ONCE or conflict.waited:
                     raise Outage(conflict.error) from conflict
         raise AssertionError("the last attempt returns or raises")
 
@@ -355,7 +363,7 @@ class Link:
             if getattr(error, "sqlstate", None) in _STALE:
                 self.close()
             if kind == "again":
-                raise Again(self._clean(error)) from None
+                raise Again(self._clean(error), waited=time.monotonic() - self.since > _WAITED) from None
             if kind == "schema":
                 raise StoreDown(self.explain(error)) from None
             lost = self._connection is None or self._connection.closed
@@ -378,6 +386,8 @@ class Link:
             text = f"{silence}{others and f' ({others})'}; {way}"
         elif _POOL in text:
             text += "; behind a pool in transaction mode write pooled=1 into the address"
+        elif getattr(error, "sqlstate", None) == _LOCKED:
+            text = f"another session holds a lock on the tables ({text})"
         return PgTrouble(text)
 
     def explain(self, error: BaseException) -> str:

@@ -198,8 +198,9 @@ class PgKeeper:
             agents = await self._in_thread(self._turn.leave)
             self._hints.work(agents, elsewhere=True)
             await self._hints.flush()
-        except Outage as outage:
-            logger.warning("the runs of %s are freed when its lease has run out: %s", self.name, outage.error)
+        except (Outage, StoreDown) as trouble:
+            why = trouble.error if isinstance(trouble, Outage) else trouble
+            logger.warning("the runs of %s are freed when its lease has run out: %s", self.name, why)
 
     async def _expire(self, hooks: StoreHooks) -> None:
         """Void the claims when they are not good any more."""

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, TypeVar
 import attrs
 import trio
 
-from greenroom.supervision.nursery import open_collapsing_nursery
+from greenroom.supervision.nursery import open_collapsing_nursery, raise_bare
 
 from ..abc import StoreHooks, StoreStatistics
 from ..contract.claims import ReadyRun
@@ -49,7 +49,7 @@ from ._requests import (
     ReleaseRequest,
     ReviveRequest,
 )
-from ._write_queue import failed
+from ._write_queue import failed, one_of
 from .faults import LEAVE, Faults, Outage
 
 T = TypeVar("T")
@@ -291,12 +291,15 @@ class PgPeers:
         """
         self._hooks = hooks
         soon = self.interruptible(links, answer=self._answer, connecting=_CONNECTING)
-        async with soon, open_collapsing_nursery() as nursery:
-            kept = await nursery.start(self._keep, hooks)
-            try:
-                yield
-            finally:
-                kept.cancel()
+        try:
+            async with soon, open_collapsing_nursery() as nursery:
+                kept = await nursery.start(self._keep, hooks)
+                try:
+                    yield
+                finally:
+                    kept.cancel()
+        except BaseExceptionGroup as group:  # the desks meet the same fault while they write their queues
+            raise_bare(one_of(group))
 
     async def _keep(
         self, hooks: StoreHooks, *, task_status: trio.TaskStatus[trio.CancelScope] = trio.TASK_STATUS_IGNORED
@@ -327,9 +330,10 @@ class PgPeers:
                 nursery.start_soon(self._cut_late)
                 await self._keeper.leave()
                 nursery.cancel_scope.cancel()
-        for link in self._links:
-            with suppress(Outage):
-                await self._in_thread(link.close)
+        finally:
+            for link in self._links:
+                with suppress(Outage):
+                    await self._in_thread(link.close)
 
     async def _cut_late(self) -> None:
         """End the leaving: a server that answers does so in milliseconds."""

@@ -155,7 +155,8 @@ class ReadLinks:
                     return query(link, *args, **kwargs)
             except (Again, Outage) as error:
                 # a connection that was cut while it was idle is no outage: another one is opened once
-                again = isinstance(error, Again) or (attempt == 1 and fresh == link.opened and fresh > 0)
+                met = isinstance(error, Again) and not error.waited
+                again = met or (attempt == 1 and fresh == link.opened and fresh > 0 and isinstance(error, Outage))
                 if attempt == AT_ONCE or not again:
                     raise no_answer(error.error) from error.error
             except NewerSchema as error:

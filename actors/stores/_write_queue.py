@@ -54,12 +54,21 @@ def closed() -> StoreDown:
 
 def failed(error: BaseException) -> StoreDown:
     """Return the error of a store that has failed for good."""
+    error = one_of(error)
     if isinstance(error, StoreDown | Damaged):  # says the way out itself
         down = StoreDown(str(error))
     else:
         down = StoreDown(f"the store has failed for good: {error}; start again, every run can be resumed")
     down.__cause__ = error
     return down
+
+
+def one_of(error: BaseException) -> BaseException:
+    """Return the first error of a group in which every task says that the store is down; another error as it is."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    first = one_of(error.exceptions[0])
+    return first if isinstance(first, StoreDown) and error.split(StoreDown)[1] is None else error
 
 
 class NullHooks(StoreHooks):

@@ -4,7 +4,7 @@ import subprocess
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,6 +15,7 @@ import trio
 from tests.support.cutting_proxy import MODES, CuttingProxy, Mode
 from tests.support.postgres import Server, need_binaries
 
+import greenroom as gr
 from greenroom.actors.abc import Store
 from greenroom.actors.contract.claims import Ability, Claim
 from greenroom.actors.errors import NewerRelease, StoreDown, StoreOpenError, StoreUnavailable
@@ -23,6 +24,7 @@ from greenroom.actors.stores.postgres import PostgresStore
 from greenroom.actors.testing._store_tools import frame, judge, say
 from greenroom.actors.testing.store_kit import Author, HookLog, create, new_run, opened
 from greenroom.supervision import open_collapsing_nursery
+from greenroom.testing import ScriptedModel
 
 pytestmark = [pytest.mark.slow, pytest.mark.no_cover]
 
@@ -304,6 +306,33 @@ async def test_a_hook_that_raises_ends_the_store(server: Server) -> None:
         with pytest.raises(StoreDown, match="a fault of the hook"):
             await buried()
         assert await owners(watcher, "r") == [None]
+
+
+@pytest.mark.parametrize("damage", ["DROP SCHEMA {s} CASCADE", "DROP TABLE {s}.processes", "DROP TABLE {s}.runs"])
+async def test_tables_that_are_gone_end_a_runtime_with_one_sentence(server: Server, damage: str) -> None:
+    """Several tasks of the store meet the fault at the same time."""
+    schema = f"gone_{damage.count(' ')}{len(damage)}"
+    agent = gr.Agent("a", model=ScriptedModel(["done"] * 200))
+
+    async def worked() -> None:
+        async with gr.open_runtime(PostgresStore(server.url(schema=schema), **TIMES), agents=[agent]) as runtime:
+            for number in range(60):
+                if number == 20:
+                    await trio.to_thread.run_sync(execute, server.url(), damage.format(s=schema))
+                with suppress(gr.StoreError):
+                    await runtime.start(agent, "go")
+            await runtime.closed()
+
+    with trio.fail_after(20), pytest.raises(gr.RuntimeFailed, match=r"PostgreSQL refuses \(relation") as caught:
+        await worked()
+    assert "db migrate" in str(caught.value)
+
+
+def execute(url: str, statement: str) -> None:
+    """Execute a statement of an administrator."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("SET client_min_messages = warning")
+        connection.execute(statement.encode())
 
 
 async def test_no_thread_is_left_when_a_store_closes_in_an_outage(server: Server) -> None:

@@ -147,3 +147,20 @@ def test_an_idle_connection_and_a_closed_one_may_be_cut(link: Link) -> None:
     assert link.anew(lambda: link.execute("SELECT 2")) == [(2,)]
     link.close()
     link.cut()
+
+
+def test_a_statement_that_has_waited_for_a_lock_is_an_outage_after_one_attempt(link: Link, postgres_url: str) -> None:
+    """Ten attempts of `lock_timeout` each would be a silence of 50 s."""
+    holder = Link(PgTarget.parse(postgres_url), "holder")
+    try:
+        link.execute("CREATE TABLE IF NOT EXISTS public.locked(n int)")
+        holder.execute("SET idle_in_transaction_session_timeout = 0")
+        holder.execute("BEGIN")
+        holder.execute("LOCK TABLE public.locked IN ACCESS EXCLUSIVE MODE")
+        begun = time.monotonic()
+        with pytest.raises(Outage, match="another session holds a lock on the tables"):
+            link.persistent("SELECT n FROM public.locked")
+        assert 4.0 < time.monotonic() - begun < 8.0
+    finally:
+        holder.close()
+        link.execute("DROP TABLE public.locked")
