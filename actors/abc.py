@@ -185,7 +185,7 @@ class StoreStatistics:
     Attributes:
         beat_age: seconds since the newest confirmed beat of this process.
         reconnects: connections that were opened again after a failure.
-        repeated: batches that were sent again because their outcome was unknown.
+        repeated: statements that were sent again because their outcome was unknown.
         hints_sent, hints_received: hints to and from other processes.
         claims: runs that this process has claimed.
         freed: runs of dead processes that this process has freed.
@@ -227,6 +227,11 @@ class Store(abc.ABC):
     Then a claim may be `Taken`, a run at rest has no owner (`release`), and `StoreHooks` reports what other processes
     do. In a store that is not shared the one process owns every run, and the methods about other processes do nothing.
     """
+
+    @property
+    def secrets(self) -> Sequence[str]:
+        """What the address of the storage holds that must appear nowhere, such as a password: a runtime masks it."""
+        return ()
 
     @property
     @abc.abstractmethod

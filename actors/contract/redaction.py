@@ -38,6 +38,11 @@ _TOO_DEEP: Final = "[nested too deeply to be shown]"
 _ABSOLUTE: Final = re.compile(r"(?:/|[A-Za-z]:[\\/])[^\\/]")
 
 
+def searchable(value: str) -> bool:
+    """Return True for a value that can be a secret of a `Redactor`: neither too short nor too long."""
+    return SHORTEST <= len(value) <= LONGEST
+
+
 class Redactor:
     """Removes secrets from everything that people and clients see.
 

@@ -40,7 +40,7 @@ from ..attachments import File, Image
 from ..contract.codec import message_of
 from ..contract.ids import error_id
 from ..contract.outcomes import Cancelled, Completed, Failed, Waiting
-from ..contract.redaction import Redactor
+from ..contract.redaction import Redactor, searchable
 from ..entry import checks_options
 from ..errors import RuntimeFailed, StoreDown, UsageError
 from ..models import ModelFactory
@@ -158,7 +158,8 @@ async def open_runtime(
         passivate_after: seconds after which a run that waits for people leaves memory and costs only its rows. A
             command or a timer wakes it. None: never. A run with deps of its own stays if there is no provider, because
             its deps exist nowhere else.
-        secrets: values that must not appear in events, ticket views and error messages.
+        secrets: values that must not appear in events, ticket views and error messages; the password of a store's
+            address is one by itself.
         clock: another clock than the system's; pass the same clock again to reopen a store in virtual time.
         record: store the inputs of each run's machine, so that `Runtime.replay` can fold them again. The record is
             private, as rows are, costs about a tenth of a run's bytes, and is deleted with its run. False: nothing is
@@ -176,7 +177,7 @@ async def open_runtime(
     _check_options(max_running, max_depth, drain=drain, store_patience=store_patience, passivate_after=passivate_after)
     table = _by_key(agents)
     real_store = make_store(store, patience=store_patience)
-    hidden = _values(secrets)
+    hidden = (*_values(secrets), *filter(searchable, real_store.secrets))
     journal = ErrorLog(Redactor(hidden))
     exits = _Exits(journal)
     try:

@@ -71,8 +71,8 @@ class AskWriter:
     """Executes batches of requests over one connection. Used by one thread at a time.
 
     Attributes:
-        posts: accepted commands.
-        transactions: requests that were executed.
+        statistics: `posts` are accepted commands, `transactions` requests that were executed.
+        repeated: requests that were executed again after an outage that left their outcome unknown.
     """
 
     def __init__(
@@ -97,6 +97,7 @@ class AskWriter:
         self._senders: dict[Any, _Sender] = {}
         self._unknown: set[Any] = set()
         self.statistics = StoreStatistics()
+        self.repeated = 0
 
     def execute(self, batch: Sequence[Request | BuryRequest]) -> Sequence[Result[Any]]:
         """Execute a batch; returns one result per request, in order. An empty batch looks whether the server answers.
@@ -123,6 +124,7 @@ class AskWriter:
             raise Outage(outage.error, results) from outage
         self._actions.clear()
         self._senders.clear()
+        self.repeated += len(self._unknown)
         self._unknown.clear()
         return [results[request] for request in batch]
 
@@ -184,8 +186,8 @@ class AskWriter:
         created = creator()
         if created.unclaimed:
             self._peers.created(request.new.info.agent)
-        elif created.claim is not None and created.held:
-            self._peers.held(request.new.info.run_id)
+        elif created.claim is not None:
+            self._peers.claimed(request.new.info.run_id, held=created.held)
         return created
 
     def _claim(self, claim: _ClaimById) -> Claim | Taken | None:
@@ -197,8 +199,7 @@ class AskWriter:
         if rows:
             number, token, held = rows[0]
             self._book.note(run_id, number, token)
-            if held:
-                self._peers.held(run_id)
+            self._peers.claimed(run_id, held=held)
             return Claim(run_id=run_id, token=token)
         owner, level = next(iter(self._link.persistent(_OWNER, (run_id,))), (None, 0))
         if owner is None and level > LEVEL:

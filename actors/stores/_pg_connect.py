@@ -122,6 +122,7 @@ class Link:
         since: when the statement that is on the way was sent, by `time.monotonic`; None: there is none.
         opened: how often a connection was opened.
         unknown: it is unknown whether the statement that met the newest outage was executed.
+        repeated: how often `anew` has called a function again that may have been executed.
     """
 
     def __init__(self, target: PgTarget, name: str, settings: Sequence[str] = ()) -> None:
@@ -143,6 +144,7 @@ class Link:
         self._sent = False  # the statement on the way may have been sent
         self._broke = False
         self.unknown = False
+        self.repeated = 0
 
     def __repr__(self) -> str:
         """Return the target without a password."""
@@ -342,10 +344,12 @@ class Link:
             if not self._broke:
                 raise
         try:
-            return function()
+            result = function()
         except Outage:
             self.unknown = True  # the first call may have been executed
             raise
+        self.repeated += 1
+        return result
 
     @contextlib.contextmanager
     def sorted(self) -> Iterator[None]:

@@ -104,9 +104,10 @@ class _Job:
 
 @attrs.frozen
 class _Done:
-    """The results of a job: how many processes watch, whether this process was drawn for work, heads of runs."""
+    """The results of a job: whether other processes watch, whether this one was drawn for work, heads of runs."""
 
-    watchers: int | None
+    sent: int
+    watched: bool
     drawn: bool
     heads: Sequence[tuple[str, int, int]]
 
@@ -117,7 +118,7 @@ class PgHints:
     Attributes:
         process: number of this process; set before `serve`.
         alone: no other process has the store open.
-        sent, received: hints, for statistics.
+        sent, received: hints to and from other processes, without those that travelled with commands.
     """
 
     def __init__(
@@ -344,13 +345,13 @@ class PgHints:
             Outage: the server is unavailable; a part may have been sent.
         """
         link = self._link
-        watchers, drawn = (None, False) if self._lost() else self._send_hints(job)
+        sent, watched, drawn = (0, False, False) if self._lost() else self._send_hints(job)
         if job.watch:
             link.persistent(_WATCH, (job.process, Texts(job.watch)))
         if job.unwatch:
             link.persistent(_UNWATCH, (job.process, Texts(job.unwatch)))
         heads = link.persistent(_HEADS, (Texts(job.heads), job.process)) if job.heads else []
-        return _Done(watchers, drawn, [(run_id, number, last) for run_id, number, last in heads])
+        return _Done(sent, watched, drawn, [(run_id, number, last) for run_id, number, last in heads])
 
     def _lost(self) -> bool:
         """Return True if a test loses the hints."""
@@ -361,9 +362,11 @@ class PgHints:
             return True
         return False
 
-    def _send_hints(self, job: _Job) -> tuple[int | None, bool]:
-        """Send; return how many processes watch the moved runs, and whether this process was drawn for work."""
-        link, watchers, drawn = self._link, None, False
+    def _send_hints(self, job: _Job) -> tuple[int, bool, bool]:
+        """Send; return how many were sent, whether others watch moved runs, and whether this one was drawn for work."""
+        link, drawn, watchers = self._link, False, 0
+        own = f"{self._prefix}{job.process}"
+        sent = sum(channel != own for channel, _ in job.sends)
         if job.sends:
             channels, payloads = zip(*job.sends, strict=True)
             link.persistent(_SEND, (Texts(channels), Texts(payloads)))
@@ -372,8 +375,10 @@ class PgHints:
             watchers = len(link.persistent(_MOVED, (self._prefix, *moves, job.process)))
         for (hops, elsewhere), agents in job.work.items():
             values = (Texts(agents), job.process if elsewhere else 0, job.process, self._prefix, str(hops))
-            drawn = any(row[0] == job.process for row in link.persistent(_WORK, values)) or drawn
-        return watchers, drawn
+            numbers = [row[0] for row in link.persistent(_WORK, values)]
+            drawn = drawn or job.process in numbers
+            sent += sum(number != job.process for number in numbers)
+        return sent + watchers, watchers > 0, drawn
 
     @property
     def _gathers(self) -> float:
@@ -381,9 +386,9 @@ class PgHints:
         return FLUSH if trio.current_time() < self._watchful_until else IDLE_FLUSH
 
     def _take(self, done: _Done) -> None:
-        if done.watchers:
+        self.sent += done.sent
+        if done.watched:
             self._watchful_until = trio.current_time() + WATCHFUL
-            self.sent += done.watchers
         for run_id, number, last in done.heads:
             self._report(run_id, number, last)
         if done.drawn and self._hooks is not None:

@@ -47,7 +47,7 @@ class PgKeeper:
 
     Attributes:
         hears: hints arrive; False with a pool in between, until a hint to oneself arrived.
-        reconnects, turns: for statistics.
+        turns: how many were confirmed.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class PgKeeper:
         self._outdated: str | None = None
         self.held: set[str] = set()
         self.hears = False
-        self.reconnects = self.turns = 0
+        self.turns = 0
 
     def __repr__(self) -> str:
         """Return the process, and for how long its claims are good."""
@@ -233,7 +233,6 @@ class PgKeeper:
                 self._report(hooks, turned)
             except Outage as outage:
                 logger.info("%s does not reach its server: %s", self.name, outage.error)
-                self.reconnects += 1
                 due = trio.current_time()
                 await trio.sleep(next(retries))
                 self.nudge()
@@ -360,8 +359,8 @@ class PgKeeper:
             Outage: the connection is lost.
         """
         for payload in self._turn.link.arrived():
-            self._hints.received += 1
             kind, _, text = payload.partition(":")
+            self._hints.received += kind != "s"
             match kind:
                 case "c":
                     self._commands.update(map(int, text.split()))

@@ -160,8 +160,8 @@ class PgPeers:
         self._agents: Mapping[str, str] = {}
         self._room: int | None = 0
         self._epoch = ""
-        self.claims = 0
-        self._cut = 0
+        self.claims = self._freed = self._dead_letters = 0
+        self._told = 0  # hints that travelled with commands
 
     def __repr__(self) -> str:
         """Return the process and its lease."""
@@ -207,17 +207,18 @@ class PgPeers:
         """Seconds since the newest confirmed beat was sent."""
         return boot_time() - self._keeper.beat_sent
 
-    def statistics(self, counts: StoreStatistics) -> StoreStatistics:
-        """Return the counts of a store with those of many processes."""
+    def statistics(self, counts: StoreStatistics, links: Sequence[Link]) -> StoreStatistics:
+        """Return the counts of a store, whose connections are `links`, with those of many processes."""
+        links = [*self._links, *links]
         return attrs.evolve(
             counts,
             beat_age=self.beat_age,
-            reconnects=self._keeper.reconnects + self._cut,
-            hints_sent=self._hints.sent,
+            reconnects=sum(max(0, link.opened - 1) for link in links),
+            hints_sent=self._hints.sent + self._told,
             hints_received=self._hints.received,
             claims=self.claims,
-            freed=self._turn.freed_runs,
-            dead_letters=self._turn.dead_letters,
+            freed=self._turn.freed_runs + self._freed,
+            dead_letters=self._turn.dead_letters + self._dead_letters,
         )
 
     # --- serving -----------------------------------------------------------------------------------------------------
@@ -354,7 +355,8 @@ class PgPeers:
             while True:
                 await trio.sleep(self._answer / _LOOKS)
                 now = time.monotonic()
-                self._cut += sum(link.cut_late(self._answer, now) for link in [*self._links, *links()])
+                for link in [*self._links, *links()]:
+                    link.cut_late(self._answer, now)
 
     async def _in_thread(self, function: Callable[[], T]) -> T:
         """Call a function in a thread; user code cannot use up these threads.
@@ -397,7 +399,9 @@ class PgPeers:
 
     def command_hint(self, owner: int | None, number: int) -> tuple[str, Sequence[Any]] | None:
         """Return the statement that sends a hint about a command of a run to its owner, if that is another process."""
-        return None if owner is None or owner == self.process else self._hints.command(owner, number)
+        hint = None if owner is None or owner == self.process else self._hints.command(owner, number)
+        self._told += hint is not None
+        return hint
 
     def posted(self, number: int, owner: int | None, agent: str) -> None:
         """Report a journaled command of a run."""
@@ -418,9 +422,11 @@ class PgPeers:
         elif owner != self.process:
             self._soon(self._hints.freed, owner, number)
 
-    def held(self, run_id: str) -> None:
-        """Note that a thread holds a run that this process owns: the turn looks whether it still does."""
-        self._soon(self._keeper.held.add, run_id)
+    def claimed(self, run_id: str, *, held: bool) -> None:
+        """Count a claim. If the run's thread holds it, the turn looks whether it still does."""
+        self.claims += 1
+        if held:
+            self._soon(self._keeper.held.add, run_id)
 
     def _soon(self, function: Callable[..., object], *arguments: object) -> None:
         with suppress(trio.RunFinishedError):
@@ -469,9 +475,7 @@ class PgPeers:
         for run in runs:
             claim = run.ready.claim
             self._book.note(claim.run_id, run.number, claim.token)
-            if run.ready.held:
-                self.held(claim.run_id)
-        self.claims += len(runs)
+            self.claimed(claim.run_id, held=run.ready.held)
         return [run.ready for run in runs]
 
     def _release(self, link: Link, release: ReleaseRuns) -> Sequence[str]:
@@ -496,6 +500,8 @@ class PgPeers:
 
     def _bury(self, link: Link, bury: BuryProcess) -> bool:
         found, freed = bury(link, self.process)
+        self._freed += freed.count
+        self._dead_letters += freed.dead_letters
         if freed.agents:
             self._soon(self._hints.work, sorted(freed.agents))
         return found

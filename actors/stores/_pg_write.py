@@ -121,6 +121,7 @@ class CommitWriter:
 
     Attributes:
         statistics: counts of what was written; `transactions` are statements that wrote.
+        repeated: batches that were executed again after an outage that left their outcome unknown.
     """
 
     def __init__(
@@ -146,7 +147,9 @@ class CommitWriter:
         self._batch: Sequence[CommitRequest] = ()
         self._results: list[Receipt | None] = []
         self._ends: dict[int, tuple[int, int]] = {}
+        self._doubtful = False
         self.statistics = StoreStatistics()
+        self.repeated = 0
 
     def execute(self, batch: Sequence[CommitRequest]) -> Sequence[Receipt]:
         """Write a batch; returns one receipt per request, in order.
@@ -158,9 +161,15 @@ class CommitWriter:
         """
         if self._batch is not batch:
             self._batch, self._results, self._ends = batch, [None] * len(batch), {}
-        while groups := self._next_round():
-            self._write_round(groups)
-        self._free()
+            self._doubtful = False
+        try:
+            while groups := self._next_round():
+                self._write_round(groups)
+            self._free()
+        except Outage:
+            self._doubtful = self._doubtful or self._link.unknown
+            raise
+        self.repeated += self._doubtful
         receipts = [receipt for receipt in self._results if receipt is not None]
         self._batch, self._results = (), []
         return receipts

@@ -186,6 +186,12 @@ class PostgresStore(QueryStore[Link]):
         return f"<PostgresStore {self.target.text}: {'closed' if self._readers is None else 'open'}>"
 
     @property
+    def secrets(self) -> Sequence[str]:
+        """The passwords of the address, the service file and the environment. See `Store.secrets`."""
+        direct = self.target.direct()
+        return self.target.secrets if direct is None else direct.secrets
+
+    @property
     def epoch(self) -> str:
         """The identity of the logs; kept in the schema. See `Store.epoch`."""
         return self._epoch if self._peers is None else self._peers.epoch
@@ -383,9 +389,14 @@ class PostgresStore(QueryStore[Link]):
             counts,
             posts=asked.posts,
             transactions=counts.transactions + asked.transactions,
+            repeated=self._repeated(),
             queued=self._queue.unsettled + self._commits.unsettled,
         )
-        return counts if self._peers is None else self._peers.statistics(counts)
+        return counts if self._peers is None else self._peers.statistics(counts, self._all_links())
+
+    def _repeated(self) -> int:
+        desks = sum(desk.repeated for desk in (self._committer, self._asker) if desk is not None)
+        return desks + sum(link.repeated for link in self._links)
 
     # --- other processes ---------------------------------------------------------------------------------------------
 

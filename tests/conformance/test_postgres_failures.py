@@ -21,7 +21,7 @@ from greenroom.actors.contract.claims import Ability, Claim
 from greenroom.actors.errors import NewerRelease, StoreDown, StoreOpenError, StoreUnavailable
 from greenroom.actors.stores._pg_schema import PG_MIGRATIONS, PgMigration
 from greenroom.actors.stores.postgres import PostgresStore
-from greenroom.actors.testing._store_tools import frame, judge, say
+from greenroom.actors.testing._store_tools import frame, judge, message, say
 from greenroom.actors.testing.store_kit import Author, HookLog, create, new_run, opened
 from greenroom.supervision import open_collapsing_nursery
 from greenroom.testing import ScriptedModel
@@ -113,6 +113,50 @@ async def test_each_request_acts_once_though_its_connection_is_cut(
         await patiently(lambda: store.give_back([run.claim for run in claimed]))
         assert await owners(watcher, *(f"q{number}" for number in range(5))) == [None] * 5
     assert proxy.cuts[mode] >= 4
+
+
+async def test_what_a_process_did_among_others_is_counted(postgres_url: str) -> None:
+    calm: dict[str, Any] = {"lease": 60.0, "turn": 20.0}
+    a, b, c = (PostgresStore(postgres_url, name=name, **calm) for name in "abc")
+    async with opened(a) as hooks, opened(b):
+        await create(a, new_run("created", "t1"))
+        await a.create_run(new_run("queued", "t2"), frame("queued", 1), claim=False)
+        assert len(await a.claim_ready(5, Ability(), datetime.now(UTC))) == 1
+        await a.create_run(new_run("named", "t3"), frame("named", 1), claim=False)
+        assert isinstance(await a.claim("named"), Claim)
+        assert a.statistics().claims == 3
+        before, heard = b.statistics().hints_sent, a.statistics().hints_received
+        await b.post("created", say("s"), judge)
+        await eventually(lambda: hooks.items)
+        assert b.statistics().hints_sent == before + 1
+        assert a.statistics().hints_received == heard + 1
+        async with opened(c):
+            for number in range(3):
+                await create(c, new_run(f"c{number}", f"c{number}"))
+            assert await b.bury("c")
+            assert (b.statistics().freed, b.statistics().dead_letters) == (3, 0)
+            assert (b.statistics().reconnects, b.statistics().repeated) == (0, 0)
+
+
+@pytest.mark.parametrize("request_of", ["commit", "post"])
+async def test_connections_opened_again_and_statements_sent_again_are_counted(
+    proxy: CuttingProxy, postgres_url: str, request_of: str
+) -> None:
+    store = through(postgres_url, proxy)
+    async with opened(store):
+        author = await create(store, new_run("r", "t"))
+        await author.write(1)
+        counts = store.statistics()
+        assert (counts.reconnects, counts.repeated) == (0, 0)
+        proxy.arm("after", containing=b"needle")
+        if request_of == "commit":
+            receipt = await author.send(author.make(0, messages=(message("needle"),))).receipt()
+            assert receipt.kind == "committed"
+        else:
+            assert (await store.post("r", say("needle"), judge)).status == "accepted"
+        assert proxy.cuts["after"] == 1
+        counts = store.statistics()
+        assert (counts.reconnects, counts.repeated) == (1, 1)
 
 
 async def test_a_lost_claim_is_given_back_though_its_caller_went_away(proxy: CuttingProxy, postgres_url: str) -> None:

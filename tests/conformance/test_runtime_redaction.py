@@ -3,6 +3,8 @@
 Private rows keep it: a tool needs the key that it was given.
 """
 
+from urllib.parse import quote
+
 import attrs
 import pytest
 import trio
@@ -234,3 +236,27 @@ async def test_a_secret_that_is_too_short_is_refused_at_once():
     with pytest.raises(ValueError, match="6"):
         async with gr.open_runtime(secrets=["abc"]):
             pass
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("password", [SECRET, "x"], ids=["long", "too short to be searched for"])
+async def test_the_password_of_a_store_is_a_secret_by_itself(postgres_url: str, password: str):
+    url = postgres_url.replace("greenroom@", f"greenroom:{password}@")
+    other = f"{SECRET[::-1]}-of-listen"
+    listen = postgres_url.replace("greenroom@", f"greenroom:{other}@")
+
+    @gr.tool(replay="safe")
+    async def environment() -> str:
+        """As a program that prints its settings, not in a form that tells what they are."""
+        return f"connected to 127.0.0.1 with {password} and {other}"
+
+    helper = agent(call("environment", id="c1"), "done", tools=[environment])
+    place = f"{url}&listen={quote(listen, safe='')}"
+    async with gr.open_runtime(place, agents=[helper], secrets=["another-secret"]) as runtime:
+        assert SECRET not in repr(runtime.store)
+        run = await runtime.start(helper, "hi")
+        assert isinstance(await run.result(), gr.Completed)
+        frames = await frames_of(runtime, run.id)
+    assert SECRET.encode() not in frames
+    assert other.encode() not in frames
+    assert b"connected to 127.0.0.1 with" in frames

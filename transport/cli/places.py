@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, quote, unquote
 import attrs
 
 from greenroom.actors.abc import Store
-from greenroom.actors.contract.redaction import Redactor
+from greenroom.actors.contract.redaction import searchable
 from greenroom.actors.errors import UsageError
 from greenroom.actors.run.open_runtime import is_store_url, make_store
 
@@ -58,7 +58,7 @@ class SharedStore:
     def secrets(self) -> tuple[str, ...]:
         """The passwords in the URL and in the environment, as far as they are long enough to be searched for."""
         found = [os.environ.get(PASSWORD) or "", *_passwords(self.url)]
-        return tuple(dict.fromkeys(filter(_searchable, found)))
+        return tuple(dict.fromkeys(filter(searchable, found)))
 
     def opened(self, *, patience: float | None = PATIENCE, name: str | None = None) -> Store:
         """Return the store, not open yet. `name`: of the process.
@@ -111,16 +111,6 @@ def _passwords(url: str) -> Iterator[str]:
             yield value
         elif name == _LISTEN:
             yield from _passwords(value)
-
-
-def _searchable(value: str) -> bool:
-    if not value:
-        return False
-    try:
-        Redactor([value])
-    except ValueError:
-        return False
-    return True
 
 
 def chosen(given: argparse.Namespace) -> Place | None:
