@@ -177,7 +177,7 @@ DECIDED = {
     "ours_claim_claim_p50": ("claim of 20 from 200,000 ready runs, median: Greenroom", 10.0),
     "ours_idle_opened_ms": ("a process opens beside 10,000 waiting runs: Greenroom", None),
 }
-AWAITED = {"ours_one": 1.5, "ours_unsafe_one": 2.5, "ours_many": 0.1}
+AWAITED = {"ours_one": 2.0, "ours_unsafe_one": 2.0, "ours_many": 0.1}
 """Most transactions of a step."""
 
 

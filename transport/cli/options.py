@@ -181,7 +181,7 @@ def _run(commands: _Commands[_Parser]) -> None:
     subparser.add_argument(
         "--attach", metavar="FILE", type=Path, action="append", help="an image or a file of the input; repeat for more"
     )
-    subparser.add_argument("--resume", metavar="RUN_ID", help="continue this run of --db (a prefix of the id suffices)")
+    subparser.add_argument("--resume", metavar="RUN_ID", help="continue this run of --db or --store (a prefix will do)")
     subparser.add_argument(
         "--serve",
         action="store_true",
