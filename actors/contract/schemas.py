@@ -43,7 +43,9 @@ def event_schemas() -> dict[str, JSONValue]:
 def _with_wire_words(schema: dict[str, JSONValue]) -> dict[str, JSONValue]:
     if "description" not in schema:
         return schema
-    return {**schema, "description": wire_words(schema["description"], schema.get("properties", ()))}
+    # Python 3.13 removes the indentation of docstrings, an older one does not
+    text = inspect.cleandoc(schema["description"])
+    return {**schema, "description": wire_words(text, schema.get("properties", ()))}
 
 
 def described(cls: type[msgspec.Struct]) -> str:

@@ -25,7 +25,10 @@ _CATEGORIES: Final[Mapping[_Node, Callable[[str], bool]]] = {
     _constants.CATEGORY_WORD: lambda one: one in _WORD,
     _constants.CATEGORY_NOT_WORD: lambda one: one not in _WORD,
 }
-_EMPTY: Final[frozenset[_Node]] = frozenset({_constants.AT, _constants.ASSERT, _constants.ASSERT_NOT})
+_EMPTY: Final[frozenset[_Node]] = frozenset(
+    {_constants.AT, _constants.ASSERT, _constants.ASSERT_NOT, _constants.FAILURE}
+)
+"""Parts that take no character. The last one is `(?!)` since Python 3.13: no text fits, as the final check finds."""
 
 
 LONGEST: Final = 100_000

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ class Office(World):
         if isinstance(self.store, gr.MemoryStore):
             kept = self.store._ledger.runs.get(CHILD)
             return None if kept is None else kept.row.stage.value
-        with sqlite3.connect(self.store.path) as connection:
+        with closing(sqlite3.connect(self.store.path)) as connection, connection:
             found = connection.execute("SELECT stage FROM runs WHERE run_id = ?", (CHILD,)).fetchone()
         return None if found is None else str(found[0])
 

@@ -1,6 +1,7 @@
 """What prune gives back of a thread's state keys: the store kit says what has to stay."""
 
 import sqlite3
+from contextlib import closing
 
 import trio
 from msgspec.structs import replace
@@ -31,7 +32,7 @@ async def test_a_thread_keeps_one_value_of_a_key_for_all_runs_that_are_gone(tmp_
 
 
 def values(path) -> int:
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         return connection.execute("SELECT count(*) FROM state").fetchone()[0]
 
 
