@@ -19,6 +19,7 @@ import pytest
 import trio
 import trio.testing
 from msgspec.structs import replace
+from tests.support.planted_bugs import shown
 
 import greenroom as gr
 from greenroom.actors.contract.claims import Claim
@@ -387,6 +388,7 @@ def test_a_planted_bug_is_found(bug, options, monkeypatch):
         try:
             if any(promises(one(options, number, 1))):
                 return
-        except Exception:  # noqa: BLE001 - a bug may show itself by any error, also as a group
+        except Exception as error:  # noqa: BLE001 - a bug may show itself by any error but its own, also as a group
+            shown(error)
             return
     pytest.fail(f"no life shows it: {bug.__doc__}")

@@ -6,12 +6,14 @@ Each bug names the scenario that is made for it; other scenarios may find it, to
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 import trio
 from msgspec.structs import replace
+from tests.support.planted_bugs import shown
 
 from greenroom.actors.contract.claims import Ability, Claim, ReadyRun
 from greenroom.actors.contract.commits import Created, NewRun
@@ -26,6 +28,8 @@ from greenroom.actors.stores._memory_tables import MemoryTables
 from greenroom.actors.stores._requests import PostRequest, PostResult
 from greenroom.actors.stores.memory import MemoryStore
 from greenroom.actors.testing.store_kit import SHARED_SCENARIOS, STORE_SCENARIOS, MemorySteering
+
+from .test_store_kit_bugs import BUGS as STORE_BUGS
 
 SCENARIOS = {scenario.name: scenario for scenario in (*STORE_SCENARIOS, *SHARED_SCENARIOS)}
 LONGEST = 10_000.0
@@ -376,7 +380,7 @@ class ReadyAtRest(MemoryTables):
 class NoTimers(MemoryTables):
     """A timer does nothing."""
 
-    def claim_due(self, *arguments: Any) -> Sequence[ReadyRun]:
+    def claim_due(self, *arguments: Any, **options: Any) -> Sequence[ReadyRun]:
         return ()
 
 
@@ -627,8 +631,15 @@ class ReadsOldPages(MemoryStore):
 
 @pytest.mark.parametrize(("bug", "name"), BUGS, ids=lambda value: getattr(value, "__name__", ""))
 async def test_the_scenario_finds_the_bug_that_it_is_made_for(bug, name, autojump_clock, monkeypatch):
-    with pytest.raises((Exception, trio.TooSlowError)):
+    with pytest.raises(Exception) as found:  # noqa: PT011 - in groups of nurseries
         await play(bug, name, monkeypatch)
+    assert isinstance(shown(found.value), AssertionError | trio.TooSlowError)
+
+
+def test_the_page_of_the_design_counts_the_bugs(root: Path):
+    page = (root / "docs/design.md").read_text(encoding="utf-8")
+    assert f"`tests/conformance/test_shared_kit_bugs.py` plants {len(BUGS)} bugs" in page
+    assert f"each of {len(STORE_BUGS)} bugs that `tests/conformance/test_store_kit_bugs.py` plants" in page
 
 
 def test_every_shared_scenario_has_a_bug_that_it_finds():

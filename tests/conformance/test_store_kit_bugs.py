@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 import pytest
 from msgspec.structs import replace
+from tests.support.planted_bugs import shown
 
 from greenroom.actors.abc import StoreHooks
 from greenroom.actors.contract.claims import Claim, Taken
@@ -469,7 +470,7 @@ class JournalsCommandsAsTheyCame(MemoryTables):
         posted = super().post(run_id, command, judge)
         if posted.item is None:
             return posted
-        self.runs[run_id].inbox[-1] = (command, posted.answer)
+        self.runs[run_id].inbox[-1] = (command, posted.reply)
         return attrs.evolve(posted, item=attrs.evolve(posted.item, command=command))
 
 
@@ -726,7 +727,8 @@ async def found_by(bug: type[MemoryTables] | type[MemoryStore]) -> str | None:
             continue
         try:
             await scenario(lambda: store)
-        except Exception:  # noqa: BLE001 - a bug may show itself by any error
+        except Exception as error:  # noqa: BLE001 - a bug may show itself by any error but its own
+            shown(error)
             return scenario.name
     return None
 
@@ -767,7 +769,8 @@ async def test_random_operations_find_a_bug_in_a_store_that_is_compared_with_a_s
         store = store_with(bug)
         try:
             await play_random(lambda: store, "x", seed)  # noqa: B023 - it is used up in this turn
-        except Exception:  # noqa: BLE001 - a bug may show itself by any error
+        except Exception as error:  # noqa: BLE001 - a bug may show itself by any error but its own
+            shown(error)
             return
     pytest.fail(f"no sequence fails though: {bug.__doc__}")
 
