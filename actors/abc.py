@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 import attrs
 import trio
 
-from .contract.claims import Ability, Claim, ProcessInfo, QueueInfo, ReadyRun, Taken
+from .contract.claims import Claim
 from .contract.commits import Commit, Created, Deliver, NewRun
 from .contract.decisions import Command, CommandResult, InboxItem, Ticket
 from .contract.messages import Message, ModelRequest, ModelResponse
@@ -21,6 +21,7 @@ from .contract.recording import RecordDelta
 from .contract.rows import Judge, RunOutline, RunRecord, ThreadInfo
 from .contract.run_lists import RunPage, RunProgress, RunQuery
 from .contract.state import StateWrite
+from .processes import Ability, ProcessInfo, QueueInfo, ReadyRun, Taken
 
 # --- models ----------------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 import trio
 
-from ..contract.claims import Claim, Taken
+from ..contract.claims import Claim
 from ..contract.commits import Receipt
 from ..contract.decisions import Command, InboxItem
 from ..contract.envelope import EventEncoder
@@ -24,6 +24,7 @@ from ..contract.rows import RunOutline
 from ..engine.forced_end import forced_commit
 from ..engine.recording import Entry, ForcedEndEntry, RecordGap
 from ..errors import StoreDown, StoreError, UnknownRun
+from ..processes import Taken
 from .services import Services, logger, retry_until_available
 
 GAVE_UP: Final = "gave_up"

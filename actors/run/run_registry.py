@@ -33,12 +33,13 @@ from greenroom.supervision import (
 )
 
 from ..agent import Agent
-from ..contract.claims import Claim, ReadyRun
+from ..contract.claims import Claim
 from ..contract.codec import failure_text
 from ..contract.decisions import InboxItem
 from ..contract.rows import RunRecord
 from ..contract.run_lists import RunProgress
 from ..errors import RuntimeClosed
+from ..processes import ReadyRun
 from .children import EMPTY, OverrunBody
 from .forced_end import GAVE_UP
 from .run_actor import Errand, ForcedEnd, NewRunClaim, RunActor

@@ -18,11 +18,11 @@ from greenroom.supervision.reporting import report
 from greenroom.supervision.spec import Backoff
 
 from ..abc import Store
-from ..contract.claims import Ability, ReadyRun
 from ..contract.decisions import Command, CommandResult, Decision, InboxItem
 from ..contract.redaction import Redactor
 from ..engine.effects import CancelChild
 from ..errors import NewerRelease, StoreUnavailable
+from ..processes import Ability, ReadyRun
 from .agents import Agents
 from .change_signals import ChangeSignals
 from .child_call import ChildCall

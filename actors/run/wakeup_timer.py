@@ -21,8 +21,8 @@ import trio
 from greenroom.supervision import ActorContext
 
 from ..abc import Store
-from ..contract.claims import Ability, ReadyRun
 from ..errors import StoreUnavailable
+from ..processes import Ability, ReadyRun
 from .clock import Clock, ClockWatch
 
 ALARM: Final = ":alarm"

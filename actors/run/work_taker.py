@@ -22,8 +22,8 @@ import trio
 
 from greenroom.supervision import ActorContext
 
-from ..contract.claims import Ability
 from ..errors import StoreUnavailable
+from ..processes import Ability
 from .agent_elsewhere import published
 from .agents import Agents
 from .run_registry import RunRegistry

@@ -11,7 +11,7 @@ from typing import Final, Literal, Protocol
 import attrs
 import trio
 
-from ..contract.claims import ProcessInfo
+from ..processes import ProcessInfo
 from ._leases import LeaseTimes
 from ._memory_rows import RunTables
 from ._memory_work import WorkTables

@@ -20,9 +20,10 @@ from msgspec.structs import replace
 from greenroom.supervision.nursery import open_collapsing_nursery
 
 from ..abc import StoreHooks
-from ..contract.claims import Ability, Claim, ReadyRun, Taken
+from ..contract.claims import Claim
 from ..contract.commits import Created, Receipt
 from ..contract.lifecycle import TERMINAL
+from ..processes import Ability, ReadyRun, Taken
 from ._inline_writer import InlineWriter
 from ._leases import BeatWatch
 from ._memory_hub import Hub

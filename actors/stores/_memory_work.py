@@ -10,10 +10,11 @@ from datetime import datetime, timedelta
 
 import attrs
 
-from ..contract.claims import Ability, Claim, QueueInfo, ReadyRun, Taken
+from ..contract.claims import Claim
 from ..contract.commits import NewRun
 from ..contract.lifecycle import WAITING
 from ..errors import UnknownRun
+from ..processes import Ability, QueueInfo, ReadyRun, Taken
 from ._memory_rows import RunTables, ThreadRecord
 from ._ranks import back_off, dead_reason
 from ._requests import QueueRequest

@@ -14,9 +14,10 @@ from typing import Any, Final, TypeVar
 import attrs
 
 from ..abc import StoreStatistics
-from ..contract.claims import Claim, Taken
+from ..contract.claims import Claim
 from ..contract.commits import Created
 from ..errors import NewerRelease, StoreDown
+from ..processes import Taken
 from . import _commit_rules
 from ._outages import no_answer
 from ._pg_claims import ClaimDue, ClaimReady, random_bits

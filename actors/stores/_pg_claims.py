@@ -19,8 +19,9 @@ from typing import Any, Final
 
 import attrs
 
-from ..contract.claims import Ability, Claim, ProcessInfo, QueueInfo, ReadyRun
+from ..contract.claims import Claim
 from ..errors import UnknownRun
+from ..processes import Ability, ProcessInfo, QueueInfo, ReadyRun
 from ._pg_connect import Link
 from ._pg_schema import DUE, LEVEL, OVERDUE, READY, WORKS
 from ._pg_values import Bigints, Moment, Texts

@@ -22,8 +22,8 @@ import trio
 from greenroom.supervision.nursery import open_collapsing_nursery, raise_bare
 
 from ..abc import StoreHooks, StoreStatistics
-from ..contract.claims import ReadyRun
 from ..errors import StoreDown
+from ..processes import ReadyRun
 from ._leases import LeaseTimes
 from ._pg_claims import (
     BuryProcess,

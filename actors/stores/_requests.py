@@ -13,11 +13,12 @@ import attrs
 import trio
 
 from ..abc import StoreHooks
-from ..contract.claims import Ability, Claim, ReadyRun, Taken
+from ..contract.claims import Claim
 from ..contract.commits import Commit, Created, Deliver, NewRun, Receipt
 from ..contract.decisions import Command, CommandResult, InboxItem
 from ..contract.rows import Judge
 from ..errors import StoreDown
+from ..processes import Ability, ReadyRun, Taken
 
 T = TypeVar("T")
 

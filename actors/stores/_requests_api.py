@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from ..abc import Pruned, Store
-from ..contract.claims import Ability, Claim, ReadyRun, Taken
+from ..contract.claims import Claim
 from ..contract.commits import Commit, Created, Deliver, NewRun
 from ..contract.decisions import Command, CommandResult
 from ..contract.rows import Judge
 from ..errors import UsageError
+from ..processes import Ability, ReadyRun, Taken
 from ._requests import (
     ClaimRequest,
     CommitRequest,

@@ -18,13 +18,14 @@ from msgspec.structs import replace
 
 from ..abc import StoreStatistics
 from ..contract import codec
-from ..contract.claims import Claim, ReadyRun
+from ..contract.claims import Claim
 from ..contract.commits import Commit, Created, NewRun, Receipt
 from ..contract.decisions import Command, InboxItem
 from ..contract.lifecycle import TERMINAL, WAITING, Stage
 from ..contract.phases import LEAVING
 from ..contract.rows import CommandContext, RunInfo, RunRow
 from ..errors import LeaseLost, StoreError, UnknownRun
+from ..processes import ReadyRun
 from . import _commit_rules, _prune, _sql, _work_sql
 from ._encoding import EncodedRows, encode_commit
 from ._outages import Damaged, UnreadableData, is_outage, is_suspect

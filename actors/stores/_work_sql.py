@@ -16,9 +16,10 @@ from typing import Any, Final
 import attrs
 
 from ..contract import codec
-from ..contract.claims import Ability, Claim, QueueInfo, ReadyRun
+from ..contract.claims import Claim
 from ..contract.commits import NewRun
 from ..contract.rows import RunInfo
+from ..processes import Ability, QueueInfo, ReadyRun
 from ._ranks import rank
 from ._requests import QueueRequest
 from ._schema import BASE, DUE, OVERDUE, TO_DO

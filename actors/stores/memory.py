@@ -13,7 +13,6 @@ from typing import Any, Final, Literal, Self
 import trio
 
 from ..abc import Pruned, StoreHooks, StoreStatistics
-from ..contract.claims import ProcessInfo, QueueInfo
 from ..contract.codec import SCHEMA_VERSION
 from ..contract.commits import Receipt
 from ..contract.decisions import InboxItem, Ticket
@@ -24,6 +23,7 @@ from ..contract.rows import RunOutline, RunRecord, ThreadInfo
 from ..contract.run_lists import RunPage, RunProgress, RunQuery, RunSummary
 from ..contract.state import StateWrite
 from ..errors import StoreDown, StoreOpenError, UnknownRun, UsageError
+from ..processes import ProcessInfo, QueueInfo
 from . import _paging
 from ._inline_writer import InlineWriter
 from ._leases import LeaseTimes

@@ -17,10 +17,10 @@ import attrs
 import trio
 
 from ..abc import Pruned, StoreHooks, StoreStatistics
-from ..contract.claims import ProcessInfo, QueueInfo
 from ..contract.run_lists import RunProgress
 from ..errors import StoreDown, StoreOpenError
 from ..options import unknown_value
+from ..processes import ProcessInfo, QueueInfo
 from . import _pg_claims, _pg_lists, _pg_prune, _pg_reads
 from ._gathering_queue import GatheringQueue
 from ._inline_writer import InlineWriter

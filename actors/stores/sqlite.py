@@ -14,9 +14,9 @@ import attrs
 import trio
 
 from ..abc import Pruned, StoreHooks, StoreStatistics
-from ..contract.claims import Ability, QueueInfo, ReadyRun
 from ..errors import StoreDown, StoreError, StoreOpenError, StoreUnavailable
 from ..options import unknown_value
+from ..processes import Ability, QueueInfo, ReadyRun
 from . import _lists, _prune, _reads, _work_sql
 from ._inline_writer import InlineWriter
 from ._lock import FileLock, Owner, lock_path, owner_of, resolved

@@ -7,9 +7,9 @@ from datetime import timedelta
 import trio
 from msgspec.structs import replace
 
-from ..contract.claims import Ability, ProcessInfo, Taken
 from ..contract.decisions import Command
 from ..errors import UnknownRun
+from ..processes import Ability, ProcessInfo, Taken
 from ._store_shared import LATER, rest
 from ._store_tools import (
     NOW,

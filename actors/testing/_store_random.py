@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..abc import Store
-from ..contract.claims import Ability, Claim
+from ..contract.claims import Claim
 from ..contract.commits import NewRun, Receipt
 from ..contract.decisions import Command
 from ..contract.lifecycle import RunStatus, Stage
@@ -23,6 +23,7 @@ from ..contract.rows import RunRow
 from ..contract.run_lists import RunQuery, RunSummary
 from ..contract.state import Scope, StateWrite
 from ..errors import GreenroomError
+from ..processes import Ability
 from ..stores.memory import MemoryStore
 from ._store_tools import (
     NOW,

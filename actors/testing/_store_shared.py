@@ -9,12 +9,13 @@ from typing import Final
 import trio
 from msgspec.structs import replace
 
-from ..contract.claims import Claim, Taken
+from ..contract.claims import Claim
 from ..contract.commits import Receipt
 from ..contract.decisions import Command, CommandResult
 from ..contract.lifecycle import Stage
 from ..contract.rows import CommandContext
 from ..errors import ThreadBusy
+from ..processes import Taken
 from ._store_tools import (
     NOW,
     Author,

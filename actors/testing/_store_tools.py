@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ..abc import Store
 from ..contract.calls import CallPosition
-from ..contract.claims import Ability, Claim
+from ..contract.claims import Claim
 from ..contract.commits import Commit, EventDraft, NewRun, Receipt
 from ..contract.decisions import Command, CommandResult, Decision, InboxItem, Ticket
 from ..contract.lifecycle import Stage
@@ -21,6 +21,7 @@ from ..contract.messages import CallRequest, Message
 from ..contract.rows import CallRow, CommandContext, RunInfo, RunRecord, RunRow
 from ..engine.command_rules import CommandRules
 from ..errors import UsageError
+from ..processes import Ability
 
 T = TypeVar("T")
 

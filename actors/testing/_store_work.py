@@ -10,10 +10,10 @@ import attrs
 from msgspec.structs import replace
 
 from ..abc import Store
-from ..contract.claims import Ability, QueueInfo, ReadyRun
 from ..contract.lifecycle import Stage, Termination, TerminationKind
 from ..contract.tasks import TaskRow
 from ..errors import UnknownRun, UsageError
+from ..processes import Ability, QueueInfo, ReadyRun
 from ._store_tools import (
     NOW,
     Author,

@@ -25,7 +25,7 @@ from tests.support.postgres_copies import copy_run, rest, transactions
 import greenroom as gr
 from benchmarks.pg.spending import CONTENT, COUNT, LIVE, MODE, PAUSE, PORT, STEPS, Spent, latencies, say, say_steps, url
 from benchmarks.workload import QuietModel
-from greenroom.actors.contract.claims import Ability
+from greenroom.actors.processes import Ability
 from greenroom.actors.stores.postgres import PostgresStore
 
 FOLLOWED = 10

@@ -17,8 +17,9 @@ from tests.support.postgres import Server, need_binaries
 
 import greenroom as gr
 from greenroom.actors.abc import Store
-from greenroom.actors.contract.claims import Ability, Claim
+from greenroom.actors.contract.claims import Claim
 from greenroom.actors.errors import NewerRelease, StoreDown, StoreOpenError, StoreUnavailable
+from greenroom.actors.processes import Ability
 from greenroom.actors.stores._pg_schema import PG_MIGRATIONS, PgMigration
 from greenroom.actors.stores.postgres import PostgresStore
 from greenroom.actors.testing._store_tools import frame, judge, message, say

@@ -15,10 +15,11 @@ import trio
 from msgspec.structs import replace
 from tests.support.planted_bugs import shown
 
-from greenroom.actors.contract.claims import Ability, Claim, ReadyRun
+from greenroom.actors.contract.claims import Claim
 from greenroom.actors.contract.commits import Created, NewRun
 from greenroom.actors.contract.decisions import Command
 from greenroom.actors.contract.rows import Judge
+from greenroom.actors.processes import Ability, ReadyRun
 from greenroom.actors.stores import _memory_hub, memory
 from greenroom.actors.stores._leases import BeatWatch, LeaseTimes
 from greenroom.actors.stores._memory_hub import Hub, Process

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tests.support.planted_bugs import shown
 
 from greenroom.actors.abc import StoreHooks
-from greenroom.actors.contract.claims import Claim, Taken
+from greenroom.actors.contract.claims import Claim
 from greenroom.actors.contract.commits import Commit, Created, NewRun, Receipt
 from greenroom.actors.contract.decisions import Command, InboxItem
 from greenroom.actors.contract.lifecycle import TERMINAL, Stage
@@ -23,6 +23,7 @@ from greenroom.actors.contract.recording import RecordDelta
 from greenroom.actors.contract.rows import Judge, ThreadInfo
 from greenroom.actors.contract.run_lists import RunCounts, RunPage, RunQuery
 from greenroom.actors.contract.state import StateWrite
+from greenroom.actors.processes import Taken
 from greenroom.actors.stores._memory_rows import RunTables, ThreadRecord
 from greenroom.actors.stores._memory_tables import MemoryTables
 from greenroom.actors.stores._requests import PostResult, PruneSlice

@@ -50,6 +50,10 @@ IMPURE_NAMES = frozenset({"now", "utcnow", "today", "uuid1", "uuid4"})
 AWAITING = (ast.Await, ast.AsyncFor, ast.AsyncWith)
 IMPURE_BUILTINS = frozenset({"open", "input", "print"})
 
+# A run is the same whichever process works on it: what decides about it does not know that there are several.
+ALONE = ("actors/contract/*", "actors/engine/*", "actors/replay/*")
+PROCESSES = "greenroom.actors.processes"
+
 # A library at the edge has one folder that knows it; everything else goes through our own port.
 OWNERS = {
     "httpx": ("actors/models/http.py",),
@@ -153,6 +157,13 @@ def import_offences(source: Source) -> Iterator[tuple[int, str]]:
             yield line, f"is sans-IO and imports {target}"
 
 
+def process_offences(source: Source) -> Iterator[tuple[int, str]]:
+    if any(fnmatch(source.path, pattern) for pattern in ALONE):
+        for line, target in source.imports():
+            if f"{target}.".startswith(f"{PROCESSES}."):
+                yield line, f"imports {target}, and is not to know of processes"
+
+
 def path_offences(source: Source) -> Iterator[tuple[int, str]]:
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Attribute) and name_of(node) == "sys.path":
@@ -251,7 +262,7 @@ def violations(root: Path) -> list[str]:
     found = set(circle_offences(modules))
     for source in modules:
         offences = [*import_offences(source), *path_offences(source), *purity_offences(source)]
-        offences += reached_offences(source, by_module)
+        offences += [*process_offences(source), *reached_offences(source, by_module)]
         found |= {f"{source.path}:{line}: {what}" for line, what in offences}
     return sorted(found)
 
@@ -298,6 +309,9 @@ PLANTED = [
     ("supervision/x.py", "from greenroom import Agent", "facade stands above it"),
     ("supervision/x.py", "import importlib\nimportlib.import_module('greenroom.actors')", "actors stands above it"),
     ("actors/x.py", "from greenroom.transport import serve", "transport stands above it"),
+    ("actors/engine/x.py", "from ..processes import Taken", "is not to know of processes"),
+    ("actors/contract/x.py", "from .. import processes", "is not to know of processes"),
+    ("actors/replay/x.py", "import greenroom.actors.processes", "is not to know of processes"),
     ("actors/x.py", "from ..transport.gateway import serve", "transport stands above it"),
     ("actors/run/x.py", "from ... import transport", "transport stands above it"),
     ("actors/x.py", "import greenroom as gr", "facade stands above it"),

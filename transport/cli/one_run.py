@@ -15,11 +15,12 @@ from typing import Any
 import trio
 
 from greenroom.actors.abc import Store
-from greenroom.actors.contract.claims import Ability, Claim, ReadyRun, Taken
+from greenroom.actors.contract.claims import Claim
 from greenroom.actors.contract.commits import Created, NewRun
 from greenroom.actors.contract.lifecycle import RunStatus
 from greenroom.actors.contract.phases import LEAVING
 from greenroom.actors.contract.run_lists import RunSummary
+from greenroom.actors.processes import Ability, ReadyRun, Taken
 
 
 class OneRunClaims:

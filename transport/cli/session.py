@@ -19,8 +19,8 @@ import trio
 
 import greenroom as gr
 from greenroom.actors.abc import Store
-from greenroom.actors.contract.claims import Ability, ReadyRun
 from greenroom.actors.contract.envelope import decode_event
+from greenroom.actors.processes import Ability, ReadyRun
 from greenroom.actors.run.view import RunView
 from greenroom.actors.stores.sqlite import owner_of
 from greenroom.supervision.nursery import open_collapsing_nursery

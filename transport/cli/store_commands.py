@@ -13,7 +13,7 @@ import trio
 
 import greenroom as gr
 from greenroom.actors.abc import Store
-from greenroom.actors.contract.claims import QueueInfo
+from greenroom.actors.processes import QueueInfo
 
 from ..terminal import text_format
 from ..terminal.open_screen import open_screen

@@ -13,12 +13,12 @@ import attrs
 import greenroom as gr
 from greenroom.actors.attachments import attachment_of, decoded, decoded_url
 from greenroom.actors.contract.casing import wire, wire_of
-from greenroom.actors.contract.claims import QueueInfo
 from greenroom.actors.contract.decisions import REJECTIONS, CommandResult, Decision
 from greenroom.actors.contract.lifecycle import RunStatus
 from greenroom.actors.contract.plain import JSONObject
 from greenroom.actors.contract.rows import RunInfo
 from greenroom.actors.contract.waiting_for import WaitingFor
+from greenroom.actors.processes import QueueInfo
 from greenroom.actors.run.listing import query_of
 from greenroom.actors.run.start_request import check_id
 from greenroom.actors.run.view import RunView

@@ -8,7 +8,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from greenroom.actors.contract.claims import ProcessInfo, QueueInfo
+from greenroom.actors.processes import ProcessInfo, QueueInfo
 
 from ..protocol.up import UP
 

@@ -10,9 +10,9 @@ import trio
 from msgspec.structs import replace
 
 from greenroom.actors.contract.calls import CallPosition
-from greenroom.actors.contract.claims import Ability
 from greenroom.actors.contract.commits import Receipt
 from greenroom.actors.contract.lifecycle import Stage
+from greenroom.actors.processes import Ability
 from greenroom.actors.stores._encoding import encode_commit
 from greenroom.actors.stores._pg_connect import Link
 from greenroom.actors.stores._pg_sql import BatchEntry, Piece, commit_statement

@@ -8,8 +8,9 @@ from datetime import timedelta
 import pytest
 from tests.support.postgres_rows import NOON, add_process, add_runs, column, tables
 
-from greenroom.actors.contract.claims import Ability, Claim
+from greenroom.actors.contract.claims import Claim
 from greenroom.actors.errors import UnknownRun
+from greenroom.actors.processes import Ability
 from greenroom.actors.stores import _pg_claims
 from greenroom.actors.stores._pg_claims import (
     BuryProcess,

@@ -13,8 +13,8 @@ import trio
 from msgspec.structs import replace
 from tests.support.postgres_rows import NOON, add_process, add_runs, tables
 
-from greenroom.actors.contract.claims import Ability
 from greenroom.actors.contract.lifecycle import Stage
+from greenroom.actors.processes import Ability
 from greenroom.actors.stores._pg_connect import Link
 from greenroom.actors.stores._pg_hints import MOST_HOPS, POLL, RENEWAL, WATCHED, PgHints
 from greenroom.actors.stores._pg_turn import channel_prefix

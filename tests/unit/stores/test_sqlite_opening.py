@@ -20,13 +20,13 @@ import trio.testing
 from msgspec.structs import replace
 
 from greenroom.actors.contract import codec
-from greenroom.actors.contract.claims import Ability
 from greenroom.actors.contract.commits import NewRun
 from greenroom.actors.contract.lifecycle import Stage
 from greenroom.actors.contract.rows import RunRow
 from greenroom.actors.contract.run_lists import RunCounts, RunQuery
 from greenroom.actors.contract.state import StateWrite
 from greenroom.actors.errors import StoreDown, StoreError, StoreOpenError
+from greenroom.actors.processes import Ability
 from greenroom.actors.stores._lock import FileLock
 from greenroom.actors.stores._schema import APPLICATION_ID, MIGRATIONS, Migration
 from greenroom.actors.stores.sqlite import Owner, SQLiteStore, lock_path, owner_of
