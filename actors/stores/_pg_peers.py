@@ -239,8 +239,10 @@ class PgPeers:
         Args:
             links: returns the connections of the store, beside those of this object.
         """
+        # Not `nursery.start`: a shielded task that is started in a cancelled scope would be waited for and never end.
+        watched = trio.CancelScope(shield=True)
         async with open_collapsing_nursery() as nursery:
-            watched = await nursery.start(self._watch_answers, links)
+            nursery.start_soon(self._watch_answers, links, watched)
             try:
                 yield
             finally:
@@ -292,9 +294,10 @@ class PgPeers:
         """
         self._hooks = hooks
         soon = self.interruptible(links, answer=self._answer, connecting=_CONNECTING)
+        kept = trio.CancelScope()
         try:
             async with soon, open_collapsing_nursery() as nursery:
-                kept = await nursery.start(self._keep, hooks)
+                nursery.start_soon(self._keep, hooks, kept)  # not `start`: see `watching`
                 try:
                     yield
                 finally:
@@ -302,17 +305,14 @@ class PgPeers:
         except BaseExceptionGroup as group:  # the desks meet the same fault while they write their queues
             raise_bare(one_of(group))
 
-    async def _keep(
-        self, hooks: StoreHooks, *, task_status: trio.TaskStatus[trio.CancelScope] = trio.TASK_STATUS_IGNORED
-    ) -> None:
+    async def _keep(self, hooks: StoreHooks, kept: trio.CancelScope) -> None:
         with trio.CancelScope(shield=True):
             failure: StoreDown | None = None
             try:
-                with trio.CancelScope() as kept:
+                with kept:
                     async with open_collapsing_nursery() as nursery:
                         nursery.start_soon(self._keeper.serve, hooks)
                         nursery.start_soon(self._hints.serve, hooks)
-                        task_status.started(kept)
             except Exception as error:  # noqa: BLE001 - a supervision boundary: of a hook, or a statement that the server refuses
                 failure = failed(error)
             await self.leave()
@@ -343,15 +343,9 @@ class PgPeers:
             for link in self._links:
                 link.cut()
 
-    async def _watch_answers(
-        self,
-        links: Callable[[], Sequence[Link]],
-        *,
-        task_status: trio.TaskStatus[trio.CancelScope] = trio.TASK_STATUS_IGNORED,
-    ) -> None:
+    async def _watch_answers(self, links: Callable[[], Sequence[Link]], watched: trio.CancelScope) -> None:
         """Shut each connection down whose statement waits too long for its answer."""
-        with trio.CancelScope(shield=True) as watched:
-            task_status.started(watched)
+        with watched:
             while True:
                 await trio.sleep(self._answer / _LOOKS)
                 now = time.monotonic()

@@ -1,6 +1,8 @@
 """Opening a connection where nothing answers: given up from any thread, in one sentence that names host and port."""
 
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -218,3 +220,29 @@ def test_a_statement_that_was_sent_once_has_an_unknown_outcome_although_no_conne
         link.anew(ask)
     assert calls == 2
     assert link.unknown
+
+
+@pytest.mark.slow
+@pytest.mark.no_cover
+def test_opening_in_a_scope_that_is_cancelled_already_ends(postgres_url: str) -> None:
+    """In a process of its own: tasks that are shielded would hold up this one for ever."""
+    program = (
+        "import sys, trio, greenroom as gr\n"
+        "async def main():\n"
+        "    for steps in range(60):\n"
+        "        with trio.CancelScope() as scope:\n"
+        "            class Stop(trio.abc.Instrument):\n"
+        "                left = steps\n"
+        "                def before_task_step(self, task):\n"
+        "                    self.left -= 1\n"
+        "                    if self.left < 0: scope.cancel()\n"
+        "            stop = Stop()\n"
+        "            trio.lowlevel.add_instrument(stop)\n"
+        "            async with gr.open_runtime(sys.argv[1]): await trio.sleep(0)\n"
+        "        trio.lowlevel.remove_instrument(stop)\n"
+        "trio.run(main)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program, postgres_url], check=False, timeout=60, capture_output=True, text=True
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
