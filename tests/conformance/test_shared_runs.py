@@ -259,6 +259,34 @@ async def test_one_of_two_processes_expires_a_ticket(autojump_clock):
         assert types(events).count("completed") == 1
 
 
+async def test_processes_look_for_a_timer_at_moments_of_their_own(autojump_clock):
+    """Soon after it has fired, and not all at once."""
+    helper = partial(agent, call("hold", id="c1"), "done", key="holder", tools=[hold])
+    async with cluster() as shared:
+        processes = [await shared.open(helper()) for _ in range(6)]
+        run = await processes[0].start("holder", "hi")
+        await run.wait()
+        fires = trio.current_time() + 600
+        looks: dict[int, float] = {}
+
+        def watch(number, claim):
+            async def claim_due(*arguments, **options):
+                if trio.current_time() >= fires - 0.01:
+                    looks.setdefault(number, trio.current_time() - fires)
+                return await claim(*arguments, **options)
+
+            return claim_due
+
+        for number, process in enumerate(processes):
+            process.store.claim_due = watch(number, process.store.claim_due)
+        await run.result()
+        await trio.sleep(2)
+        first = [look for look in looks.values() if look < 1.0]
+        assert len(first) >= 3
+        assert len({round(look, 3) for look in first}) >= len(first) - 1
+        assert max(first) <= 0.26
+
+
 async def test_the_timer_of_a_run_whose_process_has_ended_fires_in_another(autojump_clock):
     helper = partial(agent, call("hold", id="c1"), "done", key="holder", tools=[hold])
     async with cluster() as shared:
@@ -413,6 +441,9 @@ async def test_deadlines_mean_the_same_in_all_processes(autojump_clock):
         there = await shared.open(slow(1000), store=shared.store(offset=3600.0), clock=None)
         apart = there.clock.now() - here.clock.now()
         assert apart == pytest.approx(timedelta(hours=1), abs=timedelta(seconds=1))
+        near = await shared.open(slow(1000), store=shared.store(offset=30.0), clock=None)
+        apart = near.clock.now() - here.clock.now()
+        assert apart == pytest.approx(timedelta(seconds=30), abs=timedelta(seconds=1)), "taken whole at the opening"
         there.store._offset = 3590.0
         before = there.clock.now()
         await trio.sleep(1)
@@ -420,6 +451,9 @@ async def test_deadlines_mean_the_same_in_all_processes(autojump_clock):
         await trio.sleep(200)
         apart = there.clock.now() - here.clock.now()
         assert apart == pytest.approx(timedelta(seconds=3590), abs=timedelta(seconds=1))
+        there.store._offset = 3590.0 + 120.0
+        apart = there.clock.now() - here.clock.now()
+        assert apart == pytest.approx(timedelta(seconds=3710), abs=timedelta(seconds=1)), "far ahead, it jumps"
 
 
 async def test_a_follower_goes_on_when_its_store_could_not_be_read_at_the_newest_event(autojump_clock):

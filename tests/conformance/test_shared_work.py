@@ -212,11 +212,28 @@ async def test_many_runs_are_shared_between_the_processes_and_one_queue_does_not
         one = await starts.start("other", "hi", queue="few")
         await one.result()
         assert trio.current_time() - began < 8, "round robin over the queues"
-        shares = [0, 0, 0]
         for run in runs:
             await run.result()
         assert trio.current_time() - began == pytest.approx(200 / 30 * 3, abs=8)
-        assert all(live(process) == 0 for process in processes), shares
+        assert all(live(process) == 0 for process in processes)
+
+
+async def test_a_process_with_room_for_any_number_leaves_some_to_others(autojump_clock):
+    """One claim takes a hundred runs at most."""
+    async with cluster() as shared:
+        starts, worker = await shared.open(), await shared.open(slow(3))
+        rooms, claim = [], worker.store.claim_ready
+
+        async def claim_ready(room, *rest):
+            rooms.append(room)
+            return await claim(room, *rest)
+
+        worker.store.claim_ready = claim_ready
+        runs = [await starts.start("slow", str(n), background=True) for n in range(250)]
+        for run in runs:
+            await run.result()
+        assert rooms
+        assert max(rooms) == 100
 
 
 async def test_a_limited_queue_is_limited_over_all_processes(autojump_clock):

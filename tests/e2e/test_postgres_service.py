@@ -12,6 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
+
+from greenroom.actors.stores.postgres import PostgresStore
+from greenroom.actors.testing._store_tools import create, new_run, opened
+from greenroom.transport.cli.workers import Workers
+from greenroom.transport.terminal.open_screen import open_screen
 
 from .cli_kit import PATIENCE, Cli
 from .serving_kit import AGENTS, Server
@@ -182,3 +188,19 @@ def test_queues_are_limited_and_paused_for_all_processes(cli: Cli, service: Serv
     assert json.loads(cli("queues", "resume", "support", "--json").stdout)["paused"] is False
     assert json.loads(cli("queues", "limit", "support", "none", "--json").stdout)["maxRunning"] is None
     assert cli("runs", "revive", "r1").returncode == 1
+
+
+async def test_a_worker_that_was_declared_dead_before_is_buried_under_its_new_name(postgres_url: str) -> None:
+    """As after a long SIGSTOP: it goes on as another process of the store, whose name begins with the old one."""
+    times: dict[str, Any] = {"lease": 60.0, "turn": 0.2}
+    parent, worker = PostgresStore(postgres_url, **times), PostgresStore(postgres_url, name="worker", **times)
+    workers = Workers(parent, (), {}, 1, (), open_screen(machine=True))
+    async with opened(parent), opened(worker):
+        assert await parent.bury("worker")
+        with trio.fail_after(10):
+            while worker.process == "worker":  # noqa: ASYNC110 - a turn changes it
+                await trio.sleep(0.02)
+        await create(worker, new_run("r", "t"))
+        await workers._bury("worker")
+        lines = (await parent.summaries(["r"])).runs
+        assert [line.owner for line in lines] == [None]

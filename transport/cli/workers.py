@@ -217,10 +217,16 @@ class Workers:
                     self._settled.set()
 
     async def _bury(self, name: str) -> None:
-        """Declare a worker dead; the others wait for its lease if the store does not answer until then."""
+        """Declare a worker dead; the others wait for its lease if the store does not answer until then.
+
+        A worker that was declared dead before, and continued, has another name since: the first one and a drawn part.
+        """
         while True:
             try:
-                await self.store.bury(name)
+                if not await self.store.bury(name):
+                    for info in await self.store.processes():
+                        if info.name.startswith(f"{name}."):
+                            await self.store.bury(info.name)
             except gr.StoreUnavailable:
                 if self._stopping.is_set():
                     return
