@@ -154,6 +154,9 @@ def _ratios(values: Values) -> Values:
     for name in ("accepted", "acted"):
         if f"ours_send_{name}_p50" in values and f"dbos_send_{name}_p50" in values:
             found[f"dbos_{name}_ratio"] = values[f"ours_send_{name}_p50"] / values[f"dbos_send_{name}_p50"]
+    claims, jobs = "ours_claim_claims_per_second", "pgqueuer_jobs_jobs_per_second"
+    if claims in values and jobs in values:
+        found["pgqueuer_claims_ratio"] = values[claims] / values[jobs]
     return found
 
 
@@ -162,6 +165,7 @@ RATIOS = {
     "dbos_one_ratio": ("one run: steps per second, ours to DBOS's", 1.3),
     "langgraph_many_ratio": ("50 runs: steps per second, ours to LangGraph's", 5.0),
     "dbos_many_ratio": ("50 runs: steps per second, ours to DBOS's", 3.0),
+    "pgqueuer_claims_ratio": ("runs claimed per second, to pgqueuer's jobs from the queue to done", 1.0),
 }
 DECIDED = {
     "ours_send_accepted_p50": ("decision in another process, sent to accepted, median: Greenroom", 5.0),
