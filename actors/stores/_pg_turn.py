@@ -63,8 +63,11 @@ FROM {{s}}.processes p"""
 _DECLARE_DEAD: Final = (
     "UPDATE {s}.processes SET dead = true WHERE number = %s AND beat = %s AND NOT dead RETURNING name"
 )
-_FORGET_DEAD: Final = """DELETE FROM {s}.processes p WHERE p.number = ANY(%s) AND p.dead
-AND NOT EXISTS (SELECT 1 FROM {s}.runs r WHERE r.owner = p.number AND r.ended_at IS NULL)"""
+_FORGET_DEAD: Final = """WITH gone AS (
+  DELETE FROM {s}.processes p WHERE p.number = ANY(%s) AND p.dead
+  AND NOT EXISTS (SELECT 1 FROM {s}.runs r WHERE r.owner = p.number AND r.ended_at IS NULL) RETURNING p.number),
+its_agents AS (DELETE FROM {s}.agents a USING gone g WHERE a.process = g.number)
+DELETE FROM {s}.watches w USING gone g WHERE w.process = g.number"""
 
 _UNREAD: Final = f"""SELECT r.run_id, i.position, i.body FROM {{s}}.runs r
 JOIN {{s}}.inbox i ON i.run = r.number AND i.position > r.consumed

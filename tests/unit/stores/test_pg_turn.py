@@ -128,7 +128,8 @@ def test_a_process_that_beats_after_the_look_is_not_declared_dead(link: Link, pe
 def test_the_row_of_a_dead_process_is_forgotten_once_it_has_no_runs(link: Link, peer: Peer, monkeypatch) -> None:
     """Not at once: a process that was declared dead finds its row, and learns of it."""
     a, b = peer("a"), peer("b")
-    number = a.turn(Posture()).process
+    number = a.turn(Posture(agents={"x": "digest"})).process
+    link.execute("INSERT INTO {s}.watches(run, process, until) VALUES (1, %s, now())", (number,))
     link.execute("UPDATE {s}.processes SET dead = true")
     add_runs(link, "r", 1, owner=number, status="running")
     b.turn(Posture())
@@ -138,6 +139,7 @@ def test_the_row_of_a_dead_process_is_forgotten_once_it_has_no_runs(link: Link, 
     monkeypatch.setattr(_pg_turn, "_FORGET", -1.0)
     b.turn(Posture())
     assert (link.execute(names), column(link, "owner")) == ([("b",)], {"r1": None})
+    assert link.execute("SELECT agent FROM {s}.agents") == link.execute("SELECT run FROM {s}.watches") == []
 
 
 @pytest.mark.slow
