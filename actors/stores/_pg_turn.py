@@ -48,7 +48,7 @@ _MOST_UNREAD: Final = 1_000
 
 _REGISTER: Final = """INSERT INTO {s}.processes(name, host, pid, version, level, room, started_at, beat_at)
 SELECT CASE WHEN EXISTS (SELECT 1 FROM {s}.processes WHERE name = %s) THEN %s ELSE %s END, %s, %s, %s, %s, %s, %s, now()
-RETURNING number, name"""
+RETURNING number, name, clock_timestamp()"""
 
 _BEAT: Final = f"""WITH mine AS (
   UPDATE {{s}}.processes SET beat = beat + 1, beat_at = now(), room = %s
@@ -164,6 +164,12 @@ class Posture:
     known: Mapping[str, int] = attrs.field(factory=dict)
 
 
+def _offset(clock: int, began: datetime, ended: datetime) -> tuple[float, float]:
+    """Return the server's clock, in milliseconds, less this machine's, and half the round trip; in seconds."""
+    half = (ended - began).total_seconds() / 2
+    return clock / 1000 - (began.timestamp() + half), half
+
+
 class PgTurn:
     """The turns of one process over one connection. Used by one thread at a time."""
 
@@ -229,8 +235,9 @@ class PgTurn:
         rows = link.persistent(_BEAT, values)
         ended, got = self._now(), boot_time()
         declared_dead = self._process != 0 and not any(row[3] for row in rows)
+        offset = _offset(rows[0][4], began, ended) if rows else (0.0, float("inf"))
         if not self._process or declared_dead:
-            sent = self._register(posture)
+            sent, offset = self._register(posture)
         elif link.opened != before:
             self._listen()
         named = rows[0][5] if rows else None
@@ -249,15 +256,13 @@ class PgTurn:
         if self._turns % _REPAIRS == 0 or link.opened != before:
             repaired, lost = self._repaired(posture, anew=link.opened != before)
             agents.update(repaired)
-        clock = rows[0][4] / 1000 if rows else ended.timestamp()
-        half = (ended - began).total_seconds() / 2
         return Turned(
             sent=sent,
             process=self._process,
             declared_dead=declared_dead,
             others=others,
             joined=joined,
-            offset=(clock - (began.timestamp() + half), half) if rows else (0.0, float("inf")),
+            offset=offset,
             unread=self.unread() if rows and rows[0][7] else (),
             freed=self.freed(run_ids=posture.held) if posture.held else (),
             agents=sorted(agents),
@@ -272,8 +277,8 @@ class PgTurn:
 
     # --- the process's own row ---------------------------------------------------------------------------------------
 
-    def _register(self, posture: Posture) -> float:
-        """Insert a row for this process; returns the time before that."""
+    def _register(self, posture: Posture) -> tuple[float, tuple[float, float]]:
+        """Insert a row for this process; returns the time before that, and `Turned.offset`."""
         sent = boot_time()
         drawn = f"{self._given}.{random_bits():08x}"
         values = (
@@ -286,12 +291,13 @@ class PgTurn:
             self._level,
             posture.room,
         )
-        rows = self.link.persistent(_REGISTER, (*values, Moment(milliseconds(self._now()))))
-        self._process, self.name = rows[0]
+        began = self._now()
+        ((self._process, self.name, clock),) = self.link.persistent(_REGISTER, (*values, Moment(milliseconds(began))))
+        offset = _offset(clock, began, self._now())
         self._strays.clear()
         self._listen()
         self._publish(self._agents)
-        return sent
+        return sent, offset
 
     def _listen(self) -> None:
         if self._listens:

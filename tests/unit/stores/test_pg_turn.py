@@ -72,9 +72,8 @@ def test_a_turn_beats_and_sees_the_others(link: Link, peer: Peer) -> None:
 def test_a_turn_measures_the_clock_of_the_server_against_that_of_the_machine(link: Link) -> None:
     now = partial(later, timedelta(seconds=-40))
     late = PgTurn(link, TIMES, name="a", version="v", listens=True, repair=lambda link: (), now=now)
-    late.turn(Posture())
-    offset, half = late.turn(Posture()).offset
-    assert abs(offset - 40) <= half + 0.01 < 1
+    for offset, half in (late.turn(Posture()).offset, late.turn(Posture()).offset):  # the first one has no row to read
+        assert abs(offset - 40) <= half + 0.01 < 1
 
 
 def later(by: timedelta) -> datetime:
