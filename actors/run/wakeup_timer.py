@@ -72,7 +72,7 @@ class WakeupTimer:
         self._again: dict[str, float] = {}
 
     def __repr__(self) -> str:
-        return "<Alarm>"
+        return "<WakeupTimer>"
 
     def nudge(self) -> None:
         """Recompute what is due after a clock jump."""

@@ -102,11 +102,6 @@ class RunCreator:
         self.sent = False
         """The statement was sent, and may have written the run."""
 
-    @property
-    def agent(self) -> str:
-        """The key of the run's agent."""
-        return self._request.new.info.agent
-
     def __call__(self) -> Created:
         """Create the run, or return why there is none.
 

@@ -47,7 +47,6 @@ class PgKeeper:
 
     Attributes:
         hears: hints arrive; False with a pool in between, until a hint to oneself arrived.
-        turns: how many were confirmed.
     """
 
     def __init__(
@@ -103,7 +102,6 @@ class PgKeeper:
         self._outdated: str | None = None
         self.held: set[str] = set()
         self.hears = False
-        self.turns = 0
 
     def __repr__(self) -> str:
         """Return the process, and for how long its claims are good."""
@@ -258,7 +256,6 @@ class PgKeeper:
         self.held.intersection_update(known)
         posture = Posture(room=self._room, agents=self._agents, void=self._void, held=frozenset(self.held), known=known)
         turned: Turned = await self._in_thread(lambda: self._turn.turn(posture))
-        self.turns += 1
         for run_id, token in turned.lost.items():
             self._forget(run_id, token)
         if self._agents is posture.agents:
