@@ -44,8 +44,10 @@ _DECIDING: Final = ("decide", "expire")
 """Kinds of commands that need a decision."""
 GREATEST: Final = 2**53 - 1
 """The greatest whole number that every JSON reader represents exactly."""
-LONGEST_NAME: Final = 512
-"""Most characters of an id or a name that a store has an index of. PostgreSQL's index holds 2,704 bytes of a value."""
+LONGEST_NAME: Final = 2_048
+"""Most bytes of an id or a name that a store has an index of. PostgreSQL's index holds 2,704 bytes of a row."""
+_LONGEST_CALL: Final = 256
+"""Most characters of a call's id, so that the ids of commands that contain it and a run's id fit, too."""
 _NUL: Final = "\0"
 """The one character that PostgreSQL takes in no text."""
 
@@ -101,11 +103,11 @@ def name_of(value: object, what: str) -> str:
     """Return an id or a name that every store can search for.
 
     Raises:
-        UsageError: the value is not a str, is longer than 512 characters, or has a NUL character.
+        UsageError: the value is not a str, is longer than 2,048 bytes, or has a NUL character.
     """
     name = given_text(value, what)
-    if len(name) > LONGEST_NAME or _NUL in name:
-        raise UsageError(f"{what}={value!r:.200}: give at most {LONGEST_NAME} characters, and no NUL")
+    if len(name.encode()) > LONGEST_NAME or _NUL in name:
+        raise UsageError(f"{what}={value!r:.200}: give at most {LONGEST_NAME:,} bytes, and no NUL")
     return name
 
 
@@ -317,7 +319,7 @@ def _call(call: CallRequest) -> CallRequest:
     which = f"the id of a call of {name!r:.200}"
     given = _str(call.call_id, which)
     call_id = given
-    if len(given) > LONGEST_NAME or _NUL in given:  # some services put a whole signature into the id
+    if len(given) > _LONGEST_CALL or _NUL in given:  # some services put a whole signature into the id
         call_id = f"call.{content_digest([given])}"
     arguments: Any = call.arguments
     if fault is None and (arguments is None or isinstance(arguments, str | bytes)):

@@ -7,6 +7,7 @@ import secrets
 from typing import Any
 
 import pytest
+import trio
 
 import greenroom as gr
 from greenroom.testing import call
@@ -60,7 +61,7 @@ async def test_names_that_no_index_holds_are_refused(store: Any, text: str) -> N
             runtime.commands.send(run.id, "more", command_id=text),
             runtime.commands.cancel(run.id, command_id=text),
         ):
-            with pytest.raises(gr.UsageError, match="at most 512 characters, and no NUL"):
+            with pytest.raises(gr.UsageError, match="at most 2,048 bytes, and no NUL"):
                 await refused
 
 
@@ -90,3 +91,22 @@ async def test_ids_with_nul_are_unknown(store: Any) -> None:
                 await runtime.runs(**{name: "a\0b"})
         with pytest.raises(gr.UsageError, match="NUL"):
             await run.decide(gr.Decision(target="a\0b", action="approve"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("length", [256, 257, 512, 600])
+async def test_a_child_run_of_a_call_with_a_long_id_is_cancelled_with_its_parent(store: Any, length: int) -> None:
+    """The command that cancels the child run has the call's id in its own."""
+    name = secrets.token_hex(length)[:length]
+    child = agent(call("pay", n=1), "paid", key="teller", tools=[pay])
+    parent = agent(call("teller", input="pay", id=name), "done", key="helper", tools=[child.as_tool()])
+    async with gr.open_runtime(store, agents=[parent, child]) as runtime:
+        run = await runtime.start(parent, "pay", run_id="r" * 128)
+        await run.wait()
+        assert (await run.cancel(reason="no")).ok
+        with trio.fail_after(10):
+            assert isinstance(await run.result(), gr.Cancelled)
+            page = await runtime.runs(agent="teller")
+            while not all(line.row.status is gr.RunStatus.DONE for line in page.runs):
+                await trio.sleep(0.05)
+                page = await runtime.runs(agent="teller")
