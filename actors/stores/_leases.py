@@ -55,7 +55,10 @@ class LeaseTimes:
         Raises:
             UsageError: a time is not positive, or they do not fit together.
         """
-        if not (self.turn > 0 and self.margin > 0 and 2 * self.turn <= self.lease - self.margin):
+        times = (self.lease, self.turn, self.margin)
+        if not all(isinstance(time, int | float) for time in times) or not (
+            self.turn > 0 and self.margin > 0 and 2 * self.turn <= self.lease - self.margin
+        ):
             way = "give positive seconds with 2 * turn <= lease - margin"
             raise UsageError(f"lease={self.lease}, turn={self.turn}, margin={self.margin}: {way}")
 

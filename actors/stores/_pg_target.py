@@ -151,6 +151,8 @@ def _apart(text: str) -> tuple[str, dict[str, str]]:
         StoreOpenError: a password in it ends at another place for libpq than for its author.
     """
     ours: dict[str, str] = {}
+    if "\0" in text:
+        raise ValueError("libpq would read the text up to the NUL character only")
     if text.startswith(("postgresql://", "postgres://")):
         head, _, query = text.partition("?")
         server, _, database = head.partition("://")[2].partition("/")

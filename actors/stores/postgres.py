@@ -18,7 +18,7 @@ import trio
 
 from ..abc import Pruned, StoreHooks, StoreStatistics
 from ..contract.run_lists import RunProgress
-from ..errors import StoreDown, StoreOpenError
+from ..errors import StoreDown, StoreOpenError, UsageError
 from ..options import unknown_value
 from ..processes import ProcessInfo, QueueInfo
 from . import _pg_claims, _pg_lists, _pg_prune, _pg_reads
@@ -57,6 +57,8 @@ _OPENING: Final = 10.0
 """Seconds (of the patience) of retries for an opening, because a person may be waiting."""
 _CLOSING: Final = 60.0
 """Seconds for giving the runs back and closing the connections."""
+_LONGEST_NAME: Final = 200
+"""Most characters of a process's name."""
 _READERS: Final = 4
 """Reads at once; each has a connection."""
 _SEVERAL: Final[frozenset[Callable[..., object]]] = frozenset(
@@ -143,7 +145,8 @@ class PostgresStore(QueryStore[Link]):
 
         Args:
             url: a URL or key=value text of libpq, with the fields schema (default greenroom), pooled and listen.
-            name: of this process, unique; default: host, process id and a random part.
+            name: of this process, unique, printable, at most 200 characters; default: host, process id and a random
+                part.
             lease: seconds after which the runs of a process that gives no sign of life are free.
             turn: seconds between two signs of life.
             margin: seconds before the end of the lease at which this process ends its own work.
@@ -156,8 +159,9 @@ class PostgresStore(QueryStore[Link]):
 
         Raises:
             StoreOpenError: the address cannot be read.
-            UsageError: the three times of the lease do not fit together.
+            UsageError: the three times of the lease do not fit together, or another argument is invalid.
         """
+        _check(name, answer, patience)
         if writer not in ("thread", "inline"):
             raise unknown_value("writer", writer, ("thread", "inline"))
         self.threaded = writer == "thread"
@@ -464,3 +468,18 @@ class PostgresStore(QueryStore[Link]):
 
     async def _forecast(self, before: datetime) -> Pruned:
         return await self._read(_pg_prune.forecast, milliseconds(before))
+
+
+def _check(name: object, answer: object, patience: object) -> None:
+    """Check arguments that go to the server, where a NUL character would cut the address of the database off.
+
+    Raises:
+        UsageError: one of them is invalid.
+    """
+    if name is not None and not (isinstance(name, str) and name.isprintable() and len(name) <= _LONGEST_NAME):
+        raise UsageError(f"name={name!r:.200}: give at most {_LONGEST_NAME} printable characters")
+    for option, value in (("answer", answer), ("patience", patience)):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+            raise UsageError(f"{option}={value!r:.100}: give seconds")
+    if answer == 0:
+        raise UsageError("answer=0: give seconds, more than 0")

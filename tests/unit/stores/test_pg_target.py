@@ -1,7 +1,9 @@
 """The address of a database: fields of our own, TLS by default, and no password in any text."""
 
+import math
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import trio
@@ -10,6 +12,7 @@ import greenroom as gr
 from greenroom.actors.errors import StoreOpenError
 from greenroom.actors.stores._pg_schema import quoted
 from greenroom.actors.stores._pg_target import PgTarget
+from greenroom.actors.stores.postgres import PostgresStore
 
 SECRET = "s3cr3t word"
 
@@ -91,6 +94,7 @@ def test_settings_of_a_session_are_left_out_behind_a_pool() -> None:
         f"postgresql://ann:{SECRET.replace(' ', '@')}@db/work",
         f"postgresql://ann:7/{SECRET.replace(' ', '')}@db/work",
         f"postgresql://ann:{SECRET.replace(' ', '')}",
+        f"host=db dbname=work\0 password={SECRET}",
     ],
 )
 def test_what_cannot_be_read_is_said_without_repeating_it(text: str) -> None:
@@ -105,6 +109,28 @@ def test_what_cannot_be_read_is_said_without_repeating_it(text: str) -> None:
 def test_a_schema_whose_name_fits_into_no_statement_is_refused(name: str) -> None:
     with pytest.raises(StoreOpenError, match="a schema's name has 1 to 63 bytes, all printable"):
         quoted(name)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": "a\0b"},
+        {"name": "x" * 201},
+        {"name": 5},
+        {"name": "\ud800"},
+        {"answer": 0},
+        {"answer": "x"},
+        {"patience": -1},
+        {"patience": math.nan},
+        {"lease": "x"},
+        {"turn": None},
+    ],
+    ids=str,
+)
+def test_arguments_of_the_store_are_checked_before_they_reach_the_server(wrong: dict[str, Any]) -> None:
+    """A name with NUL cut the address off, so that the store looked for another server."""
+    with pytest.raises(gr.UsageError, match=f"{next(iter(wrong))}="):
+        PostgresStore("service=x", **wrong)
 
 
 @pytest.mark.slow
