@@ -27,17 +27,29 @@ from ._pg_values import Bigints, Blobs, Texts
 REPAIRED_AT_ONCE: Final = 200
 """Threads per look of a repair."""
 
-_FIRST: Final = """SELECT t.number, r.number, r.run_id, r.owner, r.agent, r.held FROM unnest(%s::bigint[]) AS t(number)
-CROSS JOIN LATERAL (SELECT number, run_id, owner, agent, held FROM {s}.runs
-  WHERE thread = t.number AND ended_at IS NULL ORDER BY number LIMIT 1) r"""
+_OLDEST: Final = """SELECT t.thread, r.number, r.run_id, r.owner, r.agent, r.held, EXISTS (SELECT 1 FROM {s}.runs e
+    WHERE e.thread = t.thread AND e.late AND (r.number IS NULL OR e.number < r.number)) AS late
+  FROM unnest(%s::bigint[]) AS t(thread) LEFT JOIN LATERAL (SELECT number, run_id, owner, agent, held FROM {s}.runs
+    WHERE thread = t.thread AND ended_at IS NULL ORDER BY number LIMIT 1) r ON true"""
+_INHERITED: Final = """greatest(r.level, (SELECT p.level FROM {s}.runs p
+    WHERE p.thread = r.thread AND p.number < r.number ORDER BY p.number DESC LIMIT 1))"""
+
+# The oldest open runs, which may work from now on, unless input is to be placed before them.
+_FREE: Final = f"""WITH h AS MATERIALIZED ({_OLDEST}),
+l AS MATERIALIZED (SELECT r.number FROM {{s}}.runs r
+  WHERE r.number = ANY(ARRAY(SELECT number FROM h WHERE held AND NOT late)) ORDER BY r.number FOR NO KEY UPDATE),
+freed AS (UPDATE {{s}}.runs r SET held = false, level = {_INHERITED}
+  FROM l WHERE r.number = l.number AND r.held AND r.ended_at IS NULL RETURNING r.number, r.owner)
+SELECT h.thread, h.number, h.run_id, CASE WHEN f.number IS NULL THEN h.owner ELSE f.owner END, h.agent, h.late,
+  f.number IS NOT NULL
+FROM h LEFT JOIN freed f USING (number)"""
 _LATE: Final = """SELECT r.number, r.thread, r.run_id, r.row, r.level FROM {s}.runs r
 WHERE r.late AND r.thread = ANY(%s::bigint[]) ORDER BY r.number"""
 _SENT: Final = "SELECT body FROM {s}.inbox WHERE run = %s AND command_id = %s"
 
 _SETTLE: Final = """WITH l AS MATERIALIZED (
   SELECT r.number FROM {s}.runs r WHERE r.number = ANY(%s::bigint[]) ORDER BY r.number FOR NO KEY UPDATE),
-placed AS (UPDATE {s}.runs r SET late = false, held = false, level = greatest(r.level, (
-    SELECT p.level FROM {s}.runs p WHERE p.thread = r.thread AND p.number < r.number ORDER BY p.number DESC LIMIT 1))
+placed AS (UPDATE {s}.runs r SET late = false, held = false, level = #LEVEL#
   FROM l WHERE r.number = l.number
   AND (r.late AND r.ended_at IS NOT NULL OR r.held AND r.ended_at IS NULL)
   RETURNING r.number, r.thread, r.run_id, r.owner, r.ended_at IS NOT NULL AS ended),
@@ -54,7 +66,7 @@ t AS (UPDATE {s}.threads t SET newest = t.newest + q.messages, late = t.late - q
   ON lt.number = q.thread WHERE t.number = q.thread RETURNING t.number, t.newest - q.messages AS before),
 v AS (INSERT INTO {s}.messages(thread, pos, id, run, step, body)
   SELECT n.thread, t.before + n.nth, n.id, n.run, n.step, n.body FROM n JOIN t ON t.number = n.thread)
-SELECT number, run_id, owner FROM placed WHERE NOT ended"""
+SELECT number FROM placed WHERE NOT ended""".replace("#LEVEL#", _INHERITED)
 
 _LEFT: Final = f"""SELECT DISTINCT thread FROM (
   SELECT h.thread FROM {{s}}.runs h WHERE h.held AND h.ended_at IS NULL AND NOT EXISTS (
@@ -85,17 +97,30 @@ class FirstRun:
 def free_threads(link: Link, threads: Sequence[int]) -> list[FirstRun]:
     """Do what follows the ends of runs in these threads; returns the oldest open run of each.
 
-    A thread with input that a newer release has written is left to processes of that release.
+    One statement, and more only where input is to be placed. A thread with input that a newer release has written is
+    left to processes of that release.
 
     Raises:
         Outage: the server is unavailable; call it again.
     """
-    wanted = Bigints(threads)
-    first = {thread: run for thread, *run in link.persistent(_FIRST, (wanted,))}
-    ended = [run for run in link.persistent(_LATE, (wanted,)) if run[1] not in first or run[0] < first[run[1]][0]]
+    found = link.persistent(_FREE, (Bigints(threads),))
+    behind = Bigints(thread for thread, *_, late, _ in found if late)
+    runs = [
+        FirstRun(thread, number, run_id, owner, agent, freed)
+        for thread, number, run_id, owner, agent, late, freed in found
+        if number is not None and not late
+    ]
+    return runs + _place(link, behind) if behind else runs
+
+
+def _place(link: Link, threads: Bigints) -> list[FirstRun]:
+    """Place the input of runs that ended before they were admitted; free the oldest open runs, and return them."""
+    rows = link.persistent(_OLDEST, (threads,))
+    first = {thread: tuple(run) for thread, *run, _ in rows if run[0] is not None}
+    ended = [run for run in link.persistent(_LATE, (threads,)) if run[1] not in first or run[0] < first[run[1]][0]]
     newer = {thread for _, thread, _, _, level in ended if level > LEVEL}
     late = [(number, thread, run_id, blob) for number, thread, run_id, blob, _ in ended if thread not in newer]
-    held = [run[0] for thread, run in first.items() if run[4] and thread not in newer]
+    held = [number for thread, (number, _, _, _, is_held) in first.items() if is_held and thread not in newer]
     freed: set[int] = set()
     if late or held:
         texts = [
@@ -106,7 +131,7 @@ def free_threads(link: Link, threads: Sequence[int]) -> list[FirstRun]:
             runs, ids, steps, bodies = zip(*texts, strict=True)
             columns = [Bigints(runs), Texts(ids), Bigints(steps), Blobs(bodies)]
         numbers = Bigints(sorted([*held, *(number for number, *_ in late)]))
-        freed = {number for number, _, _ in link.persistent(_SETTLE, (numbers, *columns))}
+        freed = {number for (number,) in link.persistent(_SETTLE, (numbers, *columns))}
     return [
         FirstRun(thread, number, run_id, owner, agent, number in freed)
         for thread, (number, run_id, owner, agent, _) in first.items()

@@ -361,6 +361,28 @@ def test_what_a_process_left_undone_between_two_statements_is_repaired(desk: Des
     assert desk.link.execute("SELECT open, late, newest FROM {s}.threads") == [(2, 0, 2)]
 
 
+@pytest.mark.parametrize(("late", "statements"), [(False, 2), (True, 5)])
+def test_the_end_of_a_run_takes_one_statement_more(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, late: bool, statements: int
+) -> None:
+    """For the run that is next; input of runs that ended before they were admitted takes three more."""
+    claims = [desk.create(new_run(f"r{number}", "t")) for number in range(3)]
+    first, second = claims[0], claims[1]
+    assert first is not None
+    assert second is not None
+    if late:
+        row = replace(desk.rows["r1"], stage=Stage.CANCELLED, pending_input=(message("late"),))
+        desk.write(desk.request(second, 1, row=row))
+    texts: list[str] = []
+    for name in ("prompt", "persistent"):
+        sends = getattr(desk.link, name)
+        monkeypatch.setattr(desk.link, name, lambda text, *rest, s=sends: texts.append(text) or s(text, *rest))
+    done = replace(desk.rows["r0"], stage=Stage.COMPLETED, answer="")
+    assert kinds(desk.write(desk.request(first, 1, row=done))) == ["committed"]
+    assert (len(texts), desk.column("held", "r1"), desk.column("held", "r2")) == (statements, False, not late)
+    assert desk.count("messages") == int(late)
+
+
 def test_a_running_step_changes_no_index(desk: Desk) -> None:
     """Row, step and sequence only: the server updates the row in place (HOT)."""
     claim = desk.create(new_run("r", "t"))
