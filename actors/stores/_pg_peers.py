@@ -65,6 +65,8 @@ _MOMENT: Final = 0.1
 _CONNECTING: Final = 1.0
 """Seconds that opening a connection may take once the store is being closed."""
 
+_CLOSING: Final = 60.0
+"""Seconds for closing the connections of a process that leaves; each takes microseconds once there is a thread."""
 _LEAVING: Final = 3.0
 """Seconds for giving the runs back at the end."""
 
@@ -332,9 +334,10 @@ class PgPeers:
                 await self._keeper.leave()
                 nursery.cancel_scope.cancel()
         finally:
-            for link in self._links:
-                with suppress(Outage):
-                    await self._in_thread(link.close)
+            with trio.move_on_after(_CLOSING, shield=True):
+                for link in self._links:
+                    with suppress(Outage):
+                        await self._in_thread(link.close)
 
     async def _cut_late(self) -> None:
         """End the leaving: a server that answers does so in milliseconds."""
