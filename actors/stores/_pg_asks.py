@@ -135,6 +135,7 @@ class AskWriter:
 
     def _result(self, action: Action) -> Result[Any]:
         """Execute one request; its own error is its result."""
+        self._link.unknown = False  # that was of the request before; a lock that this one waits for leaves it unwritten
         meet(self._faults, "begin")
         try:
             if self._faults is not None:

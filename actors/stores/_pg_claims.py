@@ -272,6 +272,7 @@ class ClaimReady(_RunClaim):
         left = self.most - len(claimed)
         if left > 0 and limited:
             values = (*self._due(left), *self._take(process, left))
+            link.unknown = bool(claimed)  # a lock must not lose them: the claim is executed again, and finds them
             claimed += _claimed(link.burst(((_LOCK_LIMITED, ()), (_CLAIM_LIMITED, values))))
         return claimed
 

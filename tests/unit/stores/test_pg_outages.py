@@ -1,8 +1,9 @@
 """A store in PostgreSQL through outages: what is refused, what waits, and what a repeated statement writes."""
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 
+import psycopg
 import pytest
 import trio
 from msgspec.structs import replace
@@ -66,6 +67,26 @@ async def test_commands_are_refused_within_two_seconds_and_commits_wait(server: 
         assert [error is None for error in hooks.outages] == [False, True]
         assert (await store.post("r", say("c"), judge)).status == "accepted"
         assert len(await store.events("r")) == 3
+
+
+async def test_a_command_that_waited_for_a_lock_is_refused_and_unwritten(server: Server) -> None:
+    """Not kept until the lock is gone: the statement failed, so nothing is unknown."""
+    store = PostgresStore(server.url(schema="locked"))
+    async with opened(store):
+        await create(store, new_run("r", "t"))
+        assert (await store.post("r", say("before"), judge)).status == "accepted"
+        with closing(psycopg.connect(server.url())) as other:
+            other.execute("LOCK TABLE locked.inbox IN EXCLUSIVE MODE")
+            with trio.fail_after(8), pytest.raises(StoreUnavailable, match="another session holds a lock"):
+                await store.post("r", say("c"), judge)
+            other.rollback()
+        answers = []
+        with trio.fail_after(10):
+            while not answers:
+                with suppress(StoreUnavailable):  # until a retry has found that the store answers
+                    answers.append(await store.post("r", say("c"), judge))
+                await trio.sleep(0.02)
+        assert answers[0].status == "accepted"
 
 
 async def test_a_restart_while_nothing_is_asked_is_no_outage(server: Server) -> None:
