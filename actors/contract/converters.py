@@ -149,6 +149,11 @@ def _row_hook(cls: Any, writer: BaseConverter) -> Callable[[Any], Any]:
     return make_dict_unstructure_fn(cls, writer, _cattrs_omit_if_default=True, **dear)
 
 
+def _dumped(model: Any) -> Any:
+    """Return a model of pydantic, which a tool has returned, as the JSON data that the model itself writes."""
+    return model.model_dump(mode="json")
+
+
 def _shown(value: object) -> str:
     text = f"{type(value).__name__} {value!r}"
     return text if len(text) <= 80 else f"{text[:79]}…"
@@ -162,6 +167,7 @@ for _kind, _hook in {
     datetime: _moment,
 }.items():
     converter.register_structure_hook(_kind, _hook)
+converter.register_unstructure_hook_func(lambda cls: hasattr(cls, "__pydantic_root_model__"), _dumped)
 converter.register_structure_hook_factory(lambda cls: get_args(cls)[1:] == (...,), _array_hook)
 converter.register_structure_hook_factory(attrs.has, _class_hook)
 for _kind in (Value, Fields):  # instead of msgspec's own hooks for all structs

@@ -16,6 +16,7 @@ import msgspec
 from greenroom.supervision.border import failure_of_call
 
 from ..contract.codec import SchemaError, message_of, normalise
+from ..contract.dropped_constraints import dropped_constraint
 from ..contract.json_schema import schema_faults, unusable_schema
 from ..contract.plain import JSONObject
 from ..errors import AgentDefinitionError
@@ -142,6 +143,9 @@ def read_output_type(agent: str, output_type: type[T] | JSONObject) -> Output[T]
         return SchemaOutput(cast("Any", object), data)
     if output_type is str:
         return Output(output_type, None)
+    dropped = dropped_constraint(output_type)
+    if dropped is not None:
+        raise AgentDefinitionError(f"agent {agent!r}: output_type={output_type!r}: {dropped}")
     try:
         schema = msgspec.json.schema(output_type)
         msgspec.json.Decoder(output_type)

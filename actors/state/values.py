@@ -24,6 +24,7 @@ from greenroom.supervision.border import failure_of_call
 from ..contract.codec import MAX_DEPTH, SchemaError, parse
 from ..contract.converters import converter
 from ..contract.decisions import Decision, Ticket
+from ..contract.dropped_constraints import dropped_constraint
 from ..contract.messages import Message
 
 _SHOWN: Final = Repr()
@@ -76,6 +77,9 @@ def check_kind(kind: Any) -> None:
         NotSerializable: they cannot.
     """
     _check_names(kind)
+    dropped = dropped_constraint(kind, by_msgspec=False)
+    if dropped is not None:
+        raise NotSerializable(dropped)
     try:
         converter.structure(None, kind)
     except StructureHandlerNotFoundError as error:

@@ -21,6 +21,7 @@ import msgspec
 from greenroom.supervision.border import failure_of_call
 
 from ..contract.codec import message_of, normalise
+from ..contract.dropped_constraints import dropped_constraint
 from ..contract.json_schema import schema_fault, unusable_schema
 from ..contract.plain import JSONObject, JSONValue
 from ..errors import ToolDefinitionError
@@ -217,6 +218,9 @@ class _Reader:
             raise self.fault(name, "the context comes first; make it the first parameter")
         self.fields[name] = self._supported(name, self._resolve(name, parameter.annotation))
         if parameter.default is not _NO_DEFAULT:
+            if type(parameter.default).__module__.partition(".")[0] == "pydantic":
+                way = "write Annotated[..., msgspec.Meta(...)] for a constraint, and the default itself"
+                raise self.fault(name, f"pydantic alone reads the default {parameter.default!r:.120}; {way}")
             self.defaults[name] = parameter.default
 
     def _resolve(self, name: str, annotation: object) -> Any:
@@ -233,6 +237,9 @@ class _Reader:
             ) from error
 
     def _supported(self, name: str, annotation: object) -> Any:
+        dropped = dropped_constraint(annotation)
+        if dropped is not None:
+            raise self.fault(name, dropped)
         try:
             msgspec.json.schema(annotation)
             msgspec.json.Decoder(annotation)

@@ -1,0 +1,171 @@
+"""Types whose constraints no check would apply are refused where they are defined, with the form to write instead."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NamedTuple, NewType, TypedDict
+
+import annotated_types
+import attrs
+import msgspec
+import pydantic
+import pydantic.dataclasses
+import pytest
+
+from greenroom.actors.agent import Agent
+from greenroom.actors.contract.codec import normalise_result
+from greenroom.actors.contract.dropped_constraints import dropped_constraint
+from greenroom.actors.errors import AgentDefinitionError, StateError, ToolDefinitionError
+from greenroom.actors.handoff import handoff
+from greenroom.actors.state.keys import StateKey
+from greenroom.actors.tools import tool
+
+from ...support.cases import case
+
+Positive = Annotated[int, pydantic.Field(ge=0)]
+
+
+class Model(pydantic.BaseModel):
+    amount: Positive = 0
+
+
+@pydantic.dataclasses.dataclass
+class Checked:
+    amount: Positive = 0
+
+
+@dataclass
+class Plain:
+    amount: Positive = 0
+
+
+@attrs.frozen
+class Frozen:
+    amount: Positive = 0
+
+
+@attrs.frozen
+class Converted:
+    amount: int = attrs.field(default=0, converter=abs)
+
+
+class Typed(TypedDict):
+    amount: Positive
+
+
+class Named(NamedTuple):
+    amount: Positive
+
+
+class Struct(msgspec.Struct):
+    amount: Positive = 0
+
+
+@attrs.define
+class Linked:
+    """Names its own class, so that a walk without a memory would not end."""
+
+    amounts: list[Positive]
+    following: "Linked | None" = None
+
+
+DROPPED = [
+    (Positive, "Annotated[...] with FieldInfo("),
+    (Annotated[int, annotated_types.Ge(0)], "Annotated[...] with Ge(ge=0)"),
+    (pydantic.PositiveInt, "Gt(gt=0)"),
+    (Annotated[str, "a name"], "msgspec.Meta(description=...)"),
+    (Annotated[int, msgspec.Meta(ge=0), annotated_types.Le(9)], "Le(le=9)"),
+    (list[Positive], "FieldInfo("),
+    (dict[str, Positive] | None, "FieldInfo("),
+    (NewType("Amount", Positive), "FieldInfo("),  # type: ignore[valid-newtype]
+    (Plain, "Plain.amount: "),
+    (Frozen, "Frozen.amount: "),
+    (Converted, "Converted.amount: its converter would not be called"),
+    (Typed, "Typed.amount: "),
+    (Named, "Named.amount: "),
+    (Struct, "Struct.amount: "),
+    (list[Linked], "Linked.amounts: "),
+    (Model, "pydantic checks Model"),
+    (Checked, "pydantic checks Checked"),
+]
+
+
+@pytest.mark.rule("OU-15")
+@pytest.mark.parametrize(("kind", "text"), DROPPED, ids=case)
+def test_a_constraint_that_nothing_would_apply_is_named_with_its_place(kind: Any, text: str):
+    assert text in str(dropped_constraint(kind))
+
+
+KEPT = [
+    Annotated[int, msgspec.Meta(ge=0)],
+    Literal["Annotated"],
+    dict[str, list[int | None]],
+    attrs.make_class("Bounded", {"a": attrs.field(validator=[])}),
+]
+
+
+@pytest.mark.parametrize("kind", KEPT, ids=case)
+def test_a_type_without_such_constraints_is_accepted(kind: Any):
+    assert dropped_constraint(kind) is None
+
+
+def _parameter(kind: Any) -> object:
+    async def pay(amount: Any) -> None: ...
+
+    pay.__annotations__["amount"] = kind
+    return tool(pay)
+
+
+def _parameters_of_an_agent(kind: Any) -> object:
+    return Agent("clerk").as_tool(parameters=kind, build_input=str)
+
+
+def _input_of_a_handoff(kind: Any) -> object:
+    return handoff("clerk", on_handoff=lambda ctx, given: None, input_type=kind)
+
+
+DOORS = [
+    (_parameter, ToolDefinitionError),
+    (_parameters_of_an_agent, ToolDefinitionError),
+    (_input_of_a_handoff, AgentDefinitionError),
+    (lambda kind: Agent("a", output_type=kind), AgentDefinitionError),
+    (lambda kind: StateKey("k", kind), StateError),
+]
+
+
+@pytest.mark.rule("OU-15")
+@pytest.mark.parametrize("kind", [Plain, Model], ids=case)
+@pytest.mark.parametrize(("define", "error"), DOORS, ids=case)
+def test_each_door_for_types_of_the_program_refuses_what_would_be_dropped(
+    define: Callable[[Any], object], error: type[Exception], kind: Any
+):
+    with pytest.raises(error, match=r"Plain\.amount|Model"):
+        define(kind)
+
+
+def test_a_default_that_pydantic_alone_reads_is_refused():
+    async def pay(amount: int = pydantic.Field(ge=0)) -> None: ...
+
+    with pytest.raises(ToolDefinitionError, match=r"parameter 'amount': pydantic alone reads the default"):
+        tool(pay)
+
+
+def test_a_state_key_keeps_a_dataclass_that_pydantic_checks_itself():
+    key = StateKey("k", Checked)
+    assert key.decode(key.encode(Checked(3))) == Checked(3)
+    with pytest.raises(StateError, match="greater than or equal to 0"):
+        key.decode({"amount": -5})
+
+
+@pytest.mark.rule("OU-15")
+@pytest.mark.parametrize(
+    ("value", "data"),
+    [
+        (Model(amount=3), {"amount": 3}),
+        ([Model(amount=3)], [{"amount": 3}]),
+        ({"paid": Model(amount=3)}, {"paid": {"amount": 3}}),
+        (Checked(3), {"amount": 3}),
+    ],
+    ids=case,
+)
+def test_a_model_of_pydantic_that_a_tool_returns_is_stored_as_the_data_that_it_writes(value: Any, data: Any):
+    assert normalise_result(value) == (data, (), None)
