@@ -21,7 +21,7 @@ from .agent_checks import (
     instructs,
 )
 from .agent_deps import misfit
-from .agent_options import AgentOptions, Deps, Instructs, ToolUse
+from .agent_options import AgentOptions, Deps, HandoffOptions, Instructs, ToolUse
 from .contract.decisions import Decision, Ticket
 from .contract.ids import AGENT_KEYS, content_digest, is_agent_key
 from .contract.messages import ToolInfo
@@ -41,7 +41,7 @@ from .plugins.plugin import Plugin, check_plugins, hooked, name_of
 from .plugins.policies import PolicyPlugin, essence, gathered
 from .state.access import declared
 from .state.keys import StateKey
-from .tools.agent_tool import AgentTool, AgentToolOptions, agent_tool
+from .tools.agent_tool import AgentTool, AgentToolOptions, ChildAgent, agent_tool, tool_essence
 from .tools.background import built_in
 from .tools.definition import Tool
 from .tools.marks import definition_mark
@@ -50,11 +50,13 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     T_co = TypeVar("T_co", default=str, covariant=True)
+    U = TypeVar("U", default=Any)  # the output type of an agent that is named by key is not known here
 else:
     from typing import TypeVar
 
     T_co = TypeVar("T_co", covariant=True)
 
+T = TypeVar("T")
 V = TypeVar("V")
 A = TypeVar("A")
 D = TypeVar("D")
@@ -232,9 +234,35 @@ class Agent(Generic[T_co, Deps]):
             deps_type: type[Deps] | None = None,
             **options: Unpack[AgentOptions[T_co, Deps]],
         ) -> None: ...
-        @overload  # a JSON Schema: the output is plain data
+        # With handoffs, the agent that ends a run may be another one: the output has the type of one of them.
+        @overload
+        def __init__(self: Agent[str | U], key: str, **options: Unpack[HandoffOptions[str, Any, U]]) -> None: ...
+        @overload
         def __init__(
-            self: Agent[JSONValue], key: str, *, output_type: JSONObject, **options: Unpack[AgentOptions[JSONValue]]
+            self: Agent[str | U, D], key: str, *, deps_type: type[D], **options: Unpack[HandoffOptions[str, D, U]]
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: Agent[T | U], key: str, *, output_type: type[T], **options: Unpack[HandoffOptions[T, Any, U]]
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: Agent[T | U, D],
+            key: str,
+            *,
+            output_type: type[T],
+            deps_type: type[D],
+            **options: Unpack[HandoffOptions[T, D, U]],
+        ) -> None: ...
+        # With a JSON Schema, the output is plain data.
+        @overload
+        def __init__(
+            self: Agent[JSONValue],
+            key: str,
+            *,
+            output_type: JSONObject,
+            handoffs: Iterable[ChildAgent | Handoff | str] = (),
+            **options: Unpack[AgentOptions[JSONValue]],
         ) -> None: ...
         @overload
         def __init__(
@@ -243,6 +271,7 @@ class Agent(Generic[T_co, Deps]):
             *,
             output_type: JSONObject,
             deps_type: type[D],
+            handoffs: Iterable[ChildAgent | Handoff | str] = (),
             **options: Unpack[AgentOptions[JSONValue, D]],
         ) -> None: ...
         def __init__(self, key: str, **options: object) -> None: ...
@@ -488,7 +517,7 @@ def _spec(agent: Agent[object], policies: Policies) -> AgentSpec:
         output_retries=agent.output_retries,
         check_output=agent._output.check,
         max_bodies=agent.max_bodies,
-        hooked=hooked(agent.plugins) | _asked(agent),
+        hooked=hooked(agent.plugins) | ({Phase.BEFORE_INFERENCE} if agent.asks_each_step else set()),
         tool_choice=agent.tool_choice,
         reset_tool_choice=agent.reset_tool_choice,
         keys=_declared(agent),
@@ -506,11 +535,6 @@ def _spec(agent: Agent[object], policies: Policies) -> AgentSpec:
 
 def _model_name(agent: Agent[object]) -> str:
     return agent.model.name if isinstance(agent.model, Model) else agent.model or ""
-
-
-def _asked(agent: Agent[object]) -> frozenset[Phase]:
-    """Return the phase in which an agent is asked for its instructions and enabled tools, if it is asked."""
-    return frozenset({Phase.BEFORE_INFERENCE} if agent.asks_each_step else ())
 
 
 def _declared(agent: Agent[object]) -> Keys:
@@ -535,7 +559,7 @@ def _essence(agent: Agent[object], policies: Policies) -> Any:
         | ({} if agent.tool_choice == "auto" else {"tool_choice": [agent.tool_choice, agent.reset_tool_choice]})
         | ({"guardrails": guards} if any(guards) else {})
         | (
-            {"handoffs": [[one.key, *_tool_essence(one), one.input_filter is not None] for one in agent.handoffs]}
+            {"handoffs": [[one.key, *tool_essence(one), one.input_filter is not None] for one in agent.handoffs]}
             if agent.handoffs
             else {}
         )
@@ -544,7 +568,7 @@ def _essence(agent: Agent[object], policies: Policies) -> Any:
             "instructions": agent.instructions if isinstance(agent.instructions, str) else ["function"],
             "model": _model_name(agent) or None,
             "settings": agent.settings,
-            "tools": [_tool_essence(tool) for tool in agent.tools],
+            "tools": [tool_essence(tool) for tool in agent.tools],
             "stop": [[type(condition).__name__, attrs.asdict(condition)] for condition in agent.stop],
             "output": agent.output_schema,
             "tool_use": sorted(use) if isinstance(use, frozenset) else "function" if callable(use) else use,
@@ -561,18 +585,3 @@ def _essence(agent: Agent[object], policies: Policies) -> Any:
 def _is_data(plugin: Plugin) -> bool:
     """Return True if only the plugin's policy matters."""
     return isinstance(plugin, PolicyPlugin) and not hooked([plugin])
-
-
-def _tool_essence(tool: Tool[..., object]) -> Any:
-    options = [tool.gate, tool.replay, tool.effect, tool.concurrency, tool.on_error]
-    options.append("raise" if tool.ends_on_timeout else "return")
-    times = [float(tool.grace), None if tool.timeout is None else float(tool.timeout)]
-    if tool.on_conflict != "keep":
-        options.append(tool.on_conflict)
-    essence = [tool.name, tool.description, tool.schema, options, times]
-    if isinstance(tool, AgentTool):
-        essence += ["agent", tool.agent.spec.digest]
-    # added only if set, so that digests of other tools stay stable
-    more = [["guardrail", one.kind, one.name] for one in (*tool.input_guardrails, *tool.output_guardrails)]
-    enabled = [] if tool.is_enabled is True else ["is_enabled"]
-    return [*essence, *(["background"] if tool.background else []), *more, *enabled]

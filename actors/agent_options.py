@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Generic, Literal, Required, TypedDict
 
 from .abc import Model
 from .contract.decisions import Decision, Ticket
@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 
     T = TypeVar("T", default=str)
     Deps = TypeVar("Deps", default=Any)
+    U = TypeVar("U", default=Any)  # the output type of an agent that is named by key is not known
 else:
     from typing import TypeVar
 
     T = TypeVar("T")
     Deps = TypeVar("Deps")
+    U = TypeVar("U")
 
 Instructs = Callable[[PhaseContext[Deps]], str | Awaitable[str]]
 """(the context of a step's before_inference hooks) -> the system text of the step; sync or async."""
@@ -38,7 +40,7 @@ ToolUse = Literal["run_model_again", "stop_on_first_tool"] | frozenset[str] | Ch
 
 
 class AgentOptions(TypedDict, Generic[T, Deps], total=False):
-    """The keyword arguments of `Agent`, without `output_type` and `deps_type`."""
+    """The keyword arguments of `Agent`, without `output_type`, `deps_type` and `handoffs`."""
 
     instructions: str | Instructs[Deps]
     tools: Iterable[Tool[..., object]]
@@ -61,4 +63,9 @@ class AgentOptions(TypedDict, Generic[T, Deps], total=False):
     state: Iterable[StateKey[Any]]
     input_guardrails: Iterable[InputGuardrail[Deps, Any]]
     output_guardrails: Iterable[OutputGuardrail[Deps, T, Any]]
-    handoffs: Iterable[ChildAgent | str | Handoff]
+
+
+class HandoffOptions(AgentOptions[T, Deps], Generic[T, Deps, U]):
+    """The keyword arguments of an `Agent` with handoffs: to agents with outputs of the type U, or to any by key."""
+
+    handoffs: Required[Iterable[ChildAgent[U] | Handoff[U] | str]]

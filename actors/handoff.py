@@ -11,7 +11,7 @@ import inspect
 import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Final, Literal, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, cast, overload
 
 import attrs
 
@@ -25,6 +25,16 @@ from .tools.context import SyncToolContext, ToolContext
 from .tools.definition import Enabled, Predicate, Tool, tool
 from .tools.named_deps import named_deps
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=Any)
+    T_co = TypeVar("T_co", default=Any, covariant=True)
+else:
+    from typing import TypeVar
+
+    T_co = TypeVar("T_co", covariant=True)
+
 Given = TypeVar("Given")
 Filter = Callable[[tuple[Message, ...]], Iterable[Message] | Awaitable[Iterable[Message]]]
 """(the thread up to the message with the handoff's call) -> what the next agent reads instead; sync or async."""
@@ -32,8 +42,11 @@ _NAME_LIMIT: Final = 64
 
 
 @attrs.frozen(eq=False, kw_only=True)
-class Handoff(Tool[..., Any]):
+class Handoff(Tool[..., Any], Generic[T_co]):
     """A handoff to an agent; see `handoff`. It is a `Tool` for the model, and goes into `Agent(handoffs=[...])`.
+
+    `Handoff[T]` names the output type of the other agent, for type checkers; T is Any for an agent that is named by
+    key.
 
     Attributes:
         agent: the other agent, or its key.
@@ -42,7 +55,7 @@ class Handoff(Tool[..., Any]):
         takes_input: the callback gets the input as its second argument.
     """
 
-    agent: ChildAgent | str
+    agent: ChildAgent[T_co] | str
     on_handoff: Callable[..., object] | None = None
     input_filter: Filter | None = None
     takes_input: bool = False
@@ -74,7 +87,7 @@ async def _no_callback() -> None:
 
 @overload
 def handoff(
-    agent: ChildAgent | str,
+    agent: ChildAgent[T] | str,
     *,
     tool_name: str | None = None,
     tool_description: str | None = None,
@@ -84,10 +97,10 @@ def handoff(
     is_enabled: bool | Enabled = True,
     needs_approval: bool | Predicate = False,
     on_error: Literal["return", "raise"] = "return",
-) -> Handoff: ...
+) -> Handoff[T]: ...
 @overload
 def handoff(
-    agent: ChildAgent | str,
+    agent: ChildAgent[T] | str,
     *,
     tool_name: str | None = None,
     tool_description: str | None = None,
@@ -97,7 +110,7 @@ def handoff(
     is_enabled: bool | Enabled = True,
     needs_approval: bool | Predicate = False,
     on_error: Literal["return", "raise"] = "return",
-) -> Handoff: ...
+) -> Handoff[T]: ...
 def handoff(
     agent: ChildAgent | str,
     *,

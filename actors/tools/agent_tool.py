@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Literal, Protocol, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypedDict, cast
 
 import attrs
 import msgspec
@@ -18,6 +18,7 @@ import msgspec
 from greenroom.supervision.border import failure_of_call
 
 from ..contract.codec import message_of
+from ..contract.dropped_constraints import dropped_constraint
 from ..contract.outcomes import Completed
 from ..contract.plain import JSONObject, JSONValue
 from ..contract.spec import AgentSpec, Concurrency, ToolSpec
@@ -27,6 +28,15 @@ from ..state.values import copied
 from .arguments import Arguments, ArgumentsError
 from .definition import Enabled, Predicate, Tool, tool
 from .named_deps import ANY
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    T_co = TypeVar("T_co", default=Any, covariant=True)
+else:
+    from typing import TypeVar
+
+    T_co = TypeVar("T_co", covariant=True)
 
 _FIXED: Final[Mapping[str, str]] = {
     "replay": "a call finds its child run again after a restart",
@@ -52,7 +62,7 @@ class AgentToolOptions(TypedDict, total=False):
     input_guardrails: Sequence[ToolInputGuardrail[Any, Any]]
 
 
-class ChildAgent(Protocol):
+class ChildAgent(Protocol[T_co]):
     """An agent, as its tool sees it."""
 
     @property
@@ -70,6 +80,9 @@ class ChildAgent(Protocol):
     @property
     def spec(self) -> AgentSpec:
         """The agent as the engine sees it."""
+
+    def parse_output(self, value: object) -> T_co:
+        """Return the output of a finished run in the agent's output type."""
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -150,6 +163,9 @@ def object_arguments(name: str, option: str, kind: Any) -> Arguments:
         way = "give a class of attrs, dataclasses, msgspec or TypedDict"
         return ToolDefinitionError(f"tool {name!r}, option {option}={kind!r}: {what}; {way}")
 
+    dropped = dropped_constraint(kind)
+    if dropped is not None:
+        raise ToolDefinitionError(f"tool {name!r}, option {option}: {dropped}")
     try:
         (root,), definitions = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
     except Exception as error:  # msgspec raises what it meets inside the class
@@ -204,3 +220,19 @@ def agent_tool(
         fields["arguments"] = object_arguments(plain.name, "parameters", parameters)
     fields["deps_type"] = ANY if agent.deps_type is None else agent.deps_type
     return AgentTool(**fields, agent=agent, build_input=build_input or _same, extract=extract)
+
+
+def tool_essence(tool: Tool[..., object]) -> Any:
+    """Return everything of a tool that can change a run, as plain data for its agent's digest; code aside."""
+    options = [tool.gate, tool.replay, tool.effect, tool.concurrency, tool.on_error]
+    options.append("raise" if tool.ends_on_timeout else "return")
+    times = [float(tool.grace), None if tool.timeout is None else float(tool.timeout)]
+    if tool.on_conflict != "keep":
+        options.append(tool.on_conflict)
+    essence = [tool.name, tool.description, tool.schema, options, times]
+    if isinstance(tool, AgentTool):
+        essence += ["agent", tool.agent.spec.digest]
+    # added only if set, so that digests of other tools stay stable
+    more = [["guardrail", one.kind, one.name] for one in (*tool.input_guardrails, *tool.output_guardrails)]
+    enabled = [] if tool.is_enabled is True else ["is_enabled"]
+    return [*essence, *(["background"] if tool.background else []), *more, *enabled]

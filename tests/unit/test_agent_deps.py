@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 import greenroom as gr
-from greenroom.actors.agent_options import AgentOptions
+from greenroom.actors.agent_options import HandoffOptions
 from greenroom.actors.tools.named_deps import named_deps, provides
 from greenroom.testing import ScriptedModel, call
 
@@ -197,9 +197,9 @@ def test_what_names_no_dependencies_takes_any(function):
 
 
 def test_type_checkers_know_the_options_that_there_are():
-    """`AgentOptions` is written by hand, the fields are the truth."""
+    """`HandoffOptions`, with `AgentOptions` in it, is written by hand; the fields are the truth."""
     fields = {field.alias for field in attrs.fields(gr.Agent) if field.init and field.kw_only}
-    assert AgentOptions.__annotations__.keys() | {"output_type", "deps_type"} == fields
+    assert HandoffOptions.__annotations__.keys() | {"output_type", "deps_type"} == fields
 
 
 def test_both_parameters_of_an_agent_have_defaults():
