@@ -8,7 +8,7 @@ from typing import Final, Literal, get_args
 import attrs
 
 from ..errors import UsageError
-from .lifecycle import RunStatus
+from .lifecycle import RunStatus, Stage
 from .plain import encodable
 from .rows import RunInfo, RunRow
 from .ticket_summary import TicketSummary
@@ -83,6 +83,24 @@ class RunSummary:
         )
 
 
+Listed = RunStatus | Stage
+"""What a list can be limited to: the runs of one status, or of one stage."""
+LISTED: Final = (
+    *(status.value for status in RunStatus),
+    *(stage.value for stage in Stage if stage.value not in {*RunStatus}),
+)
+"""The names of these, as callers give them; "created" and "running" name the statuses."""
+
+
+def listed(name: str) -> Listed:
+    """Return the status of a name, or else the stage.
+
+    Raises:
+        ValueError: neither has this name.
+    """
+    return RunStatus(name) if name in {*RunStatus} else Stage(name)
+
+
 ASKED: Final = 3
 """Open tickets in a line of a list."""
 
@@ -115,7 +133,8 @@ class RunQuery:
     """The filters and the order of a list of runs. A cursor is valid only for the query that it came from.
 
     Attributes:
-        status, agent, thread_id, by: all given values must match. `by` is the principal that started the run.
+        status, agent, thread_id, by: all given values must match. `status` may be a stage, such as failed. `by` is the
+            principal that started the run.
         prefix: the beginning of the run's id.
         since, until: creation time of the run: not before `since`, and before `until`; with time zone.
         text: a part of the title or the id; case is ignored, and no character is special. At most 200 characters, not
@@ -126,7 +145,7 @@ class RunQuery:
         counts: also count the runs that are not done (`RunPage.counts`).
     """
 
-    status: RunStatus | None = None
+    status: Listed | None = None
     agent: str | None = None
     thread_id: str | None = None
     prefix: str = ""
@@ -154,8 +173,8 @@ class RunQuery:
             raise UsageError(f"limit={self.limit!r:.100}: {way}")
         if self.order not in ORDERS:
             raise UsageError(f"order={self.order!r:.100} is not known; use one of {', '.join(ORDERS)}")
-        if not isinstance(self.status, RunStatus | None):
-            raise UsageError(f"status={self.status!r:.100}: give a RunStatus, or None")
+        if not isinstance(self.status, RunStatus | Stage | None):
+            raise UsageError(f"status={self.status!r:.100}: give a RunStatus, a Stage, or None")
         if self.order == "waiting_longest" and self.status not in (None, RunStatus.WAITING):
             other = self.status.value
             raise UsageError(f"order='waiting_longest' lists runs that wait, not status={other!r}; leave one out")
@@ -165,9 +184,9 @@ class RunQuery:
 
     def matches(self, summary: RunSummary) -> bool:
         """Return True if the run is in this query's list, on any page."""
-        info = summary.info
+        info, row = summary.info, summary.row
         return (
-            self.status in (None, summary.row.status)
+            (self.status is None or self.status is (row.stage if isinstance(self.status, Stage) else row.status))
             and (self.order == "newest" or summary.waiting_since is not None)
             and self.agent in (None, info.agent)
             and self.thread_id in (None, info.thread_id)

@@ -12,9 +12,8 @@ from typing import Any
 import attrs
 from msgspec.structs import replace
 
-from ..contract.lifecycle import RunStatus
 from ..contract.redaction import Redactor
-from ..contract.run_lists import RunPage, RunQuery, RunSummary
+from ..contract.run_lists import LISTED, RunPage, RunQuery, RunSummary, listed
 from ..contract.ticket_summary import redacted_summary
 from ..options import unknown_value
 
@@ -26,9 +25,9 @@ def query_of(*, status: Any, **given: Any) -> RunQuery:
         UsageError: the status is unknown.
     """
     try:
-        wanted = None if status is None else RunStatus(status)
-    except ValueError as error:
-        raise unknown_value("status", status, [item.value for item in RunStatus]) from error
+        wanted = None if status is None else listed(status)
+    except (ValueError, TypeError) as error:  # TypeError: a value that cannot be a name
+        raise unknown_value("status", status, LISTED) from error
     return RunQuery(status=wanted, **given)
 
 

@@ -21,7 +21,7 @@ from ..abc import Model, Store
 from ..agent import Agent
 from ..agent_options import Deps
 from ..attachments import File, Image
-from ..contract.lifecycle import RunStatus
+from ..contract.lifecycle import RunStatus, Stage
 from ..contract.rows import RunInfo
 from ..contract.run_lists import RunOrder, RunPage
 from ..contract.spec import AgentSpec, Execution
@@ -225,7 +225,7 @@ class Runtime:
     async def runs(
         self,
         *,
-        status: RunStatus | str | None = None,
+        status: RunStatus | Stage | str | None = None,
         agent: str | None = None,
         thread_id: str | None = None,
         prefix: str = "",
@@ -240,11 +240,11 @@ class Runtime:
     ) -> RunPage:
         """Return a page of runs. Each line has the run's title and its open questions, both redacted.
 
-        All given filters must match: status, agent, thread_id, by (the principal that started the run), prefix (the
-        beginning of the run id), since and until (created from, and before; with time zone), and text (part of the
-        title or id, ignoring case). `order` is "newest", or "waiting_longest": waiting runs only, the longest waiting
-        first. A page has at most `limit` lines (1 to 1,000); the next page begins at `page.cursor`. `counts` adds the
-        number of runs that are not done, by status.
+        All given filters must match: status (or a stage, such as "failed"), agent, thread_id, by (the principal that
+        started the run), prefix (the beginning of the run id), since and until (created from, and before; with time
+        zone), and text (part of the title or id, ignoring case). `order` is "newest", or "waiting_longest": waiting
+        runs only, the longest waiting first. A page has at most `limit` lines (1 to 1,000); the next page begins at
+        `page.cursor`. `counts` adds the number of runs that are not done, by status.
 
         Raises:
             UsageError: an argument is invalid, or the cursor belongs to another query.

@@ -9,7 +9,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from ..contract import codec
-from ..contract.lifecycle import RunStatus
+from ..contract.lifecycle import STATUS, RunStatus, Stage
 from ..contract.rows import RunInfo
 from ..contract.run_lists import ASKED, RunCounts, RunPage, RunQuery, RunSummary
 from ._paging import Position
@@ -58,10 +58,11 @@ def _table(query: RunQuery) -> str:
         return "runs INDEXED BY runs_thread"
     if query.order == "waiting_longest":
         return "runs INDEXED BY runs_longest"
-    if query.status is RunStatus.WAITING:
-        return "runs INDEXED BY runs_waiting"
-    if query.status in (RunStatus.CREATED, RunStatus.RUNNING):
-        return "runs INDEXED BY runs_to_do"
+    if query.status in (Stage.FAILED, Stage.CANCELLED):
+        return "runs"  # the planner sees that the index of the stage fits
+    status = STATUS[query.status] if isinstance(query.status, Stage) else query.status
+    if status not in (None, RunStatus.DONE):
+        return f"runs INDEXED BY {'runs_waiting' if status is RunStatus.WAITING else 'runs_to_do'}"
     if query.prefix:
         return "runs"
     filters = [query.agent, query.by, query.since, query.until, query.text]
@@ -72,7 +73,7 @@ def _table(query: RunQuery) -> str:
             return "runs INDEXED BY runs_by"
     if any(condition is not None for condition in filters):
         return "runs INDEXED BY runs_list"
-    return "runs INDEXED BY runs_done" if query.status is RunStatus.DONE else "runs"
+    return "runs INDEXED BY runs_done" if status is RunStatus.DONE else "runs"
 
 
 def _line(connection: sqlite3.Connection, number: int) -> tuple[RunSummary | str, int]:

@@ -208,7 +208,15 @@ _SECOND: Final = PgMigration(
     ),
 )
 
-PG_MIGRATIONS: Final[Sequence[PgMigration]] = (_FIRST, _SECOND)
+_THIRD: Final = PgMigration(
+    summary="indexes for lists of the runs that failed or were cancelled, few among many that completed",
+    statements=(),
+    indexes=tuple(
+        PgIndex(f"runs_{stage}", f"runs(number) WHERE stage = '{stage}'") for stage in ("failed", "cancelled")
+    ),
+)
+
+PG_MIGRATIONS: Final[Sequence[PgMigration]] = (_FIRST, _SECOND, _THIRD)
 """In order, never changed once released: the n-th makes version n from version n - 1."""
 
 TABLES: Final = (

@@ -9,7 +9,7 @@ from typing import Final
 import attrs
 
 from ..contract import codec
-from ..contract.lifecycle import RunStatus
+from ..contract.lifecycle import STATUS, RunStatus, Stage
 from ..contract.rows import RunInfo, RunRow
 from ..contract.run_lists import RunCounts, RunPage, RunQuery, RunSummary
 from ..contract.ticket_summary import TicketSummary
@@ -86,10 +86,21 @@ class ListDialect:
     def _add_status(self, where: _Conditions, query: RunQuery) -> None:
         if query.order == "waiting_longest" or query.status is RunStatus.WAITING:
             where.add(self.waits)
+        elif isinstance(query.status, Stage):
+            # Written out, for the planner has to see which partial index fits.
+            where.add(f"stage = '{query.status.value}'")
+            if query.status not in (Stage.FAILED, Stage.CANCELLED):
+                where.add(self._open(STATUS[query.status]))
         elif query.status is RunStatus.DONE:
             where.add("ended_at IS NOT NULL")
         elif query.status is not None:
             where.add(f"{self.to_do} AND status = {self.mark}", query.status.value)
+
+    def _open(self, status: RunStatus) -> str:
+        """Return the condition of the index in which the runs of a status are."""
+        if status is RunStatus.DONE:
+            return "ended_at IS NOT NULL"
+        return self.waits if status is RunStatus.WAITING else self.to_do
 
 
 @attrs.define

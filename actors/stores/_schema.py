@@ -246,6 +246,13 @@ _ELEVENTH: Final = Migration(
     statements=(f"CREATE INDEX runs_overdue ON runs(next_due) WHERE {OVERDUE}",),
 )
 
+_TWELFTH: Final = Migration(
+    summary="lists of the runs that failed or were cancelled, few among many that completed",
+    statements=tuple(
+        f"CREATE INDEX runs_{stage} ON runs(number) WHERE stage = '{stage}'" for stage in ("failed", "cancelled")
+    ),
+)
+
 MIGRATIONS: Final[Sequence[Migration]] = (
     _FIRST,
     _SECOND,
@@ -258,6 +265,7 @@ MIGRATIONS: Final[Sequence[Migration]] = (
     _NINTH,
     _TENTH,
     _ELEVENTH,
+    _TWELFTH,
 )
 """In order, never changed once released: the n-th makes version n from version n - 1."""
 

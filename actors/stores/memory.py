@@ -16,7 +16,7 @@ from ..abc import Pruned, StoreHooks, StoreStatistics
 from ..contract.codec import SCHEMA_VERSION
 from ..contract.commits import Receipt
 from ..contract.decisions import InboxItem, Ticket
-from ..contract.lifecycle import RunStatus
+from ..contract.lifecycle import STATUS, RunStatus, Stage
 from ..contract.messages import Message
 from ..contract.recording import RecordDelta
 from ..contract.rows import RunOutline, RunRecord, ThreadInfo
@@ -433,7 +433,8 @@ def _listed(
 ) -> Iterator[tuple[_paging.Position, RunSummary]]:
     """The runs of a list, in its order, behind a position."""
     longest = query.order == "waiting_longest"
-    pool = ledger.runs if query.status in (None, RunStatus.DONE) and not longest else ledger.open
+    wanted = STATUS[query.status] if isinstance(query.status, Stage) else query.status
+    pool = ledger.runs if wanted in (None, RunStatus.DONE) and not longest else ledger.open
     runs: Iterable[RunTables] = reversed(pool.values())
     if longest:
         runs = sorted(pool.values(), key=lambda run: (run.since or 0, run.number))
@@ -441,7 +442,7 @@ def _listed(
         position = (run.since or 0, run.number) if longest else (0, run.number)
         if behind is not None and (position <= behind if longest else run.number >= behind[1]):
             continue
-        if query.status is not None and run.row.status is not query.status:
+        if wanted is not None and run.row.status is not wanted:
             continue  # the cheapest filter first: only the remaining runs become lines
         summary = run.summary()
         if query.matches(summary):

@@ -130,6 +130,32 @@ async def a_list_says_what_is_asked_and_since_when(store: Store, _: HookLog, me:
 
 
 @scenario
+async def a_list_can_be_limited_to_the_runs_of_a_stage(store: Store, _: HookLog, me: str) -> None:
+    """Each stage has its runs, newest first and page by page, together with the other filters."""
+    authors = {stage: [await _author(store, f"{me}.{stage}.{i}", me) for i in range(2)] for stage in Stage}
+    for stage, pair in authors.items():
+        for author in pair:
+            await _move(author, stage)
+    for stage, pair in authors.items():
+        listed = await _named(store, RunQuery(agent=me, status=stage, limit=1))
+        expect(listed, [author.run_id for author in reversed(pair)], f"the runs whose stage is {stage}")
+    both = await _named(store, RunQuery(agent=me, status=Stage.FAILED, prefix=f"{me}.failed.1"))
+    expect(both, [f"{me}.failed.1"], "all filters must match")
+    thread = await _named(store, RunQuery(thread_id=f"{me}.cancelled.0", status=Stage.FAILED))
+    expect(thread, [], "also that of a thread")
+    done = await _named(store, RunQuery(agent=me, status=RunStatus.DONE))
+    expect(len(done), 6, "the status has the runs of its three stages")
+
+
+async def _move(author: Author, stage: Stage) -> None:
+    """Bring a run into a stage."""
+    if stage is Stage.NEEDS_APPROVAL:
+        await _ask(author, 1, 1)
+    elif stage is not author.row.stage:
+        await author.write(row=replace(author.row, stage=stage), at=NOW + timedelta(minutes=1))
+
+
+@scenario
 async def the_longest_waiting_come_first_if_asked_for(store: Store, _: HookLog, me: str) -> None:
     """Waiting runs in the order in which they began to wait, page by page; one that waits again goes to the end."""
     authors = [await _author(store, f"{me}.{i}", me) for i in range(5)]

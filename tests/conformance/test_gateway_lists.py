@@ -127,6 +127,8 @@ async def test_filters_of_the_list_and_their_mistakes():
         await waiting(runtime, "r2", by="bob", text="Refund")
         assert (await listed(address, text="ärger & 100%"))[0] == ["r1"]
         assert (await listed(address, by="bob", status="waiting"))[0] == ["r2"]
+        assert (await listed(address, status="needs_approval"))[0] == ["r2", "r1"]
+        assert (await listed(address, status="failed"))[0] == []
         created = (await http(address, "GET", "/v1/runs?by=bob", token=TOKEN)).json()["runs"][0]["createdAt"]
         assert (await listed(address, since=created))[0] == ["r2"]
         assert (await listed(address, until=created.replace("Z", "+00:00")))[0] == ["r1"]

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 import greenroom as gr
+from greenroom.actors.contract.run_lists import LISTED, ORDERS
+from greenroom.transport.cli import options
 
 from .cli_kit import Inside, one_line
 
@@ -46,6 +48,8 @@ def ids(inside: Inside, *options: str) -> list[str]:
 def test_runs_are_listed_newest_first_and_can_be_chosen(inside: Inside) -> None:
     assert ids(inside) == ["done-2", "done-1", "waits-1"]
     assert ids(inside, "--status", "waiting") == ["waits-1"]
+    assert ids(inside, "--status", "completed") == ids(inside, "--stage", "completed") == ["done-2", "done-1"]
+    assert ids(inside, "--status", "failed") == []
     assert ids(inside, "--agent", "brief", "--limit", "1") == ["done-2"]
     assert ids(inside, "--agent", "nobody") == []
     shown = inside("runs", "--db", "a.db", "--limit", "2").stdout.splitlines()
@@ -86,6 +90,11 @@ def test_show_lists_every_event(inside: Inside) -> None:
     assert "events" not in json.loads(inside("show", "done-1", "--db", "a.db", "--json").stdout)
 
 
+def test_the_parser_knows_the_statuses_stages_and_orders_of_a_list() -> None:
+    assert (*options.STATUSES, *options.STAGES) == LISTED
+    assert options.ORDERS == ORDERS
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -96,6 +105,8 @@ def test_show_lists_every_event(inside: Inside) -> None:
         (["show", "done", "--db", "a.db"], "2 runs begin with 'done', such as done-2 and done-1"),
         (["runs", "--db", "a.db", "--limit", "0"], "0 is not between 1 and 1000"),
         (["runs", "--db", "a.db", "--status", "odd"], "invalid choice: 'odd'"),
+        (["runs", "--db", "a.db", "--statsu", "failed"], "unrecognized arguments: --statsu; did you mean --status?"),
+        (["queues", "--nmae=limit", "refunds"], "unrecognized arguments: --nmae=limit"),
         (["runs", "--db", "a.db", "--since", "999999d"], "999999d is no time"),
         (["runs", "--db", "a.db", "--until", "9999-12-31T23:59:59-14:00"], "is no time: write 30m, 2h, 3d"),
         (["shwo"], "there is no command 'shwo'; did you mean show?"),

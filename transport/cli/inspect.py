@@ -21,7 +21,7 @@ from greenroom.actors.contract.envelope import decode_event
 from greenroom.actors.contract.messages import Message
 from greenroom.actors.contract.redaction import Redactor
 from greenroom.actors.contract.rows import RunInfo, RunRecord
-from greenroom.actors.contract.run_lists import RunQuery, RunSummary
+from greenroom.actors.contract.run_lists import RunQuery, RunSummary, listed
 from greenroom.actors.run.listing import shown_page
 from greenroom.actors.run.wait_reasons import stored_wait
 from greenroom.actors.stores.sqlite import owner_of
@@ -129,7 +129,7 @@ def runs(given: argparse.Namespace) -> int:
         GreenroomError: The command failed; the message says why.
     """
     place, hidden = places.kept(given), hidden_values(given)
-    status = None if given.status is None else gr.RunStatus(given.status)
+    status = None if given.status is None else listed(given.status)
     waiting = status is gr.RunStatus.WAITING
     query = RunQuery(
         status=status,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from . import exits, store_options
 from .examples import EXAMPLES
@@ -16,8 +17,10 @@ from .helping import Formatter
 
 N = TypeVar("N", int, float)
 
+# Written again, for `--help` must not wait for the import of the runtime; a test compares.
 ORDERS: Final = ("newest", "waiting_longest")
 STATUSES: Final = ("created", "running", "waiting", "done")
+STAGES: Final = ("planned", "accepted", "preparing", "needs_approval", "applying", "completed", "failed", "cancelled")
 
 _DESCRIPTION: Final = """\
 Greenroom runs AI agents as actors: durable, supervised, cancellable. Tools that need an approval wait for it.
@@ -27,7 +30,18 @@ Greenroom runs AI agents as actors: durable, supervised, cancellable. Tools that
 class _Parser(argparse.ArgumentParser):
     """A parser that reports an error in one line, like all other errors."""
 
+    words: Sequence[str] = ()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self.words = sys.argv[1:] if args is None else tuple(args)
+        return super().parse_known_args(args, namespace)
+
     def error(self, message: str) -> NoReturn:
+        # argparse takes the value of an option that it does not know for an argument, and complains of the argument
+        unknown = next((word for word in self.words if word.startswith("--") and not self._knows(word)), None)
+        if unknown is not None and re.match(r"argument [A-Za-z_]+: invalid choice", message):
+            near = nearest(unknown.partition("=")[0], [*self._option_string_actions])
+            message = f"unrecognized arguments: {unknown}{near}"
         chosen = re.match(r"argument COMMAND: invalid choice: '([^']*)' \(choose from (.*)\)$", message)
         if chosen is not None:
             message = f"there is no command {chosen[1]!r}{nearest(chosen[1], re.findall(r'[a-z]+', chosen[2]))}"
@@ -36,6 +50,10 @@ class _Parser(argparse.ArgumentParser):
             option = lacking[1]
             message = f"{option} lacks its value (a value that begins with - is written as {option}=VALUE)"
         self.exit(exits.USAGE, f"greenroom: {_without_password(message)}; see {self.prog} --help\n")
+
+    def _knows(self, word: str) -> bool:
+        name = word.partition("=")[0]
+        return any(option.startswith(name) for option in self._option_string_actions)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -235,9 +253,11 @@ def _runs(commands: _Commands[_Parser]) -> None:
     subparser.add_argument("run_id", metavar="RUN_ID", nargs="?", help="with revive: id of the run, or a prefix of it")
     subparser.add_argument(
         "--status",
-        choices=STATUSES,
+        "--stage",
+        choices=(*STATUSES, *STAGES),
         metavar="STATUS",
-        help=f"only runs of this status: {', '.join(STATUSES)}; waiting lists the longest wait first",
+        help=f"only runs of this status: {', '.join(STATUSES)}; waiting lists the longest wait first; or of this"
+        f" stage: {', '.join(STAGES)}",
     )
     subparser.add_argument("--agent", metavar="KEY", help="only runs of this agent")
     subparser.add_argument("--by", metavar="NAME", help="only runs that this user or principal started")

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import attrs
 
-from greenroom.actors.contract.lifecycle import RunStatus
+from greenroom.actors.contract.run_lists import LISTED
 
 from ..protocol.codes import ERRORS
 from ..protocol.schemas import Schema, command_schemas, components
@@ -29,7 +29,7 @@ PARAMS: Final[Mapping[str, Schema]] = {
 QUERY: Final[Mapping[str, Schema]] = {
     "after": {"type": "integer", "minimum": 0, "maximum": 2**53},
     "limit": {"type": "integer", "minimum": 1, "maximum": 1000},
-    "status": {"enum": [status.value for status in RunStatus]},
+    "status": {"enum": list(LISTED)},
 }
 """Schemas of query fields that are not arbitrary text."""
 HEADERS: Final[Mapping[str, Schema]] = {

@@ -1,8 +1,10 @@
 """The list of runs: what rows say, how they move, what is found, and what it costs with ten thousand of them."""
 
 import json
+import os
 import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -76,7 +78,7 @@ class Place(FakeGateway):
 
     def found(self, query: dict[str, Any]) -> list[dict[str, Any]]:
         status, text = query.get("status"), str(query.get("text", "")).casefold()
-        some = [one for one in self.rows.values() if status in (None, one["status"])]
+        some = [one for one in self.rows.values() if status in (None, one["status"], one["stage"])]
         some = [one for one in some if all(one[name] == query[name] for name in ("agent", "by") if name in query)]
         some = [one for one in some if text in f"{one['title']} {one['run']}".casefold()]
         some = [one for one in some if one["run"].startswith(query.get("prefix", ""))]
@@ -134,6 +136,12 @@ def shows(console: Console, *runs: str) -> None:
         f"JSON.stringify([...document.querySelectorAll('#runs a')].slice(0, {len(runs)}).map((one) => one.dataset.run))"
         f" === JSON.stringify({json.dumps(runs)})"
     )
+
+
+def shot(console: Console, name: str) -> None:
+    """For people who want to see the page: GREENROOM_SHOTS names a folder."""
+    if folder := os.environ.get("GREENROOM_SHOTS"):
+        console.page.screenshot(path=str(Path(folder) / f"{name}.png"))
 
 
 def test_rows_say_what_is_asked_and_those_that_wait_longest_stand_first(console: Console):
@@ -263,6 +271,18 @@ def test_runs_are_found_by_text_agent_person_and_time(console: Console):
     assert len({frame["id"] for frame in place.sent if frame["type"] == "watch"}) == len(
         [frame for frame in place.sent if frame["type"] == "watch"]
     )
+
+
+def test_runs_that_failed_or_were_cancelled_are_listed_by_one_click(console: Console):
+    rows = [row(1), row(2, stage="failed"), row(3, stage="cancelled"), row(4, asked=[ticket()])]
+    place = Place(console, rows).open()
+    for name, run in (("Failed", "run_00002"), ("Cancelled", "run_00003")):
+        console.page.get_by_role("button", name=name).click()
+        console.until("document.querySelectorAll('#runs a').length === 1")
+        shows(console, run)
+    place.change(row(4, stage="cancelled"))
+    shows(console, "run_00004", "run_00003")
+    shot(console, "stages")
 
 
 def test_nothing_is_polled(console: Console):

@@ -1,15 +1,13 @@
 """The console on a shared store: which process has a run, dead letters, queues."""
 
-import os
 import re
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from .conftest import Console, expect
-from .test_list import NOW, Place, row
+from .test_list import NOW, Place, row, shot
 
 pytestmark = [pytest.mark.slow, pytest.mark.judge]
 
@@ -36,12 +34,6 @@ def place(console: Console) -> Place:
     here = Place(console, [works, dead])
     console.page.route(re.compile(r"/v1/queues$"), lambda route: route.fulfill(json={"queues": QUEUES}))
     return here
-
-
-def shot(console: Console, name: str) -> None:
-    """For people who want to see the page: GREENROOM_SHOTS names a folder."""
-    if folder := os.environ.get("GREENROOM_SHOTS"):
-        console.page.screenshot(path=str(Path(folder) / f"{name}.png"))
 
 
 def test_the_process_of_a_run_and_its_queue_are_shown(console: Console):
