@@ -35,10 +35,10 @@ defined with the outcomes, in `contract/outcomes.py`.
 
 from __future__ import annotations
 
-import difflib
 import math
 from typing import Any, Final, Literal, get_args
 
+from greenroom.supervision.fields import did_you_mean
 from greenroom.supervision.public import restored
 
 from .contract.messages import Usage
@@ -178,8 +178,7 @@ class ModelError(GreenroomError):
     ) -> None:
         super().__init__(message)
         if kind not in MODEL_ERROR_KINDS:
-            near = difflib.get_close_matches(str(kind), MODEL_ERROR_KINDS, n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
+            hint = did_you_mean(kind, MODEL_ERROR_KINDS)
             raise UsageError(f"ModelError(kind={kind!r}): {hint}the kinds are {', '.join(MODEL_ERROR_KINDS)}")
         if usage is not None and not isinstance(usage, Usage):
             raise UsageError(f"ModelError(usage={usage!r:.80}): give a Usage, or None")

@@ -5,13 +5,31 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from greenroom.supervision.fields import did_you_mean
 
 from .errors import UsageError
 
 C = TypeVar("C", bound=type)
+
+_SYNONYMS: Final = {
+    "deps": "deps_type",
+    "functions": "tools",
+    "max_turns": "stop",
+    "max_iterations": "stop",
+    "model_settings": "settings",
+    "name": "key",
+    "prompt": "instructions",
+    "response_format": "output_type",
+    "result_retries": "output_retries",
+    "result_type": "output_type",
+    "retries": "output_retries",
+    "system_message": "instructions",
+    "system_prompt": "instructions",
+    "tool_use_behavior": "tool_use",
+}
+"""Options of agents in the OpenAI Agents SDK, pydantic-ai and LangGraph, each with the option of this library."""
 
 
 def unknown_value(name: str, value: object, known: Iterable[str]) -> UsageError:
@@ -24,7 +42,7 @@ def unknown_value(name: str, value: object, known: Iterable[str]) -> UsageError:
 def unknown_option(call: str, option: str, known: Iterable[str], error: type[UsageError] = UsageError) -> UsageError:
     """Return the error for a keyword that a function does not have."""
     known = tuple(known)
-    near = did_you_mean(option, known, quoted=False)
+    near = did_you_mean(option, known, quoted=False, synonyms=_SYNONYMS)
     return error(f"{call}() has no option {option!r}; {near}it has {', '.join(known)}")
 
 

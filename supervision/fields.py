@@ -2,25 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from attrs import Attribute
 
 from .errors import InvalidSpec
+
+_NO_SYNONYMS: Final[Mapping[str, str]] = {}
+_LONGEST: Final = 100
+"""Characters of a word that are compared, which takes quadratic time."""
 
 Field: TypeAlias = "Attribute[Any]"
 Check = Callable[[object, Field, object], None]
 """An attrs validator."""
 
 
-def did_you_mean(word: object, known: Iterable[str], *, quoted: bool = True) -> str:
-    """Return "did you mean ...? " with a trailing blank for a message; empty if no known word is similar."""
-    near = get_close_matches(str(word)[:100], list(known), n=1)
-    if not near:
+_NEAR: Final = 0.6
+"""Least ratio of equal characters, as difflib counts them, to a word with the same first letter ("denied", "deny")."""
+_NEARER: Final = 0.75
+"""The same to a word with another first letter: such words mostly share an ending only, and would mislead ("stop" has
+0.67 to "top_p", "result_type" 0.7 to "deps_type")."""
+
+
+def nearest(word: object, known: Iterable[str], *, synonyms: Mapping[str, str] = _NO_SYNONYMS) -> str | None:
+    """Return the known word that `word` probably stands for; None if no known word is similar.
+
+    Args:
+        word: The given word.
+        known: The words that would be valid.
+        synonyms: Words of other libraries, each with the word of this one; a synonym of a known word counts as similar.
+    """
+    given, words = str(word)[:_LONGEST], list(known)
+    if synonyms.get(given) in words:
+        return synonyms[given]
+    first = given.lstrip("-")[:1].lower()
+    alike = [known_word for known_word in words if known_word.lstrip("-")[:1].lower() == first]
+    near = get_close_matches(given, alike, 1, _NEAR) or get_close_matches(given, words, 1, _NEARER)
+    return near[0] if near else None
+
+
+def did_you_mean(
+    word: object, known: Iterable[str], *, quoted: bool = True, synonyms: Mapping[str, str] = _NO_SYNONYMS
+) -> str:
+    """Return "did you mean ...? " with a trailing blank for a message; empty if `nearest` finds no word."""
+    near = nearest(word, known, synonyms=synonyms)
+    if near is None:
         return ""
-    return f"did you mean {near[0]!r}? " if quoted else f"did you mean {near[0]}? "
+    return f"did you mean {near!r}? " if quoted else f"did you mean {near}? "
 
 
 def at_least(least: float) -> Check:

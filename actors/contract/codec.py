@@ -59,6 +59,10 @@ MAX_ITEMS: Final = 1_000_000
 PLACES: Final = "an image or a file may be a tool's whole result, or an item of the list that a tool returns"
 MESSAGE_LIMIT: Final = 2_000
 """Characters kept of a failure message from foreign code."""
+_ASYNCIO_WAY_OUT: Final = (
+    "asyncio does not run here, trio does: use a library for trio or anyio, such as httpx, or write a sync function"
+    " that calls asyncio.run(...), which runs in a worker thread"
+)
 
 _PREFIX: Final = b'{"v":%d,"d":' % SCHEMA_VERSION
 _encode = msgspec.json.Encoder(enc_hook=base_value).encode
@@ -187,12 +191,22 @@ def normalise_result(value: object) -> StoredResult:
 
 
 def message_of(error: BaseException) -> str:
-    """Return the message of a foreign exception, or its type's name: bounded, encodable text. Never raises."""
+    """Return the message of a foreign exception, or its type's name: bounded, encodable text. Never raises.
+
+    The complaint of asyncio that no event loop runs says nothing to a reader who does not know that trio runs here; the
+    way out follows that complaint.
+    """
     try:
-        return shortened(_text(str(error) or _type_name(error)), MESSAGE_LIMIT)
+        text = shortened(_text(str(error) or _type_name(error)), MESSAGE_LIMIT)
+        return f"{text}; {_ASYNCIO_WAY_OUT}" if type(error) is RuntimeError and _needs_asyncio(text) else text
     except BaseException as broken:  # noqa: BLE001, ASYNC103 - an exception's own __str__ may raise
         failure_of_call(broken)
         return "(its message cannot be shown)"  # noqa: ASYNC104 - the border has raised what passes
+
+
+def _needs_asyncio(text: str) -> bool:
+    """Return whether a message is that of `asyncio.get_running_loop`, `get_event_loop`, or a timeout of asyncio."""
+    return text.startswith(("no running event loop", "There is no current event loop")) or "used inside a task" in text
 
 
 def shortened(text: str, limit: int) -> str:

@@ -357,8 +357,8 @@ def _check_options(name: str, options: ToolOptions) -> None:
             raise fault(option, wrong)
     for option, value in options.items():
         if option not in ToolOptions.__annotations__:
-            near = get_close_matches(option, ToolOptions.__annotations__, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(ToolOptions.__annotations__)}"
+            known = f"the options are {', '.join(ToolOptions.__annotations__)}"
+            hint = did_you_mean(option, ToolOptions.__annotations__).strip() or known
             raise fault(option, f"there is no such option; {hint}")
         if option in _CHOICES and value not in _CHOICES[option]:
             hint = did_you_mean(value, filter(None, _CHOICES[option]))

@@ -1,10 +1,12 @@
 """Classes of the user's may refuse a value in any words: the model reads why, and the run continues."""
 
+import asyncio  # noqa: TID251 - user code is written for it
 import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+import trio
 
 import greenroom as gr
 from greenroom.testing import ScriptedModel, call
@@ -89,3 +91,27 @@ async def test_a_provider_that_finds_none_names_no_secret(autojump_clock):
         with pytest.raises(gr.RunDegradedError) as caught:
             await run.wait()
     assert "hunter2" not in caught.value.detail
+
+
+async def _of_asyncio(*_: Any) -> str:
+    return await asyncio.sleep(0.001, "slept")
+
+
+async def test_a_tool_for_asyncio_fails_with_a_sentence_that_names_trio_and_the_way_out(play, autojump_clock):
+    @gr.tool
+    async def rest() -> str:
+        """Rest."""
+        return await _of_asyncio()
+
+    life = await play([call("rest", id="A")], "done", tools=[rest])
+    text = "no running event loop; asyncio does not run here, trio does: use a library for trio or anyio"
+    assert text in life.tool_texts["A"]
+
+
+async def test_so_does_a_function_of_the_agent(play, autojump_clock):
+    failed = await play("done", instructions=_of_asyncio)
+    assert "asyncio does not run here, trio does" in failed.outcome.message
+
+
+async def test_the_way_out_works_in_a_worker_thread():
+    assert await trio.to_thread.run_sync(asyncio.run, _of_asyncio()) == "slept"

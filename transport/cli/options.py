@@ -7,9 +7,10 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
+
+from greenroom.supervision.fields import nearest
 
 from . import exits, store_options
 from .examples import EXAMPLES
@@ -40,11 +41,11 @@ class _Parser(argparse.ArgumentParser):
         # argparse takes the value of an option that it does not know for an argument, and complains of the argument
         unknown = next((word for word in self.words if word.startswith("--") and not self._knows(word)), None)
         if unknown is not None and re.match(r"argument [A-Za-z_]+: invalid choice", message):
-            near = nearest(unknown.partition("=")[0], [*self._option_string_actions])
+            near = suggested(unknown.partition("=")[0], [*self._option_string_actions])
             message = f"unrecognized arguments: {unknown}{near}"
         chosen = re.match(r"argument COMMAND: invalid choice: '([^']*)' \(choose from (.*)\)$", message)
         if chosen is not None:
-            message = f"there is no command {chosen[1]!r}{nearest(chosen[1], re.findall(r'[a-z]+', chosen[2]))}"
+            message = f"there is no command {chosen[1]!r}{suggested(chosen[1], re.findall(r'[a-z]+', chosen[2]))}"
         lacking = re.match(r"argument (?:-\w/)?(--[a-z-]+): expected one argument$", message)
         if lacking is not None:
             option = lacking[1]
@@ -487,13 +488,13 @@ def _meant(whole: argparse.ArgumentParser, command: str | None, unknown: Sequenc
             parsers = [action.choices[command]]
     known = [name for candidate in parsers for action in candidate._actions for name in action.option_strings]
     wrong = next((word.partition("=")[0] for word in unknown if word.startswith("-")), "")
-    return nearest(wrong, known) if wrong else ""
+    return suggested(wrong, known) if wrong else ""
 
 
-def nearest(word: str, known: Sequence[str]) -> str:
+def suggested(word: str, known: Sequence[str]) -> str:
     """Return a suggestion as the end of a sentence; empty if no known word is similar."""
-    matches = get_close_matches(word, known, n=1)
-    return f"; did you mean {matches[0]}?" if matches else ""
+    near = nearest(word, known)
+    return "" if near is None else f"; did you mean {near}?"
 
 
 def _default_text() -> str:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -14,6 +13,8 @@ from urllib.parse import unquote
 
 import attrs
 import msgspec
+
+from greenroom.supervision.fields import nearest
 
 from ..protocol.codes import ERRORS, Refused
 from ..protocol.up import structure
@@ -195,9 +196,9 @@ def check_query(route: Route[Any], query: Mapping[str, str]) -> None:
     unknown = next((name for name in query if name not in route.query), None)
     if unknown is None or not route.template.startswith("/v1/"):
         return
-    close = difflib.get_close_matches(unknown, route.query, n=1)
+    close = nearest(unknown, route.query)
     there = f"; there are {', '.join(route.query)}" if route.query else "; there are none"
-    hint = f"; did you mean {close[0]}?" if close else there
+    hint = there if close is None else f"; did you mean {close}?"
     raise Refused("bad_message", f"the query field {unknown!r:.100} is not known here{hint}")
 
 

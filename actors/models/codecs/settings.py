@@ -11,6 +11,19 @@ from ...contract.plain import JSONObject, JSONValue
 
 EXTRA: Final = ("extra_headers", "extra_body")
 """Settings of every provider: headers, and fields of the request's body, as given."""
+_SYNONYMS: Final = {
+    "max_completion_tokens": "max_tokens",
+    "max_output_tokens": "max_tokens",
+    "maxOutputTokens": "max_tokens",
+    "num_predict": "max_tokens",
+    "reasoning": "thinking",
+    "reasoning_effort": "thinking",
+    "stop": "stop_sequences",
+    "stopSequences": "stop_sequences",
+    "topK": "top_k",
+    "topP": "top_p",
+}
+"""Names of providers, each with the name of this library."""
 
 
 def fault_of_settings(settings: JSONObject, known: Iterable[str]) -> str | None:
@@ -18,7 +31,7 @@ def fault_of_settings(settings: JSONObject, known: Iterable[str]) -> str | None:
     names = (*known, *EXTRA)
     for name in settings:
         if name not in names:
-            near = did_you_mean(name, names)
+            near = did_you_mean(name, names, synonyms=_SYNONYMS)
             return f"there is no setting {name!r}; {near}use one of {', '.join(names)}"
     headers = settings.get("extra_headers", {})
     if not isinstance(headers, Mapping) or not all(map(is_header, headers.items())):
