@@ -13,18 +13,19 @@ from typing import Any, Final
 import attrs
 import msgspec
 
+from .hidden_values import hidden_keys, hidden_positions
+
 LARGE: Final = 262_144
 """Bytes of a result above which event and model get an excerpt; the row holds all of it."""
 _EDGE: Final = 4_096
 """Characters of each end in an excerpt."""
 _CONTEXT: Final = 65_536
 """Characters read beyond an end: a secret that reaches into the end is recognised by the text before it."""
-_WHOLE: Final = 1_048_576
+_WHOLE: Final = LARGE
 """Characters of a text that is read whole before the cut; of a larger text, both ends are read with their context."""
 
 _encode = msgspec.json.Encoder().encode
 Clean = Callable[[str], str]
-Judge = Callable[[str], tuple[str, bool]]
 
 
 class LargeText(str):
@@ -57,13 +58,12 @@ def shown_value(value: object) -> tuple[str, bool]:
     return excerpt(value if isinstance(value, str) else _encode(value).decode())
 
 
-def shown_large(value: Large | LargeText, clean: Clean, judge: Judge, mask: str) -> str:
+def shown_large(value: Large | LargeText, clean: Clean, mask: str) -> str:
     """Return the redacted excerpt of a large value.
 
     Args:
         value: the value in the row.
         clean: removes secrets from a text.
-        judge: (key) -> the redacted key, and whether its value is hidden.
         mask: replaces a hidden value.
     """
     if isinstance(value, LargeText) or isinstance(value.value, str):
@@ -73,7 +73,7 @@ def shown_large(value: Large | LargeText, clean: Clean, judge: Judge, mask: str)
             return _joined(shown, len(text), shown)
         return _joined(clean(text[: _EDGE + _CONTEXT]), len(text), clean(text[-_EDGE - _CONTEXT :]))
     size = len(_encode(value.value).decode())
-    writer = _Writer(clean, judge, mask)
+    writer = _Writer(clean, mask)
     head = _taken(writer.forward(value.value))
     tail = _taken(writer.backward(value.value))
     return _joined("".join(head), size, "".join(reversed(tail)))
@@ -102,24 +102,22 @@ class _Writer:
     """Writes JSON data as text, piece by piece from either end, with each text and key redacted."""
 
     clean: Clean
-    judge: Judge
     mask: str
 
     def forward(self, value: object) -> Iterator[str]:
         """Yield the pieces from the beginning to the end."""
         if isinstance(value, Mapping):
-            between = "{"
+            between, hidden = "{", hidden_keys(value)
             for key, item in value.items():
-                shown, hidden = self.judge(key)
-                yield f"{between}{_encode(shown).decode()}:"
-                yield from self.forward(self.mask if hidden and item is not None else item)
+                yield f"{between}{_encode(self.clean(key)).decode()}:"
+                yield from self.forward(self.mask if key in hidden and item is not None else item)
                 between = ","
             yield "}" if between == "," else "{}"
         elif isinstance(value, (list, tuple)):
-            between = "["
-            for item in value:
+            between, hidden = "[", hidden_positions(value)
+            for place, item in enumerate(value):
                 yield between
-                yield from self.forward(item)
+                yield from self.forward(self.mask if place in hidden and item is not None else item)
                 between = ","
             yield "]" if between == "," else "[]"
         elif isinstance(value, str) and len(value) > _WHOLE:
@@ -130,19 +128,18 @@ class _Writer:
     def backward(self, value: object) -> Iterator[str]:
         """Yield the pieces from the end to the beginning; the pieces themselves are not reversed."""
         if isinstance(value, Mapping):
-            between = "}"
+            between, hidden = "}", hidden_keys(value)
             for key, item in reversed(list(value.items())):
-                shown, hidden = self.judge(key)
                 yield between
-                yield from self.backward(self.mask if hidden and item is not None else item)
-                yield f"{_encode(shown).decode()}:"
+                yield from self.backward(self.mask if key in hidden and item is not None else item)
+                yield f"{_encode(self.clean(key)).decode()}:"
                 between = ","
             yield "{" if between == "," else "{}"
         elif isinstance(value, (list, tuple)):
-            between = "]"
-            for item in reversed(value):
+            between, hidden = "]", hidden_positions(value)
+            for place in reversed(range(len(value))):
                 yield between
-                yield from self.backward(item)
+                yield from self.backward(self.mask if place in hidden and value[place] is not None else value[place])
                 between = ","
             yield "[" if between == "," else "[]"
         elif isinstance(value, str) and len(value) > _WHOLE:

@@ -19,9 +19,11 @@ import msgspec
 from ..errors import UsageError
 from .catalogue import FOREIGN, FOREIGN_SCHEMAS
 from .excerpt import Large, LargeText, shown_large
+from .hidden_values import hidden_keys, hidden_positions, hides_key, hides_value, names_value
 from .plain import JSONObject
+from .secret_readers import MASK, SHORTEST, Span, hides_items
 from .shapes import LONGEST_KEY
-from .spans import MASK, SHORTEST, Finder, Span, hides, masked, spellings
+from .spans import Finder, masked, spellings
 
 WORKSPACE: Final = "[workspace]"
 """Replaces the run's directory."""
@@ -97,19 +99,19 @@ class Redactor:
         """
         if given == self.value(raw):
             return raw
+        # each part is compared as it was shown in its place, because its place may make the part a secret
         if isinstance(given, Mapping) and isinstance(raw, Mapping):
-            return {key: self._restored_item(key, item, raw) for key, item in given.items()}
+            shown = self.value(raw)
+            return {key: self._restored_part(item, key, raw, shown) for key, item in given.items()}
         if isinstance(given, list) and isinstance(raw, (list, tuple)) and len(given) == len(raw):
-            return [self.restored(item, old) for item, old in zip(given, raw, strict=True)]
+            shown = self.value(raw)
+            return [self._restored_part(item, place, raw, shown) for place, item in enumerate(given)]
         return given
 
-    def _restored_item(self, key: str, given: object, raw: JSONObject) -> Any:
-        if key not in raw:
+    def _restored_part(self, given: object, key: Any, raw: Any, shown: Any) -> Any:
+        if isinstance(raw, Mapping) and (key not in raw or key not in shown):
             return given
-        # redacted with its key, because the key may make the value a secret
-        if {key: given} == self.value({key: raw[key]}):
-            return raw[key]
-        return self.restored(given, raw[key])
+        return raw[key] if given == shown[key] else self.restored(given, raw[key])
 
     def schema(self, value: object) -> Any:
         """Return a JSON Schema without secrets: its texts are redacted, its keys name properties and hide no value."""
@@ -137,9 +139,9 @@ class Redactor:
         """Yield what `text` hides, from its beginning to its end."""
         return self.finder.spans(text)
 
-    def about(self, key: str) -> tuple[str, bool]:
-        """Return the key without secrets, and whether its value is hidden."""
-        return self._about(key) or (key, False)
+    def key(self, key: Any) -> Any:
+        """Return a key of a mapping without secrets."""
+        return (self._about(key) or (key, False))[0]
 
     def _shortened(self, text: str) -> str:
         """Return the beginning of a text that is too long to read. A secret at the cut is hidden as at any end."""
@@ -158,7 +160,7 @@ class Redactor:
         if kind in self._harmless:
             return False
         if kind is list or kind is tuple:
-            return any(map(self._dirty, value))
+            return any(map(self._dirty, value)) or bool(hidden_positions(value))
         if kind is dict or isinstance(value, Mapping):
             return self._dirty_mapping(value)
         return self._clean(value) is not value
@@ -167,7 +169,9 @@ class Redactor:
         about, search, harmless = self._about, self._search, self._harmless
         for key, item in value.items():
             judgement = about(key)
-            if judgement is not None and (item is not None or judgement[0] != key):
+            if judgement is not None and (
+                judgement[0] != key or (item is not None and (judgement[1] or hides_value(key, item)))
+            ):
                 return True
             kind = type(item)
             if kind is str:  # inlined from _dirty: a call for each text is a quarter of an event's cost
@@ -176,31 +180,36 @@ class Redactor:
                     return True
             elif kind not in harmless and self._dirty(item):
                 return True
-        return False
+        return names_value(value)
 
     def _clean(self, value: object) -> Any:
         if isinstance(value, (Large, LargeText)):
-            return shown_large(value, self.text, self.about, MASK)
+            return shown_large(value, self.text, MASK)
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
-            return dict(map(self._clean_item, value.items()))
+            hidden = hidden_keys(value)
+            return {self.key(key): self._clean_part(item, key in hidden) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
-            return [self._clean(item) for item in value]
+            places = hidden_positions(value)
+            return [self._clean_part(item, place in places) for place, item in enumerate(value)]
         if type(value) not in self._harmless and isinstance(value, (int, float)) and MASK in self.text(str(value)):
             return MASK
         return value
 
-    def _clean_item(self, pair: tuple[str, object]) -> tuple[str, Any]:
-        clean_key, hidden = self.about(pair[0])
-        return clean_key, MASK if hidden and pair[1] is not None else self._clean(pair[1])
+    def _clean_part(self, item: object, hidden: bool) -> Any:
+        return MASK if hidden and item is not None else self._clean(item)
 
     def _judge_key(self, key: object) -> tuple[str, bool] | None:
-        """Return None for an ordinary key, else (the key without secrets, whether its value is hidden)."""
+        """Return None for an ordinary key, else (the key without secrets, whether its value is hidden).
+
+        Of a key that may hide its value, which depends on the value, the second is False.
+        """
         if not isinstance(key, str):
             return None
-        clean, hidden = self.text(key), hides(key[-LONGEST_KEY:])
-        return (clean, hidden) if hidden or clean != key else None
+        name = key[-LONGEST_KEY:]
+        clean, hidden = self.text(key), hides_key(key)
+        return (clean, hidden) if hidden or clean != key or hides_items(name) else None
 
     def payload(self, payload: Any) -> Any:
         """Return an event's payload without secrets; the same object if there are none."""

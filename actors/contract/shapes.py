@@ -29,6 +29,7 @@ ENOUGH: Final = 8
 _WORD: Final = r"A-Za-z0-9_\-"
 _ALNUM: Final = "A-Za-z0-9"
 _QUOTE: Final = "[\"']"
+_BLANK: Final = r"[ \t]"
 _BEARER: Final = r"A-Za-z0-9._~+/\-"
 
 
@@ -52,7 +53,12 @@ class SecretShape:
 TOKENS: Final = {
     "sk": SecretShape(("sk-",), _WORD, 16, "sk-proj-abcdefghijklmnop1234"),  # OpenAI, Anthropic, and others after them
     "xai": SecretShape(("xai-",), _WORD, 20, "xai-abcdefghijklmnopqrst1234"),
-    "gitlab": SecretShape(("glpat-", "glrt-"), _WORD, 16, "glpat-abcdefghijklmnop1234"),
+    "gitlab": SecretShape(
+        (*("glpat-", "glrt-", "glptt-", "glcbt-", "gldt-", "glft-", "gloas-", "glimt-", "glagent-"), "glsoat-"),
+        _WORD,
+        16,
+        "glpat-abcdefghijklmnop1234",
+    ),
     "slack": SecretShape(("xoxa-", "xoxb-", "xoxp-", "xoxr-", "xoxs-"), r"A-Za-z0-9\-", 10, "xoxb-1234567890-abcdef"),
     "slackapp": SecretShape(("xapp-",), r"A-Za-z0-9\-", 10, "xapp-1-A012345678-123456"),
     "pypi": SecretShape(("pypi-",), _WORD, 40, "pypi-AgEIcHlwaS5vcmcCJDAwMDAwMDAwLTAwMDAtMDAwMA"),
@@ -69,24 +75,50 @@ TOKENS: Final = {
     "shopify": SecretShape(
         ("shpat_", "shpca_", "shppa_", "shpss_"), "a-fA-F0-9", 32, "shpat_" + "0123456789abcdef" * 2
     ),
-    "digitalocean": SecretShape(("dop_v1_",), "a-f0-9", 40, "dop_v1_" + "0123456789abcdef" * 4),
+    "digitalocean": SecretShape(("dop_v1_", "doo_v1_", "dor_v1_"), "a-f0-9", 40, "dop_v1_" + "0123456789abcdef" * 4),
     "sendgrid": SecretShape(
         ("SG.",), r"A-Za-z0-9_\-.", 32, "SG.abcdefghijklmnopqrstuv.abcdefghijklmnopqrstuvwxyz0123456789"
     ),
     "googleoauth": SecretShape(("ya29.",), _WORD, 20, "ya29.a0AfH6SMBabcdefghijklmnopqrstuvwxyz"),
-    "aws": SecretShape(("AKIA", "ASIA"), "0-9A-Z", 16, "AKIAIOSFODNN7EXAMPLE"),
+    # Kinds of gitleaks' list (config/gitleaks.toml, 2026) whose heads end in punctuation, which few texts contain.
+    "perplexity": SecretShape(("pplx-",), _ALNUM, 40, "pplx-" + "abcdefgh01234567" * 3),
+    "postman": SecretShape(("PMAK-",), r"a-fA-F0-9\-", 40, "PMAK-" + "0123456789abcdef" * 3),
+    "pulumi": SecretShape(("pul-",), "a-f0-9", 40, "pul-" + "0123456789abcdef" * 3),
+    "brevo": SecretShape(("xkeysib-",), r"a-z0-9\-", 40, "xkeysib-" + "0123456789abcdef" * 4),
+    "square": SecretShape(("sq0atp-", "sq0csp-"), _WORD, 22, "sq0atp-abcdefghijklmnop123456"),
+    "age": SecretShape(("AGE-SECRET-KEY-",), "0-9A-Z", 40, "AGE-SECRET-KEY-1" + "QPZRY9X8GF2TVDW0" * 3),
+    "heroku": SecretShape(("HRKU-",), _WORD, 30, "HRKU-AA" + "abcdefgh01234567" * 3),
+    "grafana": SecretShape(("glc_", "glsa_"), "A-Za-z0-9+/_", 32, "glsa_" + "abcdefgh01234567" * 2 + "_0123abcd"),
+    "notion": SecretShape(("ntn_",), _ALNUM, 40, "ntn_12345678901" + "abcdefgh01234567" * 2),
+    "linear": SecretShape(("lin_api_",), _ALNUM, 40, "lin_api_" + "abcdefgh01234567" * 3),
+    "rubygems": SecretShape(("rubygems_",), "a-f0-9", 40, "rubygems_" + "0123456789abcdef" * 3),
+    "prefect": SecretShape(("pnu_",), _ALNUM, 36, "pnu_" + "abcdefgh01234567" * 3),
+    "planetscale": SecretShape(
+        ("pscale_tkn_", "pscale_oauth_", "pscale_pw_"), r"A-Za-z0-9_=.\-", 32, "pscale_tkn_" + "abcdefgh01234567" * 2
+    ),
+    "sentry": SecretShape(("sntrys_", "sntryu_"), r"A-Za-z0-9+/=_\-", 40, "sntryu_" + "0123456789abcdef" * 4),
+    "shippo": SecretShape(("shippo_live_", "shippo_test_"), "a-fA-F0-9", 40, "shippo_live_" + "0123456789abcdef" * 3),
+    "vault": SecretShape(("hvs.", "hvb."), _WORD, 40, "hvs." + "abcdefgh01234567" * 6),
+    "doppler": SecretShape(("dp.pt.",), _ALNUM, 40, "dp.pt." + "abcdefgh01234567" * 3),
+    "aws": SecretShape(("AKIA", "ASIA", "ABIA", "ACCA"), "0-9A-Z", 16, "AKIAIOSFODNN7EXAMPLE"),
     "google": SecretShape(("AIza",), _WORD, 30, "AIzaSyA-abcdefghijklmnopqrstuvwxyz01234"),
 }
 """Part of the expression -> its tokens."""
 
-KEY_ENDS: Final = ("ord", "swd", "ase", "pwd", "ret", "key", "ken", "rer", "kie", "ial", "als")
+KEY_ENDS: Final = ("ord", "swd", "ase", "pwd", "ret", "key", "ken", "rer", "kie", "ial", "als", "ass", "ure")
+PLURAL_ENDS: Final = ("rds", "wds", "ses", "ets", "eys", "ens", "ers", "ies")
 _LAST: Final = "dDeEtTyYnNrRlLsS"
 """Last letters of the names in `SECRET_KEYS`: in almost every text they decide whether a name is worth reading."""
 
 _TOKENS_OF: Final = (
     *("api", "auth", "access", "refresh", "id", "session", "bearer", "bot", "user", "security", "github", "gitlab"),
-    "slack",
+    *("slack", "oauth", "jwt", "sas", "npm", "deploy", "vault", "service"),
 )
+_KEYS_OF: Final = (
+    *("secret", "api", "access", "private", "priv", "account", "auth", "client", "db", "database", "encryption"),
+    *("master", "service", "shared", "signing"),
+)
+_PASS_OF: Final = ("db", "database", "key", "user", "admin", "root", "mysql", "postgres", "smtp", "ftp", "redis")
 SECRET_NAMES: Final = (
     *(
         "password",
@@ -101,12 +133,26 @@ SECRET_NAMES: Final = (
         "credential",
         "credentials",
     ),
-    *(f"{word}{between}key" for word in ("secret", "api", "access", "private") for between in ("", "_", "-")),
+    *(f"{word}{between}key" for word in _KEYS_OF for between in ("", "_", "-")),
     *(f"{word}{between}token" for word in _TOKENS_OF for between in ("", "_", "-")),
+    *(f"{word}{between}pass" for word in _PASS_OF for between in ("_", "-")),
+    *(f"access{between}signature" for between in ("", "_", "-")),
 )
-"""Names whose values are never shown, also with a prefix; `clientSecret` is read as `client_Secret`."""
+"""Names whose values are never shown, also with a prefix; `clientSecret` is read as `client_Secret`.
 
+The kinds are those of detect-secrets' keyword detector and of gitleaks' generic rule.
+"""
 SECRET_KEYS: Final = re.compile(rf"(?i)(?:(?:^|[_\-. ])(?:{'|'.join(SECRET_NAMES)})|^token)\Z")
+PLURAL_KEYS: Final = re.compile(rf"(?i)(?:^|[_\-. ])(?:{'|'.join(SECRET_NAMES)})s\Z")
+"""Names of lists of secrets; a number under such a name is a count."""
+
+UNMISTAKABLE: Final = re.compile(
+    r"(?i)(?:password|passwd|passphrase|secretkey|apikey|accesskey|privatekey|accesstoken)\Z"
+)
+"""Keys of data that need no separator behind a prefix: DBPASSWORD. In a stream, a text may be cut at the prefix."""
+
+LINE_KEYS: Final = re.compile(r"(?i)(?:authorization|cookie)\Z")
+"""Names whose value in text is the rest of the line, whatever the value looks like."""
 
 LONGEST_KEY: Final = 64
 """Characters of a name that are read: bounds the time at each place; no name in use is longer."""
@@ -129,9 +175,10 @@ def _token(name: str, token: SecretShape) -> tuple[str, str]:
     return token.heads[0][-1], f"(?:{behind}){rest}"
 
 
-def _telling(separator: str) -> str:
-    """Return a look-behind for a separator or quote: the name before may be one of `SECRET_KEYS`."""
-    ends = "|".join("".join(f"[{letter}{letter.upper()}]" for letter in end) for end in KEY_ENDS)
+def _telling(separator: str, *, plural: bool = False) -> str:
+    """Return a look-behind for a separator or quote: the name before may be one of `SECRET_KEYS`, or of the plurals."""
+    known = (*KEY_ENDS, *PLURAL_ENDS) if plural else KEY_ENDS
+    ends = "|".join("".join(f"[{letter}{letter.upper()}]" for letter in end) for end in known)
     return rf"(?:(?<=(?:{ends}){separator})|(?<=[iI][zZ][aA][tT][iI][oO][nN]{separator}))"
 
 
@@ -142,8 +189,8 @@ _PARTS: Final = {
     "pem": (
         "-",
         (
-            r"(?P<pem>----BEGIN [A-Z ]{0,32}PRIVATE KEY-----"
-            r"(?:[\s\S]*?-----END [A-Z ]{0,32}PRIVATE KEY-----|[\s\S]*))"
+            r"(?P<pem>----BEGIN [A-Z0-9 ]{0,32}PRIVATE KEY(?: BLOCK)?-----"
+            r"(?:[\s\S]*?-----END [A-Z0-9 ]{0,32}PRIVATE KEY(?: BLOCK)?-----|[\s\S]*))"
         ),
     ),
     "bearer": ("bB", rf"(?P<bearer>(?i:earer)\s{{1,8}}[{_BEARER}]{{8}}(?:[{_BEARER}]{{8,}}+=*|[{_BEARER}]*+{CUT}))"),
@@ -152,14 +199,35 @@ _PARTS: Final = {
     "url": (
         ":",
         (
-            r"(?P<url>//[^\s/:@\"]{1,256}:"
-            rf"(?:[^\s/@\"]{{1,256}}@|(?![0-9]{{0,5}}{CUT})[^\s/@\"…\[]{{3,256}}{CUT}))"
+            r"(?P<url>//[^\s/:@\"]{0,256}:"
+            rf"(?:[^\s/\"]{{1,256}}@|(?![0-9]{{0,5}}{CUT})[^\s/@\"…\[]{{3,256}}{CUT}))"
         ),
     ),
     # "password": in JSON and Python text, also inside another text, where the quotes have backslashes.
-    "quoted": ("\"'", rf"(?P<quoted>(?<=[{_LAST}\\]{_QUOTE})(?=[:=\s])(?:{_telling(_QUOTE)}|(?<=\\{_QUOTE})))"),
+    # Behind a comma the value is the other half of a pair, or the next word of a command line.
+    "quoted": (
+        "\"'",
+        rf"(?P<quoted>(?<=[{_LAST}\\]{_QUOTE})(?=[:=,\s])(?:{_telling(_QUOTE, plural=True)}|(?<=\\{_QUOTE})))",
+    ),
+    # PASSWORD 'x', IDENTIFIED BY 'x'
+    "statement": (
+        "\"'",
+        rf"(?P<statement>(?<=[dDyY] {_QUOTE})(?:(?<=[wW][oO][rR][dD] {_QUOTE})|(?<=[bB][yY] {_QUOTE})))",
+    ),
     # password=..., Authorization: ...
-    "named": ("=:", rf"(?P<named>(?<=[{_LAST}][=:]){_telling('[=:]')})"),
+    "named": ("=:", rf"(?P<named>(?<=[{_LAST}][=:]){_telling('[=:]', plural=True)})"),
+    # password = ..., also in a column of them
+    "spaced": ("=:", rf"(?P<spaced>(?<=[ \t][=:])(?:(?<=[ \t][ \t][=:])|{_telling(_BLANK + '[=:]')}))"),
+    # "name": "PASSWORD", "value": "..."
+    "value": ("=:\"'", r"(?P<value>(?<=[vV]alue[=:\"'])|(?<=VALUE[=:\"']))"),
+    # <password>...</password>
+    "element": (">", rf"(?P<element>(?<=[{_LAST}]>){_telling('>')})"),
+    # --password ...
+    "option": ("-", r"(?P<option>(?:(?<=[\s\"'`(\[,]--)|(?<=\A--))(?=[A-Za-z]))"),
+    # curl -u name:password
+    "user": ("-", r"(?P<user>(?:(?<=[\s\"']-)|(?<=\A-))u[\"',\s]{1,4}[^\s:\"']{1,64}:[^\s\"']{3,256})"),
+    "slackhook": ("/", r"(?P<slackhook>(?<=hooks\.slack\.com/)(?:services|workflows|triggers)/[A-Za-z0-9+/]{20,256})"),
+    "telegram": (":", r"(?P<telegram>(?<=[0-9]{8}:)AA[A-Za-z0-9_\-]{30,64})"),
     "home": ("/", rf"(?P<home>(?<![\w.\-~]/)(?:{HOME})|(?<=\\[nrt]/)(?:{HOME}))"),
     "windows": (":", rf"(?P<windows>(?<=[A-Za-z]:)[\\/]{{1,2}}(?i:users)[\\/]{{1,2}}{_PERSON})"),
 }

@@ -13,8 +13,8 @@ from functools import lru_cache
 from typing import Final
 
 from ..contract.redaction import LONGEST, Redactor
-from ..contract.shapes import KEY_ENDS, SECRET_NAMES, TOKENS
-from ..contract.spans import BRACKET, Span, hides, name_before
+from ..contract.secret_readers import BRACKET, Span, hides, hides_items, name_before
+from ..contract.shapes import KEY_ENDS, PLURAL_ENDS, SECRET_NAMES, TOKENS
 
 REACH: Final = 96
 """Characters at the end of a text that are searched for a beginning; a longer beginning is recognised as a secret."""
@@ -27,8 +27,16 @@ _FILLER: Final = "00000000"
 _ROUNDS: Final = 8
 """How often the end may move back: the text before a beginning may itself be a beginning."""
 _WORD: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-."
-_URL_ENDS: Final = re.compile(r"[\s/@\"]")
-_NAME: Final = re.compile(rf"(?i:{'|'.join((*KEY_ENDS, 'ization'))})(?P<end>\\{{0,8}}[\"']?\s{{0,8}})\Z")
+_URL_ENDS: Final = re.compile(r"[\s/\"]")
+_ENDS: Final = "|".join((*KEY_ENDS, *PLURAL_ENDS, "ization"))
+_NAME: Final = re.compile(rf"(?i:{_ENDS})(?P<end>\\{{0,8}}[\"']?\s{{0,8}})\Z")
+_FIELD: Final = re.compile(
+    rf"(?i:{_ENDS})(?P<end>\\{{0,8}}[\"']?[\s,;]{{1,48}}(?:- )?\\{{0,8}}[\"']?"
+    r"[A-Za-z]{0,16}\\{0,8}[\"']?\s{0,8})\Z"
+)
+"""A telling name in a field, and the beginning of the next field, which may be that of its value."""
+_FIELD_NAME: Final = 24
+"""Characters of the field that names a value: `"variableName": "`."""
 
 
 class StreamRedactor:
@@ -95,8 +103,12 @@ class StreamRedactor:
         name = _NAME.search(text, max(0, size - REACH))
         if name is not None:
             since = name_before(text, name.start("end"), quoted="'" in name["end"] or '"' in name["end"])
-            if hides(text[since : name.start("end")]):
+            told = text[since : name.start("end")]
+            if hides(told) or hides_items(told):
                 end = min(end, since)
+        field = _FIELD.search(text, max(0, size - REACH))
+        if field is not None and hides(text[name_before(text, field.start("end"), quoted=False) : field.start("end")]):
+            end = min(end, max(0, name_before(text, field.start("end"), quoted=False) - _FIELD_NAME))
         if "eyJ" in text:  # the first part of a JSON web token has no fixed length
             token = text.find("eyJ", len(text.rstrip(_WORD)))
             end = min(end, token) if token >= 0 else end
@@ -104,7 +116,7 @@ class StreamRedactor:
         if url >= 0 and _URL_ENDS.search(text, url + 3) is None:  # name and password of a URL may follow
             end = min(end, url)
         for span in reversed(spans):
-            if span.since < end < span.end or (span.open and span.end == size):
+            if span.since < end < span.end or (span.open and not text[span.end :].strip()):
                 end = min(end, span.since)
         return end
 
@@ -153,7 +165,12 @@ def _alternatives(heads: Iterable[str]) -> Iterator[str]:
             yield f"{before}{re.escape(head)}[{token.letters}]{{0,{token.least}}}"
     yield r"[bB](?i:earer)\s{0,8}[A-Za-z0-9._~+/\-]{0,16}"
     yield r"[bB](?i:asic)\s{0,8}[A-Za-z0-9+/_\-]{0,8}=?"
-    yield r"-----BEGIN [A-Z \-]{0,60}"
+    yield r"-----BEGIN [A-Z0-9 \-]{0,60}"
+    yield r"<[A-Za-z0-9_.\-:]{0,64}"  # an element
+    yield r"[\[(]\\{0,8}(?:[\"'][A-Za-z0-9_.\- ]{0,64}\\{0,8}(?:[\"'][\s,]{0,8})?)?"  # a pair
+    yield r"(?:[\s\"'`(\[,]|\A)--?[A-Za-z0-9_\-]{0,64}(?:\\{0,8}[\"'][\s,]{0,8}|[ \t]{1,8})?"  # an option
+    yield r"(?:[\s\"']|\A)-u[\"',\s]{0,4}[^\s:\"']{0,64}(?::[^\s\"']{0,8})?"
+    yield rf"(?i:{_beginnings(['identified by __'])})"
 
 
 _HEADS: Final = (

@@ -11,7 +11,7 @@ import attrs
 
 from greenroom.actors.contract.decisions import ACTION_WORDS, Decision, Ticket, asks_outcome
 from greenroom.actors.contract.redaction import WORKSPACE
-from greenroom.actors.contract.spans import HOME, MASK
+from greenroom.actors.contract.secret_readers import HOME, MASK
 from greenroom.supervision.fields import did_you_mean
 
 from . import text_format

@@ -18,8 +18,8 @@ from greenroom.actors.contract.events import MessageDelta, RunMoved, ToolCalled,
 from greenroom.actors.contract.lifecycle import Stage
 from greenroom.actors.contract.redaction import LONGEST, WORKSPACE, Redactor
 from greenroom.actors.contract.rows import RunInfo
+from greenroom.actors.contract.secret_readers import HOME, MASK, SHORTEST
 from greenroom.actors.contract.shapes import TOKENS as SHAPES
-from greenroom.actors.contract.spans import HOME, MASK, SHORTEST
 
 from .strategies import JSON, TEXT, examples, instances
 
