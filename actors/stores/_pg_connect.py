@@ -14,13 +14,13 @@ import os
 import socket
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Literal, TypeVar
 
 from ..errors import StoreDown
 from ._pg_attempt import Attempt
 from ._pg_driver import psycopg
+from ._pg_heard import ArrivedPayloads
 from ._pg_prepared import Parameters, PreparedStatements
 from ._pg_schema import quoted
 from ._pg_target import PgTarget
@@ -123,6 +123,7 @@ class Link:
         opened: how often a connection was opened.
         unknown: it is unknown whether the statement that met the newest outage was executed.
         repeated: how often `anew` has called a function again that may have been executed.
+        payloads: of notifications that have arrived.
     """
 
     def __init__(self, target: PgTarget, name: str, settings: Sequence[str] = ()) -> None:
@@ -136,7 +137,7 @@ class Link:
         self._prepared: PreparedStatements
         self._texts: dict[str, bytes] = {}
         self._schema = quoted(target.schema)
-        self._payloads: deque[str] = deque()
+        self.payloads = ArrivedPayloads()
         self.since: float | None = None
         self.opened = 0
         self._attempt: Attempt | None = None
@@ -173,9 +174,10 @@ class Link:
             self.opened += 1
             adapt(connection)
             self._prepared = PreparedStatements(connection)
-            keep = self._payloads = deque()
-            # called for what arrives with the answer of a statement
-            connection.add_notify_handler(lambda notification: keep.append(notification.payload))
+            self.payloads.clear()
+            # Called for what arrives with the answer of a statement. The driver's own handler fails where a payload is
+            # no UTF-8, and keeps all of them.
+            connection.pgconn.notify_handler = lambda notification: self.payloads.add(notification.extra)
         return self._connection
 
     def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
@@ -293,20 +295,24 @@ class Link:
         connection = self._connection
         return None if connection is None or connection.closed else connection
 
-    def arrived(self) -> list[str]:
-        """Return the payloads of notifications that have arrived; never waits.
+    def arrived(self) -> list[bytes]:
+        """Return the payloads of notifications that have arrived and are kept; never waits.
 
         Raises:
-            Outage: the connection is lost.
+            Outage: the connection is closed or lost.
         """
+        connection = self.opened_connection
+        if connection is None:
+            raise Outage(OSError("the connection is closed"))
         with self.sorted():
-            pgconn = self.connection.pgconn
-            pgconn.consume_input()
-            payloads = [*self._payloads]
-            self._payloads.clear()
-            while (notification := pgconn.notifies()) is not None:
-                payloads.append(notification.extra.decode())
-            return payloads
+            connection.pgconn.consume_input()
+            self.hear(connection.pgconn)
+            return self.payloads.take()
+
+    def hear(self, pgconn: Any) -> None:
+        """Keep the payloads of notifications that the driver has read, which would keep all of them itself."""
+        while (notification := pgconn.notifies()) is not None:
+            self.payloads.add(notification.extra)
 
     def persistent(self, text: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
         """Execute a statement; one that met another is repeated at once. Raises as `execute`, without Again."""

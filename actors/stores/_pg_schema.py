@@ -219,6 +219,8 @@ TABLES: Final = (
 
 _LONGEST: Final = 63
 """Bytes of a name in PostgreSQL; what is longer is cut off there."""
+_DIGITS: Final = 10
+"""More than a version has."""
 _UNFIT: Final = frozenset("%{}")
 """Characters that mean something in the text of a statement here."""
 _LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended('greenroom ' || %s, 0))"
@@ -252,6 +254,11 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def whole_number(text: str | None) -> int | None:
+    """Return the number that a row of `about` has; None if another program has written something else there."""
+    return int(text) if text is not None and text.isascii() and text.isdecimal() and len(text) < _DIGITS else None
+
+
 def version_of(session: SchemaSession, schema: str) -> int | None:
     """Return the number of applied migrations; 0: there is no schema, or an empty one; None: it is not ours."""
     sql = (
@@ -264,7 +271,7 @@ def version_of(session: SchemaSession, schema: str) -> int | None:
     if session.execute(columns, (f"{quoted(schema)}.about",)) != [(2,)]:
         return None
     rows = session.execute("SELECT value FROM {s}.about WHERE name = 'schema'")
-    return int(rows[0][0]) if rows else None
+    return whole_number(rows[0][0]) if rows else None
 
 
 def outdated(schema: str, version: int, oldest: int) -> str:
@@ -293,7 +300,7 @@ def check(session: SchemaSession, schema: str, migrations: Sequence[PgMigration]
         raise StoreOpenError(f"the schema {schema!r} has tables of another program; name another one with ?schema=")
     if version > len(migrations):
         rows = session.execute("SELECT value FROM {s}.about WHERE name = 'oldest'")
-        oldest = int(rows[0][0]) if rows else version
+        oldest = (whole_number(rows[0][0]) if rows else None) or version
         if oldest > len(migrations):
             raise StoreOpenError(outdated(schema, len(migrations), oldest))
     return version
