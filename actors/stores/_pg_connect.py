@@ -23,7 +23,7 @@ from ._pg_driver import psycopg
 from ._pg_heard import ArrivedPayloads
 from ._pg_prepared import Parameters, PreparedStatements
 from ._pg_schema import quoted
-from ._pg_target import PgTarget
+from ._pg_target import SEARCH_PATH, PgTarget
 from ._pg_values import adapt
 from .faults import Outage
 
@@ -36,6 +36,9 @@ AT_ONCE: Final = 10
 
 SNAPSHOT: Final = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
 """Of a transaction whose statements all see one state of the database."""
+
+_SEARCH: Final = f"SELECT pg_catalog.set_config('search_path', '{SEARCH_PATH}', true)".encode()
+"""Until the end of the transaction: a session of a pool is that of other programs, too, and may have any path."""
 
 Severity = Literal["outage", "again", "request", "schema"]
 
@@ -144,6 +147,7 @@ class Link:
         self._cut_after: float | None = None
         self._sent = False  # the statement on the way may have been sent
         self._broke = False
+        self._inside = False  # in a block of `transaction`
         self.unknown = False
         self.repeated = 0
 
@@ -205,9 +209,9 @@ class Link:
             StoreDown: a table or a right is missing.
             psycopg.Error: the request's own error; nothing was written.
         """
-        with self.sorted():
+        with self.sorted(), self._searching():
             cursor = self.connection.execute(self.text(text), parameters or None, binary=True)
-            return cursor.fetchall() if cursor.description is not None else []
+        return cursor.fetchall() if cursor.description is not None else []
 
     def unsorted(self, text: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
         """Execute a statement that the server may refuse. Raises as `execute`, but refusals as they are."""
@@ -227,6 +231,7 @@ class Link:
 
         def send() -> list[tuple[Any, ...]]:
             with self.sorted(), self._pipeline():
+                self._search()
                 cursors = [
                     self.connection.execute(self.text(text), parameters or None, binary=True)
                     for text, parameters in statements
@@ -261,8 +266,10 @@ class Link:
         rows: list[tuple[Any, ...]] | None = None
         try:
             with self._pipeline() as pipeline:
+                self._search()
                 cursor = self.connection.execute(self.text(text), parameters or None, binary=True)
                 pipeline.sync()
+                self._search()
                 self.connection.execute(self.text(by[0]), by[1])
                 rows = cursor.fetchall()
         except psycopg.Error:
@@ -288,6 +295,23 @@ class Link:
                 raise
         if failure is not None:
             raise failure
+
+    @contextlib.contextmanager
+    def _searching(self) -> Iterator[None]:
+        """Send the block's statement together with the path of names, as one transaction, where the session has none.
+
+        A statement in a block of `transaction` follows the path of that block.
+        """
+        if not self.target.pooled or self._inside:
+            yield
+            return
+        with self._pipeline():
+            self._search()
+            yield
+
+    def _search(self) -> None:
+        if self.target.pooled:
+            self.connection.execute(_SEARCH)
 
     @property
     def opened_connection(self) -> psycopg.Connection[tuple[Any, ...]] | None:
@@ -330,14 +354,20 @@ class Link:
     @contextlib.contextmanager
     def transaction(self, mode: str = "") -> Iterator[None]:
         """Make the block's statements one transaction; `mode` follows BEGIN. Raises as `execute`."""
-        self.execute(f"BEGIN {mode}")
+        self._inside = True
         try:
-            yield
-        except BaseException:  # raised again; the server must not keep the transaction open
-            with contextlib.suppress(Outage, Again, psycopg.Error):
-                self.execute("ROLLBACK")
-            raise
-        self.execute("COMMIT")
+            self.execute(f"BEGIN {mode}")
+            try:
+                with self.sorted():
+                    self._search()
+                yield
+            except BaseException:  # raised again; the server must not keep the transaction open
+                with contextlib.suppress(Outage, Again, psycopg.Error):
+                    self.execute("ROLLBACK")
+                raise
+            self.execute("COMMIT")
+        finally:
+            self._inside = False
 
     def anew(self, function: Callable[[], T]) -> T:
         """Call a function that executes statements; if the connection breaks, once more, with a new connection.
