@@ -31,6 +31,12 @@ OLDEST_SERVER: Final = 140000
 """`server_version_num`: PostgreSQL 14."""
 
 
+UNCHECKED: Final = "SQL_ASCII"
+"""The encoding of a database whose server takes bytes for text. What a process writes is UTF-8 there, too."""
+ENCODINGS: Final = frozenset({"UTF8", UNCHECKED})
+"""Encodings of a database that keep every character."""
+
+
 @attrs.frozen
 class PgIndex:
     """An index that only makes statements faster, so that the store works without it.
@@ -282,19 +288,34 @@ def outdated(schema: str, version: int, oldest: int) -> str:
     )
 
 
+def check_server(session: SchemaSession) -> None:
+    """Check that the server and the encoding of the database fit.
+
+    Raises:
+        StoreOpenError: the server is too old, or the database cannot keep every character.
+    """
+    ((number, version, encoding, name),) = session.execute(
+        "SELECT current_setting('server_version_num')::int, current_setting('server_version'),"
+        " current_setting('server_encoding'), current_database()::text"
+    )
+    if number < OLDEST_SERVER:
+        raise StoreOpenError(f"this is PostgreSQL {version}; version 14 or newer is needed")
+    if encoding not in ENCODINGS:
+        raise StoreOpenError(
+            f"the database {name!r} has the encoding {encoding}, which has not every character; make one with UTF8"
+            " (createdb -E UTF8 -T template0 --locale=C NAME), and write its name into the address"
+        )
+
+
 def check(session: SchemaSession, schema: str, migrations: Sequence[PgMigration] = PG_MIGRATIONS) -> int:
     """Return the version of the schema, which this release can work with or migrate.
 
     A schema may have a higher version than this release knows: a newer release has added to its tables.
 
     Raises:
-        StoreOpenError: the server is too old, the schema is another program's, or newer than this release knows.
+        StoreOpenError: see `check_server`; or the schema is another program's, or newer than this release knows.
     """
-    ((number, name),) = session.execute(
-        "SELECT current_setting('server_version_num')::int, current_setting('server_version')"
-    )
-    if number < OLDEST_SERVER:
-        raise StoreOpenError(f"this is PostgreSQL {name}; version 14 or newer is needed")
+    check_server(session)
     version = version_of(session, schema)
     if version is None:
         raise StoreOpenError(f"the schema {schema!r} has tables of another program; name another one with ?schema=")
