@@ -230,6 +230,12 @@ _DIGITS: Final = 10
 _UNFIT: Final = frozenset("%{}")
 """Characters that mean something in the text of a statement here."""
 _LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended('greenroom ' || %s, 0))"
+_LOCK_TABLES: Final = "LOCK TABLE {s}.about IN SHARE ROW EXCLUSIVE MODE"
+_COUNTS: Final = """SELECT count(*) = 0 OR bool_or(has_database_privilege(a.usesysid, current_database(), 'CREATE')
+  OR coalesce((SELECT has_schema_privilege(a.usesysid, oid, 'CREATE') FROM pg_namespace WHERE nspname = %s), false))
+FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted AND a.datname = current_database()
+  AND (l.classid::bigint << 32) | l.objid::bigint = hashtextextended(%s || %s::text, 0)"""
 _ABOUT: Final = (
     "INSERT INTO {s}.about(name, value) VALUES (%s, %s) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 )
@@ -347,7 +353,10 @@ def migrate(
     while (version := check(session, schema, migrations)) < len(migrations):
         migration = migrations[version]
         with session.transaction():
-            session.execute(_LOCK, (schema,))
+            if lock_counts(session, "greenroom ", schema):
+                session.execute(_LOCK, (schema,))
+            if version:
+                session.execute(_LOCK_TABLES)  # also against a process that found the other lock in foreign hands
             if check(session, schema, migrations) != version:
                 continue  # another process was faster
             if not session.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (schema,)):
@@ -362,6 +371,14 @@ def migrate(
                 session.execute(_ABOUT, ("epoch", make_epoch()))
         applied += 1
     return applied
+
+
+def lock_counts(session: SchemaSession, purpose: str, schema: str) -> bool:
+    """Return whether an advisory lock is free, or held by a role that may make tables or indexes.
+
+    Any role with CONNECT can take any such lock. One that only strangers hold keeps nothing in order.
+    """
+    return bool(session.execute(_COUNTS, (schema, purpose, schema))[0][0])
 
 
 def lacking_rights(session: SchemaSession, schema: str) -> list[str]:

@@ -15,6 +15,7 @@ from tests.support.postgres import Server
 from tests.support.postgres_rows import tables
 
 from greenroom.actors.processes import Ability
+from greenroom.actors.stores import postgres_admin
 from greenroom.actors.stores._pg_heard import MOST_BYTES
 from greenroom.actors.stores._pg_hints import channel_prefix
 from greenroom.actors.stores.postgres import PostgresStore
@@ -208,6 +209,27 @@ async def test_a_flood_of_hints_delays_no_beat_no_claim_and_no_commit(
         assert sum(sent) > 1_000
         assert (log.voids, other.voids) == (0, 0)
         assert {process.name for process in await b.processes() if not process.dead} == {a.process, b.process}
+
+
+# --- locks -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("purpose", ["greenroom ", "greenroom indexes "])
+async def test_a_lock_that_a_stranger_holds_keeps_no_process_and_no_owner_waiting(
+    purpose: str, postgres_url: str, stranger: str
+) -> None:
+    """Any role can take any advisory lock."""
+    schema = postgres_url.rpartition("=")[2]
+    with psycopg.connect(stranger, autocommit=True) as session:
+        session.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", (f"{purpose}{schema}",))
+        with trio.fail_after(4):
+            assert (await trio.to_thread.run_sync(postgres_admin.migrate, postgres_url))["applied"] > 0
+            with tables(postgres_url) as link:
+                link.execute("DROP INDEX {s}.runs_working")
+            made = await trio.to_thread.run_sync(postgres_admin.migrate, postgres_url, abandon_on_cancel=True)
+            assert "runs_working" in made["indexes"]
+            async with opened(PostgresStore(postgres_url, **TIMES)) as log:
+                assert log.voids == 0
 
 
 # --- processes that join ---------------------------------------------------------------------------------------------
