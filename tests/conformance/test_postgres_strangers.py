@@ -12,7 +12,7 @@ import psycopg.sql
 import pytest
 import trio
 from tests.support.postgres import Server
-from tests.support.postgres_rows import tables
+from tests.support.postgres_rows import add_runs, tables
 
 from greenroom.actors.processes import Ability
 from greenroom.actors.stores import postgres_admin
@@ -161,6 +161,19 @@ async def test_a_version_in_a_row_that_is_no_number_ends_no_store(postgres_url: 
             await eventually(lambda: link.execute("SELECT max(beat) FROM {s}.processes")[0][0] > before + 3)
         assert (await author.write(1)).kind == "committed"
         assert log.voids == 0
+
+
+@pytest.mark.parametrize("moment", ["infinity", "-infinity", "20000-01-01", "0200-01-01 BC"])
+async def test_a_time_that_python_cannot_have_ends_no_list(moment: str, postgres_url: str) -> None:
+    a = PostgresStore(postgres_url, **TIMES)
+    async with opened(a):
+        with tables(postgres_url) as link:
+            link.execute("UPDATE {s}.processes SET started_at = %s::timestamptz", (moment,))
+            link.execute("INSERT INTO {s}.queues(name) VALUES ('q')")
+            add_runs(link, "r", 1, queue="q", ready_at=moment)
+        (process,) = await a.processes()
+        assert process.started_at is not None
+        assert [queue.name for queue in await a.queues()] == ["q"]
 
 
 # --- floods ----------------------------------------------------------------------------------------------------------
