@@ -34,6 +34,10 @@ FREED_AT_ONCE: Final = 500
 NEW_TOKEN: Final = "((r.token >> 31) + 1 << 31) + %s::bigint"  # noqa: S105 - a statement
 """The next fencing token: greater than each earlier one, and never drawn again by another history of the log."""
 
+_FIRST: Final = milliseconds(datetime.min.replace(tzinfo=UTC))
+_LAST: Final = milliseconds(datetime.max.replace(microsecond=0, tzinfo=UTC))
+"""Milliseconds since 1970 of the times that Python can have; another program may have written others."""
+
 EARLIEST: Final = f"interval '{GREATEST_PRIORITY * PRIORITY_STEP.total_seconds()} s'"
 """A ready run has no rank that is later than this after now."""
 
@@ -431,4 +435,5 @@ def agents(link: Link) -> dict[str, frozenset[str]]:
 
 
 def _time(number: int | None) -> datetime | None:
-    return None if number is None else datetime.fromtimestamp(number / 1000, UTC)
+    """Return a time; one that Python cannot have, such as infinity, is the first or the last that it can."""
+    return None if number is None else datetime.fromtimestamp(min(max(number, _FIRST), _LAST) / 1000, UTC)
