@@ -212,7 +212,7 @@ async def test_no_notification_is_lost_beside_answers(link: Link) -> None:
     other = Link(link.target, "other")
     link.execute("LISTEN heard")
     query = UnthreadedQuery(link, "SELECT %s::bigint", "q")
-    heard: list[str] = []
+    heard: list[bytes] = []
     for number in range(6):
         other.execute("SELECT pg_notify('heard', %s)", (str(number),))
         if number % 3 == 1:
@@ -223,7 +223,7 @@ async def test_no_notification_is_lost_beside_answers(link: Link) -> None:
             while len(heard) <= number:
                 heard += link.arrived()
                 await trio.sleep(0.001)
-    assert heard == [str(number) for number in range(6)]
+    assert heard == [b"%d" % number for number in range(6)]
     other.close()
 
 
