@@ -144,8 +144,11 @@ class TransactionWriter:
             raise Outage(unread) from error
         if finding is not None:
             raise Damaged(f"the file is damaged ({finding}); restore it from a backup") from error
+        try:
+            self._connection.execute("PRAGMA shrink_memory")  # a misread page must not stay in the cache
+        except (sqlite3.Error, MemoryError) as met:
+            raise Outage(met) from error
         self._suspicion = None
-        self._connection.execute("PRAGMA shrink_memory")  # a misread page must not stay in the cache
 
     def _attempt(self, batch: Sequence[Request], *, careful: bool) -> Sequence[Any]:
         self._changes = _Changes()
