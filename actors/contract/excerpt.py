@@ -42,7 +42,8 @@ class Large:
 
 def is_large(text: str) -> bool:
     """Return True if `excerpt` cuts the text."""
-    return len(text) * 4 > LARGE and len(text.encode()) > LARGE  # cheap first: a character takes at most four bytes
+    # cheap first: a character takes one to four bytes
+    return len(text) > LARGE or (len(text) * 4 > LARGE and len(text.encode("utf-8", "surrogatepass")) > LARGE)
 
 
 def excerpt(text: str) -> tuple[str, bool]:

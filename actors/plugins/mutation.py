@@ -247,5 +247,7 @@ def _check_key(key: object) -> None:
 def _text(value: object, where: str) -> str:
     if not isinstance(value, str):
         raise MutationError(f"{where}: {value!r:.80} is no str")
-    text: str = normalise(value)[0]
-    return text
+    text, why = normalise(value)
+    if why is not None:
+        raise MutationError(f"{where}: {why}")
+    return str(text)

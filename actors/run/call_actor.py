@@ -23,9 +23,8 @@ from greenroom.supervision import Mailbox, failure_of, failure_of_call
 from ..agent import Agent
 from ..attachments import with_attachments
 from ..contract.calls import CallStatus
-from ..contract.codec import StoredResult, failure_text, normalise_result
+from ..contract.codec import failure_text, normalise_result
 from ..contract.decisions import Suspend
-from ..contract.excerpt import shown_value
 from ..contract.facts import CallFacts
 from ..contract.ids import body_error_id
 from ..contract.messages import Message
@@ -33,9 +32,10 @@ from ..contract.parts import InvalidPart
 from ..contract.phases import Phase
 from ..contract.plain import JSONValue
 from ..contract.rows import CallRow, RunInfo, RunRow
+from ..contract.sizes import TooLarge
 from ..contract.state import Keys
 from ..engine.effects import StartCall, StartTask
-from ..engine.inputs import CallRaised, CallReturned, CallSuspended, Input, ResultRefused
+from ..engine.inputs import CallRaised, CallSuspended, Input, ResultRefused
 from ..handoff import Filter, Handoff
 from ..plugins.contexts import PhaseContext
 from ..state.access import State, WritableState
@@ -51,6 +51,7 @@ from .children import SLACK, Child, Children, Cue, Release
 from .error_log import ErrorLog
 from .guardrails import in_order, log_failure
 from .hooks import HookFailed
+from .results import check_room, returned, stored
 from .sanitize import InvalidValue, messages_of, suspend_of, text_of
 from .services import ChildWork
 
@@ -166,8 +167,10 @@ class CallActor:
         if isinstance(tool, Handoff):
             return await self._handed_over(tool, cue, state)
         try:
-            result = normalise_result(value)
-        except InvalidPart as error:
+            result = await stored(value)
+            done = returned(call_id, attempt, result, state)
+            check_room(self._children, self._run_row.step, done)
+        except (InvalidPart, TooLarge) as error:
             text = f"The tool {tool.name!r} ran, and its result cannot be kept: {error}."
             return self._failed(tool, cue, of_call, ToolFailed(text, code="tool_error", fatal=tool.on_error == "raise"))
         if tool.output_guardrails:
@@ -176,7 +179,7 @@ class CallActor:
             refused = await self._guarded(child, tool, cue, of_call, shown)
             if refused is not None:
                 return refused
-        return returned(call_id, attempt, result, state)
+        return done
 
     @staticmethod
     def _suspended(tool: Tool[..., object], cue: StartCall, value: Suspend) -> Input:
@@ -358,24 +361,3 @@ def gate_context(info: RunInfo, deps: object, call: CallRow, snapshot: StateSnap
 def make_mailbox(call_id: str) -> Mailbox[Cue]:
     """Return the mailbox of a parked call."""
     return Mailbox(f"call {call_id}", _MAILBOX)
-
-
-def returned(call_id: str, attempt: int, result: StoredResult, state: WritableState) -> CallReturned:
-    """Return the input about a body's result, with the text for the model and the body's state writes.
-
-    Never fails, because the effect has already happened.
-    """
-    data, parts, why = result
-    shown, large = shown_value(data)
-    if why is not None:
-        shown, large = f"The call succeeded, but its result cannot be shown ({why}).", False
-    return CallReturned(
-        call_id=call_id,
-        attempt=attempt,
-        result=data,
-        shown=shown,
-        large=large,
-        batch=state.batch(),
-        keys=state.used,
-        parts=parts,
-    )

@@ -298,9 +298,9 @@ class ChildRuns:
             data, parts, why = normalise_result(value)
         except BaseException as error:  # noqa: BLE001, ASYNC103 - user code: a failure of the tool
             failure = failure_of(error)
-            assert tool is not None  # noqa: S101 - only its function can fail
-            shown = text_of(self._logged(call, tool, failure))
-            fatal = tool.on_error == "raise"
+            # without a tool nothing but the size of the output can fail
+            shown = text_of(str(failure) if tool is None else self._logged(call, tool, failure))
+            fatal = tool is not None and tool.on_error == "raise"
             return ChildOutcome(  # noqa: ASYNC104 - the border has raised what passes
                 stage=stage, status=CallStatus.FAILED, shown=shown, code=code, call_code="tool_error", fatal=fatal
             )

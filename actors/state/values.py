@@ -25,6 +25,7 @@ from ..contract.codec import MAX_DEPTH, SchemaError, parse
 from ..contract.converters import converter
 from ..contract.decisions import Decision, Ticket
 from ..contract.messages import Message
+from ..contract.sizes import oversized, too_large
 
 _SHOWN: Final = Repr()
 _SHOWN.maxstring = _SHOWN.maxother = 120
@@ -42,7 +43,10 @@ def write(value: object, kind: object) -> Any:
         NotSerializable: reading the data would not return the value.
     """
     try:
-        data = _json(converter.unstructure(value), "$", MAX_DEPTH)
+        plain = converter.unstructure(value)
+        if size := oversized(plain):
+            raise NotSerializable(f"the value is too large: {too_large(size)}")
+        data = _json(plain, "$", MAX_DEPTH)
     except RecursionError:
         raise NotSerializable(_DEEP) from None
     except (TypeError, ValueError, AttributeError, CattrsError) as error:

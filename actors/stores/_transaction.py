@@ -27,7 +27,7 @@ from ..contract.rows import CommandContext, RunInfo, RunRow
 from ..errors import LeaseLost, StoreError, UnknownRun
 from ..processes import ReadyRun
 from . import _commit_rules, _prune, _sql, _work_sql
-from ._encoding import EncodedRows, encode_commit
+from ._encoding import EncodedRows, encode_again
 from ._outages import Damaged, UnreadableData, is_outage, is_suspect
 from ._requests import (
     ClaimRequest,
@@ -319,7 +319,7 @@ class TransactionWriter:
         if position is None or old or broken == claim.token or claim.run_id != commit.run_id:
             return Receipt(kind="lease_lost", error=LeaseLost(_commit_rules.stale_text(commit.run_id, claim.token)))
         if isinstance(request.error, MemoryError):  # encoding ran out of memory: there may be enough now
-            request.blobs, request.error = encode_commit(commit, request.frames), None
+            request.blobs, request.error = encode_again(commit, request.frames)
         blobs = request.blobs
         fault = request.error or _commit_rules.fault(commit, request.frames)
         if fault is not None or not isinstance(blobs, EncodedRows):
