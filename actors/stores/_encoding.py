@@ -23,8 +23,9 @@ from .faults import Outage
 
 Row = tuple[Any, ...]
 
-_SMALL: Final = 65_536
-"""Bytes of what is new in a commit up to which it is not measured where nothing else needs its bytes."""
+_SMALL: Final = 4_096
+"""Bytes of what is new in a commit up to which it is not measured where nothing else needs its bytes: an event that
+is cut has as many."""
 
 
 class EncodedRows(msgspec.Struct, frozen=True):

@@ -10,8 +10,8 @@ import pytest
 import trio
 
 import greenroom as gr
-from greenroom.actors.contract.sizes import ANSWER_LIMIT, STEP_LIMIT, VALUE_LIMIT
-from greenroom.testing import call
+from greenroom.actors.contract.sizes import ANSWER_LIMIT, COMMIT_LIMIT, STEP_LIMIT, VALUE_LIMIT
+from greenroom.testing import call, delay
 
 from ..support.runs import agent, events_of, home, payloads
 
@@ -246,3 +246,30 @@ async def test_a_large_value_is_converted_beside_the_loop():
         await run.result()
         nursery.cancel_scope.cancel()
     assert len(ticks) > 5, "the loop has turned meanwhile"
+
+
+@pytest.mark.slow
+async def test_a_commit_that_is_too_large_ends_its_run_alone(shelf, autojump_clock):
+    """Each task's arguments are within the limit; the run's row, which holds them all, cannot be written with nine."""
+
+    @gr.tool(background=True, effect="pay")
+    async def later(note: str) -> str:
+        await trio.sleep_forever()
+        return ""
+
+    @gr.tool(effect="pay")
+    async def fill(ctx: gr.ToolContext) -> str:
+        for number in range(9):
+            await ctx.spawn("later", note=str(number) * (VALUE_LIMIT - 100))
+        return "filled"
+
+    async with home(shelf) as runtime:
+        other = await runtime.start(agent([delay(50), "done"], key="other"), "hi")
+        run = await runtime.start(agent(call("fill"), "done", tools=[fill, later], max_tasks=20), "hi")
+        outcome = await run.wait()
+        assert isinstance(outcome, gr.Failed)
+        assert outcome.code == "internal_error"
+        assert f"at most {COMMIT_LIMIT:,} are written together" in outcome.message
+        events = await events_of(run)
+        assert [event.type for event in events if event.type == "run.failed"] == ["run.failed"]
+        assert (await other.result()).output == "done"
