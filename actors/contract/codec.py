@@ -175,7 +175,7 @@ def normalise_result(value: object) -> StoredResult:
 
     Raises:
         InvalidPart: an image or a file is deep inside the value, or they are too many or too large together.
-        TooLarge: the value has more than `VALUE_LIMIT` bytes as JSON.
+        TooLarge: the texts in the value have more than `VALUE_LIMIT` characters.
     """
     work = normalising(value)
     try:
@@ -195,8 +195,6 @@ def normalising(value: object) -> Generator[None, None, StoredResult]:
         raise
     except BaseException as error:  # noqa: BLE001, ASYNC103 - as in `normalise`
         return f"<a {_type_name(value)} that cannot be shown>", (), _said(failure_of_call(error))  # noqa: ASYNC104 - the border has raised what passes
-    if cleaner.at_most > VALUE_LIMIT and (size := len(_encode(data))) > VALUE_LIMIT:
-        raise too_large(size)
     if cleaner.parts:
         fault = fault_of_parts(cleaner.parts)
         if fault is not None:
@@ -238,11 +236,6 @@ class _Cleaner:
         self._room = VALUE_LIMIT
         self._top = top
         self.parts: tuple[Part, ...] = ()
-
-    @property
-    def at_most(self) -> int:
-        """The bytes that the data has at most as JSON: six for a character, as many as a float has for each item."""
-        return 6 * (VALUE_LIMIT - self._room) + 24 * (MAX_ITEMS - self._left)
 
     def _take(self, size: int) -> None:
         """Count bytes before they are copied.

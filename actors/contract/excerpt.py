@@ -13,6 +13,8 @@ from typing import Any, Final
 import attrs
 import msgspec
 
+from .sizes import VALUE_LIMIT, too_large
+
 LARGE: Final = 262_144
 """Bytes of a result above which event and model get an excerpt; the row holds all of it."""
 _EDGE: Final = 4_096
@@ -56,6 +58,19 @@ def excerpt(text: str) -> tuple[str, bool]:
 def shown_value(value: object) -> tuple[str, bool]:
     """Return JSON data as the model's text, and whether it is an excerpt."""
     return excerpt(value if isinstance(value, str) else _encode(value).decode())
+
+
+def shown_result(value: object) -> tuple[str, bool, int]:
+    """Return a result as `shown_value` does, and its bytes as JSON.
+
+    Raises:
+        TooLarge: the result has more bytes than are stored.
+    """
+    data = _encode(value)
+    if len(data) > VALUE_LIMIT:
+        raise too_large(len(data))
+    shown, large = excerpt(value if isinstance(value, str) else data.decode())
+    return shown, large, len(data)
 
 
 def shown_large(value: Large | LargeText, clean: Clean, judge: Judge, mask: str) -> str:

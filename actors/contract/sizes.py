@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from typing import Final
 
-VALUE_LIMIT: Final = 8 * 2**20
-"""Bytes of one value: a tool's result, an input, a decision's arguments, a state key. As many as the images and files
-of one message have; encoded within some milliseconds, and thirty times what a model is shown of a result."""
-ANSWER_LIMIT: Final = VALUE_LIMIT * 3 // 2
+VALUE_LIMIT: Final = 4 * 2**20
+"""Bytes of one value: a tool's result, an input, a decision's arguments, a state key. The loop stands still while a
+value is encoded, some milliseconds for each of its copies; a model is shown a sixteenth of it."""
+ANSWER_LIMIT: Final = 3 * VALUE_LIMIT
 """Bytes of a model's answer: more than the codecs read (10,000,000 characters), with what a provider wants back."""
-STEP_LIMIT: Final = 4 * VALUE_LIMIT
+STEP_LIMIT: Final = 8 * VALUE_LIMIT
 """Bytes of the results and state writes of all calls of one step: its end writes what they show as one commit, and a
 new owner loads them together."""
-COMMIT_LIMIT: Final = 8 * VALUE_LIMIT
-"""Bytes of one commit: a value is in it up to four times (row, call, message, record), and a line of 50 Mbit/s carries
-it in the ten seconds that a store waits for an answer."""
+COMMIT_LIMIT: Final = 16 * VALUE_LIMIT
+"""Bytes of one commit: an answer is in it up to four times (row, calls, message, record), and a line of 50 Mbit/s
+carries it in the ten seconds that a store waits for an answer."""
 
 
 class TooLarge(ValueError):

@@ -51,7 +51,7 @@ from .children import SLACK, Child, Children, Cue, Release
 from .error_log import ErrorLog
 from .guardrails import in_order, log_failure
 from .hooks import HookFailed
-from .results import check_room, returned, stored
+from .results import kept, stored
 from .sanitize import InvalidValue, messages_of, suspend_of, text_of
 from .services import ChildWork
 
@@ -168,11 +168,9 @@ class CallActor:
             return await self._handed_over(tool, cue, state)
         try:
             result = await stored(value)
-            done = returned(call_id, attempt, result, state)
-            check_room(self._children, self._run_row.step, done)
+            done = kept(call_id, attempt, result, state, children=self._children, step=self._run_row.step)
         except (InvalidPart, TooLarge) as error:
-            text = f"The tool {tool.name!r} ran, and its result cannot be kept: {error}."
-            return self._failed(tool, cue, of_call, ToolFailed(text, code="tool_error", fatal=tool.on_error == "raise"))
+            return self._unkept(tool, cue, of_call, error)
         if tool.output_guardrails:
             data, parts, _ = result
             shown = partial(with_attachments, value, data) if parts else partial(copied, data)
@@ -194,7 +192,11 @@ class CallActor:
 
     async def _handed_over(self, tool: Handoff, cue: StartCall, state: WritableState) -> Input:
         """Return the outcome of a handoff whose callback has returned: its input filter is asked now."""
-        done = returned(cue.call_id, cue.attempt, normalise_result({"agent": tool.key}), state)
+        result, step = normalise_result({"agent": tool.key}), self._run_row.step
+        try:
+            done = kept(cue.call_id, cue.attempt, result, state, children=self._children, step=step)
+        except TooLarge as error:  # of what its callback wrote
+            return self._unkept(tool, cue, None, error)
         if tool.input_filter is None:
             return done
         try:
@@ -291,6 +293,11 @@ class CallActor:
 
         self._children.start(f"limit:{name}", watch, broke=None, ours=True)
         return ended
+
+    def _unkept(self, tool: Tool[..., object], cue: StartCall, of_call: str | None, error: Exception) -> Input:
+        """Return the input about a body that has returned what cannot be stored."""
+        text = f"The tool {tool.name!r} ran, and its result cannot be kept: {error}."
+        return self._failed(tool, cue, of_call, ToolFailed(text, code="tool_error", fatal=tool.on_error == "raise"))
 
     def _failed(self, tool: Tool[..., object], cue: StartCall, of_call: str | None, error: ToolFailed) -> Input:
         """Log the failure of a body and return the input about it."""

@@ -8,6 +8,7 @@ from typing import Final
 import attrs
 import trio
 
+from ..contract.excerpt import LARGE
 from .sanitize import text_of
 
 PIECE: Final = 65_536
@@ -154,4 +155,4 @@ class DeltaBuffers:
 
     def tell(self, fraction: float, text: str) -> None:
         """Record the progress of a call; the newest report wins."""
-        self.progress = (fraction, text_of(text))
+        self.progress = (fraction, text_of(text, LARGE))

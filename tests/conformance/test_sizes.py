@@ -43,8 +43,8 @@ RESULTS: dict[str, Any] = {
     "other letters": lambda: "é" * VALUE_LIMIT,
     "escapes": lambda: "\x01" * (VALUE_LIMIT // 6 + 1),
     "bytes": lambda: bytes(VALUE_LIMIT + 1),
-    "texts": lambda: ["y" * 1_000_000] * 9,
-    "keys": lambda: {f"{number:>0100000}": 1 for number in range(90)},
+    "texts": lambda: ["y" * 1_000_000] * 5,
+    "keys": lambda: {f"{number:>0100000}": 1 for number in range(45)},
     "a number": lambda: 1 << (8 * VALUE_LIMIT),
     "objects": lambda: [{"id": number, "name": "n" * 40} for number in range(150_000)],
     "deep": lambda: {"a": [{"b": HUGE}]},
@@ -100,15 +100,15 @@ async def test_a_result_just_within_the_limit_is_kept_whole(shelf, autojump_cloc
 
 async def test_results_that_are_too_large_together_fail_one_by_one(shelf, autojump_clock):
     """The end of a step writes what its calls have shown, and a new owner loads its results, together."""
-    many = 5
+    many = 9
     async with home(shelf) as runtime:
         fetch = tool_returning(lambda: "x" * (VALUE_LIMIT - 2), [])
         asked = [call("fetch", id=f"c{number}") for number in range(many)]
         run = await runtime.start(agent(asked, call("fetch", id="last"), "done", tools=[fetch]), "hi")
         assert (await run.result()).output == "done"
         results = payloads(await events_of(run), "tool.result")
-    assert [result["status"] for result in results] == [*["succeeded"] * 4, "failed", "succeeded"]
-    assert f"at most {STEP_LIMIT:,} are stored" in results[4]["result"]
+    assert [result["status"] for result in results] == [*["succeeded"] * 8, "failed", "succeeded"]
+    assert f"at most {STEP_LIMIT:,} are stored" in results[8]["result"]
 
 
 async def test_what_a_body_writes_to_state_has_a_limit(shelf, autojump_clock):
@@ -250,7 +250,7 @@ async def test_a_large_value_is_converted_beside_the_loop():
 
 @pytest.mark.slow
 async def test_a_commit_that_is_too_large_ends_its_run_alone(shelf, autojump_clock):
-    """Each task's arguments are within the limit; the run's row, which holds them all, cannot be written with nine."""
+    """Each task's arguments are within the limit; the run's row, which holds them all, cannot be written with 17."""
 
     @gr.tool(background=True, effect="pay")
     async def later(note: str) -> str:
@@ -259,8 +259,8 @@ async def test_a_commit_that_is_too_large_ends_its_run_alone(shelf, autojump_clo
 
     @gr.tool(effect="pay")
     async def fill(ctx: gr.ToolContext) -> str:
-        for number in range(9):
-            await ctx.spawn("later", note=str(number) * (VALUE_LIMIT - 100))
+        for number in range(17):
+            await ctx.spawn("later", note=chr(97 + number) * (VALUE_LIMIT - 100))
         return "filled"
 
     async with home(shelf) as runtime:
