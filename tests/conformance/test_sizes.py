@@ -248,6 +248,57 @@ async def test_a_large_value_is_converted_beside_the_loop():
     assert len(ticks) > 5, "the loop has turned meanwhile"
 
 
+async def test_what_the_program_around_a_tool_hands_in_is_refused_with_its_size(shelf, autojump_clock):
+    """A gate's result, a hook's request, the report of a guardrail: each has failed as if it were wrong otherwise."""
+
+    class Gate(gr.Plugin):
+        async def tool_gate(self, ctx: gr.GateContext) -> Any:
+            return gr.SetResult(HUGE)
+
+    class Hook(gr.Plugin):
+        async def before_inference(self, ctx: gr.PhaseContext) -> Any:
+            return gr.Mutation().override(stop=HUGE)
+
+    @gr.input_guardrail
+    def watch(ctx: gr.PhaseContext, said: str) -> Any:
+        return gr.Trip(HUGE)
+
+    for options in ({"plugins": [Gate()]}, {"plugins": [Hook()]}, {"input_guardrails": [watch]}):
+        ran: list[int] = []
+        async with home(shelf) as runtime:
+            fetch = tool_returning(lambda: "small", ran)
+            run = await runtime.start(agent(call("fetch"), "done", tools=[fetch], key="a", **options), "hi")
+            outcome = await run.wait()
+            said = f"{outcome} {[event.payload for event in await events_of(run, until='rest')]}"
+        assert LIMIT in said, options
+        assert len(said) < 50_000
+
+
+async def test_the_answer_of_a_child_run_that_is_too_large_fails_the_parents_call(shelf, autojump_clock):
+    async with home(shelf) as runtime:
+        child = agent(HUGE, key="child")
+        parent = agent(call("child", input="hi"), "done", tools=[child.as_tool()], key="parent")
+        run = await runtime.start(parent, "hi")
+        assert (await run.result()).output == "done"
+        (result,) = payloads(await events_of(run), "tool.result")
+    assert result["status"] == "failed"
+    assert LIMIT in result["result"]
+
+
+@pytest.mark.slow
+@pytest.mark.no_cover
+async def test_a_gigabyte_of_result_disturbs_nothing(shelf, autojump_clock):
+    """More than libpq sends, more than SQLite stores: it is measured by its length, and never copied."""
+    async with home(shelf) as runtime:
+        fetch = tool_returning(lambda: "x" * 1_100_000_000, [])
+        run = await runtime.start(agent(call("fetch"), "done", tools=[fetch]), "hi")
+        other = await runtime.start(agent("done", key="other"), "hi")
+        assert (await run.result()).output == "done"
+        assert (await other.result()).output == "done"
+        (result,) = payloads(await events_of(run), "tool.result")
+    assert "it has 1,100,000,000 bytes or more" in result["result"]
+
+
 @pytest.mark.slow
 async def test_a_commit_that_is_too_large_ends_its_run_alone(shelf, autojump_clock):
     """Each task's arguments are within the limit; the run's row, which holds them all, cannot be written with 17."""
