@@ -55,7 +55,10 @@ class BodyPort:
     def output_from_thread(self, text: str) -> None:
         """Stream output from a worker thread, which limits its own pace: never waits for the store."""
         for piece in pieces(text):
-            trio.from_thread.run_sync(lambda piece=piece: self._streams.text.add(piece))
+            trio.from_thread.run_sync(self._add_output, piece)
+
+    def _add_output(self, text: str) -> None:
+        self._streams.text.add(text)
 
     def _set_progress(self, fraction: float, text: str) -> None:
         self._streams.tell(fraction, text)

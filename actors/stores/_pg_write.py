@@ -318,10 +318,10 @@ class CommitWriter:
                     cause = error.error if isinstance(error, _InjectedFault) else error
                     found = self._look([claim.number]).get(claim.number)
                     self._results[place] = self._out_of_order(request, found) or self._broken(request, claim, cause)
-        for group, place, error in refused:
+        for group, place, refusal in refused:
             if self.statistics.transactions == before:
-                raise error
-            self._results[place] = self._broken(self._batch[place], group.claim, error.error)
+                raise refusal
+            self._results[place] = self._broken(self._batch[place], group.claim, refusal.error)
 
     def _count(self, groups: Sequence[_Group], answers: Mapping[int, object]) -> None:
         written = [group for i, group in enumerate(groups, 1) if i in answers]

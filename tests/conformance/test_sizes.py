@@ -61,6 +61,7 @@ def tool_returning(value: Any, ran: list[int], **options: Any) -> Any:
     return fetch
 
 
+@pytest.mark.rule("L-104")
 @pytest.mark.parametrize("name", list(RESULTS))
 async def test_a_result_that_is_too_large_fails_its_call_which_says_that_it_ran(shelf, autojump_clock, name):
     ran: list[int] = []
@@ -160,6 +161,7 @@ async def test_the_text_of_a_failure_is_cut_not_lost(shelf, autojump_clock):
     assert len(said) + len(broke) < 20_000
 
 
+@pytest.mark.rule("L-105")
 async def test_what_people_hand_in_is_refused_with_its_size(shelf, autojump_clock):
     @gr.tool(needs_approval=True)
     async def pay(cents: int, note: str = "") -> str:
@@ -300,6 +302,7 @@ async def test_a_gigabyte_of_result_disturbs_nothing(shelf, autojump_clock):
 
 
 @pytest.mark.slow
+@pytest.mark.rule("L-106")
 async def test_a_commit_that_is_too_large_ends_its_run_alone(shelf, autojump_clock):
     """Each task's arguments are within the limit; the run's row, which holds them all, cannot be written with 17."""
 
