@@ -13,7 +13,7 @@ A batch that is executed again after an outage is the same list of requests: res
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import attrs
 from msgspec.structs import replace
@@ -243,7 +243,7 @@ class CommitWriter:
     def _write_round(self, groups: Sequence[_Group]) -> None:
         try:
             self._write(groups)
-        except (psycopg.Error, UnicodeEncodeError, _InjectedFault):
+        except (psycopg.Error, UnicodeEncodeError, _RequestFault):
             self._write_singly(groups)
         except NoMemory:
             if len(groups) == 1:
@@ -254,12 +254,12 @@ class CommitWriter:
         """Write entries with one statement, and note the receipts.
 
         Raises:
-            psycopg.Error, UnicodeEncodeError: a request's own error; nothing was written.
+            psycopg.Error, UnicodeEncodeError, _RequestFault: a request's own error; nothing was written.
         """
         meet(self._faults, "begin")
         for _ in groups:
             self._check_fault()
-        text, parameters = commit_statement([group.entry for group in groups])
+        text, parameters = self._statement(groups)
         meet(self._faults, "before_commit")
         self._link.carries = sum(piece.rows.size for group in groups for piece in group.entry.pieces)
         try:
@@ -278,6 +278,21 @@ class CommitWriter:
                 self._not_returned(group, found.get(group.entry.number))
         self._wrote([(group.entry.number, group.entry.last.last) for i, group in enumerate(groups, 1) if i in answers])
 
+    @staticmethod
+    def _statement(groups: Sequence[_Group]) -> tuple[str, list[Any]]:
+        """Return the statement for entries, and its parameters.
+
+        Raises:
+            Outage: there is no memory for them.
+            _RequestFault: a value has no form in a parameter.
+        """
+        try:
+            return commit_statement([group.entry for group in groups])
+        except MemoryError as error:
+            raise Outage(error) from error
+        except Exception as error:
+            raise _RequestFault(error) from error
+
     def _check_fault(self) -> None:
         """Raise what a test injects for one request."""
         if self._faults is None:
@@ -287,7 +302,7 @@ class CommitWriter:
         except (InjectedCrash, Outage):
             raise
         except Exception as error:  # of this request alone: the others are written
-            raise _InjectedFault(error) from error
+            raise _RequestFault(error) from error
 
     def _write_singly(self, groups: Sequence[_Group]) -> None:
         """Write each commit with a statement of its own; one that cannot be written breaks its claim.
@@ -314,8 +329,8 @@ class CommitWriter:
                 except NoMemory as error:
                     refused.append((group, place, error))
                     break  # the later commits of the claim follow this one
-                except (psycopg.Error, UnicodeEncodeError, _InjectedFault) as error:
-                    cause = error.error if isinstance(error, _InjectedFault) else error
+                except (psycopg.Error, UnicodeEncodeError, _RequestFault) as error:
+                    cause = error.error if isinstance(error, _RequestFault) else error
                     found = self._look([claim.number]).get(claim.number)
                     self._results[place] = self._out_of_order(request, found) or self._broken(request, claim, cause)
         for group, place, refusal in refused:
@@ -408,8 +423,8 @@ class CommitWriter:
         self._ends = {}
 
 
-class _InjectedFault(Exception):
-    """A fault that a test injects for one request."""
+class _RequestFault(Exception):
+    """The values of one request cannot be sent, or a test injects a fault for it."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 from msgspec.structs import replace
@@ -49,6 +49,8 @@ from ._requests import (
 from ._schema import BASE
 from ._work_sql import ReadyRow
 from .faults import Faults, InjectedCrash, Outage
+
+T = TypeVar("T")
 
 
 class _Unwritable(Exception):
@@ -156,8 +158,11 @@ class TransactionWriter:
             self._roll_back()  # of the previous attempt, if its own rollback failed
             self._fault("begin")
             self._connection.execute("BEGIN IMMEDIATE")
-            results = [self._guarded(request) if careful else self._straight(request) for request in batch]
-            self._add_events()
+            if careful:
+                results = [self._guarded(request) for request in batch]
+            else:
+                results = [self._straight(request) for request in batch]
+                self._at_fault(self._add_events)
             self._fault("before_commit")
             self._connection.execute("COMMIT")
         except (_Unwritable, Outage):
@@ -203,12 +208,23 @@ class TransactionWriter:
         )
 
     def _straight(self, request: Request) -> Any:
-        try:
+        def write() -> Any:
             self._fault("write")
             return self._apply(request)
+
+        return self._at_fault(write)
+
+    def _at_fault(self, write: Callable[[], T]) -> T:
+        """Write something of a batch.
+
+        Raises:
+            _Unwritable: some request is at fault: others must not suffer for it.
+        """
+        try:
+            return write()
         except (InjectedCrash, Outage):
             raise
-        except Exception as error:  # of this request alone: others must not suffer for it
+        except Exception as error:
             if is_outage(error):
                 raise
             raise _Unwritable from error

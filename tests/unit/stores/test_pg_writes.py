@@ -496,3 +496,25 @@ def test_a_commit_for_which_the_server_has_no_memory_fails_if_others_are_written
     desk.book.note("poison", desk.column("number", "poison"), desk.column("token", "poison"))
     with pytest.raises(Outage, match="out of memory"):
         desk.write(desk.request(claims["poison"], 1))
+
+
+class Broken(tuple[Any, ...]):
+    """Rows that cannot be read."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Any:
+        raise self[0]
+
+
+def test_rows_that_cannot_be_sent_fail_their_commit_or_wait_for_memory(desk: Desk):
+    claims = {name: desk.create(new_run(name, name)) for name in ("a", "b")}
+    good, bad = (desk.request(claims[name], 1) for name in ("a", "b"))
+    rows = bad.blobs
+    bad.blobs = replace(rows, messages=Broken([MemoryError()]))
+    with pytest.raises(Outage):
+        desk.write(good, bad)
+    bad.blobs = replace(rows, messages=Broken([OverflowError("too long")]))
+    receipts = desk.write(good, bad)
+    assert [receipt.kind for receipt in receipts] == ["committed", "failed"]
+    assert "too long" in str(receipts[1].error)

@@ -1,5 +1,6 @@
 """What is large in a request costs itself and no other: the sum of a batch and the time of a statement are bounded."""
 
+import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,13 +8,16 @@ import pytest
 from msgspec.structs import replace
 
 import greenroom as gr
+from greenroom.actors.contract.commits import Receipt
+from greenroom.actors.contract.recording import RecordEntry
 from greenroom.actors.contract.sizes import COMMIT_LIMIT, TooLarge, measured, oversized
+from greenroom.actors.engine.recording import RecordGap
 from greenroom.actors.stores._encoding import EncodedRows, encode_again, encode_new
 from greenroom.actors.stores._pg_connect import SLOWEST, Link
 from greenroom.actors.stores._pg_target import PgTarget
 from greenroom.actors.stores._write_queue import LARGEST_BYTES, NullHooks, WriteQueue
 from greenroom.actors.stores.faults import Outage
-from greenroom.actors.testing._store_tools import create, frame, message, new_run
+from greenroom.actors.testing._store_tools import NOW, create, frame, message, new_run
 from greenroom.actors.testing.store_kit import opened
 
 MIB = 2**20
@@ -82,6 +86,31 @@ async def test_a_commit_that_is_too_large_fails_alone(make, tmp_path):
         assert isinstance(receipt.error.__cause__, TooLarge)
         assert f"at most {COMMIT_LIMIT:,} are written together" in str(receipt.error)
         assert (await small.send(small.make()).receipt()).kind == "committed"
+
+
+@pytest.mark.parametrize("place", ["frames", "record", "messages", "row"])
+async def test_what_sqlite_refuses_as_too_big_is_no_outage(tmp_path, autojump_clock, place):
+    """SQLite's own limit is lowered for this connection. The events of a whole batch are written at its end."""
+    store = gr.SQLiteStore(tmp_path / "runs.db", writer="inline")
+    async with opened(store) as hooks:
+        large, small = await create(store, new_run("r1", "t1")), await create(store, new_run("r2", "t2"))
+        assert store._transactor is not None
+        store._transactor._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 50_000)
+        big = "x" * 100_000
+        parts: dict[str, Any] = {
+            "record": {"taken": (RecordEntry(NOW, RecordGap(why=big)),)},
+            "messages": {"messages": (message("m1", big),)},
+        }
+        commit = large.make(1, **parts.get(place, {}))
+        if place == "row":
+            commit = replace(commit, row=replace(commit.row, answer=big))
+        frames = [big.encode() if place == "frames" else frame("r1", 2)]
+        receipts: list[Receipt] = []
+        store.submit(large.claim, commit, frames, receipts.append)
+        assert [receipt.kind for receipt in receipts] == ["failed"]
+        assert "too big" in str(receipts[0].error)
+        assert (await small.send(small.make()).receipt()).kind == "committed"
+        assert hooks.outages == []
 
 
 async def test_a_fork_may_have_a_longer_history_than_a_commit_carries():
