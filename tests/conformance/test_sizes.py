@@ -1,7 +1,6 @@
 """A value that is too large ends where it comes in, with its size, and disturbs nothing else, on every store alike."""
 
 import operator
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,7 +9,9 @@ import pytest
 import trio
 
 import greenroom as gr
+from greenroom.actors.contract.codec import PIECE
 from greenroom.actors.contract.sizes import ANSWER_LIMIT, COMMIT_LIMIT, STEP_LIMIT, VALUE_LIMIT
+from greenroom.actors.run.results import stored
 from greenroom.testing import call, delay
 
 from ..support.runs import agent, events_of, home, payloads
@@ -229,25 +230,30 @@ async def test_an_answer_that_is_too_large_fails_its_request(shelf, autojump_clo
     assert f"at most {ANSWER_LIMIT:,} are stored" in outcome.message
 
 
-async def test_a_large_value_is_converted_beside_the_loop():
-    """With 300,000 items in it, the conversion takes longer than anything else may stand still."""
-    ticks: list[float] = []
+async def test_the_loop_turns_while_a_large_result_is_converted():
+    """Once for each piece, also if the rows are deep inside; a cancel waits, because the effect has happened."""
+    turns, rows = 0, [{"id": number, "name": "n"} for number in range(50_000)]
 
-    async def tick() -> None:
+    async def turn() -> None:
+        nonlocal turns
         while True:
-            ticks.append(time.thread_time())
-            await trio.sleep(0.001)
+            turns += 1
+            await trio.lowlevel.checkpoint()
 
-    @gr.tool
-    async def fetch() -> Any:
-        return [{"id": number, "name": "n"} for number in range(100_000)]
-
-    async with gr.open_runtime() as runtime, trio.open_nursery() as nursery:
-        nursery.start_soon(tick)
-        run = await runtime.start(agent(call("fetch"), "done", tools=[fetch]), "hi")
-        await run.result()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(turn)
+        for value in (rows, {"found": {"rows": rows}}):
+            before = turns
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                data, _, why = await stored(value)
+            assert data == value
+            assert why is None
+            assert turns - before >= 3 * len(rows) // PIECE - 1
+        before = turns
+        assert (await stored(rows[:5]))[0] == rows[:5]
+        assert turns == before, "a usual result takes no checkpoint"
         nursery.cancel_scope.cancel()
-    assert len(ticks) > 5, "the loop has turned meanwhile"
 
 
 async def test_what_the_program_around_a_tool_hands_in_is_refused_with_its_size(shelf, autojump_clock):
