@@ -290,7 +290,7 @@ class CommitWriter:
             return commit_statement([group.entry for group in groups])
         except MemoryError as error:
             raise Outage(error) from error
-        except Exception as error:
+        except Exception as error:  # of one request's values: the others are written
             raise _RequestFault(error) from error
 
     def _check_fault(self) -> None:

@@ -224,7 +224,7 @@ class TransactionWriter:
             return write()
         except (InjectedCrash, Outage):
             raise
-        except Exception as error:
+        except Exception as error:  # of one request: the whole batch is written again with savepoints
             if is_outage(error):
                 raise
             raise _Unwritable from error
