@@ -170,20 +170,26 @@ is made for each call.
 """
 
 
-def normalise_result(value: object) -> StoredResult:
+class ManyItems(Exception):
+    """A value has more items than are converted without a pause."""
+
+
+def normalise_result(value: object, most: int | None = None) -> StoredResult:
     """Return a tool's result as JSON data and parts. As `normalise`, but for images and files.
 
     Raises:
         InvalidPart: an image or a file is deep inside the value, or they are too many or too large together.
         TooLarge: the texts in the value have more than `VALUE_LIMIT` characters.
+        ManyItems: it has more than `most` items, if that is given.
     """
-    work = normalising(value)
+    cleaner = _Cleaner(value, most)
     try:
-        while True:
-            next(work)
-    except StopIteration as end:
-        result: StoredResult = end.value
-        return result
+        data = cleaner.clean(value, MAX_DEPTH)
+    except (InvalidPart, TooLarge, ManyItems):
+        raise
+    except BaseException as error:  # noqa: BLE001, ASYNC103 - as in `normalise`
+        return _unshown(value, failure_of_call(error))  # noqa: ASYNC104 - the border has raised what passes
+    return _with_parts(data, cleaner.parts)
 
 
 def normalising(value: object) -> Generator[None, None, StoredResult]:
@@ -194,12 +200,20 @@ def normalising(value: object) -> Generator[None, None, StoredResult]:
     except (InvalidPart, TooLarge):
         raise
     except BaseException as error:  # noqa: BLE001, ASYNC103 - as in `normalise`
-        return f"<a {_type_name(value)} that cannot be shown>", (), _said(failure_of_call(error))  # noqa: ASYNC104 - the border has raised what passes
-    if cleaner.parts:
-        fault = fault_of_parts(cleaner.parts)
+        return _unshown(value, failure_of_call(error))  # noqa: ASYNC104 - the border has raised what passes
+    return _with_parts(data, cleaner.parts)
+
+
+def _unshown(value: object, error: BaseException) -> StoredResult:
+    return f"<a {_type_name(value)} that cannot be shown>", (), _said(error)
+
+
+def _with_parts(data: Any, parts: tuple[Part, ...]) -> StoredResult:
+    if parts:
+        fault = fault_of_parts(parts)
         if fault is not None:
             raise InvalidPart(fault)
-    return data, cleaner.parts, None
+    return data, parts, None
 
 
 def message_of(error: BaseException) -> str:
@@ -228,11 +242,12 @@ def failure_text(error: BaseException) -> str:
 class _Cleaner:
     """Walks one foreign value once; returns new data of exact built-in types only."""
 
-    __slots__ = ("_left", "_paused", "_room", "_top", "parts")
+    __slots__ = ("_left", "_most", "_paused", "_room", "_top", "parts")
 
-    def __init__(self, top: object = None) -> None:
-        """`top`: the value, if images and files have their place in it."""
-        self._left = self._paused = MAX_ITEMS
+    def __init__(self, top: object = None, most: int | None = None) -> None:
+        """`top`: the value, if images and files have their place in it. `most`: items of it; None: `MAX_ITEMS`."""
+        self._most = most
+        self._left = self._paused = MAX_ITEMS if most is None else most
         self._room = VALUE_LIMIT
         self._top = top
         self.parts: tuple[Part, ...] = ()
@@ -280,10 +295,13 @@ class _Cleaner:
     def _count(self) -> Generator[None, None, None]:
         self._left -= 1
         if self._left < 0:
-            raise ValueError(f"more than {MAX_ITEMS} items")
+            raise self._too_many()
         if self._paused - self._left >= PIECE:
             self._paused = self._left
             yield
+
+    def _too_many(self) -> Exception:
+        return ValueError(f"more than {MAX_ITEMS} items") if self._most is None else ManyItems()
 
     def _container(self, value: Any, depth: int) -> Any:
         if depth == 0:
@@ -293,17 +311,18 @@ class _Cleaner:
             for key, item in value.items():  # each item is counted as it comes: a foreign container may have no end
                 self._left -= 1
                 if self._left < 0:
-                    raise ValueError(f"more than {MAX_ITEMS} items")
+                    raise self._too_many()
                 if type(key) is str:
-                    self._take(len(key))
+                    self._room -= len(key)  # the next text, or the end, finds the excess
                 name = key if type(key) is str and key.isascii() else _key(key)
                 out[name] = self.clean(item, depth - 1)
+            self._take(0)
             return out
         items = []
         for item in value:
             self._left -= 1
             if self._left < 0:
-                raise ValueError(f"more than {MAX_ITEMS} items")
+                raise self._too_many()
             items.append(self.clean(item, depth - 1))
         return items
 

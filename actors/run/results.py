@@ -6,9 +6,11 @@ body ran.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import trio
 
-from ..contract.codec import StoredResult, normalising
+from ..contract.codec import PIECE, ManyItems, StoredResult, normalise_result, normalising
 from ..contract.excerpt import shown_result
 from ..contract.sizes import STEP_LIMIT, VALUE_LIMIT, TooLarge, measured, too_large
 from ..engine.inputs import CallReturned
@@ -24,6 +26,8 @@ async def stored(value: object) -> StoredResult:
     Raises:
         InvalidPart, TooLarge: as `normalise_result`.
     """
+    with suppress(ManyItems):  # nearly never: what was converted so far is converted again
+        return normalise_result(value, PIECE)
     work = normalising(value)
     try:
         while True:
