@@ -66,7 +66,7 @@ def in_thread(function: Callable[[], Any]) -> Any:
     def call() -> None:
         try:
             results.append((function(), None))
-        except BaseException as error:  # noqa: BLE001 - raised by the caller
+        except BaseException as error:  # noqa: BLE001, ASYNC103 - raised by the caller
             results.append((None, error))
 
     thread = threading.Thread(target=call)

@@ -5,10 +5,10 @@ import pytest
 from greenroom.supervision.reporting import LONGEST_MESSAGE, traceback_text
 
 
-def raised(error: BaseException, cause: BaseException | None = None) -> BaseException:
+def raised(error: Exception, cause: Exception | None = None) -> Exception:
     try:
         raise error from cause  # noqa: TRY301 - to be caught here, with this frame in it
-    except BaseException as caught:  # noqa: BLE001 - whatever is given
+    except Exception as caught:  # noqa: BLE001 - whatever is given
         return caught
 
 
