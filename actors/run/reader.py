@@ -31,6 +31,7 @@ from ..errors import (
     StoreDown,
     StoreError,
     StoreUnavailable,
+    ThreadForbidden,
     UnknownAgent,
     UnknownRun,
     UsageError,
@@ -47,6 +48,7 @@ from .run_actor import RunActor
 from .run_registry import RunRegistry
 from .sanitize import GREATEST, InvalidValue, check_range, run_id_of, target_of, text_of
 from .services import Services, retry_until_available
+from .thread_access import MayJoin, open_to
 from .view import RunView, make_outcome, make_view
 from .wait_reasons import may_be_held, waiting_for
 
@@ -232,6 +234,25 @@ class RunReader:
             target = ""  # no ticket's id
         with self._services.board.looking():
             return await self._services.store.ticket(run_id, target)
+
+    async def check_thread(
+        self, info: RunInfo, by: str, may_join: MayJoin, *, copied: Sequence[Message] | None = None
+    ) -> None:
+        """Check that a principal may read what the thread of a run has up to the end of this run.
+
+        For programs that pass on the words of others to a run: its model has read all of that. See `Runtime.start` for
+        `may_join`. `copied`: only these messages count.
+
+        Raises:
+            ThreadForbidden: `may_join` refuses a run that wrote there.
+        """
+        store = self._services.store
+        with self._services.board.looking():
+            thread = await store.thread(info.thread_id)
+            up_to = info.run_id
+            if thread is None or await open_to(store, thread, by, may_join, up_to=up_to, copied=copied):
+                return
+        raise ThreadForbidden(f"the thread of run {info.run_id!r} is not open to {by!r}: a run reads all of its thread")
 
     # --- events ------------------------------------------------------------------------------------------------------
 

@@ -21,11 +21,12 @@ from greenroom.actors.contract.waiting_for import WaitingFor
 from greenroom.actors.processes import QueueInfo
 from greenroom.actors.run.listing import query_of
 from greenroom.actors.run.start_request import check_id
+from greenroom.actors.run.thread_access import MayJoin
 from greenroom.actors.run.view import RunView
 
 from ..protocol.codes import Refused
 from ..protocol.down import Ack
-from ..protocol.up import Cancel, Decide, Fork, Pause, RunCommand, SentAttachment, Start
+from ..protocol.up import Cancel, Decide, Fork, Pause, RunCommand, Send, SentAttachment, Start
 from .access import Principal, everything
 from .listing import VisiblePage, visible_page
 
@@ -188,7 +189,7 @@ class Api:
                     on_busy=order.on_busy,
                     title=order.title,
                     attachments=tuple(map(_attachment, order.attachments)),
-                    may_join=None if who.sees is everything else who.sees,
+                    may_join=_asked(who),
                 )
             except gr.ThreadForbidden as error:
                 text = f"the thread {order.thread!r:.200} is not open to you; omit the thread for a new one"
@@ -202,7 +203,8 @@ class Api:
     async def fork(self, who: Principal, order: Fork) -> Ack:
         """Start a run at a step of another one; the run is durable when this returns. A repeated order is a duplicate.
 
-        The principal must see the run, because the fork has its history. The principal owns the fork and its thread.
+        The principal must see the run, and each run of whose messages the fork gets a copy. The principal owns the fork
+        and its thread.
 
         Raises:
             Refused: not_allowed, unknown_run, unknown_agent, run_exists, run_pruned, unprocessable (the run has not
@@ -215,7 +217,11 @@ class Api:
         with _refusals():
             try:
                 check_id("newRun", order.new_run)
-                run = await self.runtime.fork(order.run, step=order.step, new_run_id=run_id, by=who.name)
+                run = await self.runtime.fork(
+                    order.run, step=order.step, new_run_id=run_id, by=who.name, may_join=_asked(who)
+                )
+            except gr.ThreadForbidden as error:
+                raise _shut(order.run) from error
             except gr.RunExists as error:
                 raise await self._taken(who, run_id, error) from error
         return Ack(id=order.id, run=run.id, thread=run.thread_id, status="duplicate" if known else "accepted")
@@ -244,11 +250,19 @@ class Api:
     async def command(self, who: Principal, command: RunCommand) -> Ack:
         """Check and journal a command to a run.
 
+        Words that the run has not asked for are a road into its thread, as a start is: `send`, and a result for a
+        pause, which joins the conversation. An answer to a question of the run is none.
+
         Raises:
             Refused: not_allowed, unknown_run, unprocessable, and every rejection of `REJECTIONS`.
         """
         who.need("start" if isinstance(command, Cancel) else "decide")
-        await self._visible(who, command.run)
+        info = await self._visible(who, command.run)
+        if (may_join := _asked(who)) is not None and await self._brings_words(command):
+            try:
+                await self.runtime.reader.check_thread(info, who.name, may_join)
+            except gr.ThreadForbidden as error:
+                raise _shut(command.run) from error
         try:
             result = await self._answer(who, command)
         except gr.UsageError as error:
@@ -279,6 +293,15 @@ class Api:
             if dead:
                 await self.runtime.resume(run_id)
         return dead
+
+    async def _brings_words(self, command: RunCommand) -> bool:
+        """Return True if a command has words for the model that no call of the run has asked for."""
+        if isinstance(command, Decide):
+            if command.result is None:
+                return False
+            ticket = await self.runtime.reader.ticket(command.run, command.target)
+            return ticket is None or ticket.call_id is None
+        return isinstance(command, Send)
 
     async def _answer(self, who: Principal, command: RunCommand) -> CommandResult:
         commands = self.runtime.commands
@@ -329,6 +352,16 @@ class Api:
 
     async def _exists(self, run_id: str) -> bool:
         return await self.runtime.reader.info(run_id) is not None
+
+
+def _asked(who: Principal) -> MayJoin | None:
+    """Return the question that each road into a thread asks about its runs; None for a principal that sees all."""
+    return None if who.sees is everything else who.sees
+
+
+def _shut(run_id: str) -> Refused:
+    """Return the refusal of a road into the thread of a visible run."""
+    return Refused("not_allowed", f"the thread of run {run_id!r:.200} is not open to you; start a run in another one")
 
 
 def run_of(who: Principal, command_id: str) -> str:
