@@ -46,7 +46,8 @@ async def open_to(
     """
     if not thread.members:
         return thread.owner == by
-    members = _up_to(thread.members, up_to)
+    names = [member.run_id for member in thread.members]
+    members = thread.members[: names.index(up_to) + 1] if up_to in names else thread.members
     if not thread.owner or not all(map(may_join, members)):
         return False
     forked = any(member.forked_from for member in members)
@@ -61,8 +62,3 @@ async def open_to(
         elif not may_join(outline.info):
             return False
     return not (lost and forked) or thread.owner == by
-
-
-def _up_to(members: Sequence[RunInfo], run_id: str | None) -> Sequence[RunInfo]:
-    names = [member.run_id for member in members]
-    return members[: names.index(run_id) + 1] if run_id in names else members
