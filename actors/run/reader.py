@@ -25,6 +25,7 @@ from ..contract.redaction import Redactor
 from ..contract.rows import RunInfo, RunOutline, RunRecord
 from ..contract.run_lists import RunPage, RunProgress, RunQuery
 from ..contract.state import LAST_AGENT, KeyId
+from ..contract.waiting_for import WaitingFor
 from ..errors import (
     RunDegradedError,
     RuntimeClosed,
@@ -309,8 +310,7 @@ class RunReader:
         if services.shared:
             return await self._shared_view(record, thread)
         reason = None if done else self.missing_requirement(record)
-        outline = await self.outline(run_id) if may_be_held(record) else None
-        waits = waiting_for(self._roster, record, outline, reason)
+        waits = await self._wait(record, reason)
         degraded = None if reason is None else reason[0]
         return make_view(record, thread, services.redactor, degraded, waits)
 
@@ -322,10 +322,14 @@ class RunReader:
                 page = await services.store.summaries((run_id,))
             line = page.runs[0] if page.runs else None
             reason = await self._lack(record, None if line is None else line.progress)
-            outline = await self.outline(run_id) if may_be_held(record) else None
-            queued = line is not None and line.owner is None and not record.at_rest
-            waits = waiting_for(self._roster, record, outline, reason, queue=line.queue if line and queued else None)
+            waits = await self._wait(record, reason)
         return make_view(record, thread, services.redactor, None if reason is None else reason[0], waits)
+
+    async def _wait(self, record: RunRecord, lack: tuple[str, str] | None) -> WaitingFor | None:
+        run_id = record.info.run_id
+        unowned = self._roster.get(run_id) is None and not record.at_rest
+        outline = await self.outline(run_id) if unowned or may_be_held(record) else None
+        return waiting_for(self._roster, record, outline, lack, self._services.clock.now())
 
     async def part(self, run_id: str, sha256: str) -> bytes:
         """Return the bytes of an image or a file in the run's thread; see `Run.part`.
