@@ -201,20 +201,17 @@ def load(connection: sqlite3.Connection, run_id: str, calls: Literal["step", "al
 
 def outline(connection: sqlite3.Connection, run_id: str) -> RunOutline | None:
     """Return a run's own row, also if a part of it is unreadable."""
-    sql = (
-        "SELECT thread, agent, stage, step, last_seq, posted, consumed, dispatch = 'held' AND ended_at IS NULL,"
-        " created_at, info, row,"
-        " (SELECT thread_id FROM threads WHERE number = thread),"
-        f" {TO_DO} AND (unclaimed OR token <= ({BASE})), queue, ready_at, queues.paused, queues.max_running"
-    )
-    source = "runs LEFT JOIN queues ON queues.name = runs.queue"
-    values = connection.execute(f"{sql} FROM {source} WHERE run_id = ?", (run_id,)).fetchone()
+    name = "(SELECT thread_id FROM threads WHERE number = thread)"
+    held = "dispatch = 'held' AND ended_at IS NULL"
+    waits = f"{TO_DO} AND (unclaimed OR token <= ({BASE})), queue, ready_at, queues.paused, queues.max_running"
+    columns = f"thread, agent, stage, step, last_seq, posted, consumed, {held}, created_at, info, row, {name}, {waits}"
+    sql = f"SELECT {columns} FROM runs LEFT JOIN queues ON queues.name = runs.queue WHERE run_id = ?"  # noqa: S608 - constants
+    values = connection.execute(sql, (run_id,)).fetchone()
     if values is None:
         return None
-    thread, *columns = values
-    held = columns[6]
-    behind = active_run(connection, thread) if held else None
-    return outline_of(run_id, (*columns[:11], behind, *columns[11:]))
+    thread, *found = values
+    behind = active_run(connection, thread) if found[6] else None
+    return outline_of(run_id, (*found[:11], behind, *found[11:]))
 
 
 def ticket(connection: sqlite3.Connection, run_id: str, target: str) -> Ticket | None:

@@ -14,19 +14,21 @@ import greenroom as gr
 from greenroom.actors.attachments import attachment_of, decoded, decoded_url
 from greenroom.actors.contract.casing import wire, wire_of
 from greenroom.actors.contract.decisions import REJECTIONS, CommandResult, Decision
+from greenroom.actors.contract.ids import content_digest
 from greenroom.actors.contract.lifecycle import RunStatus
 from greenroom.actors.contract.plain import JSONObject
 from greenroom.actors.contract.rows import RunInfo
 from greenroom.actors.contract.waiting_for import WaitingFor
 from greenroom.actors.processes import QueueInfo
 from greenroom.actors.run.listing import query_of
+from greenroom.actors.run.queueing import Queueing
 from greenroom.actors.run.start_request import check_id
 from greenroom.actors.run.thread_access import MayJoin
 from greenroom.actors.run.view import RunView
 
 from ..protocol.codes import Refused
 from ..protocol.down import Ack
-from ..protocol.up import Cancel, Decide, Fork, Pause, RunCommand, Send, SentAttachment, Start
+from ..protocol.up import Cancel, Decide, Fork, Pause, RunCommand, Send, SentAttachment, SetQueue, Start
 from .access import Principal, everything
 from .listing import VisiblePage, visible_page
 
@@ -173,6 +175,8 @@ class Api:
                 closing.
         """
         who.need("start")
+        if (order.queue is not None or order.priority is not None) and not who.may("admin"):
+            raise Refused("not_allowed", "queue and priority move the runs of others: they need the scope 'admin'")
         run_id = run_of(who, order.id) if order.run is None else order.run
         known = await self._exists(run_id)
         with _refusals():
@@ -189,7 +193,9 @@ class Api:
                     on_busy=order.on_busy,
                     title=order.title,
                     attachments=tuple(map(_attachment, order.attachments)),
+                    deadline=_moment("deadline", order.deadline),
                     may_join=_asked(who),
+                    **_queueing(who, order),
                 )
             except gr.ThreadForbidden as error:
                 text = f"the thread {order.thread!r:.200} is not open to you; omit the thread for a new one"
@@ -198,6 +204,7 @@ class Api:
                 raise await self._taken(who, run_id, error) from error
             except gr.ThreadBusy as error:
                 raise await self._busy(who, order, error) from error
+        known = known or run.id != run_id  # the open run with the same `dedupe`
         return Ack(id=order.id, run=run.id, thread=run.thread_id, status="duplicate" if known else "accepted")
 
     async def fork(self, who: Principal, order: Fork) -> Ack:
@@ -280,6 +287,18 @@ class Api:
         with _refusals():
             return await self.runtime.store.queues()
 
+    async def set_queue(self, who: Principal, name: str, order: SetQueue) -> QueueInfo:
+        """Limit or pause a queue; return its new facts.
+
+        Raises:
+            Refused: not_allowed, unprocessable, store_unavailable.
+        """
+        who.need("admin")
+        with _refusals():
+            Queueing(queue=name)
+            await self.runtime.store.set_queue(name, max_running=order.max_running, paused=order.paused)
+            return next(queue for queue in await self.runtime.store.queues() if queue.name == name)
+
     async def revive(self, who: Principal, run_id: str) -> bool:
         """Let a dead letter be claimed again; False if the run is none.
 
@@ -357,6 +376,22 @@ class Api:
 def _asked(who: Principal) -> MayJoin | None:
     """Return the question that each road into a thread asks about its runs; None for a principal that sees all."""
     return None if who.sees is everything else who.sees
+
+
+def _queueing(who: Principal, order: Start) -> dict[str, Any]:
+    """Return the options of a start about its queue, as far as they are given.
+
+    A key that several principals choose must not join their runs, or tell one of them that another has such a run: it
+    counts per principal, unless the principal sees all runs.
+
+    Raises:
+        UsageError: a value is invalid.
+    """
+    given = Queueing(dedupe=order.dedupe).dedupe
+    dedupe = given if given is None or who.sees is everything else f"by.{content_digest([who.name, given])}"
+    values = {"background": order.background, "queue": order.queue, "at": _moment("at", order.at)}
+    values |= {"priority": order.priority, "dedupe": dedupe}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _shut(run_id: str) -> Refused:

@@ -35,7 +35,7 @@ RETRY: Final = b"retry: 1000\n\n"
 """Milliseconds before an EventSource reconnects."""
 
 _encode = msgspec.json.Encoder().encode
-_QUEUE: Final = ("name", "max_running", "paused", "ready", "working", "oldest")
+_QUEUE: Final = ("name", "max_running", "paused", "ready", "working", "oldest", "scheduled", "later")
 
 
 # --- health ----------------------------------------------------------------------------------------------------------
@@ -97,6 +97,12 @@ async def queues(gateway: Gateway, _: Request) -> Response:
     """List the queues of the store."""
     lines = [wire_of(queue, _QUEUE) for queue in await gateway.api.queues()]
     return json_response({"queues": lines})
+
+
+async def set_queue(gateway: Gateway, request: Request) -> Response:
+    """Limit or pause a queue."""
+    order = request.read(up.SetQueue, "queue")
+    return json_response(wire_of(await gateway.api.set_queue(request.who, request.params["queue"], order), _QUEUE))
 
 
 async def revive_run(gateway: Gateway, request: Request) -> Response:
@@ -283,6 +289,10 @@ ROUTES: Final[tuple[Route[Gateway], ...]] = (
     Route(
         method="GET", template="/v1/queues", handler=queues, scope="admin",
         summary="The queues of runs", responses={200: ("Their lengths and limits.", "QueueList")},
+    ),
+    Route(
+        method="POST", template="/v1/queues/{queue}", handler=set_queue, scope="admin",
+        summary="Limit a queue, or pause it", body=up.SetQueue, responses={200: ("Its lengths and limits.", "QueueLine")},
     ),
     Route(
         method="GET", template="/v1/runs", handler=list_runs, scope="follow",

@@ -105,6 +105,11 @@ class Start:
     `run` is the run's id (default: derived from `id`). `title` is one line for lists of runs (default: the first line
     of `text`). `attachments` are images and files of the input, at most 100 and 8 MiB together, within the limits of
     messages and bodies; with some, `text` may be blank.
+
+    `deadline` and `at` are times with a zone: when the run ends at the latest, and before which it does not begin.
+    `background` lets the run wait in its queue until a process has room; `queue`, `at` and `priority` (-100 to 100)
+    imply it. While an open run of the principal was started with the same `dedupe`, that run is the answer. `queue` and
+    `priority` need the scope admin: they decide which runs of others are first.
     """
 
     id: CommandId = attrs.field(validator=_id)
@@ -116,6 +121,23 @@ class Start:
     on_busy: Literal["queue", "refuse"] = "queue"
     title: str | None = None
     attachments: tuple[SentAttachment, ...] = ()
+    deadline: str | None = None
+    background: bool | None = None
+    queue: str | None = None
+    at: str | None = None
+    priority: int | None = None
+    dedupe: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class SetQueue:
+    """Limit a queue, or pause it; POST /v1/queues/{queue} accepts it. Both fields are set: the default is no limit.
+
+    At most `max_running` of its runs work at once, over all processes. No run of a `paused` queue begins.
+    """
+
+    max_running: int | None = None
+    paused: bool = False
 
 
 @attrs.frozen(kw_only=True)
