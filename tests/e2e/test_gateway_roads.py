@@ -167,6 +167,8 @@ ROADS = {
     "GET /v1/asyncapi.json": [(Ask("GET", "/v1/asyncapi.json"), OPEN)],
     "GET /metrics": [(Ask("GET", "/metrics"), ADMIN)],
     "GET /v1/queues": [(Ask("GET", "/v1/queues"), ADMIN)],
+    "POST /v1/queues/{queue}": [(Ask("POST", "/v1/queues/echo", {}), ADMIN)],
+    "POST /v1/prune": [(Ask("POST", "/v1/prune", {"before": "2020-01-31T09:30:00Z"}), ADMIN)],
     "GET /v1/agents": [(Ask("GET", "/v1/agents"), TOKEN.replace("ok ok ok ok", "ok ok ok not_allowed", 1))],
     "GET /v1/runs": [(Ask("GET", "/v1/runs?thread=open"), TOKEN), (Ask("GET", "/v1/runs?counts=true"), TOKEN)],
     "POST /v1/runs": [(Ask("POST", "/v1/runs", START), JOIN)],

@@ -1,4 +1,4 @@
-// The queues of a store: how many runs wait, how many work, and how old the oldest waiting run is.
+// The queues of a store: how many runs wait or are scheduled, how many work, and how old the oldest waiting run is.
 
 import { dialog, show } from "./dialogs.js";
 import { foreign } from "./blocks.js";
@@ -11,7 +11,7 @@ const AGAIN_MS = 2_000; // between two reads while the dialog is open
 export function showQueues(api, explain) {
   const note = h("p", { class: "hint", say: "queues.loading" });
   const body = h("tbody");
-  const heads = ["name", "ready", "working", "oldest"].map((name) => h("th", { scope: "col", say: `queues.${name}` }));
+  const heads = ["name", "ready", "scheduled", "working", "oldest"].map((name) => h("th", { scope: "col", say: `queues.${name}` }));
   const table = h("table", { class: "queues", hidden: true }, h("thead", {}, h("tr", {}, ...heads)), body);
   const element = dialog("queues", "queues.title", h("p", { class: "hint", say: "queues.about" }), note, table);
   const read = async () => {
@@ -32,7 +32,7 @@ export function showQueues(api, explain) {
   return show(element, element.querySelector(".dialog-close"));
 }
 
-function line({ name, ready, working, maxRunning: limit, paused, oldest }) {
+function line({ name, ready, scheduled = 0, working, maxRunning: limit, paused, oldest }) {
   const state = paused ? h("span", { class: "queue-paused", say: "queues.paused" }) : null;
   const works = h("td");
   if (limit === null) tell(works, number(working));
@@ -42,6 +42,7 @@ function line({ name, ready, working, maxRunning: limit, paused, oldest }) {
     {},
     h("th", { scope: "row" }, foreign(oneLine(name, 60)), state),
     h("td", {}, number(ready)),
+    h("td", {}, number(scheduled)),
     works,
     h("td", {}, oldest ? wholeSeconds(Math.max(0, Date.now() - Date.parse(oldest)) / 1000) : "–"),
   );

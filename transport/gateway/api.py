@@ -22,18 +22,21 @@ from greenroom.actors.contract.waiting_for import WaitingFor
 from greenroom.actors.processes import QueueInfo
 from greenroom.actors.run.listing import query_of
 from greenroom.actors.run.queueing import Queueing
+from greenroom.actors.run.sanitize import moment_of
 from greenroom.actors.run.start_request import check_id
 from greenroom.actors.run.thread_access import MayJoin
 from greenroom.actors.run.view import RunView
 
 from ..protocol.codes import Refused
 from ..protocol.down import Ack
-from ..protocol.up import Cancel, Decide, Fork, Pause, RunCommand, Send, SentAttachment, SetQueue, Start
+from ..protocol.up import Cancel, Decide, Fork, LimitQueue, Pause, PruneRuns, RunCommand, Send, SentAttachment, Start
 from .access import Principal, everything
 from .listing import VisiblePage, visible_page
 
 AHEAD: Final = 100
 """Newest runs of a thread that are searched for the run that blocks the others."""
+LONGEST_QUEUE: Final = 128
+"""Most characters of a queue's name, as in a start; a longer one could only be a mistake."""
 
 
 @contextmanager
@@ -287,17 +290,30 @@ class Api:
         with _refusals():
             return await self.runtime.store.queues()
 
-    async def set_queue(self, who: Principal, name: str, order: SetQueue) -> QueueInfo:
+    async def set_queue(self, who: Principal, name: str, order: LimitQueue) -> QueueInfo:
         """Limit or pause a queue; return its new facts.
 
         Raises:
             Refused: not_allowed, unprocessable, store_unavailable.
         """
         who.need("admin")
+        if not name.isprintable() or " " in name or not 0 < len(name) <= LONGEST_QUEUE:
+            text = f"{name!r:.150} names no queue: a name has 1 to {LONGEST_QUEUE} characters, and no spaces"
+            raise Refused("unprocessable", text)
         with _refusals():
-            Queueing(queue=name)
             await self.runtime.store.set_queue(name, max_running=order.max_running, paused=order.paused)
             return next(queue for queue in await self.runtime.store.queues() if queue.name == name)
+
+    async def prune(self, who: Principal, order: PruneRuns) -> gr.Pruned:
+        """Delete the runs that ended before a time, with the messages of threads that have no run left.
+
+        Raises:
+            Refused: not_allowed, unprocessable, store_unavailable.
+        """
+        who.need("admin")
+        with _refusals():
+            before = moment_of(_moment("before", order.before), "before")
+            return await self.runtime.store.prune(before)
 
     async def revive(self, who: Principal, run_id: str) -> bool:
         """Let a dead letter be claimed again; False if the run is none.

@@ -123,6 +123,15 @@ class QueueList(ResponseBody, frozen=True, kw_only=True):
     queues: tuple[QueueLine, ...]
 
 
+class PrunedBody(ResponseBody, frozen=True, kw_only=True):
+    """What a prune has deleted. `reusable_bytes` stay in the file for new rows."""
+
+    runs: int
+    messages: int
+    freed_bytes: int
+    reusable_bytes: int
+
+
 class Revived(ResponseBody, frozen=True, kw_only=True):
     """`revived` is false if the run was no dead letter."""
 
@@ -228,6 +237,7 @@ BODIES: Final[Mapping[str, type[ResponseBody]]] = {
         Started,
         Accepted,
         Revived,
+        PrunedBody,
         ErrorBody,
     )
 }

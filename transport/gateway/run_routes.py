@@ -101,8 +101,15 @@ async def queues(gateway: Gateway, _: Request) -> Response:
 
 async def set_queue(gateway: Gateway, request: Request) -> Response:
     """Limit or pause a queue."""
-    order = request.read(up.SetQueue, "queue")
+    order = request.read(up.LimitQueue, "queue")
     return json_response(wire_of(await gateway.api.set_queue(request.who, request.params["queue"], order), _QUEUE))
+
+
+async def prune(gateway: Gateway, request: Request) -> Response:
+    """Delete runs that ended long ago."""
+    pruned = await gateway.api.prune(request.who, request.read(up.PruneRuns, "prune"))
+    sizes = {"runs": pruned.runs, "messages": pruned.messages}
+    return json_response(sizes | {"freedBytes": pruned.freed, "reusableBytes": pruned.reusable})
 
 
 async def revive_run(gateway: Gateway, request: Request) -> Response:
@@ -292,7 +299,13 @@ ROUTES: Final[tuple[Route[Gateway], ...]] = (
     ),
     Route(
         method="POST", template="/v1/queues/{queue}", handler=set_queue, scope="admin",
-        summary="Limit a queue, or pause it", body=up.SetQueue, responses={200: ("Its lengths and limits.", "QueueLine")},
+        summary="Limit a queue, or pause it", body=up.LimitQueue,
+        responses={200: ("Its lengths and limits.", "QueueLine")},
+    ),
+    Route(
+        method="POST", template="/v1/prune", handler=prune, scope="admin",
+        summary="Delete runs that ended long ago", body=up.PruneRuns,
+        responses={200: ("What was deleted.", "PrunedBody")},
     ),
     Route(
         method="GET", template="/v1/runs", handler=list_runs, scope="follow",

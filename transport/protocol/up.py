@@ -33,6 +33,7 @@ CommandId = Annotated[
 Cursor = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1, description="0, or the sequence of an event.")]
 Step = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1, description="0, or the number of a finished step.")]
 PageLimit = Annotated[int, msgspec.Meta(ge=1, le=1000, description="Runs of a page, at most.")]
+Priority = Annotated[int, msgspec.Meta(ge=-100, le=100, description="Each step counts like ten seconds of waiting.")]
 Input = Annotated[str, msgspec.Meta(description="Something for the model to read; blank is unprocessable.")]
 # Meta feeds the generated documents; the validators below produce the messages for the client.
 
@@ -55,6 +56,11 @@ def _after(_: object, __: object, value: int) -> None:
 def _step(_: object, __: object, value: int) -> None:
     if not 0 <= value < 2**53:
         raise ValueError("step must be 0 or the number of a finished step")
+
+
+def _priority(_: object, __: object, value: int | None) -> None:
+    if value is not None and not -100 <= value <= 100:
+        raise ValueError("priority must be -100 to 100")
 
 
 @attrs.frozen(kw_only=True)
@@ -125,12 +131,12 @@ class Start:
     background: bool | None = None
     queue: str | None = None
     at: str | None = None
-    priority: int | None = None
+    priority: Priority | None = attrs.field(default=None, validator=_priority)
     dedupe: str | None = None
 
 
 @attrs.frozen(kw_only=True)
-class SetQueue:
+class LimitQueue:
     """Limit a queue, or pause it; POST /v1/queues/{queue} accepts it. Both fields are set: the default is no limit.
 
     At most `max_running` of its runs work at once, over all processes. No run of a `paused` queue begins.
@@ -138,6 +144,13 @@ class SetQueue:
 
     max_running: int | None = None
     paused: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class PruneRuns:
+    """Delete the runs that ended before a time with a zone; POST /v1/prune accepts it."""
+
+    before: str
 
 
 @attrs.frozen(kw_only=True)
