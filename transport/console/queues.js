@@ -11,7 +11,7 @@ const AGAIN_MS = 2_000; // between two reads while the dialog is open
 export function showQueues(api, explain) {
   const note = h("p", { class: "hint", say: "queues.loading" });
   const body = h("tbody");
-  const heads = ["name", "ready", "scheduled", "working", "oldest"].map((name) => h("th", { scope: "col", say: `queues.${name}` }));
+  const heads = ["name", "ready", "working", "oldest"].map((name) => h("th", { scope: "col", say: `queues.${name}` }));
   const table = h("table", { class: "queues", hidden: true }, h("thead", {}, h("tr", {}, ...heads)), body);
   const element = dialog("queues", "queues.title", h("p", { class: "hint", say: "queues.about" }), note, table);
   const read = async () => {
@@ -34,15 +34,16 @@ export function showQueues(api, explain) {
 
 function line({ name, ready, scheduled = 0, working, maxRunning: limit, paused, oldest }) {
   const state = paused ? h("span", { class: "queue-paused", say: "queues.paused" }) : null;
+  const later = scheduled ? h("span", { class: "queue-later" }) : null;
+  if (later) say(later, "queues.scheduled", { n: number(scheduled) });
   const works = h("td");
   if (limit === null) tell(works, number(working));
   else say(works, "queues.of", { n: number(working), limit: number(limit) });
   return h(
     "tr",
     {},
-    h("th", { scope: "row" }, foreign(oneLine(name, 60)), state),
+    h("th", { scope: "row" }, foreign(oneLine(name, 60)), state, later),
     h("td", {}, number(ready)),
-    h("td", {}, number(scheduled)),
     works,
     h("td", {}, oldest ? wholeSeconds(Math.max(0, Date.now() - Date.parse(oldest)) / 1000) : "–"),
   );

@@ -90,7 +90,7 @@ def test_queues_have_lengths_limits_and_ages(console: Console):
     console.page.get_by_role("button", name="Queues").click()
     lines = console.page.locator("table.queues tbody tr")
     expect(lines).to_have_count(2)
-    assert re.fullmatch(r"support\s+2,000\s+7\s+12\s+(\d+:\d\d|\d+ m).*", lines.nth(0).inner_text())
+    assert re.fullmatch(r"support\s*7 later\s+2,000\s+12\s+(\d+:\d\d|\d+ m).*", lines.nth(0).inner_text())
     expect(lines.nth(1)).to_contain_text("paused")
     expect(lines.nth(1)).to_contain_text("5 of 5")
     shot(console, "queues")
