@@ -405,7 +405,7 @@ def _queueing(who: Principal, order: Start) -> dict[str, Any]:
     """
     given = Queueing(dedupe=order.dedupe).dedupe
     dedupe = given if given is None or who.sees is everything else f"by.{content_digest([who.name, given])}"
-    values = {"background": order.background, "queue": order.queue, "at": _moment("at", order.at)}
+    values: dict[str, Any] = {"background": order.background, "queue": order.queue, "at": _moment("at", order.at)}
     values |= {"priority": order.priority, "dedupe": dedupe}
     return {name: value for name, value in values.items() if value is not None}
 
