@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ..contract import events as ev
 from ..contract.calls import CallPosition
-from ..contract.decisions import Command, Decision, InboxItem
+from ..contract.decisions import Command, Decision, InboxItem, supplies_result
 from ..contract.lifecycle import Stage
 from ..contract.messages import Message, Producer
 from ..contract.parts import facts_on_wire
@@ -47,6 +47,8 @@ def command_arrived(builder: StepBuilder, item: InboxItem) -> None:
             pause(builder, command)
         case "decide" | "expire":
             _decide(builder, command)
+        case "wake":
+            pass  # the run has an owner, which was all
 
 
 def _consume(builder: StepBuilder, item: InboxItem) -> None:
@@ -139,7 +141,7 @@ def _decide(builder: StepBuilder, command: Command) -> None:
             call.call_id: decision,
         }  # judged as soon as the call has a ticket, which may be now
         drop_early(builder, call)
-    elif call is not None and waits and not _replaced(call, decision):
+    elif call is not None and waits and not (_replaced(call, decision) or _lacks_tool(builder, call, decision)):
         act(builder, call, decision)
     else:
         _too_late(builder, command, decision, call)
@@ -150,6 +152,8 @@ def _too_late(builder: StepBuilder, command: Command, decision: Decision, call: 
         refuse(builder, decision, "unused", "the call ended without asking for a decision")
     elif call is not None and _replaced(call, decision):
         refuse(builder, decision, "fingerprint_mismatch", "the tool has changed since; the run has asked again")
+    elif call is not None and call.ticket is not None and _lacks_tool(builder, call, decision):
+        refuse(builder, decision, "fingerprint_mismatch", f"the tool {call.tool} is not there any more")
     else:
         refuse(builder, decision, "already_decided", "the ticket was closed before the decision arrived")
 
@@ -162,6 +166,12 @@ def _target(builder: StepBuilder, target: str) -> CallRow | None:
         if call.ticket is not None and target in (call.ticket.ticket_id, call.ticket.replaces):
             return call
     return None
+
+
+def _lacks_tool(builder: StepBuilder, call: CallRow, decision: Decision) -> bool:
+    """Return True if a decision lets a body run whose tool a release has removed."""
+    runs = decision.action == "resume" and not supplies_result(call.ticket, decision)
+    return runs and call.tool not in builder.spec.tools
 
 
 def _replaced(call: CallRow, decision: Decision) -> bool:

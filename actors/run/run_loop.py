@@ -110,7 +110,7 @@ match costs three times as much; so every `match` over structs begins with the m
 
 
 class _Entry(msgspec.Struct):
-    """A submitted commit: the effects and the state that wait for its receipt, and whether it opens or closes tickets."""
+    """A submitted commit: what waits for its receipt, and whether it opens or closes tickets (`asks`)."""
 
     effects: list[Effect]
     state: RunState

@@ -101,7 +101,7 @@ class World:
 async def decide(run: gr.Run[Any], decision: gr.Decision) -> None:
     """Decide, as a client does that repeats what a store without an answer has refused."""
     decision = attrs.evolve(decision, decision_id=f"for {decision.target}")
-    while (result := await run.decide(decision)).code == "store_unavailable":
+    while (result := await run.decide(decision)).code == "store_unavailable":  # noqa: ASYNC110 - the answer says when
         await trio.sleep(1)
     assert result.ok, result
 
