@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ..contract import events as ev
 from ..contract.calls import CallPosition
-from ..contract.decisions import Command, Decision, InboxItem, supplies_result
+from ..contract.decisions import Command, Decision, InboxItem
 from ..contract.lifecycle import Stage
 from ..contract.messages import Message, Producer
 from ..contract.parts import facts_on_wire
@@ -18,6 +18,7 @@ from ..contract.phases import BETWEEN_STEPS, LEAVING, TOOLS
 from ..contract.rows import CallRow, PendingCancel, SentText
 from .child_runs import decide_mirror, drop_early
 from .decisions import act, cancelled, expire, refuse
+from .lost_questions import lacks_tool, withdraw_lost
 from .pauses import decide_run_ticket, expire_run_ticket, find_run_ticket, pause
 from .state import StepBuilder
 from .termination import end, end_unowned
@@ -141,7 +142,7 @@ def _decide(builder: StepBuilder, command: Command) -> None:
             call.call_id: decision,
         }  # judged as soon as the call has a ticket, which may be now
         drop_early(builder, call)
-    elif call is not None and waits and not (_replaced(call, decision) or _lacks_tool(builder, call, decision)):
+    elif call is not None and waits and not (_replaced(call, decision) or lacks_tool(builder, call, decision)):
         act(builder, call, decision)
     else:
         _too_late(builder, command, decision, call)
@@ -152,8 +153,9 @@ def _too_late(builder: StepBuilder, command: Command, decision: Decision, call: 
         refuse(builder, decision, "unused", "the call ended without asking for a decision")
     elif call is not None and _replaced(call, decision):
         refuse(builder, decision, "fingerprint_mismatch", "the tool has changed since; the run has asked again")
-    elif call is not None and call.ticket is not None and _lacks_tool(builder, call, decision):
+    elif call is not None and call.ticket is not None and lacks_tool(builder, call, decision):
         refuse(builder, decision, "fingerprint_mismatch", f"the tool {call.tool} is not there any more")
+        withdraw_lost(builder, (call.call_id,))
     else:
         refuse(builder, decision, "already_decided", "the ticket was closed before the decision arrived")
 
@@ -168,15 +170,12 @@ def _target(builder: StepBuilder, target: str) -> CallRow | None:
     return None
 
 
-def _lacks_tool(builder: StepBuilder, call: CallRow, decision: Decision) -> bool:
-    """Return True if a decision lets a body run whose tool a release has removed."""
-    runs = decision.action == "resume" and not supplies_result(call.ticket, decision)
-    return runs and call.tool not in builder.spec.tools
-
-
 def _replaced(call: CallRow, decision: Decision) -> bool:
     """Return True if the decision approves a ticket that was replaced: the action has changed.
 
-    A denial still applies.
+    A denial still applies. A decision by the call's id has the fingerprint of the action that was shown.
     """
-    return call.ticket is not None and call.ticket.replaces == decision.target and decision.action == "resume"
+    ticket = call.ticket
+    if ticket is None or decision.action != "resume":
+        return False
+    return ticket.replaces == decision.target or decision.fingerprint not in (None, ticket.fingerprint)

@@ -5,34 +5,32 @@ waits; a run between effects continues; an inference is repeated under a new mes
 if its tool is replay-safe, else becomes a question to a person (outcome_unknown). A background task runs again under
 the same condition, else it has failed, which the model learns from a message. If a release changed a tool's definition,
 open questions about its calls are asked again, because people answered about another action. If a release removed the
-tool, they are withdrawn, because no approval could act; a result that a person gives still can.
+tool, they are withdrawn (`lost_questions.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from ..contract import events as ev
 from ..contract.calls import CallPosition, CallStatus
-from ..contract.decisions import InboxItem, Suspend, asks_outcome
+from ..contract.decisions import Suspend
 from ..contract.ids import fingerprint
 from ..contract.lifecycle import PLANNED, STATUS, RunStatus, Stage
 from ..contract.phases import ADMISSION, LEAVING, TOOLS, Phase, RunPosition
 from ..contract.rows import CallRow
-from ..contract.spec import AgentSpec
 from .asking import ask_anew
 from .child_runs import watch_child
-from .denials import doubted
 from .effects import ParkCall, RunPhase
 from .gates import ask_gates
 from .inputs import Activate
 from .judging import ask_guardrails
-from .state import ENGINE, StepBuilder, milliseconds
+from .lost_questions import withdraw_lost
+from .state import StepBuilder, milliseconds
 from .steps import admit, arrive, continue_run
 from .tasks import recover_tasks
 from .termination import lose_bodies, run_end, stop_work
-from .tickets import ask_afresh, close_call, open_ticket, withdraw
+from .tickets import ask_afresh, open_ticket
 
 UNKNOWN = Suspend(
     reason="outcome_unknown",
@@ -82,41 +80,6 @@ def _redefined(builder: StepBuilder, call: CallRow) -> bool:
     return False
 
 
-def lost_questions(spec: AgentSpec, calls: Iterable[CallRow], inbox: Iterable[InboxItem]) -> tuple[str, ...]:
-    """Return the calls with an open question whose tool is not there any more, and that no result can answer.
-
-    A denial that is on its way acts first. The owner puts the ids into `Activate`, so that a replay, which may have
-    other tools, withdraws the same questions.
-
-    Args:
-        spec: of the active agent.
-        calls: of the step.
-        inbox: the unread commands.
-    """
-    asking = [(call, call.ticket) for call in calls if call.at is CallPosition.PARKED and call.tool not in spec.tools]
-    decisions = (item.command.decision for item in inbox) if asking else ()
-    denied = {decision.target for decision in decisions if decision is not None and decision.action == "cancel"}
-    return tuple(
-        call.call_id
-        for call, ticket in asking
-        if ticket is not None
-        and ticket.resume_mode != "use_decision_as_tool_result"
-        and not asks_outcome(ticket.reason, ticket.action)
-        and not denied & {call.call_id, ticket.ticket_id, ticket.replaces}
-    )
-
-
-def _withdraw_lost(builder: StepBuilder, withdrawn: Iterable[str]) -> None:
-    for call in [builder.calls[call_id] for call_id in withdrawn if call_id in builder.calls]:
-        if call.at is not CallPosition.PARKED or builder.row.cursor is not TOOLS:
-            continue
-        text = f"the tool {call.tool} of {call.call_id} is not there any more"
-        builder.emit("run.degraded", ev.RunDegraded(reason="tool_changed", detail=text))
-        row = withdraw(builder, call, by=ENGINE, reason=REMOVED)
-        shown = doubted(GONE.format(tool=call.tool), call.doubt)
-        close_call(builder, row, CallStatus.CANCELLED, result=None, shown=shown, code="unknown_tool")
-
-
 def activate(builder: StepBuilder, message: Activate) -> None:
     """Handle the first input of an incarnation."""
     builder.followed = True
@@ -126,7 +89,7 @@ def activate(builder: StepBuilder, message: Activate) -> None:
     if builder.row.stage is Stage.CREATED and builder.row.cursor is ADMISSION:
         builder.move(PLANNED)
     else:
-        _withdraw_lost(builder, message.withdrawn)
+        withdraw_lost(builder, message.withdrawn)
         recover(builder)
     if message.admitted:
         admit(builder)
@@ -184,8 +147,6 @@ def _recover_calls(builder: StepBuilder) -> None:
 
 
 CHANGED: Final = "the tool's definition has changed; the question is asked again"
-REMOVED: Final = "the tool is not there any more; no approval could act"
-GONE: Final = "This call was withdrawn: the tool {tool} is not there any more."
 
 
 def _recover_call(builder: StepBuilder, call: CallRow) -> None:

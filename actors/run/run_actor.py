@@ -45,7 +45,7 @@ from ..engine.inputs import (
     FailUnrecoverable,
     Input,
 )
-from ..engine.recovery import lost_questions
+from ..engine.lost_questions import lost_questions
 from ..engine.state import RunState
 from ..errors import NewerRelease, StoreDown, StoreUnavailable
 from ..state.declared_keys import invalid_state
