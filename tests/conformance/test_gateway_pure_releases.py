@@ -181,6 +181,15 @@ async def test_of_several_releases_one_that_the_ticket_shows_is_enough() -> None
         assert (await (await edge.get("a")).decide("c1", "approve")).ok
 
 
+@pytest.mark.rule("A-29")
+async def test_waiting_for_a_run_withdraws_the_question_without_a_decision(shelf: Any, autojump_clock: Any) -> None:
+    """The next process has the agent without the tool: no person can help the run any more."""
+    async with home(shelf, agents=[helper(refund)], drain=0) as runtime:
+        await (await runtime.start("helper", "hi", run_id="a")).wait()
+    async with home(shelf, agents=[helper()], drain=0) as runtime:
+        assert isinstance(await (await runtime.get("a")).wait(), gr.Completed)
+
+
 @pytest.mark.rule("A-11", "A-29")
 @pytest.mark.parametrize("what", RELEASES)
 async def test_what_was_accepted_where_no_process_had_the_agent_is_refused_by_an_event(
