@@ -5,7 +5,7 @@ A question that the child run asks after others is the point: its parent waits a
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import pytest
@@ -13,11 +13,12 @@ import trio
 
 import greenroom as gr
 from greenroom.actors.contract.ids import child_run_id
+from greenroom.actors.contract.rows import RunRecord
 from greenroom.actors.stores.faults import disk
 from greenroom.supervision import chaos
 from greenroom.testing import ScriptedModel, call
 
-from ..support.runs import Shelf
+from ..support.runs import Shelf, events_of
 from ..support.scene_tools import Outside, ask, look, sign
 from .test_run_sweeps import FULL
 
@@ -176,3 +177,31 @@ def test_the_answer_to_one_of_two_questions_leads_to_a_third_that_is_shown(make,
 @pytest.mark.parametrize("stays", [True, False], ids=["in memory", "rows"])
 def test_a_question_is_shown_while_another_call_of_the_child_run_works(make, stays):
     chaos.sweep_schedules(make(BESIDE, stays), answers, check_beside, seeds=SEEDS).require()
+
+
+class SlowReads(gr.MemoryStore):
+    """A store whose rows are read for half a second."""
+
+    async def load(self, run_id: str, *, calls: Literal["step", "all"] = "step") -> RunRecord | None:
+        """As the store's own, as of the beginning."""
+        record = await super().load(run_id, calls=calls)
+        await trio.sleep(0.5)
+        return record
+
+
+@pytest.mark.rule("CR-23")
+@pytest.mark.parametrize("before", [0.7, 0.45, 0.2, 0.05, -0.05])
+async def test_a_parent_that_leaves_memory_has_looked_at_what_its_child_run_asks(autojump_clock, before):
+    """The child run, which waits before and after, opens a ticket while the parent's patience ends."""
+    world = World(Shelf("memory", Path()), TWO)
+    agent = office(TWO)
+    async with gr.open_runtime(SlowReads(), agents=[agent], deps=Outside(), passivate_after=5.0) as runtime:
+        run = await runtime.start("office", "hi", run_id=RUN)
+        await run.wait()
+        (waiting,) = [event for event in await events_of(run, until="rest") if event.type == "run.waiting"]
+        since = (runtime.clock.now() - waiting.timestamp).total_seconds()
+        child = await runtime.get(CHILD)
+        await trio.sleep(5.0 - since - before)
+        assert (await child.pause(by="ada")).ok
+        await world.see(run, 3)
+        assert world.shown == [["", "question 1", "sign"]]
