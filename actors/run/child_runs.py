@@ -25,6 +25,7 @@ from ..contract.decisions import Command, Decision
 from ..contract.excerpt import shown_value
 from ..contract.ids import body_error_id
 from ..contract.lifecycle import RunStatus, Stage
+from ..contract.messages import Usage
 from ..contract.outcomes import Cancelled, Completed, Failed, Stopped, Waiting
 from ..contract.rows import RunRecord
 from ..engine.command_rules import reject
@@ -191,7 +192,8 @@ class ChildRuns:
 
         The `watcher` keeps the parent run in memory until the first report: the child run may have woken its parent.
         """
-        known, last = set(call.known), None
+        known = set(call.known)
+        last: ChildSeen | None = None
         signal = self._services.board.signal(call.child_run)
         while True:
             notice = signal.news()
@@ -241,7 +243,7 @@ class ChildRuns:
             agent=record.info.agent,
             tickets=tickets,
             outcome=await self._outcome(call, record, late) if done else None,
-            usage=record.row.usage,
+            usage=record.row.usage if done else Usage(),
             refused=refused,
         )
 

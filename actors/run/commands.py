@@ -154,12 +154,12 @@ class RunCommands:
             if rules.asked and not result.ok and services.shared:  # what others publish may be missing, or have changed
                 rules.elsewhere = await self._published.read()
                 result = await services.store.post(run_id, command, rules)
+            if result.code == "fingerprint_mismatch":
+                await self._wake(run_id, command, rules)
         except (StoreUnavailable, StoreDown) as error:
             result = reject(command, "store_unavailable", f"{error}; repeat the command with the same id")
             # a checkpoint: a caller that retries in a loop lets the store recover
             await trio.lowlevel.cancel_shielded_checkpoint()
-        if result.code == "fingerprint_mismatch":
-            await self._wake(run_id, command, rules)
         return result
 
     @property
