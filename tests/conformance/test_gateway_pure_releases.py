@@ -212,3 +212,18 @@ async def test_what_was_accepted_where_no_process_had_the_agent_is_refused_by_an
         (refused,) = payloads(await events_of(run), "decision.refused")
         assert refused["code"] == "fingerprint_mismatch"
         assert "the tool" in refused["detail"]
+
+
+@pytest.mark.parametrize("what", RELEASES)
+async def test_on_postgresql_a_refused_approval_gives_the_run_an_owner(postgres_url: str, what: str) -> None:
+    async with gr.open_runtime(postgres_url) as edge:
+        async with gr.open_runtime(postgres_url, agents=[helper(refund)]) as old:
+            await (await old.start("helper", "hi", run_id="a")).wait()
+        async with gr.open_runtime(postgres_url, agents=[helper(*RELEASES[what])]):
+            run = await edge.get("a")
+            refused = await run.decide("c1", "approve")
+            assert (refused.code, (refused.detail or "")[: len(REASONS[what])]) == (
+                "fingerprint_mismatch",
+                REASONS[what],
+            )
+            await comes_to(run, what)
