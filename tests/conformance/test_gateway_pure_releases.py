@@ -188,6 +188,8 @@ async def test_waiting_for_a_run_withdraws_the_question_without_a_decision(shelf
         await (await runtime.start("helper", "hi", run_id="a")).wait()
     async with home(shelf, agents=[helper()], drain=0) as runtime:
         assert isinstance(await (await runtime.get("a")).wait(), gr.Completed)
+    async with home(shelf, agents=[helper(refund)], drain=0) as runtime:
+        assert (await runtime.replay("a")).equal, "the record names what was withdrawn, whatever the tools are now"
 
 
 @pytest.mark.rule("A-11", "A-29")
