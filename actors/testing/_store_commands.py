@@ -166,7 +166,8 @@ async def the_judge_sees_ticket_call_and_earlier_decision(store: Store, _: HookL
     tickets = [facts.ticket and facts.ticket.ticket_id for facts in seen]
     expect(tickets, [f"{me}.t1", f"{me}.t1", f"{me}.t1", f"{me}.t2"], "by id, or the newest of the call")
     expect([facts.call for facts in seen], [suspended] * 4, "with the ticket's call")
-    bound = attrs.evolve(winner, decision=attrs.evolve(winner.decision, fingerprint="print of a"))
+    named_call = Decision(target="a", action="resume", decision_id="d1", fingerprint="print of a")
+    bound = attrs.evolve(winner, decision=named_call)
     expect([facts.prior for facts in seen], [None, bound, bound, None], "with the decision that the ticket has")
     expect([facts.pending for facts in seen], [0, 0, 0, 0], "consumed commands are not pending")
     await store.post(me, say("hello"), look)
