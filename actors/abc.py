@@ -377,7 +377,8 @@ class Store(abc.ABC):
         """Judge a command and, if accepted, journal it, in one transaction.
 
         `hooks.posted` is called for a newly accepted command. The same id with the same content gives `duplicate` with
-        the first result's code (the judge sees it as `CommandContext.known`).
+        the first result's code (the judge sees it as `CommandContext.known`). A decision that names a call is journaled
+        with the fingerprint of the action that the judge saw.
 
         Raises:
             UnknownRun: no run has this id.

@@ -120,8 +120,8 @@ class RunDegraded(Payload, frozen=True, kw_only=True):
     """The run continues with a restriction (agent_changed: its spec has another digest than at the start).
 
     is_enabled_failed: the predicate of a tool failed, and the tool is not offered.
-    tool_changed: the tool of an open call has another definition than when it was called; decisions about the call are
-    asked again.
+    tool_changed: the tool of an open call has another definition than when it was called, and decisions about the call
+    are asked again; or the tool is gone, and the question is withdrawn.
     """
 
     reason: str

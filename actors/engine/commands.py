@@ -18,6 +18,7 @@ from ..contract.phases import BETWEEN_STEPS, LEAVING, TOOLS
 from ..contract.rows import CallRow, PendingCancel, SentText
 from .child_runs import decide_mirror, drop_early
 from .decisions import act, cancelled, expire, refuse
+from .lost_questions import lacks_tool, withdraw_lost
 from .pauses import decide_run_ticket, expire_run_ticket, find_run_ticket, pause
 from .state import StepBuilder
 from .termination import end, end_unowned
@@ -47,6 +48,8 @@ def command_arrived(builder: StepBuilder, item: InboxItem) -> None:
             pause(builder, command)
         case "decide" | "expire":
             _decide(builder, command)
+        case "wake":
+            pass  # the run has an owner, which was all
 
 
 def _consume(builder: StepBuilder, item: InboxItem) -> None:
@@ -139,7 +142,7 @@ def _decide(builder: StepBuilder, command: Command) -> None:
             call.call_id: decision,
         }  # judged as soon as the call has a ticket, which may be now
         drop_early(builder, call)
-    elif call is not None and waits and not _replaced(call, decision):
+    elif call is not None and waits and not (_replaced(call, decision) or lacks_tool(builder, call, decision)):
         act(builder, call, decision)
     else:
         _too_late(builder, command, decision, call)
@@ -150,6 +153,9 @@ def _too_late(builder: StepBuilder, command: Command, decision: Decision, call: 
         refuse(builder, decision, "unused", "the call ended without asking for a decision")
     elif call is not None and _replaced(call, decision):
         refuse(builder, decision, "fingerprint_mismatch", "the tool has changed since; the run has asked again")
+    elif call is not None and call.ticket is not None and lacks_tool(builder, call, decision):
+        refuse(builder, decision, "fingerprint_mismatch", f"the tool {call.tool} is not there any more")
+        withdraw_lost(builder, (call.call_id,))
     else:
         refuse(builder, decision, "already_decided", "the ticket was closed before the decision arrived")
 
@@ -167,6 +173,9 @@ def _target(builder: StepBuilder, target: str) -> CallRow | None:
 def _replaced(call: CallRow, decision: Decision) -> bool:
     """Return True if the decision approves a ticket that was replaced: the action has changed.
 
-    A denial still applies.
+    A denial still applies. A decision by the call's id has the fingerprint of the action that was shown.
     """
-    return call.ticket is not None and call.ticket.replaces == decision.target and decision.action == "resume"
+    ticket = call.ticket
+    if ticket is None or decision.action != "resume":
+        return False
+    return ticket.replaces == decision.target or decision.fingerprint not in (None, ticket.fingerprint)

@@ -73,6 +73,8 @@ def ask_gates(builder: StepBuilder, call: CallRow) -> None:
 
 def _fault(builder: StepBuilder, call: CallRow, tool: ToolSpec | None) -> tuple[str, str | None]:
     """Return a code, and the model's text about a call that cannot run whatever its gates say; None if it can."""
+    if tool is None and call.status is CallStatus.RESUMING and supplies_result(call.ticket, call.decision):
+        return "", None  # a release has removed the tool, and a person gives the result
     if tool is None:
         known = ", ".join(sorted(builder.spec.tools)) or "none"
         return "unknown_tool", f"There is no tool named {call.tool!r}. The tools are: {known}."

@@ -32,10 +32,12 @@ class Activate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     Attributes:
         admitted: the run may start working at once; else an `Admit` follows.
         agent_digest: digest of this owner's spec; a digest other than the run's is recorded and accepted.
+        withdrawn: ids of the calls whose questions are withdrawn (`lost_questions.py`).
     """
 
     admitted: bool = True
     agent_digest: str = ""
+    withdrawn: tuple[str, ...] = ()
 
 
 class Admit(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -122,6 +122,7 @@ class CallActor:
                 known=cue.known,
                 deps=self._deps,
                 submit=self._children.submit_input,
+                nudge=self._children.nudge,
                 journal=self._journal,
             )
             await self._child_runs.watch(call, child)

@@ -48,6 +48,7 @@ class ChildCall:
         known: the child's tickets that the parent has mirrors of.
         deps: of the parent run.
         submit: hands an input to the parent's run loop.
+        nudge: lets the parent's run loop look whether the run can leave memory.
         journal: for failures of the tool's functions.
     """
 
@@ -60,6 +61,7 @@ class ChildCall:
     known: tuple[str, ...]
     deps: object
     submit: Callable[[Input], None]
+    nudge: Callable[[], None]
     journal: ErrorLog
 
     def __repr__(self) -> str:
@@ -98,5 +100,6 @@ def child_call(
         known=tuple(ticket.child_ticket_id or "" for ticket in shown if ticket.call_id == row.call_id),
         deps=deps,
         submit=children.submit_input,
+        nudge=children.nudge,
         journal=journal,
     )

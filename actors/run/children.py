@@ -105,6 +105,7 @@ class Child:
         muted: the child was abandoned; its results are dropped.
         ours: no user code runs in the child, so a cancel ends it and it is never unresponsive.
         pausing: the child waits for a moment that is in the run's rows: the owner may end at any time.
+        notice: of a child that watches a child run: the notice for which it waits, or has waited last.
         at_deadline: called when a cancel has ended the child, such as the deadline of its scope; returns the child's
             final input, or None if the child has none.
     """
@@ -120,6 +121,7 @@ class Child:
     muted: bool = False
     ours: bool = False
     pausing: bool = False
+    notice: trio.Event | None = None
     at_deadline: Callable[[], Input | None] | None = None
     _over: bool = attrs.field(init=False, default=False)
     _ended: trio.Event | None = attrs.field(init=False, default=None)
@@ -485,6 +487,10 @@ class Children:
     def live_left(self) -> bool:
         """Return True if an overrun body is still alive."""
         return any(not body.ended.is_set() for body in self.left.values())
+
+    def noticed(self) -> bool:
+        """Return True if there is news of a child run at which its watcher has not looked yet."""
+        return any(child.notice is not None and child.notice.is_set() for child in self.live.values())
 
     def still_left(self) -> Mapping[str, OverrunBody]:
         """Return what is unresponsive after a cancel and its grace, by key: overrun bodies and running children."""

@@ -95,6 +95,7 @@ class MovedRuns:
                 if after >= last:
                     break
         board.committed(run_id, 0, ())
+        board.report(run_id)
         if signal.rest_awaited:
             await self._look([run_id])
 
@@ -109,6 +110,8 @@ class MovedRuns:
                 if progress.dead is not None or not progress.owned or progress.waits or progress.done:
                     self._board.committed(run_id, 0, ())
                     self._board.rested(run_id)
+                else:
+                    self._board.report(run_id)
 
     async def look_again(self) -> None:
         """Look every few seconds at runs that are awaited here and owned elsewhere, and at those with notes here."""

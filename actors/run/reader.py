@@ -26,6 +26,7 @@ from ..contract.rows import RunInfo, RunOutline, RunRecord
 from ..contract.run_lists import RunPage, RunProgress, RunQuery
 from ..contract.state import LAST_AGENT, KeyId
 from ..contract.waiting_for import WaitingFor
+from ..engine.lost_questions import lost_questions
 from ..errors import (
     RunDegradedError,
     RuntimeClosed,
@@ -516,7 +517,7 @@ class RunReader:
         )
 
     def _asks_anew(self, record: RunRecord) -> bool:
-        """Return True if a tool changed since a person was asked about its call, and the run is about to ask again.
+        """Return True if a release changed or removed the tool of a question: the run asks again, or continues.
 
         After a restart a waiting run is not in memory and has not noticed the change, so it gets an owner here.
         """
@@ -526,8 +527,9 @@ class RunReader:
             return False  # a decision about the old ticket finds out, in whichever process
         agent = self._acting(record, (None if actor is None else actor.agent) or self._agents.get(record.info.agent))
         suspended = [call for call in record.calls if call.status is CallStatus.SUSPENDED and call.definition]
-        if agent is None or all(
-            agent.spec.definition(call.tool, call.call_id) in ("", call.definition) for call in suspended
+        if agent is None or (
+            all(agent.spec.definition(call.tool, call.call_id) in ("", call.definition) for call in suspended)
+            and not lost_questions(agent.spec, record.calls, ())
         ):
             return False
         self._roster.wake(name)

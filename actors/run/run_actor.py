@@ -46,6 +46,7 @@ from ..engine.inputs import (
     FailUnrecoverable,
     Input,
 )
+from ..engine.lost_questions import lost_questions
 from ..engine.state import RunState
 from ..errors import NewerRelease, StoreDown, StoreError, StoreUnavailable
 from ..state.declared_keys import invalid_state
@@ -429,7 +430,10 @@ class RunActor:
             commands = (CommandArrived(item=item) for item in inbox)
             if state.row.cursor is ADMISSION and self._late():  # it is not begun for the sake of ending
                 return (Activate(admitted=False, agent_digest=agent.spec.digest), *commands, DeadlinePassed())
-            return (*left, Activate(admitted=self.orders.admitted, agent_digest=agent.spec.digest), *commands)
+            spec = self.services.agents.spec_of(agent).acting(state.row.agent)
+            lost = lost_questions(spec, state.calls.values(), inbox)
+            digest = agent.spec.digest
+            return (*left, Activate(admitted=self.orders.admitted, agent_digest=digest, withdrawn=lost), *commands)
         if _is_cancelled(state, inbox):
             return (CancelUnowned(items=inbox),)
         if self._late():  # also of an end that has begun

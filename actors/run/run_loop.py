@@ -110,10 +110,11 @@ match costs three times as much; so every `match` over structs begins with the m
 
 
 class _Entry(msgspec.Struct):
-    """A submitted commit: the effects and the state that wait for its receipt."""
+    """A submitted commit: what waits for its receipt, and whether it opens or closes tickets (`asks`)."""
 
     effects: list[Effect]
     state: RunState
+    asks: bool
 
 
 class _Ending(msgspec.Struct, frozen=True):
@@ -254,7 +255,7 @@ class RunLoop:
                 performer.part_bytes.keep(commit.parts)
             if commit.row.stage in TERMINAL:
                 self._closing = _Ending(before, message, carried)
-            self._outbox.append(_Entry([], taken.state))
+            self._outbox.append(_Entry([], taken.state, bool(commit.tickets)))
             frames = self._encoder.frames(commit.expected_last, commit.at, commit.events)
             self._services.store.submit(self._claim, commit, frames, self._deliver)
         for effect in taken.effects:
@@ -334,13 +335,8 @@ class RunLoop:
         input_read = entry.state.row.inbox != self.durable.row.inbox
         before, self.durable = self.durable, entry.state
         status, parent = entry.state.row.status, entry.state.info.parent_run
-        # at rest, tickets open and close by commands, by what was seen of child runs, and by a new release of the agent
-        if parent is not None and (
-            status is not before.row.status
-            or input_read
-            or entry.state.row.mirrors is not before.row.mirrors
-            or entry.state.row.counters.tickets != before.row.counters.tickets
-        ):
+        if parent is not None and (status is not before.row.status or input_read or entry.asks):
+            self._services.board.report(self._claim.run_id)
             self._services.directory.registry.child_moved(parent)
         self._publish_rest(status, again=input_read)
         # the exit of its owner reports the rest of a run that is done, and every waiter waits for the exit of an owner
@@ -549,7 +545,8 @@ class RunLoop:
         if not self._resting or trio.current_time() < self._leave_at:
             return False
         # nothing but rows may be left: no work, no unread input, no expiry on its way, no end under way
-        occupied = self._busy() or self._behind or len(self._mailbox) or self._children.live_left()
+        children = self._children
+        occupied = self._busy() or self._behind or len(self._mailbox) or children.live_left() or children.noticed()
         expiring = any(key.startswith(EXPIRE) for key in self._children.live)
         self.passive = not (occupied or expiring) and self._state.row.termination is None
         if self.passive and self._services.shared and self._state.row.mirrors:

@@ -395,6 +395,7 @@ class RunRegistry:
         if (actor := self._actors.get(run_id)) is not None:
             actor.orders.admitted = False
         self._admit()
+        self.services.board.runtime.rested()  # for `join`: the run is not running any more
 
     def ended(self, ref: Ref[object], exit_: Exit) -> None:
         """Handle the final exit of a run's actor; called in the actor's last step."""

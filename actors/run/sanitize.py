@@ -40,7 +40,7 @@ LATEST: Final = 100 * 365 * 86_400.0
 """Longest wait of a ticket in seconds: a hundred years, because a moment after year 9999 has no date."""
 
 FINISHES: Final[tuple[str, ...]] = get_args(FinishReason)
-_KINDS: Final = ("decide", "cancel", "send", "pause", "expire")
+_KINDS: Final = ("decide", "cancel", "send", "pause", "expire", "wake")
 _CANCEL_MODES: Final = ("now", "after_step")
 _DECIDING: Final = ("decide", "expire")
 """Kinds of commands that need a decision."""

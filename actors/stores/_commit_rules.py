@@ -71,15 +71,16 @@ def judged(judge: Judge, facts: CommandContext, command: Command) -> CommandResu
 def journaled(facts: CommandContext, command: Command, result: CommandResult) -> Command:
     """Return an accepted command as its run reads it.
 
-    An early decision is bound to the call's present action; images and files are without their bytes.
+    A decision by the call's id is bound to the call's present action; images and files are without their bytes.
     """
-    decision, call = command.decision, facts.call
+    decision, call, early = command.decision, facts.call, result.code == "early"
     if command.parts:
         command = attrs.evolve(command, parts=light(command.parts))
-    if result.code != "early" or decision is None or call is None:
+    if decision is None or call is None or not (early or decision.target == call.call_id):
         return command
-    bound = attrs.evolve(decision, fingerprint=decision.fingerprint or call.fingerprint)
-    return attrs.evolve(command, decision=bound, early=True)
+    shown = call.fingerprint if facts.ticket is None else facts.ticket.fingerprint
+    bound = attrs.evolve(decision, fingerprint=decision.fingerprint or shown)
+    return attrs.evolve(command, decision=bound, early=early or command.early)
 
 
 def target_key(facts: CommandContext, command: Command) -> str | None:

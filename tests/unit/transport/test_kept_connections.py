@@ -62,7 +62,7 @@ async def door(**limits):
             await serve_connection(gateway, ours)
             here.ended.set()
 
-        nursery.start_soon(serve)
+        nursery.start_soon(serve)  # noqa: ASYNC113 - the bytes of a request wait in the stream
         yield here
         nursery.cancel_scope.cancel()
 
