@@ -7,6 +7,8 @@ one. The events are always fed from sequence 1 on; those that the client receive
 silently. The beginning and the end of an AG-UI run derive from the log and from the interrupts that the client answers,
 so the same request yields the same events at any later time.
 
+A text that the end of the run has cut has `metadata.greenroom.cut` in its TEXT_MESSAGE_END.
+
 Everything that was opened is closed before RUN_FINISHED and RUN_ERROR, in every case, and no event follows those.
 Timestamps are those of the events.
 
@@ -20,7 +22,7 @@ Timestamps are those of the events.
 | run.message.discarded | open elements are closed; MESSAGES_SNAPSHOT without the message |
 | run.inference.completed | the reasoning is closed; its tokens are counted for `usage` |
 | run.inference.retried | CUSTOM; its tokens are counted, under no model |
-| run.usage.spent | its tokens are counted, under no model |
+| run.usage.spent, run.inference.cut | its tokens are counted, under no model |
 | run.tool.call | TOOL_CALL_START, TOOL_CALL_ARGS, TOOL_CALL_END |
 | run.tool.result | TOOL_CALL_RESULT; a failure is in `metadata.greenroom` |
 | run.tool.progress, run.tool.output.delta | ACTIVITY_SNAPSHOT of type greenroom.tool, then ACTIVITY_DELTA |
@@ -213,7 +215,7 @@ def _completed(draft: AgUiBuilder, before: RunHistory, payload: Payload) -> None
             draft.open_text(name)
         if rest:
             draft.put("TEXT_MESSAGE_CONTENT", messageId=name, delta=rest)
-        draft.close_text()
+        draft.close_text(cut=payload.get("cut", False))
     else:
         draft.close_text()
         draft.snapshot()
@@ -292,6 +294,7 @@ _ON: Final[Mapping[str, Callable[[AgUiBuilder, RunHistory, Payload], None]]] = {
     "run.inference.completed": _answered,
     "run.inference.retried": _retried,
     "run.usage.spent": _spent,
+    "run.inference.cut": _spent,
     "run.message.completed": _completed,
     "run.message.discarded": _discarded,
     "run.tool.call": _called,

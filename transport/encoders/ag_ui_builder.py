@@ -128,10 +128,10 @@ class AgUiBuilder:
         self.text = name
         self.put("TEXT_MESSAGE_START", messageId=name, role="assistant")
 
-    def close_text(self) -> None:
-        """Close the open message, if any."""
+    def close_text(self, *, cut: bool = False) -> None:
+        """Close the open message, if any. `cut`: the run ended while the model wrote it."""
         if self.text is not None:
-            self.put("TEXT_MESSAGE_END", messageId=self.text)
+            self.put("TEXT_MESSAGE_END", messageId=self.text, metadata={"greenroom": {"cut": True}} if cut else None)
         self.text = None
 
     def open_reasoning(self, name: str) -> None:

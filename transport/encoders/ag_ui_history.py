@@ -243,6 +243,7 @@ _FOLDS: Final[Mapping[str, Callable[[RunHistory, Payload], RunHistory]]] = {
     "run.step.finished": _step_finished,
     "run.inference.started": _asked_model,
     "run.inference.completed": _answered,
+    "run.inference.cut": _answered,
     "run.inference.retried": _retried,
     "run.usage.spent": _retried,
     "run.message.delta": _text,
