@@ -34,6 +34,10 @@ Timestamps are those of the events.
 | run.failed | RUN_ERROR with the failure's code |
 | all others | nothing |
 
+A client before version 1.0 knows the outcomes success and interrupt only, and lets nothing pass an interrupt that has
+expired. It gets success for a cancelled run (`metadata.greenroom.termination` and the stage in STATE_SNAPSHOT say
+cancelled), the time of expiry in `metadata.greenroom`, and RUN_FINISHED before the RUN_ERROR of a run that it resumed.
+
 `STATE_SNAPSHOT` returns the client's own state, with `greenroom` added: run, agent, stage, step and open tickets.
 `ag_ui_history` defines the ids of messages, `ag_ui_interrupts` the form of interrupts and answers.
 """
@@ -66,6 +70,7 @@ def begin(
     thread_id: str,
     run_id: str,
     parent_run_id: str | None = None,
+    versioned: bool = True,
     known: Sequence[Payload] = (),
     agreed: int | None = None,
     shared: object = None,
@@ -80,6 +85,7 @@ def begin(
         thread_id: As sent by the client.
         run_id: As sent by the client; not the id of the Greenroom run.
         parent_run_id: As sent by the client.
+        versioned: The client has named its version of the protocol; those before 1.0 name none.
         known: The messages that the client has sent, as plain data without nulls.
         agreed: Length of the prefix of `known` that the client has sent; the rest is sent to the client first. None:
             all.
@@ -93,6 +99,7 @@ def begin(
         thread_id=thread_id,
         run_id=run_id,
         parent_run_id=parent_run_id,
+        versioned=versioned,
         known=tuple(known),
         agreed=agreed,
         shared=shared,
