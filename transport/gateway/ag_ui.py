@@ -79,7 +79,7 @@ async def run_ag_ui(gateway: Gateway, request: Request) -> Response | Streamed:
         return Response(body=ag_ui.frame(frames), content_type=EVENT_STREAM, headers=[("cache-control", "no-cache")])
     state = _state(run_input, who, part, await _behind(gateway, who, run_input, part))
     ahead = await gateway.api.ahead(who, run_input.threadId, part.run_id)
-    return AgUiResponse(gateway, who, part, state, ahead).response()
+    return AgUiResponse(gateway, who, part.run_id, state, ahead=ahead, refused=part.refused).response()
 
 
 async def _answer(gateway: Gateway, who: Principal, agent: str, run_input: RunAgentInput) -> RunSegment:
@@ -321,17 +321,29 @@ async def _behind(gateway: Gateway, who: Principal, run_input: RunAgentInput, pa
 
 
 class AgUiResponse(RunResponse[AgUiState]):
-    """The chunks of one response. `ahead`: the runs that block this one, of which the client is not informed yet."""
+    """The chunks of one response.
+
+    Args:
+        gateway, who, run_id, state: As for `RunResponse`.
+        ahead: The runs that block this one, of which the client is not informed yet.
+        refused: See `RunSegment`.
+    """
 
     def __init__(
-        self, gateway: Gateway, who: Principal, part: RunSegment, state: AgUiState, ahead: Sequence[str] = ()
+        self,
+        gateway: Gateway,
+        who: Principal,
+        run_id: str,
+        state: AgUiState,
+        *,
+        ahead: Sequence[str] = (),
+        refused: JSONObject | None = None,
     ) -> None:
-        super().__init__(gateway, who, part.run_id, state)
+        super().__init__(gateway, who, run_id, state)
+        notices = [("queued", {"behind": other}) for other in ahead] + ([("refused", refused)] if refused else [])
         self._notices: list[Sent] = [
-            {"type": "CUSTOM", "name": "greenroom.queued", "value": {"behind": run_id}} for run_id in ahead
+            {"type": "CUSTOM", "name": f"greenroom.{name}", "value": value} for name, value in notices
         ]
-        if part.refused is not None:
-            self._notices.append({"type": "CUSTOM", "name": "greenroom.refused", "value": part.refused})
 
     def _encoded(self, found: gr.EventSlice) -> bytes:
         out: list[Sent] = []
