@@ -151,3 +151,23 @@ async def test_answers_of_earlier_steps_are_as_they_were(play, autojump_clock):
     life = await play(*script, do=[after(50, cancel())])
     assert life.history == ["user: hi", "assistant: I look. (Q)", "Q: saw Q", "assistant: Seen."]
     assert [payload.get("cut", False) for payload in life.payloads("message.completed")] == [False, True]
+
+
+@pytest.mark.rule("L-106", "L-107")
+async def test_a_request_of_another_process_counts_and_its_text_is_discarded(tmp_path):
+    """No process that has the agent lives, so the run ends without another request."""
+    teller = gr.Agent("teller", model=ScriptedModel([TALE]), tools=[])
+    async with gr.open_runtime(tmp_path / "runs.db", agents=[teller], drain=0) as runtime:
+        run = await runtime.start(teller, "hi", run_id="r")
+        async with run.events() as events:
+            async for event in events:
+                if event.type == "run.message.delta":
+                    break
+    async with gr.open_runtime(tmp_path / "runs.db") as runtime:
+        run = await runtime.get("r")
+        await run.cancel()
+        assert isinstance(await run.wait(), gr.Cancelled)
+        view = await run.view()
+        assert [message.content for message in view.messages] == ["hi"]
+        assert view.usage == gr.Usage(requests=1, incomplete=1)
+        assert (await runtime.replay("r", teller)).equal
