@@ -225,7 +225,7 @@ def test_the_ag_ui_conversation_approves_denies_leaves_comes_back_and_cancels(fo
     wrong = report["wrong"]
     assert wrong["end"].startswith("bad_message: "), wrong
     assert "payload.yes is not known here" in wrong["end"]
-    assert (wrong["asked"], wrong["then"]) == (2, "success")
+    assert (wrong["asked"], wrong["then"], wrong["errors"]) == (2, "success", [])
     assert report["left"] == {"end": "aborted", "status": "running"}
     assert report["cancelled"] == {
         "end": "cancelled",

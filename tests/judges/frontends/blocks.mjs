@@ -40,10 +40,12 @@ async function conversation() {
 
   const wrong = open('desk', 'wrong');
   let times = 0;
+  const errors = [];
+  console.error = (...words) => errors.push(words.map(String).join(' '));  // the client catches what its watchers throw
   const answers = [{ yes: true }, { approved: true }];
   const decide = () => { times += 1; return answers.shift(); };
   const refused = await wrong.ask('Refund order 7', { decide });
-  told.wrong = { end: refused, then: await wrong.follow({ decide }), asked: times };
+  told.wrong = { end: refused, then: await wrong.follow({ decide }), asked: times, errors };
 
   const writer = open('writer', 'left');
   const left = await writer.ask('Tell me a story', { onText: () => writer.leave() });
