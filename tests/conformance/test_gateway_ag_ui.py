@@ -11,6 +11,7 @@ from typing import Any
 import h11
 import pytest
 import trio
+import trio.testing
 
 import greenroom as gr
 from greenroom.testing import ScriptedModel, call, delay, fail, text, think
@@ -408,8 +409,8 @@ async def test_an_older_client_is_sent_success_for_a_run_that_was_cancelled():
         front = OlderFront(address)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(front.ask, "r1", "wait")
-            while not (found := (await runtime.runs(thread_id="th")).runs):
-                await trio.lowlevel.checkpoint()
+            await trio.testing.wait_all_tasks_blocked(0.05)  # the text has been sent
+            found = (await runtime.runs(thread_id="th")).runs
             await (await runtime.get(found[0].info.run_id)).cancel(reason="enough")
     end = front.events[-1]
     assert (end["outcome"], end["metadata"]["greenroom"]["termination"]) == ({"type": "success"}, "cancelled")
