@@ -15,7 +15,7 @@ import trio
 from .contract.claims import Claim
 from .contract.commits import Commit, Created, Deliver, NewRun
 from .contract.decisions import Command, CommandResult, InboxItem, Ticket
-from .contract.messages import Message, ModelRequest, ModelResponse
+from .contract.messages import Message, ModelRequest, ModelResponse, Usage
 from .contract.plain import JSONObject
 from .contract.recording import RecordDelta
 from .contract.rows import Judge, RunOutline, RunRecord, ThreadInfo
@@ -57,8 +57,19 @@ class CallDelta:
     arguments: str = ""
 
 
+@attrs.frozen
+class UsageReport:
+    """The tokens of the request as far as its provider has reported them; a later report replaces an earlier one.
+
+    No event shows it; the response has the usage of the whole request. A run that is stopped while the model writes
+    counts the newest report.
+    """
+
+    usage: Usage
+
+
 ModelDelta = TextDelta | ReasoningDelta | CallDelta
-ModelEvent = TextDelta | ReasoningDelta | CallDelta | ModelResponse
+ModelEvent = TextDelta | ReasoningDelta | CallDelta | UsageReport | ModelResponse
 
 
 class Model(abc.ABC):

@@ -180,6 +180,22 @@ class ModelFailed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     refused: bool = False
 
 
+class ModelCut(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The end of the run has stopped its model request. The owner reports it with `CancelWork`, before `WorkStopped`.
+
+    Attributes:
+        message_id: of the answer.
+        text: all that had arrived of the answer to this request; None: unknown, because another process made it.
+        rest: the end of the answer that no delta has shown, in pieces, if the message is too large for one event.
+        usage: of the request, as far as known; without requests if none was made.
+    """
+
+    message_id: str
+    text: str | None = None
+    rest: tuple[str, ...] = ()
+    usage: Usage = Usage()
+
+
 class CallSuspended(msgspec.Struct, frozen=True, kw_only=True):
     """A body asks for a decision."""
 
@@ -431,6 +447,7 @@ Input = (
     | ModelStreamed
     | ModelAnswered
     | ModelFailed
+    | ModelCut
     | CallSuspended
     | CallReturned
     | CallRaised

@@ -23,7 +23,7 @@ from ..contract.spec import AgentSpec
 from .asking import model_failed
 from .child_runs import child_seen
 from .commands import cancel_unowned, command_arrived
-from .inference import model_answered, model_streamed
+from .inference import model_answered, model_cut, model_streamed
 from .inputs import (
     Activate,
     Admit,
@@ -43,6 +43,7 @@ from .inputs import (
     GuardsDone,
     Input,
     ModelAnswered,
+    ModelCut,
     ModelFailed,
     ModelStreamed,
     PhaseDone,
@@ -112,6 +113,8 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
             continue_run(builder)
         case ModelFailed():
             model_failed(builder, message)
+        case ModelCut():
+            model_cut(builder, message)
         case CancelUnowned():
             cancel_unowned(builder, message.items)
         case DeadlinePassed():

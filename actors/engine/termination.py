@@ -83,6 +83,9 @@ def end(builder: StepBuilder, termination: Termination) -> None:
     in_flight = has_listeners or builder.phase_open or builder.row.cursor is INFERENCE or bool(builder.row.tasks)
     in_flight = in_flight or builder.row.open_guardrails is not None
     in_flight = in_flight or any(call.position.alive for call in builder.calls.values())
+    if builder.row.cursor is INFERENCE and builder.row.inference is not None:  # its owner reports what has arrived
+        unjudged = builder.row.open_guardrails is not None
+        builder.row.inference = replace(builder.row.inference, stopped=True, unsure=unjudged)
     builder.row.termination, builder.changed = termination, True
     builder.row.cursor = RunPosition.STOPPING
     builder.phase_open, builder.row.open_guardrails = False, None

@@ -30,7 +30,7 @@ import trio
 
 from greenroom.supervision import cleanup
 
-from ..abc import Model, ModelEvent
+from ..abc import Model, ModelEvent, UsageReport
 from ..contract.messages import ModelRequest
 from ..contract.plain import JSONObject
 from ..contract.secret_readers import hides
@@ -293,8 +293,11 @@ class HTTPModel(Model):
                     break
                 if late.cancelled_caught:
                     break
+                known = reader.usage
                 for delta in reader.feed(piece):
                     yield delta
+                if reader.usage != known:
+                    yield UsageReport(reader.usage)
             if reader.finished:
                 await _drain(pieces)
         finally:

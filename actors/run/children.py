@@ -427,6 +427,12 @@ class Children:
             out.append(ModelStreamed(message_id=message.message_id, text=text, reasoning=reasoning))
         return out
 
+    def cut_message_stream(self, message_id: str) -> tuple[str, ...]:
+        """Close the buffers of a message that ends early, and return its text that no event has shown."""
+        streams = self.messages.get(message_id)
+        self.messages = _without(self.messages, message_id)
+        return () if streams is None else tuple(iter(lambda: streams.text.take(last=True), ""))
+
     def keep_message_stream(self, message: ModelAnswered | ModelFailed, inference: Inference | None) -> list[Input]:
         """Return the text of an answer that another request will continue, as inputs.
 

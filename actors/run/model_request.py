@@ -66,6 +66,13 @@ def model_request(
         messages = (*before, *at["conversation"], *history[newest:], *at["suffix"])
         tools = tuple(info for info in tools if changes.offers(info.name))
         settings = {**settings, **changes.settings}
+    if any(message.cut for message in history):
+        messages = tuple(
+            part
+            for message in messages
+            for part in (message, Message(id=f"{message.id}.cut", role="user", content=CUT_NOTE))
+            if part is message or message.cut
+        )
     if effect.prefix or effect.cut_calls:
         messages = (*messages, *_continuation(effect.prefix, effect.cut_calls))
     choice = effect.tool_choice
@@ -90,6 +97,10 @@ def model_request(
         model=model,
         tool_choice=choice,
     )
+
+
+CUT_NOTE = "Your answer above was cut off: the run was ended while you wrote it."
+"""Follows an answer that was cut. A message of its own, so that the text stays as it was shown."""
 
 
 def _continuation(prefix: str, cut_calls: Iterable[str]) -> Iterator[Message]:

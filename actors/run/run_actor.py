@@ -302,6 +302,7 @@ class RunActor:
             deps=self.deps,
             children=children,
             history=None if history is None else [*map(own_message, history)],
+            found=state.row.inference,
         )
         return RunLoop(
             self.services,

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal, get_args
 
 import attrs
+import msgspec
 from msgspec.structs import replace
 
 from ..contract.codec import MESSAGE_LIMIT, normalise
@@ -318,6 +319,8 @@ def usage_of(usage: object) -> Usage:
         raise InvalidValue(f"usage is {type(usage).__name__}, not Usage")
     for name in _COUNTS:
         count = getattr(usage, name)
+        if name == "incomplete" and count is msgspec.UNSET:
+            continue
         if type(count) is not int or not 0 <= count <= GREATEST:
             raise InvalidValue(f"usage.{name} is {count!r:.80}; give a whole number, 0 or more")
     return usage

@@ -137,7 +137,7 @@ class Judge:
             theirs = [e.payload for e in seen if e.payload["childRunId"] == run_id]
             if theirs and theirs[0]["stage"] != record.row.stage.value:
                 yield f"{run_id} is {record.row.stage}, its parent has seen {theirs[0]['stage']}"
-            if theirs and dict(theirs[0]["usage"]) != msgspec.structs.asdict(record.row.usage):
+            if theirs and dict(theirs[0]["usage"]) != msgspec.to_builtins(record.row.usage):
                 yield f"{run_id} has used {record.row.usage}, its parent has added {theirs[0]['usage']}"
             ended, theirs_ended = self._end_of(run_id), self._end_of(parent)
             if (

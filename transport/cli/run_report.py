@@ -183,7 +183,7 @@ class RunReport:
         ]
         counts += [
             text_format.plural(usage.requests, "model request"),
-            f"{usage.input:,} tokens in, {usage.output:,} out",
+            f"{usage.input:,} tokens in, {usage.output:,} out" + (" as far as reported" if usage.incomplete else ""),
         ]
         screen.row(" · ".join(counts), "dim")
         screen.row()

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ...abc import CallDelta, ModelDelta, ReasoningDelta, TextDelta
-from ...contract.messages import ModelResponse
+from ...contract.messages import ModelResponse, Usage
 from ...contract.plain import JSONValue
 from ...errors import ModelError
 from .faults import provider_error
@@ -53,6 +53,11 @@ class StreamReader:
     def finished(self) -> bool:
         """Nothing that matters comes after this."""
         return self._decoder.finished
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens of the request as far as the stream has reported them."""
+        return self._decoder.usage
 
     def feed(self, piece: bytes) -> Iterator[ModelDelta]:
         """Yield what the next bytes of the body show.

@@ -398,6 +398,8 @@ ENTRIES: Sequence[msgspec.Struct] = (
     inp.ModelStreamed(message_id="m", text="a\nb", reasoning="c"),
     inp.ModelAnswered(message_id="m", response=ModelResponse(text=("a", "b"), calls=(call("c", "t", n=1),))),
     inp.ModelFailed(message_id="m", kind="overloaded", text="later", retry_after=float("inf"), usage=Usage(input=3)),
+    inp.ModelCut(message_id="m", text="a", rest=("b", "c"), usage=Usage(requests=1, input=3, incomplete=1)),
+    inp.ModelCut(message_id="m"),
     inp.CallReturned(call_id="c", attempt=1, result={"deep": [None, 1.5, "x"]}, shown="x", large=True),
     inp.WorkStopped(stubborn=(inp.Unfinished(call_id="c", tool="t", stack="line"),)),
     inp.SpawnAsked(ask=1, spawner="c", attempt=1, tool="t", arguments={"n": 1}, mark="m", nth=1),
@@ -438,7 +440,16 @@ STORED = frozenset(
     {
         *("Abandon", "Activate", "Admit", "Born", "Buried", "CallPrinted", "CallProgressed", "CallRaised"),
         *("CallReturned", "ChildSeen", "CallSuspended", "CancelAsked", "CancelUnowned", "ClockMoved", "CommandArrived"),
-        *("DeadlinePassed", "ModelAnswered", "ModelFailed", "ModelStreamed", "NotRecorded", "Overran", "PhaseDone"),
+        *(
+            "DeadlinePassed",
+            "ModelAnswered",
+            "ModelCut",
+            "ModelFailed",
+            "ModelStreamed",
+            "NotRecorded",
+            "Overran",
+            "PhaseDone",
+        ),
         *("GuardsDone", "ResultRefused", "SpawnAsked", "TakenUp", "TaskStopped", "TasksAsked", "WorkStopped"),
     }
 )
