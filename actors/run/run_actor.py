@@ -283,7 +283,7 @@ class RunActor:
         if inbox:
             part_bytes.note([item.command for item in inbox])
         children = Children(
-            self.services.workplace.nursery,
+            self.services.tasks,
             ctx.mailbox.nudge,
             self.services.holdback.within(state.info.workspace).split,
             self.left,

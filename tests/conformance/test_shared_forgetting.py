@@ -128,7 +128,7 @@ def tasks(patch):
 
     def noting(self, run_id, last):
         look(self, run_id, last)
-        self._services.workplace.nursery.start_soon(trio.sleep_forever)
+        self._services.tasks.start_soon(trio.sleep_forever)
 
     patch.setattr(MovedRuns, "note", noting)
     return {"TaskNursery._nursery (tasks)"}
