@@ -109,9 +109,8 @@ class Peer:
         try:
             async with open_collapsing_nursery() as nursery:
                 self._nursery = nursery
-                turns, end = Restarts(self._hooks.crashed), Restarts(self._hooks.crashed)
-                nursery.start_soon(turns.kept, "the turns of this process", self._take_turns)
-                nursery.start_soon(end.kept, "the end of the lease", self._stop_in_time)
+                Restarts(self._hooks.crashed).start(nursery, "the turns of this process", self._take_turns)
+                Restarts(self._hooks.crashed).start(nursery, "the end of the lease", self._stop_in_time)
                 try:
                     await self._queue.serve()
                 finally:
@@ -156,7 +155,7 @@ class Peer:
     def hear(self, delay: float, hint: Callable[[], None]) -> None:
         """Call `hint` after some seconds. A frozen process hears nothing."""
         if self._nursery is not None and not self.frozen:
-            self._nursery.start_soon(self._hints.kept, "a hint", partial(self._listen, delay, hint))
+            self._hints.start(self._nursery, "a hint", partial(self._listen, delay, hint))
 
     async def _listen(self, delay: float, hint: Callable[[], None]) -> None:
         await trio.sleep(delay)

@@ -246,7 +246,7 @@ class PgPeers:
         watched = trio.CancelScope(shield=True)
         async with open_collapsing_nursery() as nursery:
             watch = partial(self._watch_answers, links, watched)
-            nursery.start_soon(Restarts(self._crashed).kept, "the watch over answers", watch)
+            Restarts(self._crashed).start(nursery, "the watch over answers", watch)
             try:
                 yield
             finally:
@@ -279,7 +279,7 @@ class PgPeers:
                 raise
 
         async with open_collapsing_nursery() as nursery:
-            nursery.start_soon(Restarts(self._crashed).kept, "the watch over a closing store", watch)
+            Restarts(self._crashed).start(nursery, "the watch over a closing store", watch)
             try:
                 yield
             finally:
@@ -317,8 +317,8 @@ class PgPeers:
                 with kept:
                     async with open_collapsing_nursery() as nursery:
                         keeper, sender = partial(self._keeper.serve, hooks), partial(self._hints.serve, hooks)
-                        nursery.start_soon(Restarts(hooks.crashed).kept, "the lease of this process", keeper)
-                        nursery.start_soon(Restarts(hooks.crashed).kept, "the hints to other processes", sender)
+                        Restarts(hooks.crashed).start(nursery, "the lease of this process", keeper)
+                        Restarts(hooks.crashed).start(nursery, "the hints to other processes", sender)
             except Exception as error:  # noqa: BLE001 - a supervision boundary: of a hook, or a statement that the server refuses
                 failure = failed(error)
             await self.leave()

@@ -58,6 +58,10 @@ class Restarts:
         self._report(part, error)
         return True
 
+    def start(self, nursery: trio.Nursery, part: str, serve: Callable[[], Awaitable[object]]) -> None:
+        """Start a task that begins again after a crash; the task has the name of the part."""
+        nursery.start_soon(self.kept, part, serve, name=part)
+
     async def kept(self, part: str, serve: Callable[[], Awaitable[T]]) -> T:
         """Run a task, and begin it again after a crash.
 

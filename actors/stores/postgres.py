@@ -269,10 +269,9 @@ class PostgresStore(QueryStore[Link]):
                     nursery.cancel_scope.cancel()
 
             if self._indexes is not None:
-                restarts = Restarts(self._queue.crashed)
-                nursery.start_soon(restarts.kept, "the maker of indexes", self._indexes.serve)
-            nursery.start_soon(serve, self._queue)
-            nursery.start_soon(serve, self._commits)
+                Restarts(self._queue.crashed).start(nursery, "the maker of indexes", self._indexes.serve)
+            nursery.start_soon(serve, self._queue, name="the desk that is asked")
+            nursery.start_soon(serve, self._commits, name="the desk that commits")
         if failure is not None:
             self._commits.shut(failure)
             self._queue.shut(failure)

@@ -131,7 +131,7 @@ def tasks(patch):
         self._services.tasks.start_soon(trio.sleep_forever)
 
     patch.setattr(MovedRuns, "note", noting)
-    return {"TaskNursery._nursery (tasks)"}
+    return {"OpenModels._tasks (tasks)"}
 
 
 def reports(patch):
