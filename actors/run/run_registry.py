@@ -385,7 +385,7 @@ class RunRegistry:
         """Give a run its next owner, because the supervisor of the owners has crashed."""
         if run_id in self._queue:
             self._queue.remove(run_id)
-        given = self._next_claims.pop(run_id, None) or before.given
+        given = self._next_claim(run_id, before) or before.given
         self.spawn(
             run_id, born=before.born, claim=given if isinstance(given, Claim) else None,
             errand=None if isinstance(given, Claim) else given, agent=before.agent,
@@ -393,6 +393,11 @@ class RunRegistry:
             left=before.left,
         )  # fmt: skip
         self._actors[run_id].needed = before.needed
+
+    def _next_claim(self, run_id: str, before: RunActor | None) -> Claim | None:
+        """Return the claim that came while a run had an owner; None if there is none, or the owner's was newer."""
+        claim = self._next_claims.pop(run_id, None)
+        return None if claim is None or (before is not None and before.token >= claim.token) else claim
 
     def hold(self, run_id: str) -> None:
         """Hold a live run for its thread: a command started the actor without knowing that the thread is busy."""
@@ -418,7 +423,7 @@ class RunRegistry:
                 for notes in (self._said, self._refusals, self._sequences):
                     notes.pop(ref.id, None)
             self.services.agents.failing.discard(ref.id)
-        claim = self._next_claims.pop(ref.id, None) if shared else None
+        claim = self._next_claim(ref.id, actor)
         if isinstance(exit_, GaveUp) and not self.closing:
             why = f"the run's owner crashed again and again: {_said(exit_.error)}"
             if actor is None or actor.abandon is None:

@@ -245,8 +245,7 @@ class PgPeers:
         # Not `nursery.start`: a shielded task that is started in a cancelled scope would be waited for and never end.
         watched = trio.CancelScope(shield=True)
         async with open_collapsing_nursery() as nursery:
-            watch = partial(self._watch_answers, links, watched)
-            Restarts(self._crashed).start(nursery, "the watch over answers", watch)
+            nursery.start_soon(self._watch_answers, links, watched, name="the watch over answers")
             try:
                 yield
             finally:
@@ -356,12 +355,16 @@ class PgPeers:
 
     async def _watch_answers(self, links: Callable[[], Sequence[Link]], watched: trio.CancelScope) -> None:
         """Shut each connection down whose statement waits too long for its answer."""
-        with watched:
+
+        async def watch() -> None:
             while True:
                 await trio.sleep(self._answer / _LOOKS)
                 now = time.monotonic()
                 for link in [*self._links, *links()]:
                     link.cut_late(self._answer, now)
+
+        with watched:
+            await Restarts(self._crashed).kept("the watch over answers", watch)
 
     async def _in_thread(self, function: Callable[[], T]) -> T:
         """Call a function in a thread; user code cannot use up these threads.
