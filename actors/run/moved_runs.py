@@ -64,8 +64,7 @@ class MovedRuns:
             nursery.start_soon(self.look_again)
             nursery.start_soon(self.sweep)
             while True:
-                if not self._moved:
-                    await self._some.wait()
+                await self._some.wait()
                 self._some = trio.Event()
                 while self._moved:
                     await self._read_next()

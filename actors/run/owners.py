@@ -85,21 +85,23 @@ class RunOwners:
         async with open_supervisor(
             name="runtime",
             stop_budget=GRACE,
-            on_exit=self._note_exit,
-            on_restart=self._note_restart,
+            on_exit=self.note_exit,
+            on_restart=self.note_restart,
             tracebacks=False,
         ) as self._supervisor:
             self.opened()
             ctx.ready()
             await trio.sleep_forever()
 
-    def _note_exit(self, ref: Ref[object], exit_: Exit) -> None:
+    def note_exit(self, ref: Ref[object], exit_: Exit) -> None:
+        """Log the crash of an owner that is not restarted, and report the exit."""
         if isinstance(exit_, Crashed | GaveUp) and exit_.error is not None:
             more = "it is given up" if isinstance(exit_, GaveUp) else "it was being stopped"
             self._bug(ref, f"the owner of run {ref.id} crashed, and {more}", exit_.error)
         self.ended(ref, exit_)
 
-    def _note_restart(self, ref: Ref[object], exit_: Exit, attempt: int) -> None:
+    def note_restart(self, ref: Ref[object], exit_: Exit, attempt: int) -> None:
+        """Log the crash of an owner that begins again."""
         if isinstance(exit_, Crashed):
             what = f"the owner of run {ref.id} crashed; incarnation {attempt} follows"
             self._bug(ref, what, exit_.error, attempt=attempt)

@@ -72,7 +72,7 @@ class Restarts:
         while True:
             try:
                 return await serve()
-            except Exception as error:
+            except Exception as error:  # a supervision boundary: of a bug, or an injected fault
                 if not self.begins_again(part, error):
                     raise
             await trio.sleep(PAUSE)

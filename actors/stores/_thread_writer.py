@@ -129,7 +129,7 @@ class ThreadWriter:
                 batch = self._settled_before(batch, outage)
                 self._stop.wait(max(0.0, min(pause, until - time.monotonic())))
                 continue
-            except Exception as crash:
+            except Exception as crash:  # a supervision boundary: of a bug, or an injected fault
                 if not self._restarts.begins_again("the store's writer", crash):
                     raise
                 self._renew()
