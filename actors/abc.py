@@ -141,6 +141,10 @@ class StoreHooks(Protocol):
     def unavailable(self, error: Exception | None) -> None:
         """Report that the whole store stopped answering (an error) or answers again (None)."""
 
+    def crashed(self, part: str, error: Exception) -> None:
+        """Report that a part of the store has crashed and begins again. No request is lost."""
+        return
+
     # The rest is called by shared stores only. Each is a hint: it may be lost, late or repeated.
 
     def moved(self, run_id: str, last: int) -> None:

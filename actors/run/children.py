@@ -4,7 +4,8 @@ Theory of operation. A child returns results to its run loop through lists, not 
 is never refused: final inputs go into `inputs`, streamed text into one merging buffer per message, and the loop is
 nudged. Back-pressure exists only for streamed text (`DeltaBuffer.put` waits). A child publishes its exit in its last
 synchronous step. trio cannot kill a task, so a child that ignores its cancel is named as unresponsive and detached: its
-results are dropped, and its task stays in the runtime's nursery until the body ends.
+results are dropped, and its task stays in the runtime's nursery until the body ends. Only its own scope cancels a
+child: the scope is shielded, because a cancellation of the runtime's block reaches the owners first, in order.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def call_of(key: str) -> str:
 
 
 class ClaimLost(Exception):
-    """This owner must stop and write nothing more: a newer claim exists, or the store or the task nursery has ended."""
+    """This owner must stop and write nothing more: a newer claim exists, or the store or the runtime has ended."""
 
 
 @attrs.frozen
@@ -181,8 +182,8 @@ _NOTHING_KEPT: Final = (0, 0)
 class Children:
     """The live children of one incarnation of a run actor.
 
-    Their tasks live in the runtime's `TaskNursery`. `end` is called when the incarnation ends; results that arrive
-    later are dropped. The mappings are replaced, never changed, because most are `EMPTY` most of the time.
+    Their tasks live in a nursery of the runtime (`Services.tasks`). `end` is called when the incarnation ends; results
+    that arrive later are dropped. The mappings are replaced, never changed, because most are `EMPTY` most of the time.
 
     Attributes:
         live: running children, by key.
@@ -248,7 +249,7 @@ class Children:
         """
         if key in self.live:
             raise RuntimeError(f"child {key!r} is already there")
-        child = Child(key, trio.CancelScope(), grace, tool, ours=ours)
+        child = Child(key, trio.CancelScope(shield=True), grace, tool, ours=ours)
         if self._ended:  # started by a child that is ending itself: `end` does not see it
             child.scope.cancel("the run's owner has gone")
         self.live[key] = child
@@ -280,9 +281,9 @@ class Children:
         except BaseException as error:  # noqa: BLE001, ASYNC103 - `failure_of` raises what must pass
             try:
                 failure = failure_of(error)
-            except BaseException:  # an exit or a Ctrl-C: the task nursery is being closed under a live run
+            except BaseException:  # a Ctrl-C: the runtime ends under a live run
                 if not self._ended:  # the owner ends as well, without a crash: the durable rows are the checkpoint
-                    self.crash = ClaimLost("the workplace has ended")
+                    self.crash = ClaimLost("the runtime ends")
                 raise
             self._broke(child, failure, broke)
         finally:

@@ -8,7 +8,7 @@ signal first, reads second and waits last, so it misses no change (`change_signa
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, Literal
 
@@ -109,6 +109,10 @@ class RunReader:
     def outage(self) -> Exception | None:
         """Why the store is unavailable; None if it answers."""
         return self._reports.outage
+
+    def crashed(self) -> Mapping[str, int]:
+        """Return the parts of the runtime that have crashed within the last minute: name -> number of crashes."""
+        return self._reports.crashes.counts()
 
     def statistics(self) -> RuntimeStatistics:
         """Return the runtime's current sizes."""

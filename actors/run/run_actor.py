@@ -106,6 +106,7 @@ class RunActor:
         given: the claim with which the first incarnation begins; or why it asks for one, which it does only if this
             needs an owner here; None: it asks in any case.
         claim: the present claim, until the run is done or released.
+        token: of the newest claim that it has had.
         refusals: how often in a row the run could not be worked on here.
         abandon: end the run at once as failed(internal_error), for this reason.
         burial: how to end a run whose ordinary end could not be written.
@@ -143,6 +144,7 @@ class RunActor:
     child_moved: bool = False
     given: Claim | Errand | None = None
     claim: Claim | None = None
+    token: int = 0
     refusals: int = 0
     _void: bool = attrs.field(init=False, default=False)
     _asking: trio.CancelScope | None = attrs.field(init=False, default=None)
@@ -269,7 +271,7 @@ class RunActor:
             if owned is None:
                 return None
             claim, state, inbox, history = owned
-            self.claim = claim
+            self.claim, self.token = claim, claim.token
             self.deadline, self.sequence = state.info.deadline, state.row.last_sequence
             agent = None if self.abandon is not None else await self._live_agent(state, inbox)
             first = self._first(agent, state, inbox)
@@ -288,7 +290,7 @@ class RunActor:
         if inbox:
             part_bytes.note([item.command for item in inbox])
         children = Children(
-            self.services.workplace.nursery,
+            self.services.tasks,
             ctx.mailbox.nudge,
             self.services.holdback.within(state.info.workspace).split,
             self.left,
@@ -334,7 +336,10 @@ class RunActor:
             claim = await self._claim()
         if claim is None:
             return None
-        self.claim = claim  # from here on the end of the actor gives the claim back, also if the rows are unreadable
+        self.claim, self.token = (
+            claim,
+            claim.token,
+        )  # from here on the end of the actor gives the claim back, also if the rows are unreadable
         record = await retry_until_available(store.load, self.run_id)
         if record is None or record.row.status is DONE:
             self.claim = None

@@ -3,7 +3,7 @@
 Theory of operation. A batch is first written straight through. If a request cannot be written, everything is rolled
 back and written again with a savepoint around each request (slower, and rare). An error of the whole store rolls
 everything back and is raised as Outage: the caller retries the same batch later, so a transaction is all of its
-requests, in order, or none.
+requests, in order, or none. A batch that crashes after its commit is durable: executed again, it returns its results.
 """
 
 from __future__ import annotations
@@ -115,6 +115,7 @@ class TransactionWriter:
         self._queues: set[str] = set()
         self._older, self._served = True, ""
         self._changes = _Changes()
+        self._durable: tuple[Sequence[Request], Sequence[Any]] | None = None  # not returned yet
         self.statistics = StoreStatistics()
 
     def execute(self, batch: Sequence[Request]) -> Sequence[Any]:
@@ -126,6 +127,8 @@ class TransactionWriter:
             FileGone: the file was removed or replaced; written requests are not acknowledged.
             InjectedCrash, or any other exception of a fault after the commit: discard the connection.
         """
+        if self._durable is not None and self._durable[0] is batch:
+            return self._reported(self._durable[1])
         if self._suspicion is not None:
             self._look_closer(self._suspicion)
         try:
@@ -176,9 +179,15 @@ class TransactionWriter:
                     UnreadableData(f"the data that was read is invalid ({error}); the file is being checked")
                 ) from error
             raise Outage(error) from error
+        self._durable = batch, results
+        return self._reported(results)
+
+    def _reported(self, results: Sequence[Any]) -> Sequence[Any]:
+        """Return the results of a batch that is durable."""
         self._in_place()  # checked after the commit: an acknowledged write was in place when it became durable
         self._fault("after_commit")
         self._remember()
+        self._durable = None
         return results
 
     def _fault(self, point: str) -> None:

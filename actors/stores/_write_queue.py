@@ -263,6 +263,10 @@ class WriteQueue:
             self.outage = None
             self._hooks.unavailable(None)
 
+    def crashed(self, part: str, error: Exception) -> None:
+        """Report the crash of a part of the store that begins again."""
+        self._hooks.crashed(part, error)
+
     def shut(self, down: StoreDown) -> None:
         """Settle each waiting and each later request as "down"; the first reason is kept.
 

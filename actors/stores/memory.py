@@ -217,8 +217,7 @@ class MemoryStore(RequestStore):
             return [self._answered[1]]
         meet(faults, "before_commit")
         result = self._apply(batch[0])
-        if self._peer is not None:
-            self._answered = batch[0], result
+        self._answered = batch[0], result
         faults("after_commit")
         return [result]
 

@@ -143,6 +143,7 @@ def test_a_runtime_has_the_names_that_a_user_needs_and_no_other():
             "check_open",
             "check_thread",
             "closed",
+            "crashed",
             "degraded",
             "events",
             "follow",

@@ -31,9 +31,13 @@ class ResponseBody(msgspec.Struct, frozen=True, kw_only=True, rename=camel):
 
 
 class Health(ResponseBody, frozen=True, kw_only=True):
-    """The process is alive (ok), or accepts work (ready)."""
+    """The process is alive (ok), or accepts work (ready).
+
+    `crashed`: parts that have crashed within the last minute and begun again, each with its number of crashes.
+    """
 
     status: Literal["ok", "ready"]
+    crashed: dict[str, int] | None = None
 
 
 class OpenTicket(ResponseBody, frozen=True, kw_only=True):

@@ -47,10 +47,14 @@ async def healthz(_: Gateway, __: Request) -> Response:
 
 
 async def readyz(gateway: Gateway, _: Request) -> Response:
-    """Report that the process accepts work: gateway and runtime are open, and the store can be read."""
+    """Report that the process accepts work: gateway and runtime are open, and the store can be read.
+
+    Parts that have crashed within the last minute are named, each with its number of crashes.
+    """
     gateway.ready_or_refuse()
     await gateway.runtime.runs(limit=1)
-    return json_response({"status": "ready"})
+    crashed = {**gateway.runtime.reader.crashed(), **gateway.crashes.counts()}
+    return json_response({"status": "ready", **({"crashed": crashed} if crashed else {})})
 
 
 async def measured(gateway: Gateway, _: Request) -> Response:
