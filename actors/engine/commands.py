@@ -158,10 +158,7 @@ def _target(builder: StepBuilder, target: str) -> CallRow | None:
     """Return the call with this id, or the call whose ticket has this id or replaces the ticket with this id."""
     if target in builder.calls:
         return builder.calls[target]
-    for call in builder.calls.values():
-        if call.ticket is not None and target in (call.ticket.ticket_id, call.ticket.replaces):
-            return call
-    return None
+    return builder.calls.of_ticket(target)
 
 
 def _replaced(call: CallRow, decision: Decision) -> bool:

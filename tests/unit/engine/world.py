@@ -565,7 +565,7 @@ class World:
         if self.spec.on_new_input == "supersede" and row.unread_input_by is not None:
             assert row.cursor is not RunPosition.TOOLS or all(call.at is not CallPosition.PARKED for call in calls)
         if row.cursor is RunPosition.TOOLS:
-            assert row.stage is derive_stage(calls)
+            assert row.stage is derive_stage(self.state.calls)
             self._check_projection(calls)
             hanging = [key for key in self.outstanding if key[0] not in ("cancel", "task", "stop")]
             hanging = [

@@ -1,0 +1,56 @@
+"""How much code is executed: counts of executed lines, which are the same on every machine, idle or busy."""
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import greenroom
+
+HOUSE = str(Path(greenroom.__file__).parent)
+"""Where the code of this project is; lines of libraries are not counted."""
+PARTS = tuple(f"{HOUSE}/{part}/" for part in ("supervision", "actors", "transport"))
+
+
+class Lines(Counter[str]):
+    """Function -> its executed lines. An iteration of a loop or comprehension counts as a line."""
+
+    @property
+    def all(self) -> int:
+        """The lines of all functions."""
+        return sum(self.values())
+
+
+@contextmanager
+def lines() -> Iterator[Lines]:
+    """Count the lines of this project's code that this thread executes inside."""
+    counts, names = dict[Any, int](), dict[Any, bool]()
+
+    def each(frame: FrameType, event: str, _: object) -> Any:
+        if event == "line":
+            counts[frame.f_code] += 1
+        return each
+
+    def enter(frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
+        code = frame.f_code
+        ours = names.get(code)
+        if ours is None:
+            ours = names[code] = code.co_filename.startswith(PARTS)
+            counts[code] = 0
+        if not ours:
+            return None
+        counts[code] += 1
+        return each
+
+    found, before = Lines(), sys.gettrace()
+    sys.settrace(enter)
+    try:
+        yield found
+    finally:
+        sys.settrace(before)
+        for code, number in counts.items():
+            if number:
+                found[f"{code.co_filename.removeprefix(HOUSE + '/')}:{code.co_qualname}"] += number
