@@ -376,6 +376,20 @@ class CallRow(CallFields, frozen=True):  # type: ignore[misc]  # `sealed` makes 
         return self.unknown_cause or ("process" if cut_off else "")
 
 
+class JudgedRow(msgspec.Struct, frozen=True, gc=False):
+    """The facts of a run's row that a command is judged on: read without the rest (`codec.glance`).
+
+    Attributes:
+        cursor, agent, sent: as in `RunRow`.
+        early: the calls with decisions that came before their first ticket.
+    """
+
+    cursor: RunPosition = RunPosition.ADMISSION
+    agent: str | None = None
+    early: Mapping[str, msgspec.Raw] = msgspec.field(default_factory=dict)
+    sent: tuple[SentText, ...] = ()
+
+
 @attrs.frozen(kw_only=True)
 class ThreadInfo:
     """The facts of a thread, which outlive its runs.

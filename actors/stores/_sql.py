@@ -16,7 +16,7 @@ from ..contract.lifecycle import TERMINAL, WAITING
 from ..contract.messages import Message
 from ..contract.parts import Part
 from ..contract.pending_input import waiting, whole
-from ..contract.rows import CallRow, RunInfo, RunRow
+from ..contract.rows import CallRow, JudgedRow, RunInfo, RunRow
 from ..contract.titles import searched
 from ._encoding import EncodedRows, Row, encode_messages, encode_parts
 from ._timestamps import milliseconds
@@ -324,10 +324,10 @@ def waiting_input(connection: sqlite3.Connection, number: int, consumed: int) ->
     """Return how many sent texts wait for a step of the run, and their bytes."""
     sql = "SELECT body FROM inbox WHERE run = ? AND position > ? AND kind = 'send'"
     unread = (codec.load(Command, body) for (body,) in connection.execute(sql, (number, consumed)))
-    return waiting(find_row(connection, number), unread)
+    return waiting(judged_row(connection, number), unread)
 
 
-def find_row(connection: sqlite3.Connection, number: int) -> RunRow:
-    """Return the run's row as stored: without the texts that are in the inbox."""
+def judged_row(connection: sqlite3.Connection, number: int) -> JudgedRow:
+    """Return what a command is judged on of the run's row; costs little, however large the row is."""
     columns = connection.execute("SELECT row FROM runs WHERE number = ?", (number,)).fetchone()
-    return codec.load(RunRow, columns[0])
+    return codec.glance(JudgedRow, columns[0])
