@@ -55,10 +55,12 @@ def refuse(builder: StepBuilder, decision: Decision, code: str, detail: str) -> 
 
 def early_decisions(builder: StepBuilder) -> None:
     """Apply decisions that arrived before their ticket, where the ticket exists now."""
-    for call_id, decision in builder.row.early.items():
-        call = builder.calls.get(call_id)
+    asked, builder.asked = builder.asked, []
+    for call_id in asked:
+        call, decision = builder.calls.get(call_id), builder.row.early.get(call_id)
         if (
             builder.row.cursor is TOOLS
+            and decision is not None
             and call is not None
             and call.at is CallPosition.PARKED
             and call.ticket is not None

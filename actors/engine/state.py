@@ -114,6 +114,7 @@ class StepBuilder:
         calls, used, snapshot, keys, phase_open: of the next `RunState`. Calls are changed by `put` only.
         do: appends an effect.
         changed: a change must be written that no event and no other row shows.
+        asked: calls that have come to wait for a decision, or for which one came early, in this input.
         followed: other inputs wait behind this one, and must be taken before the run ends.
         events, effects, tickets, messages: of this input, in order.
         parts: of this input, with their bytes.
@@ -133,6 +134,7 @@ class StepBuilder:
     phase_open: bool
     changed: bool
     followed: bool
+    asked: list[str]
     events: list[EventDraft]
     effects: list[Effect]
     do: Callable[[Effect], None]
@@ -149,7 +151,7 @@ class StepBuilder:
         self.calls, self.used, self.phase_open = state.calls, state.used, state.phase_open
         self.snapshot, self.keys = state.snapshot, state.keys
         self.changed = self.followed = False
-        self.events, self.effects, self.tickets, self.messages = [], [], [], []
+        self.events, self.effects, self.tickets, self.messages, self.asked = [], [], [], [], []
         self.do = self.effects.append
         self.parts, self._own, self._touched = (), None, {}
 

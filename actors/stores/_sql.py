@@ -57,10 +57,14 @@ _INSERT_RUN: Final = (
     " VALUES (?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _SINCE: Final = (
-    "UPDATE runs SET waiting_since = min(waiting_since, coalesce((SELECT min(requested_at) FROM tickets"
-    " INDEXED BY tickets_open WHERE run = ?1 AND status = 'open'), waiting_since)) WHERE number = ?1"
+    "UPDATE runs SET waiting_since = min(waiting_since, coalesce((SELECT requested_at FROM tickets"
+    " INDEXED BY tickets_open WHERE run = ?1 AND status = 'open' ORDER BY rowid LIMIT 1), waiting_since))"
+    " WHERE number = ?1"
 )
-"""A run waits since its oldest open ticket is open, also if it worked between that one and the newest."""
+"""A run waits since its oldest open ticket is open, also if it worked between that one and the newest.
+
+The rows of tickets are in the order in which the tickets were opened, so the first one is the oldest.
+"""
 _PUT_CALL: Final = (
     "INSERT INTO calls(run, call_id, step, idx, status, body) VALUES (?, ?, ?, ?, ?, ?)"
     " ON CONFLICT(run, call_id) DO UPDATE SET step = excluded.step, idx = excluded.idx, status = excluded.status,"
