@@ -124,7 +124,7 @@ def _decide(builder: StepBuilder, command: Command) -> None:
         else:
             decide_run_ticket(builder, run_ticket, decision)
         return
-    if builder.row.mirrors and builder.row.cursor is TOOLS and decide_mirror(builder, decision):
+    if builder.row.mirrored and builder.row.cursor is TOOLS and decide_mirror(builder, decision):
         return
     call = _target(builder, decision.target)
     waits = call is not None and call.at is CallPosition.PARKED and builder.row.cursor is TOOLS

@@ -166,12 +166,6 @@ class StepBuilder:
         """The newest final text of the model: a candidate for the output."""
         return (self.row.answer or "")[self.row.answer_at :]
 
-    @property
-    def open_mirrors(self) -> tuple[Ticket, ...]:
-        """The undecided tickets of child runs, as this run shows them."""
-        mirrors = self.row.mirrors
-        return tuple(mirror.ticket for mirror in mirrors if mirror.decision is None) if mirrors else ()
-
     def emit(self, name: str, payload: Payload) -> None:
         """Append an event."""
         self.events.append(EventDraft(name, payload))

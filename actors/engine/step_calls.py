@@ -43,7 +43,9 @@ BATCH: Final = BEGUN << 4
 """Mark of a call with state writes that are not merged."""
 ENDED: Final = BEGUN << 5
 """Mark of a decided call that ends by its decision alone: no body runs."""
-_SETS: Final = _POSITIONS + 6
+ASKED: Final = BEGUN << 6
+"""Mark of a call with an open mirror of a ticket of its child run."""
+_SETS: Final = _POSITIONS + 7
 _SETTLED: Final = CallPosition.SETTLED.mark.bit_length() - 1
 
 
@@ -60,6 +62,8 @@ def marks_of(call: CallRow) -> int:
         marks |= ALONE
     if call.batch is not None:
         marks |= BATCH
+    if call.mirrors and any(mirror.decision is None for mirror in call.mirrors):
+        marks |= ASKED
     if call.at is CallPosition.DECIDED and _ends(call):
         marks |= ENDED
     return marks
@@ -145,6 +149,9 @@ class StepCalls(Mapping[str, CallRow]):
             changed ^= lowest
         if call.ticket is not None and (old is None or call.ticket is not old.ticket):
             self._note_ticket(call, call.ticket)
+        if call.mirrors and (old is None or call.mirrors is not old.mirrors):
+            for mirror in call.mirrors:
+                self._tickets = self._tickets.set(mirror.ticket.ticket_id, call_id)
         if self._timers:
             self._drop_stale_timers()
 
@@ -190,6 +197,15 @@ class StepCalls(Mapping[str, CallRow]):
         call = None if call_id is None else self._rows[call_id]
         known = call is not None and call.ticket is not None
         return call if known and ticket_id in (call.ticket.ticket_id, call.ticket.replaces) else None
+
+    def of_mirror(self, target: str) -> CallRow | None:
+        """Return the call with this id, or the call that has or had a mirror with this ticket id."""
+        return self._rows.get(target) or self._rows.get(self._tickets.get(target, ""))
+
+    def open_mirrors(self) -> Iterator[Ticket]:
+        """Yield the undecided tickets of child runs, as this run shows them, in the order of their calls."""
+        for call in self.each(self.marked(ASKED)):
+            yield from (mirror.ticket for mirror in call.mirrors if mirror.decision is None)
 
     @property
     def earliest(self) -> datetime | None:

@@ -151,7 +151,7 @@ def continue_run(builder: StepBuilder) -> None:
         return  # the run is ending, or rests already
     try:
         found = choose_next(
-            builder.spec, builder.calls, stage, builder.final, builder.open_mirrors, handoff=builder.row.handoff
+            builder.spec, builder.calls, stage, builder.final, builder.calls.open_mirrors(), handoff=builder.row.handoff
         )
     except BaseException as error:  # noqa: BLE001, ASYNC103 - user code: the agent's tool_use
         cause, run_id = failure_of_call(error), builder.info.run_id

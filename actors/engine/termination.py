@@ -29,7 +29,7 @@ from .effects import CancelChild, CancelWork, FinishRun, RunPhase
 from .handoffs import remember_agent
 from .inputs import Unfinished
 from .judging import judge_output, must_judge
-from .mirrors import withdraw_mirrors
+from .mirrors import adopt_mirrors, withdraw_mirrors
 from .run_tickets import close_run_ticket
 from .state import ENGINE, StepBuilder
 from .state_merge import merge_pending
@@ -144,6 +144,7 @@ def overran(builder: StepBuilder, item: Unfinished) -> None:
 
 def lose_bodies(builder: StepBuilder) -> None:
     """Mark the bodies of a process that has ended, or that is not taken up: their outcomes are unknown."""
+    adopt_mirrors(builder)
     for call in builder.calls.each(builder.calls.marked(CallPosition.BODY.mark)):
         _lose_call(builder, "process", call)
     for task in builder.row.tasks:

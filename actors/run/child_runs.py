@@ -220,8 +220,8 @@ class ChildRuns:
         if actor is None or actor.durable is None or actor.unread:
             return None
         state = actor.durable
-        parked = (call.ticket for call in state.calls.values() if call.at is CallPosition.PARKED)
-        tickets = (*parked, *state.row.open_mirrors, *state.row.run_tickets)
+        parked = (call.ticket for call in state.calls.each(state.calls.marked(CallPosition.PARKED.mark)))
+        tickets = (*parked, *state.calls.open_mirrors(), *state.row.run_tickets)
         return state.row.status, _open(ticket for ticket in tickets if ticket is not None)
 
     async def _look(

@@ -338,7 +338,7 @@ class RunLoop:
         if parent is not None and (
             status is not before.row.status
             or input_read
-            or entry.state.row.mirrors is not before.row.mirrors
+            or entry.state.row.mirrored != before.row.mirrored
             or entry.state.row.counters.tickets != before.row.counters.tickets
         ):
             self._services.directory.registry.child_moved(parent)
@@ -552,7 +552,7 @@ class RunLoop:
         occupied = self._busy() or self._behind or len(self._mailbox) or self._children.live_left()
         expiring = any(key.startswith(EXPIRE) for key in self._children.live)
         self.passive = not (occupied or expiring) and self._state.row.termination is None
-        if self.passive and self._services.shared and self._state.row.mirrors:
+        if self.passive and self._services.shared and self._state.row.mirrored:
             self.passive = False  # a child run may move in another process: the owner watches
         return self.passive
 

@@ -556,7 +556,8 @@ class World:
             self._check_store()
         row, calls = self.row, tuple(self.state.calls.values())
         in_flight = bool(self.outstanding) or self._again or any(waits for _, waits in self.unacked)
-        open_tickets = [*(c.ticket for c in calls if c.at is CallPosition.PARKED), *row.run_tickets, *row.open_mirrors]
+        open_tickets = [*(c.ticket for c in calls if c.at is CallPosition.PARKED), *row.run_tickets]
+        open_tickets += self.state.calls.open_mirrors()
         if not in_flight and not self.ended and row.cursor is not RunPosition.ADMISSION:
             assert row.stage is Stage.NEEDS_APPROVAL, "nothing moves, nobody is asked"
             assert open_tickets
@@ -601,7 +602,7 @@ class World:
         assert not (admitted and store.row.pending_input)  # else the question waits for its turn in the thread
         assert (store.row.tasks, store.row.run_tickets, store.row.pause, dict(store.row.early)) == ((), (), None, {})
         assert all(c.settled and c.at is CallPosition.SETTLED and c.batch is None for c in store.calls.values())
-        assert not store.row.mirrors
+        assert not store.row.mirrored
         assert all(ticket.status != "open" for ticket in store.tickets.values())
         check_history(store.messages, store.calls)
         reported = [m.task_id for m in store.messages if m.kind == "task_finished"]
