@@ -5,15 +5,13 @@ Each shape plays a whole run of size `n` on a store and returns when the run has
 
 import random
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
-from functools import partial
 from typing import Any, Final
 
 import attrs
 import trio
 
 import greenroom as gr
-from greenroom.testing import FunctionModel, ScriptedModel, call
+from greenroom.testing import FunctionModel, call
 
 from .runs import agent, home
 from .scene_plugins import scripted
@@ -236,10 +234,10 @@ async def child_approvals(big: Big) -> None:
     asked = [call("child", input="go", id=f"c{number}") for number in range(big.n)]
 
     async def decide(_: Any, run: Any, waiting: Any) -> None:
-        while isinstance(waiting, gr.Waiting):
-            for ticket in big.shuffled(waiting.tickets):
-                assert (await run.decide(ticket.approve())).ok
-            waiting = await run.wait()
+        async with run.events() as events:  # not `wait`, which reads the whole step for each answer
+            async for event in events:
+                if event.type == "run.approval.requested":
+                    assert (await run.decide(event.payload["ticketId"], "approve")).ok
 
     await play(big, agent(asked, "done", tools=[child.as_tool()], max_bodies=big.n), decide=decide)
 
@@ -296,7 +294,7 @@ async def expiring(big: Big) -> None:
     async def asks(ctx: gr.ToolContext, at: int) -> str:
         """Ask."""
         if ctx.decision is None:
-            raise gr.Suspend(message="?", expires_after=10.0 + at)
+            raise gr.Suspend(message="?", expires_after=10.0 + at / 10)
         return "asked"
 
     async def decide(_: Any, run: Any, waiting: Any) -> None:

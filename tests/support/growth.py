@@ -54,3 +54,29 @@ def lines() -> Iterator[Lines]:
         for code, number in counts.items():
             if number:
                 found[f"{code.co_filename.removeprefix(HOUSE + '/')}:{code.co_qualname}"] += number
+
+
+EXCUSED = ("actors/plugins/history.py:", "actors/testing/")
+"""A model reads the whole thread in each request, so each step looks through the history; scripts of models do, too."""
+
+
+def quadratic_share(counts: tuple[int, int, int]) -> float:
+    """The share of the largest count that grows with the square of the size, of counts at n, 2n and 4n.
+
+    Of a + b n + c n^2 the term c n^2 is a sixth of count(4n) - 3 count(2n) + 2 count(n), and 16 times as much at 4n.
+    """
+    small, middle, large = counts
+    return max(0.0, 16 / 6 * (large - 3 * middle + 2 * small) / max(1, large))
+
+
+def counted(found: Lines) -> int:
+    """The lines of a run without the excused ones."""
+    return sum(number for name, number in found.items() if not name.startswith(EXCUSED))
+
+
+def suspects(runs: tuple[Lines, Lines, Lines]) -> str:
+    """The functions whose lines grow with the square, the worst first."""
+    small, middle, large = runs
+    cost = {name: quadratic_share((small[name], middle[name], large[name])) * large[name] for name in large}
+    worst = sorted((name for name in cost if cost[name] > 0), key=lambda name: -cost[name])[:8]
+    return "; ".join(f"{name} {small[name]} {middle[name]} {large[name]}" for name in worst)
