@@ -5,6 +5,7 @@ Each shape plays a whole run of size `n` on a store and returns when the run has
 
 import random
 from collections.abc import Awaitable, Callable
+from itertools import cycle
 from typing import Any, Final
 
 import attrs
@@ -122,6 +123,38 @@ async def approve_one_by_one(big: Big) -> None:
         assert decided == big.n
 
     await play(big, agent(calls("pay", big.n), "done", tools=[tool("pay", needs_approval=True)]), decide=decide)
+
+
+async def any_calls(big: Big) -> None:
+    """Calls of all kinds in any order, decided in any order by approvals and denials."""
+
+    @gr.tool
+    async def fails(at: int = 0) -> str:
+        """Fail."""
+        raise gr.ToolError("no")
+
+    child = gr.Agent("child", model=FunctionModel(lambda _: "found"), description="Finds.")
+    kinds = ("shared", "ordered", "exclusive")
+    tools = [*(tool(kind, concurrency=kind) for kind in kinds), tool("pay", needs_approval=True), fails]
+    limits: Any = {"max_bodies": big.dice.choice((1, 16, UNLIMITED))}
+    names = [*kinds, "pay", "fails", "nothing", "child"]
+    block = [big.dice.choice(names) for _ in range(8)]  # repeated, so that a larger run has the same mixture
+    inputs: dict[str, dict[str, Any]] = {"child": {"input": "go"}}
+    asked = [call(block[n % 8], id=f"c{n}", **inputs.get(block[n % 8], {})) for n in range(big.n)]
+    verdicts = cycle(("approve", "approve", "deny"))
+    one = agent(asked, "done", tools=[*tools, child.as_tool()], **limits)
+    async with home(big.store) as runtime:
+        run = await runtime.start(one, "hi", run_id="r", execution=big.mode)
+        async with run.events() as events:
+            waits = list[str]()
+            async for event in events:
+                if event.type == "run.approval.requested":
+                    waits.append(event.payload["ticketId"])
+                if event.type in ("run.approval.requested", "run.waiting"):
+                    for ticket in big.shuffled(waits) if event.type == "run.waiting" or len(waits) > 5 else ():
+                        waits.remove(ticket)
+                        await run.decide(ticket, next(verdicts))
+        assert isinstance(await run.result(), gr.Completed)
 
 
 async def decided_early(big: Big) -> None:
@@ -343,7 +376,7 @@ async def recovered(big: Big) -> None:
 SHAPES: Final[dict[str, Shape]] = {
     shape.__name__: shape
     for shape in (
-        plain_calls, many_bodies, mixed_calls, failing_calls, approve_one_by_one, decided_early, gated_calls,
+        plain_calls, many_bodies, mixed_calls, failing_calls, approve_one_by_one, any_calls, decided_early, gated_calls,
         weighed_calls, written_keys, many_tools, handoff_chain, handoffs_in_a_step, child_runs, child_approvals,
         background_tasks, messages_in_steps, sent_input, progress, expiring, superseded, cancelled, recovered,
     )
