@@ -127,7 +127,7 @@ def _decide(builder: StepBuilder, command: Command) -> None:
         else:
             decide_run_ticket(builder, run_ticket, decision)
         return
-    if builder.row.mirrors and builder.row.cursor is TOOLS and decide_mirror(builder, decision):
+    if builder.row.mirrored and builder.row.cursor is TOOLS and decide_mirror(builder, decision):
         return
     call = _target(builder, decision.target)
     waits = call is not None and call.at is CallPosition.PARKED and builder.row.cursor is TOOLS
@@ -141,6 +141,7 @@ def _decide(builder: StepBuilder, command: Command) -> None:
             **builder.row.early,
             call.call_id: decision,
         }  # judged as soon as the call has a ticket, which may be now
+        builder.asked.append(call.call_id)
         drop_early(builder, call)
     elif call is not None and waits and not (_replaced(call, decision) or lacks_tool(builder, call, decision)):
         act(builder, call, decision)
@@ -164,10 +165,7 @@ def _target(builder: StepBuilder, target: str) -> CallRow | None:
     """Return the call with this id, or the call whose ticket has this id or replaces the ticket with this id."""
     if target in builder.calls:
         return builder.calls[target]
-    for call in builder.calls.values():
-        if call.ticket is not None and target in (call.ticket.ticket_id, call.ticket.replaces):
-            return call
-    return None
+    return builder.calls.of_ticket(target)
 
 
 def _replaced(call: CallRow, decision: Decision) -> bool:

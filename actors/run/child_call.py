@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import attrs
 
 from ..contract.messages import CallRequest
 from ..contract.plain import JSONObject
-from ..contract.rows import CallRow, Mirror, RunInfo
+from ..contract.rows import CallRow, RunInfo
 from ..engine.inputs import Input
 from ..tools.agent_tool import AgentTool
 from ..tools.definition import Tool
@@ -70,7 +70,6 @@ class ChildCall:
 
 def child_call(
     row: CallRow,
-    mirrors: Iterable[Mirror],
     tool: Tool[..., object] | None,
     *,
     parent: RunInfo,
@@ -82,14 +81,12 @@ def child_call(
 
     Args:
         row: of the call.
-        mirrors: of the run that makes the call.
         tool: with the call's name in the agent, as it is now.
         parent: of the run that makes the call.
         deps: of that run.
         children: of that run; they hand the inputs on.
         journal: of the runtime.
     """
-    shown = (mirror.ticket for mirror in mirrors)
     return ChildCall(
         parent=parent,
         call_id=row.call_id,
@@ -97,7 +94,7 @@ def child_call(
         child_run=row.child_run or "",
         tool=tool if isinstance(tool, AgentTool) else None,
         arguments=row.arguments,
-        known=tuple(ticket.child_ticket_id or "" for ticket in shown if ticket.call_id == row.call_id),
+        known=tuple(mirror.ticket.child_ticket_id or "" for mirror in row.mirrors),
         deps=deps,
         submit=children.submit_input,
         nudge=children.nudge,

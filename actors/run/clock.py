@@ -208,12 +208,13 @@ class RunTime:
 
     def __init__(self, clock: Clock, state: RunState) -> None:
         self._clock, row = clock, state.row
-        tickets = [*row.run_tickets, *[mirror.ticket for mirror in row.mirrors]]
+        tickets = [*row.run_tickets]
         moments = [state.info.created_at, row.counters.active_since, *[task.started_at for task in row.tasks]]
         if row.inference is not None:
             moments.append(row.inference.started_at)
         for call in state.calls.values():
             moments.append(call.started_at)
+            tickets += [mirror.ticket for mirror in call.mirrors]
             if call.ticket is not None:
                 tickets.append(call.ticket)
         for ticket in tickets:

@@ -269,7 +269,7 @@ class EffectRunner:
             row = unknown_call(effect.call_id, effect.child_run)
         tool = None if self.agent is None else self._acting(state).tool(row.tool)
         facts: dict[str, Any] = {"parent": self.info, "deps": self.deps, "journal": self.services.journal}
-        call = child_call(row, state.row.mirrors, tool, children=self.children, **facts)
+        call = child_call(row, tool, children=self.children, **facts)
         if isinstance(effect, ForwardDecision):
             key = f"{child_run_key(effect.call_id)}:{effect.decision.decision_id}"
             self.children.start(key, partial(work.forward, call, effect.decision), broke=None, ours=True)

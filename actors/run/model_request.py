@@ -131,7 +131,7 @@ def hook_request(
     effect: RunPhase, state: RunState, agent: Agent[object], deps: object, history: list[Message], *, models: HookModels
 ) -> HookRequest:
     """Build a phase's request to its hooks, about the run as it is now."""
-    rows = tuple(state.calls.values())
+    rows = state.calls
     row = None if effect.call_id is None else state.calls[effect.call_id]
     length, draft = len(history), state.row.draft  # the list may grow while hooks run
 
@@ -154,7 +154,9 @@ def hook_request(
     }
 
     def context(view: State, edits: tuple[CallEdit, ...]) -> PhaseContext:
-        calls = tuple(_edited(CallFacts.of(row), edits) for row in rows)
+        def calls() -> tuple[CallFacts, ...]:
+            return tuple(_edited(CallFacts.of(row), edits) for row in rows.values())
+
         call = None if row is None else CallFacts.of(row)
         if effect.phase is Phase.TOOL_GATE and call is not None:
             return GateContext(state=view, calls=calls, call=call, **common)

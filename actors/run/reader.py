@@ -382,6 +382,9 @@ class RunReader:
             if live is not None and known is not None and (known.row.status in _WORKING or live.unread):
                 await notice.wait()  # the owner is in this process, has work to do, and signals the next rest
                 continue
+            if final and live is not None and live.agent is not None and known is not None:
+                await notice.wait()  # the run rests, its owner is here: who waits for the end need not read the run
+                continue
             looked = await self._looked(run_id, notice)
             if looked is None:
                 continue

@@ -529,8 +529,8 @@ class RunLoop:
         times = [at for at, _ in self._children.watched.values()]
         if self._state.row.next_due is not None:
             deadline = self._state.deadline
-            moments = [ticket.expires_at for ticket in timed(self._state) if ticket.ticket_id not in self._expiring]
-            times += [self._services.clock.trio_time(moment) for moment in (deadline, *moments) if moment is not None]
+            first = next((moment for moment, name in timed(self._state) if name not in self._expiring), None)
+            times += [self._services.clock.trio_time(moment) for moment in (deadline, first) if moment is not None]
         return min(times, default=math.inf)
 
     def _over(self) -> bool:
@@ -549,7 +549,7 @@ class RunLoop:
         occupied = self._busy() or self._behind or len(self._mailbox) or children.live_left() or children.noticed()
         expiring = any(key.startswith(EXPIRE) for key in self._children.live)
         self.passive = not (occupied or expiring) and self._state.row.termination is None
-        if self.passive and self._services.shared and self._state.row.mirrors:
+        if self.passive and self._services.shared and self._state.row.mirrored:
             self.passive = False  # a child run may move in another process: the owner watches
         return self.passive
 

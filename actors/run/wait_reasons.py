@@ -95,7 +95,7 @@ def _behind(roster: RunRegistry, front: str | None) -> WaitingFor:
 
 def _at_rest(record: RunRecord) -> WaitingFor | None:
     tickets = [call.ticket for call in record.calls if call.ticket is not None and call.ticket.status == "open"]
-    tickets += record.row.open_mirrors
+    tickets += record.open_mirrors
     tickets += [run_ticket for run_ticket in record.row.run_tickets if run_ticket.status == "open"]
     if tickets:
         names = sorted({ticket.tool or ticket.reason for ticket in tickets})

@@ -62,7 +62,7 @@ def encode_commit(commit: Commit, frames: Sequence[bytes]) -> EncodedRows:
         TypeError: a value has no form in JSON. Other exceptions of an encoder for a strange value pass.
     """
     dump = codec.dump
-    row = dump(apart(commit.row) if commit.row.sent else commit.row)
+    row = dump(apart(commit.row))
     calls = [(call.call_id, call.step, call.index, call.status.value, dump(call)) for call in commit.calls]
     tickets = [_ticket_row(ticket) for ticket in commit.tickets]
     messages = encode_messages(commit.messages) if commit.messages else ()

@@ -187,7 +187,8 @@ class RunTables:
             self.since = None
             return
         began = milliseconds(at) if self.since is None else self.since
-        self.since = min([began, *(milliseconds(ticket.requested_at) for ticket in self.open_tickets.values())])
+        oldest = next(iter(self.open_tickets.values()), None)  # in the order in which they were opened
+        self.since = began if oldest is None else min(began, milliseconds(oldest.requested_at))
 
     def summary(self) -> RunSummary:
         """Return the run's line in a list."""

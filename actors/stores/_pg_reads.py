@@ -15,7 +15,7 @@ from ..contract import codec
 from ..contract.codec import NewerSchema, SchemaError
 from ..contract.decisions import Command, InboxItem, Ticket
 from ..contract.messages import Message
-from ..contract.pending_input import whole
+from ..contract.pending_input import whole, with_calls
 from ..contract.recording import RecordDelta
 from ..contract.rows import CallRow, RunInfo, RunOutline, RunRecord, RunRow, ThreadInfo
 from ..contract.state import StateWrite
@@ -207,6 +207,7 @@ def load(link: Link, run_id: str, calls: Literal["step", "all"]) -> RunRecord | 
     row = load_row(link, number, run_id, blob)
     check_stage(row, run_id, stage)
     made = sorted(rows["call"], key=itemgetter(0, 1))
+    calls_read = tuple(codec.load(CallRow, body) for _, _, _, body, _ in made if body is not None)
     tickets, items = (sorted(rows[kind], key=itemgetter(0)) for kind in ("ticket", "item"))
     writes = [
         (writer, thread, key, revision, value)
@@ -215,8 +216,8 @@ def load(link: Link, run_id: str, calls: Literal["step", "all"]) -> RunRecord | 
     ]
     return RunRecord(
         info=codec.load(RunInfo, info),
-        row=row,
-        calls=tuple(codec.load(CallRow, body) for _, _, _, body, _ in made if body is not None),
+        row=with_calls(row, calls_read),
+        calls=calls_read,
         tickets=tuple(codec.load(Ticket, body) for _, _, _, body, _ in tickets),
         inbox=items_of((position, body) for position, _, _, body, _ in items),
         call_ids=frozenset(name for _, _, name, _, _ in made),

@@ -16,6 +16,7 @@ from ..contract import codec
 from ..contract.codec import SchemaError
 from ..contract.decisions import InboxItem, Ticket
 from ..contract.messages import Message
+from ..contract.pending_input import with_calls
 from ..contract.recording import RecordDelta
 from ..contract.rows import CallRow, RunInfo, RunOutline, RunRecord, ThreadInfo
 from ..contract.state import StateWrite
@@ -190,7 +191,7 @@ def load(connection: sqlite3.Connection, run_id: str, calls: Literal["step", "al
     names = connection.execute("SELECT call_id FROM calls WHERE run = ?", (number,))
     return RunRecord(
         info=codec.load(RunInfo, info),
-        row=row,
+        row=with_calls(row, rows),
         calls=rows,
         tickets=_tickets(connection, number, None if calls == "all" else frozenset(call.call_id for call in rows)),
         inbox=_inbox(connection, number, consumed),

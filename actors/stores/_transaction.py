@@ -23,7 +23,7 @@ from ..contract.commits import Commit, Created, NewRun, Receipt
 from ..contract.decisions import Command, InboxItem
 from ..contract.lifecycle import TERMINAL, WAITING, Stage
 from ..contract.phases import LEAVING
-from ..contract.rows import CommandContext, RunInfo, RunRow
+from ..contract.rows import CommandContext, JudgedRow, RunInfo
 from ..errors import LeaseLost, StoreError, UnknownRun
 from ..processes import ReadyRun
 from . import _commit_rules, _prune, _sql, _work_sql
@@ -514,7 +514,7 @@ class TransactionWriter:
             agent=agent,
         )
         if command.kind == "pause":
-            return attrs.evolve(facts, leaving=_sql.find_row(connection, number).cursor in LEAVING)
+            return attrs.evolve(facts, leaving=_sql.judged_row(connection, number).cursor in LEAVING)
         if command.kind == "send":
             inputs, size = _sql.waiting_input(connection, number, consumed)
             return attrs.evolve(facts, inputs=inputs, input_bytes=size)
@@ -524,11 +524,11 @@ class TransactionWriter:
         ticket = _sql.find_ticket(connection, number, target)
         call_id = target if ticket is None else ticket.call_id
         call = None if call_id is None else _sql.find_call(connection, number, call_id)
-        row = _sql.find_row(connection, number)
+        row = _sql.judged_row(connection, number)
         facts = attrs.evolve(facts, ticket=ticket, call=call, active_agent=row.agent)
         return attrs.evolve(facts, prior=self._prior(number, row, facts, consumed))
 
-    def _prior(self, number: int, row: RunRow, facts: CommandContext, consumed: int) -> Command | None:
+    def _prior(self, number: int, row: JudgedRow, facts: CommandContext, consumed: int) -> Command | None:
         """Return the decision that has the target; until used, an early one for the call counts for its ticket, too."""
         key = facts.target_key
         earlier = None if key is None else _sql.find_target(self._connection, number, key)

@@ -8,7 +8,9 @@ import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.no_cover]
 
-FAMILIES = ("doors", "texts", "secrets", "disks", "clocks", "routes", "odds", "roles", "sizes", "principals")
+FAMILIES = (
+    *("doors", "texts", "secrets", "disks", "clocks", "routes", "odds", "roles", "sizes", "principals", "growth"),
+)
 BROKEN = """
 import sys
 from scripts import attack

@@ -220,7 +220,7 @@ class Judge:
                 if call.child_run is None or call.settled or not call.child_started:
                     continue
                 child = await life.runtime.store.load(call.child_run, calls="all")
-                mirrors = [m for m in record.row.mirrors if m.ticket.call_id == call.call_id]
+                mirrors = [m for m in record.mirrors if m.ticket.call_id == call.call_id]
                 shown = {m.ticket.child_ticket_id for m in mirrors if m.decision is None}
                 there = set() if child is None else {t.ticket_id for t in _open_of(child)}
                 if shown != there:
@@ -229,4 +229,4 @@ class Judge:
 
 def _open_of(record: Any) -> list[Any]:
     tickets = [call.ticket for call in record.calls if call.ticket is not None and not call.settled]
-    return [t for t in (*tickets, *record.row.open_mirrors, *record.row.run_tickets) if t.status == "open"]
+    return [t for t in (*tickets, *record.open_mirrors, *record.row.run_tickets) if t.status == "open"]

@@ -433,7 +433,7 @@ def test_a_record_is_read_that_was_written_when_inputs_had_more_fields() -> None
     started, failed = (one.entry for one in load_taken(body, {}))
     assert started == inp.Activate(agent_digest="d1")
     assert failed == inp.ModelFailed(message_id="m1", kind="timeout", text="late", retryable=True, jitter=0.75)
-    assert dump_taken(load_taken(body, {})) == body.replace(b'"v":2', b'"v":3', 1)
+    assert dump_taken(load_taken(body, {})) == body.replace(b'"v":2', b'"v":4', 1)
 
 
 STORED = frozenset(
@@ -465,4 +465,4 @@ def test_entries_keep_the_names_that_files_have() -> None:
         rec.RecordGap(why="x"),
         inp.FailUnrecoverable(detail="y"),
     ]
-    assert dump_taken(entries) == body.replace(b'"v":2', b'"v":3', 1)
+    assert dump_taken(entries) == body.replace(b'"v":2', b'"v":4', 1)
