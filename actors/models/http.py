@@ -53,6 +53,10 @@ LINGER: Final = 1.0
 """Seconds to wait for counts behind the end mark of an answer."""
 DRAIN: Final = 0.05
 """Seconds to wait for the end of a finished body, so that the connection can be used again."""
+SLICE: Final = 4_096
+"""Bytes of a stream that are read at once, before other tasks may run: empty lines cost a microsecond each."""
+IDENTITY: Final = ("", "identity")
+"""The content encodings that are read: a few bytes of any other one may unpack to gigabytes."""
 KEEP: Final = 64
 """Idle connections that are kept for later requests."""
 
@@ -246,6 +250,8 @@ class HTTPModel(Model):
             **self._headers.value,
             **encoded.headers,
         }
+        headers = {name: value for name, value in headers.items() if name.lower() != "accept-encoding"}
+        headers["accept-encoding"] = "identity"
         return client.stream(
             "POST",
             f"{self.base_url}{encoded.path}",
@@ -257,9 +263,15 @@ class HTTPModel(Model):
     async def _refuse(self, answer: httpx.Response) -> None:
         """Raise the error of an answer that is no stream."""
         media = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if answer.status_code == 200 and media in ("text/event-stream", ""):
+        packed = answer.headers.get("content-encoding", "").strip().lower()
+        if answer.status_code == 200 and media in ("text/event-stream", "") and packed in IDENTITY:
             return
         body = await _beginning(answer)
+        if packed not in IDENTITY:
+            body = b""
+            if answer.status_code == 200:
+                said = f"{self.name} answered with the content encoding {packed[:40]!r}, although none was asked for"
+                raise ModelError(f"{said}; switch compression off in the service or in the proxy", kind="provider")
         headers = {name.lower(): value for name, value in answer.headers.items()}
         report = plain_report(answer.status_code, body.decode("utf-8", "replace"))
         try:
@@ -280,21 +292,12 @@ class HTTPModel(Model):
     async def _read(self, answer: httpx.Response, reader: StreamReader) -> AsyncGenerator[ModelEvent, None]:
         pieces = _pieces(answer)
         try:
-            while not reader.finished:
-                piece = b""
-                try:
-                    with self._mapped(reader), trio.move_on_after(LINGER if reader.complete else math.inf) as late:
-                        piece = await anext(pieces)
-                except StopAsyncIteration:
-                    break
-                except ModelError:
-                    if not reader.complete:
-                        raise
-                    break
-                if late.cancelled_caught:
-                    break
-                for delta in reader.feed(piece):
-                    yield delta
+            while not reader.finished and (piece := await self._next(pieces, reader)) is not None:
+                for start in range(0, len(piece), SLICE):
+                    for delta in reader.feed(piece[start : start + SLICE]):
+                        yield delta
+                    if start:
+                        await trio.lowlevel.checkpoint()
             if reader.finished:
                 await _drain(pieces)
         finally:
@@ -303,6 +306,18 @@ class HTTPModel(Model):
         for delta in last:
             yield delta
         yield response
+
+    async def _next(self, pieces: AsyncGenerator[bytes, None], reader: StreamReader) -> bytes | None:
+        """Return the next bytes of a body; None at its end, and when nothing comes behind a whole answer."""
+        try:
+            with self._mapped(reader), trio.move_on_after(LINGER if reader.complete else math.inf):
+                return await anext(pieces)
+        except StopAsyncIteration:
+            pass
+        except ModelError:
+            if not reader.complete:
+                raise
+        return None
 
     @contextmanager
     def _mapped(self, reader: StreamReader) -> Iterator[None]:
@@ -323,12 +338,13 @@ class HTTPModel(Model):
 
 
 def _pieces(answer: httpx.Response) -> AsyncGenerator[bytes, None]:
-    return cast("AsyncGenerator[bytes, None]", answer.aiter_bytes())  # declared as an iterator, which has no aclose
+    # As sent, for httpx unpacks a piece whole. Declared as an iterator, which has no aclose.
+    return cast("AsyncGenerator[bytes, None]", answer.aiter_raw())
 
 
 async def _beginning(answer: httpx.Response) -> bytes:
     """Return the beginning of a body that is no stream, as far as it comes in time."""
-    body, pieces = b"", _pieces(answer)
+    body, pieces = bytearray(), _pieces(answer)
     try:
         with trio.move_on_after(BODY_TIME), suppress(httpx.HTTPError):
             async for piece in pieces:
@@ -337,7 +353,7 @@ async def _beginning(answer: httpx.Response) -> bytes:
                     break
     finally:
         await _leave(answer, pieces)  # noqa: ASYNC102 - shielded and bounded inside
-    return body[:BODY_LIMIT]
+    return bytes(body[:BODY_LIMIT])
 
 
 async def _leave(answer: httpx.Response, pieces: AsyncIterator[bytes]) -> None:

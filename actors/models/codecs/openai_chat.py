@@ -19,7 +19,20 @@ from ...errors import ModelError
 from . import parts
 from .faults import from_object
 from .history import Said, Thread
-from .port import Codec, Decoder, Encoded, PartialCall, Reported, StreamError, calls_of, count, items, mapping, string
+from .port import (
+    Codec,
+    Decoder,
+    Encoded,
+    PartialCall,
+    Reported,
+    StreamError,
+    calls_of,
+    count,
+    items,
+    mapping,
+    model_name,
+    string,
+)
 from .schemas import object_schema, words
 from .settings import extra_body, extra_headers, renamed
 
@@ -110,28 +123,28 @@ def _function(tool: ToolInfo) -> JSONObject:
 def _messages(thread: Thread) -> Iterator[JSONObject]:
     """Yield the messages. A tool's message takes text only: its images and files follow when all calls are answered."""
     behind: list[JSONObject] = []
-    for message, kept in thread.entries:
+    for entry in thread.entries:
+        message = entry.message
         if behind and message.call_id is None:
             yield {"role": "user", "content": behind}
             behind = []
         if message.parts and message.call_id is not None:
             behind += [{"type": "text", "text": parts.announced(message)}, *map(parts.chat, message.parts)]
-        if kept:
-            yield kept[0]
+        if entry.items:
+            yield entry.items[0]
             continue
         made: dict[str, JSONValue] = {"role": message.role, "content": message.content}
         if message.calls:
-            made["content"] = message.content or None
             made["tool_calls"] = [
                 {
-                    "id": thread.wire_id(call.call_id),
+                    "id": call_id,
                     "type": "function",
                     "function": {"name": call.tool, "arguments": msgspec.json.encode(call.arguments).decode()},
                 }
-                for call in message.calls
+                for call, call_id in zip(message.calls, entry.call_ids, strict=True)
             ]
         if message.call_id is not None:
-            made["tool_call_id"] = thread.wire_id(message.call_id)
+            made["tool_call_id"] = entry.result_id
         elif message.parts:
             text = [{"type": "text", "text": message.content}] if message.content else []
             made["content"] = [*text, *map(parts.chat, message.parts)]
@@ -155,7 +168,8 @@ class OpenAIChatDecoder(Decoder):
     def __init__(self, provider: str) -> None:
         super().__init__()
         self._provider = provider
-        self._extras: dict[str, JSONValue] = {}
+        self._reasoning: dict[str, list[str]] = {}  # under the name that the server gives it
+        self._details: list[JSONValue] = []
         self._text: list[str] = []
         self._refusal: list[str] = []
         self._calls: list[PartialCall] = []
@@ -166,7 +180,7 @@ class OpenAIChatDecoder(Decoder):
         """Take one chunk. See `Decoder.take`."""
         if data.get("error"):
             raise StreamError(data)
-        self.model = self.model or string(data.get("model"))
+        self.model = self.model or model_name(data.get("model"))
         if isinstance(data.get("usage"), Mapping):
             self.usage = usage_of(data["usage"])
         for choice in map(mapping, items(data.get("choices"))):
@@ -178,11 +192,12 @@ class OpenAIChatDecoder(Decoder):
         for field in ("reasoning_content", "reasoning"):  # the same text under two names; it goes back under its own
             if reasoning := string(delta.get(field)):
                 self.grow(reasoning)
-                self._extras[field] = self._extras.get(field, "") + reasoning
+                self._reasoning.setdefault(field, []).append(reasoning)
                 yield ReasoningDelta(reasoning)
                 break
-        if details := items(delta.get("reasoning_details")):
-            self._extras.setdefault("reasoning_details", []).extend(details)
+        for detail in items(delta.get("reasoning_details")):
+            self.keep(detail)
+            self._details.append(detail)
         if text := string(delta.get("content")):
             self.grow(text)
             self._text.append(text)
@@ -202,20 +217,22 @@ class OpenAIChatDecoder(Decoder):
             index = len(self._calls) if not self._calls or call_id or tool else len(self._calls) - 1
         call = self._slots.get(index)
         if call is None or (call_id and tool and call.id and call.id != call_id):  # whole calls, all with index 0
-            call = self._slots[index] = PartialCall()
+            call = self._slots[index] = self.new_call()
             self._calls.append(call)
-        call.id, new = call.id or call_id, "" if call.tool else tool
+        call.id, new = call.id or self.name(call_id), "" if call.tool else self.name(tool)
         call.tool = call.tool or tool
         arguments = function.get("arguments")
         text = string(arguments)
         if isinstance(arguments, Mapping):  # a whole value in place of its text
+            self.grow_arguments(msgspec.json.encode(arguments).decode())
             call.ready = arguments
         elif text:
-            self.grow(text)
+            self.grow_arguments(text)
             call.arguments.append(text)
         if isinstance(piece.get("extra_content"), Mapping):  # signatures, where another format is behind this one
+            self.keep(piece["extra_content"])
             call.extras["extra_content"] = piece["extra_content"]
-        return CallDelta(self._calls.index(call), new, text)
+        return CallDelta(call.place, new, text)
 
     def response(self) -> ModelResponse:
         """Return the answer. See `Decoder.response`."""
@@ -239,9 +256,12 @@ class OpenAIChatDecoder(Decoder):
 
     def _items(self, text: str, calls: Sequence[CallRequest]) -> tuple[JSONObject, ...]:
         """Return the whole message, if it has more than text and calls; results need ids to refer to."""
-        if not (self._extras or any(call.extras for call in self._calls)) or not all(call.call_id for call in calls):
+        extras: dict[str, JSONValue] = {field: "".join(pieces) for field, pieces in self._reasoning.items()}
+        if self._details:
+            extras["reasoning_details"] = self._details
+        if not (extras or any(call.extras for call in self._calls)) or not all(call.call_id for call in calls):
             return ()
-        message = {"role": "assistant", "content": text or None, **self._extras}
+        message = {"role": "assistant", "content": text, **extras}
         if calls:
             message["tool_calls"] = [
                 {
