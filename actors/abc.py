@@ -188,6 +188,7 @@ class StoreStatistics:
         reconnects: connections that were opened again after a failure.
         repeated: statements that were sent again because their outcome was unknown.
         hints_sent, hints_received: hints to and from other processes.
+        hints_dropped: hints that this process could not read, or that the server did not take.
         claims: runs that this process has claimed.
         freed: runs of dead processes that this process has freed.
         dead_letters: of these, runs that became dead letters.
@@ -204,6 +205,7 @@ class StoreStatistics:
     repeated: int = 0
     hints_sent: int = 0
     hints_received: int = 0
+    hints_dropped: int = 0
     claims: int = 0
     freed: int = 0
     dead_letters: int = 0

@@ -14,6 +14,7 @@ import attrs
 import msgspec
 
 from .hidden_values import hidden_keys, hidden_positions
+from .sizes import VALUE_LIMIT, too_large
 
 LARGE: Final = 262_144
 """Bytes of a result above which event and model get an excerpt; the row holds all of it."""
@@ -43,7 +44,8 @@ class Large:
 
 def is_large(text: str) -> bool:
     """Return True if `excerpt` cuts the text."""
-    return len(text) * 4 > LARGE and len(text.encode()) > LARGE  # cheap first: a character takes at most four bytes
+    # cheap first: a character takes one to four bytes
+    return len(text) > LARGE or (len(text) * 4 > LARGE and len(text.encode("utf-8", "surrogatepass")) > LARGE)
 
 
 def excerpt(text: str) -> tuple[str, bool]:
@@ -56,6 +58,19 @@ def excerpt(text: str) -> tuple[str, bool]:
 def shown_value(value: object) -> tuple[str, bool]:
     """Return JSON data as the model's text, and whether it is an excerpt."""
     return excerpt(value if isinstance(value, str) else _encode(value).decode())
+
+
+def shown_result(value: object) -> tuple[str, bool, int]:
+    """Return a result as `shown_value` does, and its bytes as JSON.
+
+    Raises:
+        TooLarge: the result has more bytes than are stored.
+    """
+    data = _encode(value)
+    if len(data) > VALUE_LIMIT:
+        raise too_large(len(data))
+    shown, large = excerpt(value if isinstance(value, str) else data.decode())
+    return shown, large, len(data)
 
 
 def shown_large(value: Large | LargeText, clean: Clean, mask: str) -> str:

@@ -397,6 +397,22 @@ class ThreadInfo:
 
 
 @attrs.frozen(kw_only=True)
+class QueuePlace:
+    """Where a run waits for a process that takes it.
+
+    Attributes:
+        name: the queue.
+        ready_at: no process takes the run before, UTC.
+        paused, max_running: the limits of the queue; see `QueueInfo`.
+    """
+
+    name: str
+    ready_at: datetime
+    paused: bool = False
+    max_running: int | None = None
+
+
+@attrs.frozen(kw_only=True)
 class RunOutline:
     """The facts of a run that need no read of its calls, tickets and commands. Costs the same for every run.
 
@@ -407,6 +423,7 @@ class RunOutline:
         held: the run waits for its thread.
         behind: the run that works on the thread meanwhile.
         row: None if the row is unreadable.
+        queue: None if the run is at rest, or a process has taken it.
     """
 
     info: RunInfo
@@ -418,6 +435,7 @@ class RunOutline:
     held: bool = False
     behind: str | None = None
     row: RunRow | None = None
+    queue: QueuePlace | None = None
 
     @property
     def status(self) -> RunStatus:

@@ -23,7 +23,7 @@ from ..agent import Agent
 from ..contract.calls import CallPosition, CallStatus
 from ..contract.codec import normalise_result
 from ..contract.decisions import Command, Decision, Ticket
-from ..contract.excerpt import shown_value
+from ..contract.excerpt import shown_result
 from ..contract.ids import body_error_id
 from ..contract.lifecycle import RunStatus, Stage
 from ..contract.outcomes import Cancelled, Completed, Failed, Stopped, Waiting
@@ -296,15 +296,15 @@ class ChildRuns:
         try:
             value = outcome.output if tool is None else await tool.result_of(outcome)
             data, parts, why = normalise_result(value)
+            shown, large, _ = shown_result(data)
         except BaseException as error:  # noqa: BLE001, ASYNC103 - user code: a failure of the tool
             failure = failure_of(error)
-            assert tool is not None  # noqa: S101 - only its function can fail
-            shown = text_of(self._logged(call, tool, failure))
-            fatal = tool.on_error == "raise"
+            # without a tool nothing but the size of the output can fail
+            shown = text_of(str(failure) if tool is None else self._logged(call, tool, failure))
+            fatal = tool is not None and tool.on_error == "raise"
             return ChildOutcome(  # noqa: ASYNC104 - the border has raised what passes
                 stage=stage, status=CallStatus.FAILED, shown=shown, code=code, call_code="tool_error", fatal=fatal
             )
-        shown, large = shown_value(data)
         if why is not None:
             shown, large = f"The call succeeded, but its result cannot be shown ({why}).", False
         ends: dict[str, Any] = {"stage": stage, "code": code, "result": data, "parts": parts}

@@ -172,6 +172,10 @@ def _without(mapping: Mapping[K, V], key: K) -> Mapping[K, V]:
     return {other: value for other, value in mapping.items() if other != key} or EMPTY
 
 
+_NOTHING_KEPT: Final = (0, 0)
+"""Shared, because most runs have no results here most of the time."""
+
+
 class Children:
     """The live children of one incarnation of a run actor.
 
@@ -189,11 +193,12 @@ class Children:
         crash: a child crashed in a way that crashes the run actor; else None.
         turn: called in the last step of a child, to process what the child submitted.
         fence: asked before an effect begins; None: only a newer claim can void the run's.
+        kept: a step, and the bytes of its results here so far.
     """
 
     __slots__ = (
-        "_ended", "_gone", "_hushed", "_nursery", "_questions", "_split", "calls", "crash", "fence", "inputs", "left",
-        "live", "messages", "nudge", "turn", "watched",
+        "_ended", "_gone", "_hushed", "_nursery", "_questions", "_split", "calls", "crash", "fence", "inputs", "kept",
+        "left", "live", "messages", "nudge", "turn", "watched",
     )  # fmt: skip
 
     def __init__(
@@ -216,6 +221,7 @@ class Children:
         self.fence = None if claim_is_good is None else ClaimFence(self, claim_is_good)
         self.live: dict[str, Child] = {}
         self.inputs: list[Input] = []  # a list: an empty deque costs 0.8 KB, for every run that waits
+        self.kept = _NOTHING_KEPT
         self.messages: Mapping[str, DeltaBuffers] = EMPTY
         self.calls: Mapping[tuple[str, int], DeltaBuffers] = EMPTY
         self._questions: TaskRequests | None = None

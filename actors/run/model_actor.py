@@ -23,6 +23,7 @@ from ..contract.codec import message_of
 from ..contract.messages import ModelRequest, ModelResponse, Usage
 from ..contract.plain import exact
 from ..contract.policies import BreakerPolicy, Policies
+from ..contract.sizes import ANSWER_LIMIT, too_large
 from ..engine.effects import CallModel
 from ..engine.inputs import BUG, ONE_REQUEST, Input, ModelAnswered, ModelFailed
 from ..errors import MODEL_ERROR_KINDS, AgentDefinitionError, ModelError, ModelErrorKind
@@ -61,6 +62,7 @@ class ModelCall:
         answering: the first event has come.
         answered: the input that a response has become.
         received: the streamed text.
+        size: characters of it.
         begun: the tools of the calls that have begun, by their index.
     """
 
@@ -80,6 +82,7 @@ class ModelCall:
     answering: bool = attrs.field(init=False, default=False)
     answered: Input | None = attrs.field(init=False, default=None)
     received: list[str] = attrs.field(init=False, factory=list)
+    size: int = attrs.field(init=False, default=0)
     begun: dict[int, str] = attrs.field(init=False, factory=dict)
 
     def __repr__(self) -> str:
@@ -156,6 +159,8 @@ class ModelCall:
             if event.tool or event.index not in self.begun:
                 self.begun[event.index] = text_of(event.tool)
             return
+        if self.size > ANSWER_LIMIT:
+            raise ModelError(f"its answer is too large: {too_large(self.size, ANSWER_LIMIT)}", kind="provider")
         streams = self.children.message_stream(self.effect.message_id)
         buffer = streams.text if isinstance(event, TextDelta) else streams.reasoning
         if buffer.waiting > BUFFER_LIMIT:
@@ -166,6 +171,7 @@ class ModelCall:
             await buffer.put(event.text)
         if buffer is streams.text:
             self.received.append(event.text)
+            self.size += len(event.text)
 
     def _extend(self, now: float) -> None:
         """Move the limit of silence. Moving costs, so it is moved once per `_STEP` of it, and is that much late."""
@@ -233,7 +239,7 @@ class ModelCall:
             retry_after=retry_after,
             usage=_known(usage) if self.sent else Usage(),
             jitter=self.jitter(),
-            received=text_of("".join(self.received)),
+            received=text_of("".join(self.received), ANSWER_LIMIT),
             cut_calls=tuple(filter(None, self.begun.values())),
         )
 

@@ -25,12 +25,14 @@ from ..contract.redaction import Redactor
 from ..contract.rows import RunInfo, RunOutline, RunRecord
 from ..contract.run_lists import RunPage, RunProgress, RunQuery
 from ..contract.state import LAST_AGENT, KeyId
+from ..contract.waiting_for import WaitingFor
 from ..errors import (
     RunDegradedError,
     RuntimeClosed,
     StoreDown,
     StoreError,
     StoreUnavailable,
+    ThreadForbidden,
     UnknownAgent,
     UnknownRun,
     UsageError,
@@ -47,6 +49,7 @@ from .run_actor import RunActor
 from .run_registry import RunRegistry
 from .sanitize import GREATEST, InvalidValue, check_range, run_id_of, target_of, text_of
 from .services import Services, retry_until_available
+from .thread_access import MayJoin, open_to
 from .view import RunView, make_outcome, make_view
 from .wait_reasons import may_be_held, waiting_for
 
@@ -233,6 +236,25 @@ class RunReader:
         with self._services.board.looking():
             return await self._services.store.ticket(run_id, target)
 
+    async def check_thread(
+        self, info: RunInfo, by: str, may_join: MayJoin, *, copied: Sequence[Message] | None = None
+    ) -> None:
+        """Check that a principal may read what the thread of a run has up to the end of this run.
+
+        For programs that pass on the words of others to a run: its model has read all of that. See `Runtime.start` for
+        `may_join`. `copied`: only these messages count.
+
+        Raises:
+            ThreadForbidden: `may_join` refuses a run that wrote there.
+        """
+        store = self._services.store
+        with self._services.board.looking():
+            thread = await store.thread(info.thread_id)
+            up_to = info.run_id
+            if thread is None or await open_to(store, thread, by, may_join, up_to=up_to, copied=copied):
+                return
+        raise ThreadForbidden(f"the thread of run {info.run_id!r} is not open to {by!r}: a run reads all of its thread")
+
     # --- events ------------------------------------------------------------------------------------------------------
 
     async def events(
@@ -288,8 +310,7 @@ class RunReader:
         if services.shared:
             return await self._shared_view(record, thread)
         reason = None if done else self.missing_requirement(record)
-        outline = await self.outline(run_id) if may_be_held(record) else None
-        waits = waiting_for(self._roster, record, outline, reason)
+        waits = await self._wait(record, reason)
         degraded = None if reason is None else reason[0]
         return make_view(record, thread, services.redactor, degraded, waits)
 
@@ -301,10 +322,14 @@ class RunReader:
                 page = await services.store.summaries((run_id,))
             line = page.runs[0] if page.runs else None
             reason = await self._lack(record, None if line is None else line.progress)
-            outline = await self.outline(run_id) if may_be_held(record) else None
-            queued = line is not None and line.owner is None and not record.at_rest
-            waits = waiting_for(self._roster, record, outline, reason, queue=line.queue if line and queued else None)
+            waits = await self._wait(record, reason)
         return make_view(record, thread, services.redactor, None if reason is None else reason[0], waits)
+
+    async def _wait(self, record: RunRecord, lack: tuple[str, str] | None) -> WaitingFor | None:
+        run_id = record.info.run_id
+        unowned = self._roster.get(run_id) is None and not record.at_rest
+        outline = await self.outline(run_id) if unowned or may_be_held(record) else None
+        return waiting_for(self._roster, record, outline, lack, self._services.clock.now())
 
     async def part(self, run_id: str, sha256: str) -> bytes:
         """Return the bytes of an image or a file in the run's thread; see `Run.part`.

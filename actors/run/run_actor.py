@@ -35,6 +35,7 @@ from ..contract.decisions import InboxItem
 from ..contract.lifecycle import DONE, WAITING
 from ..contract.messages import Message
 from ..contract.phases import ADMISSION
+from ..contract.sizes import TooLarge
 from ..contract.spec import AgentSpec
 from ..engine.inputs import (
     Activate,
@@ -46,7 +47,7 @@ from ..engine.inputs import (
     Input,
 )
 from ..engine.state import RunState
-from ..errors import NewerRelease, StoreDown, StoreUnavailable
+from ..errors import NewerRelease, StoreDown, StoreError, StoreUnavailable
 from ..state.declared_keys import invalid_state
 from ..state.values import own_message
 from .agents import MISFIT, RunUnavailable
@@ -242,6 +243,9 @@ class RunActor:
                 self.claim = None
                 if was_born and not self.services.shared:
                     raise  # another owner claimed the new run first and released it: begin from the store
+        except StoreError as error:  # after a commit that is too large: the next incarnation would make it again
+            self.abandon = str(error) if isinstance(error.__cause__, TooLarge) else self.abandon
+            raise
         finally:
             self.left = await life.end()  # noqa: ASYNC102 - bounded inside
 

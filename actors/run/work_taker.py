@@ -33,8 +33,8 @@ WORK: Final = ":taker"
 """Id of the child; no run id begins with a colon."""
 POLL: Final = 1.0
 """Seconds between two looks, on average."""
-LOOK_AHEAD: Final = 5
-"""Polls of a shared store after which the timers of runs without an owner are looked up again."""
+LOOK_AHEAD: Final = 5.0
+"""Seconds, on average, after which the timers of runs without an owner in a shared store are looked up again."""
 GAP: Final = 0.02
 """Seconds between two claims at least: reports that come meanwhile are one report."""
 AT_ONCE: Final = 100
@@ -101,22 +101,21 @@ class WorkTaker:
     async def body(self, ctx: ActorContext[object]) -> None:
         """Claim until cancelled."""
         ctx.ready()
-        polls, claimed = 0, -math.inf
+        claimed, ahead = -math.inf, trio.current_time() + LOOK_AHEAD * self._services.jitter()
         while True:
             until = trio.current_time() + POLL * self._services.jitter() if self._left else math.inf
             if self._at is not None:
                 until = min(until, self._services.clock.trio_time(self._at))
             watched = nullcontext() if self._at is None else self._services.clock_watch.waiting(self)
-            with watched, trio.move_on_at(until) as poll:
+            with watched, trio.move_on_at(until):
                 await self._some.wait()
             if trio.current_time() < claimed + GAP:  # what was claimed may have been given back, and reported at once
                 await trio.sleep_until(claimed + GAP)
             claimed = trio.current_time()
             self._some = trio.Event()
-            if poll.cancelled_caught and self._shared:
-                polls += 1
-                if polls % LOOK_AHEAD == 0:
-                    self._services.alarm.nudge()  # runs of processes that have ended have no timer in any memory
+            if self._shared and claimed >= ahead:  # also while reports come faster than polls
+                ahead = claimed + LOOK_AHEAD * self._services.jitter()
+                self._services.alarm.nudge()  # runs of processes that have ended have no timer in any memory
             self.noted()
             try:
                 await self._claim()

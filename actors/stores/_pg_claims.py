@@ -34,6 +34,10 @@ FREED_AT_ONCE: Final = 500
 NEW_TOKEN: Final = "((r.token >> 31) + 1 << 31) + %s::bigint"  # noqa: S105 - a statement
 """The next fencing token: greater than each earlier one, and never drawn again by another history of the log."""
 
+_FIRST: Final = milliseconds(datetime.min.replace(tzinfo=UTC))
+_LAST: Final = milliseconds(datetime.max.replace(microsecond=0, tzinfo=UTC))
+"""Milliseconds since 1970 of the times that Python can have; another program may have written others."""
+
 EARLIEST: Final = f"interval '{GREATEST_PRIORITY * PRIORITY_STEP.total_seconds()} s'"
 """A ready run has no rank that is later than this after now."""
 
@@ -178,7 +182,9 @@ _QUEUES: Final = f"""WITH names AS (
 SELECT n.name, q.max_running, coalesce(q.paused, false),
   (SELECT count(*) FROM {{s}}.runs WHERE queue = n.name AND {READY} AND ready_at <= now()),
   (SELECT count(*) FROM {{s}}.runs WHERE queue = n.name AND {WORKS}),
-  (SELECT min(ready_at) FROM {{s}}.runs WHERE queue = n.name AND {READY} AND ready_at <= now())
+  (SELECT min(ready_at) FROM {{s}}.runs WHERE queue = n.name AND {READY} AND ready_at <= now()),
+  (SELECT count(*) FROM {{s}}.runs WHERE queue = n.name AND {READY} AND ready_at > now()),
+  (SELECT min(ready_at) FROM {{s}}.runs WHERE queue = n.name AND {READY} AND ready_at > now())
 FROM names n LEFT JOIN {{s}}.queues q ON q.name = n.name ORDER BY n.name"""
 
 _SET_QUEUE: Final = """INSERT INTO {s}.queues(name, max_running, paused) VALUES (%s, %s, %s)
@@ -409,8 +415,17 @@ class ReviveRun:
 def queues(link: Link) -> list[QueueInfo]:
     """Return the queues, by name."""
     return [
-        QueueInfo(name=name, max_running=most, paused=paused, ready=ready, working=working, oldest=_time(oldest))
-        for name, most, paused, ready, working, oldest in link.persistent(_QUEUES)
+        QueueInfo(
+            name=name,
+            max_running=most,
+            paused=paused,
+            ready=ready,
+            working=working,
+            oldest=_time(oldest),
+            scheduled=scheduled,
+            later=_time(later),
+        )
+        for name, most, paused, ready, working, oldest, scheduled, later in link.persistent(_QUEUES)
     ]
 
 
@@ -431,4 +446,5 @@ def agents(link: Link) -> dict[str, frozenset[str]]:
 
 
 def _time(number: int | None) -> datetime | None:
-    return None if number is None else datetime.fromtimestamp(number / 1000, UTC)
+    """Return a time; one that Python cannot have, such as infinity, is the first or the last that it can."""
+    return None if number is None else datetime.fromtimestamp(min(max(number, _FIRST), _LAST) / 1000, UTC)

@@ -14,16 +14,16 @@ import os
 import socket
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Literal, TypeVar
 
 from ..errors import StoreDown
 from ._pg_attempt import Attempt
 from ._pg_driver import psycopg
+from ._pg_heard import ArrivedPayloads
 from ._pg_prepared import Parameters, PreparedStatements
 from ._pg_schema import quoted
-from ._pg_target import PgTarget
+from ._pg_target import SEARCH_PATH, PgTarget
 from ._pg_values import adapt
 from .faults import Outage
 
@@ -37,6 +37,9 @@ AT_ONCE: Final = 10
 SNAPSHOT: Final = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
 """Of a transaction whose statements all see one state of the database."""
 
+_SEARCH: Final = f"SELECT pg_catalog.set_config('search_path', '{SEARCH_PATH}', true)".encode()
+"""Until the end of the transaction: a session of a pool is that of other programs, too, and may have any path."""
+
 Severity = Literal["outage", "again", "request", "schema"]
 
 _AGAIN: Final = frozenset({"40001", "40P01", "55P03", "57014"})
@@ -46,6 +49,10 @@ _WAITED: Final = 3.0
 _LOCKED: Final = "55P03"
 _OUTAGES: Final = ("08", "53", "57", "58", "25006", "28", "3D", "F0", "XX001", "XX002")
 """Connection, resources (disk full, too many connections), shutdown, I/O, read-only server, login, damage."""
+_NO_MEMORY: Final = "53200"
+"""The server has no memory for this statement; it may have for others."""
+SLOWEST: Final = 2**20
+"""Bytes per second that a connection carries at least: so much more time has the answer to a large statement."""
 _SCHEMA: Final = ("42", "3F")
 """Unknown table or column, no right, unknown schema."""
 _STALE: Final = frozenset({"0A000", "26000"})
@@ -94,6 +101,10 @@ class Again(Exception):
         self.error, self.waited = error, waited
 
 
+class NoMemory(Outage):
+    """The server has no memory for a statement; nothing was written, and the statement may be at fault."""
+
+
 def severity(error: BaseException) -> Severity:
     """Return what an error of the driver means."""
     state = getattr(error, "sqlstate", None)
@@ -121,8 +132,10 @@ class Link:
     Attributes:
         since: when the statement that is on the way was sent, by `time.monotonic`; None: there is none.
         opened: how often a connection was opened.
+        carries: bytes of the statement that is sent next, if they are many.
         unknown: it is unknown whether the statement that met the newest outage was executed.
         repeated: how often `anew` has called a function again that may have been executed.
+        payloads: of notifications that have arrived.
     """
 
     def __init__(self, target: PgTarget, name: str, settings: Sequence[str] = ()) -> None:
@@ -136,13 +149,14 @@ class Link:
         self._prepared: PreparedStatements
         self._texts: dict[str, bytes] = {}
         self._schema = quoted(target.schema)
-        self._payloads: deque[str] = deque()
+        self.payloads = ArrivedPayloads()
         self.since: float | None = None
-        self.opened = 0
+        self.opened = self.carries = 0
         self._attempt: Attempt | None = None
         self._cut_after: float | None = None
         self._sent = False  # the statement on the way may have been sent
         self._broke = False
+        self._inside = False  # in a block of `transaction`
         self.unknown = False
         self.repeated = 0
 
@@ -173,9 +187,10 @@ class Link:
             self.opened += 1
             adapt(connection)
             self._prepared = PreparedStatements(connection)
-            keep = self._payloads = deque()
-            # called for what arrives with the answer of a statement
-            connection.add_notify_handler(lambda notification: keep.append(notification.payload))
+            self.payloads.clear()
+            # Called for what arrives with the answer of a statement. The driver's own handler fails where a payload is
+            # no UTF-8, and keeps all of them.
+            connection.pgconn.notify_handler = lambda notification: self.payloads.add(notification.extra)
         return self._connection
 
     def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
@@ -203,9 +218,9 @@ class Link:
             StoreDown: a table or a right is missing.
             psycopg.Error: the request's own error; nothing was written.
         """
-        with self.sorted():
+        with self.sorted(), self._searching():
             cursor = self.connection.execute(self.text(text), parameters or None, binary=True)
-            return cursor.fetchall() if cursor.description is not None else []
+        return cursor.fetchall() if cursor.description is not None else []
 
     def unsorted(self, text: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
         """Execute a statement that the server may refuse. Raises as `execute`, but refusals as they are."""
@@ -225,6 +240,7 @@ class Link:
 
         def send() -> list[tuple[Any, ...]]:
             with self.sorted(), self._pipeline():
+                self._search()
                 cursors = [
                     self.connection.execute(self.text(text), parameters or None, binary=True)
                     for text, parameters in statements
@@ -259,8 +275,10 @@ class Link:
         rows: list[tuple[Any, ...]] | None = None
         try:
             with self._pipeline() as pipeline:
+                self._search()
                 cursor = self.connection.execute(self.text(text), parameters or None, binary=True)
                 pipeline.sync()
+                self._search()
                 self.connection.execute(self.text(by[0]), by[1])
                 rows = cursor.fetchall()
         except psycopg.Error:
@@ -287,26 +305,47 @@ class Link:
         if failure is not None:
             raise failure
 
+    @contextlib.contextmanager
+    def _searching(self) -> Iterator[None]:
+        """Send the block's statement together with the path of names, as one transaction, where the session has none.
+
+        A statement in a block of `transaction` follows the path of that block.
+        """
+        if not self.target.pooled or self._inside:
+            yield
+            return
+        with self._pipeline():
+            self._search()
+            yield
+
+    def _search(self) -> None:
+        if self.target.pooled:
+            self.connection.execute(_SEARCH)
+
     @property
     def opened_connection(self) -> psycopg.Connection[tuple[Any, ...]] | None:
         """The connection if it is open."""
         connection = self._connection
         return None if connection is None or connection.closed else connection
 
-    def arrived(self) -> list[str]:
-        """Return the payloads of notifications that have arrived; never waits.
+    def arrived(self) -> list[bytes]:
+        """Return the payloads of notifications that have arrived and are kept; never waits.
 
         Raises:
-            Outage: the connection is lost.
+            Outage: the connection is closed or lost.
         """
+        connection = self.opened_connection
+        if connection is None:
+            raise Outage(OSError("the connection is closed"))
         with self.sorted():
-            pgconn = self.connection.pgconn
-            pgconn.consume_input()
-            payloads = [*self._payloads]
-            self._payloads.clear()
-            while (notification := pgconn.notifies()) is not None:
-                payloads.append(notification.extra.decode())
-            return payloads
+            connection.pgconn.consume_input()
+            self.hear(connection.pgconn)
+            return self.payloads.take()
+
+    def hear(self, pgconn: Any) -> None:
+        """Keep the payloads of notifications that the driver has read, which would keep all of them itself."""
+        while (notification := pgconn.notifies()) is not None:
+            self.payloads.add(notification.extra)
 
     def persistent(self, text: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
         """Execute a statement; one that met another is repeated at once. Raises as `execute`, without Again."""
@@ -324,14 +363,20 @@ class Link:
     @contextlib.contextmanager
     def transaction(self, mode: str = "") -> Iterator[None]:
         """Make the block's statements one transaction; `mode` follows BEGIN. Raises as `execute`."""
-        self.execute(f"BEGIN {mode}")
+        self._inside = True
         try:
-            yield
-        except BaseException:  # raised again; the server must not keep the transaction open
-            with contextlib.suppress(Outage, Again, psycopg.Error):
-                self.execute("ROLLBACK")
-            raise
-        self.execute("COMMIT")
+            self.execute(f"BEGIN {mode}")
+            try:
+                with self.sorted():
+                    self._search()
+                yield
+            except BaseException:  # raised again; the server must not keep the transaction open
+                with contextlib.suppress(Outage, Again, psycopg.Error):
+                    self.execute("ROLLBACK")
+                raise
+            self.execute("COMMIT")
+        finally:
+            self._inside = False
 
     def anew(self, function: Callable[[], T]) -> T:
         """Call a function that executes statements; if the connection breaks, once more, with a new connection.
@@ -374,7 +419,8 @@ class Link:
             self.unknown = lost and self._sent  # without a connection nothing was sent
             self._broke = was_open and lost
             self.close()
-            raise Outage(self._clean(error)) from None
+            kind_of_outage = NoMemory if getattr(error, "sqlstate", None) == _NO_MEMORY else Outage
+            raise kind_of_outage(self._clean(error)) from None
         finally:
             self.since = None
 
@@ -420,6 +466,7 @@ class Link:
         since = self.since
         if since is None:
             return False
+        answer += self.carries / SLOWEST
         if self._attempt is not None:
             answer = max(answer, 2 * self.target.patience * self.target.hosts) if connecting is None else connecting
         if now - since <= answer:

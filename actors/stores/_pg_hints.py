@@ -12,6 +12,10 @@ process looks at them by itself in its turn. The payloads:
     s:NONCE          a test of the connection, to oneself
     k:               reserved for configuration
 
+The name of a channel has a part that is drawn, once for each schema, and kept in `about`: who may not read our tables
+can neither send hints to a process nor hear them. A release that names its channels otherwise gets no hints from this
+one and sends none to it; each finds by its own looks what the other did.
+
 A hint about a command travels with the statement that journals the command, and the server executes it right after
 that statement's commit: it costs the sender no round trip (`Link.prompt`). All other hints have a connection of
 their own. Moves of runs are gathered for two milliseconds and sent by one statement, which
@@ -26,6 +30,9 @@ poll of two seconds over all watched runs makes up for lost hints.
 
 from __future__ import annotations
 
+import hashlib
+import logging
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -36,6 +43,7 @@ import trio
 
 from ..abc import StoreHooks
 from ._pg_connect import Link
+from ._pg_driver import psycopg
 from ._pg_values import Bigints, Texts
 from .faults import HINT, Faults, Outage
 
@@ -60,6 +68,12 @@ MOST_HOPS: Final = 3
 _LONGEST: Final = 200
 """Most runs in one hint: a payload has less than 8,000 bytes."""
 
+_DRAWN: Final = 32
+"""Hexadecimal digits of a channel's name that are drawn: 128 bits. With the number of a process it has 63 bytes."""
+
+_CHANNELS: Final = "SELECT value FROM {s}.about WHERE name = 'channels'"
+_DRAW: Final = "INSERT INTO {s}.about(name, value) VALUES ('channels', %s) ON CONFLICT (name) DO NOTHING"
+
 _SEND: Final = "SELECT pg_notify(h.channel, h.payload) FROM unnest(%s::text[], %s::text[]) AS h(channel, payload)"
 _SEND_ONE: Final = "SELECT pg_notify(%s, %s)"
 _MOVED: Final = """SELECT pg_notify(%s || w.process, 'm:' || string_agg(x.run || ':' || x.last, ' '))
@@ -78,6 +92,23 @@ _UNWATCH: Final = """DELETE FROM {s}.watches w USING {s}.runs r
 WHERE w.run = r.number AND w.process = %s AND r.run_id = ANY(%s)"""
 _HEADS: Final = """SELECT r.run_id, r.number, r.last_seq FROM {s}.runs r
 WHERE r.run_id = ANY(%s) AND r.owner IS DISTINCT FROM %s"""
+
+
+logger = logging.getLogger("greenroom.store")
+
+
+def channel_prefix(link: Link) -> str:
+    """Return what the names of the channels of a schema begin with; the number of a process follows.
+
+    Raises:
+        Outage, StoreDown: see `Link.execute`.
+    """
+    rows = link.persistent(_CHANNELS)
+    if not rows:
+        link.persistent(_DRAW, (secrets.token_hex(),))
+        rows = link.persistent(_CHANNELS)
+    drawn = hashlib.sha256(str(rows[0][0]).encode()).hexdigest()[:_DRAWN]  # a name, whatever the row contains
+    return f"greenroom_{drawn}_"
 
 
 @attrs.define
@@ -117,14 +148,16 @@ class PgHints:
 
     Attributes:
         process: number of this process; set before `serve`.
+        prefix: what the names of channels begin with (`channel_prefix`); set before `serve`.
         alone: no other process has the store open.
-        sent, received: hints to and from other processes, without those that travelled with commands.
+        sent: hints to other processes, without those that travelled with commands.
+        refused: hints that the server did not take.
+        tests: hints to oneself that the server has taken.
     """
 
     def __init__(
         self,
         link: Link,
-        prefix: str,
         *,
         in_thread: Callable[[Callable[[], Any]], Any],
         poll: float = POLL,
@@ -134,22 +167,23 @@ class PgHints:
 
         Args:
             link: the connection to send through.
-            prefix: of channels.
             in_thread: an async function that calls a function in a thread.
             poll: seconds between two looks at the watched runs.
             faults: called at `faults.HINT`.
         """
         self._faults = faults
-        self._link, self._prefix, self._in_thread, self._poll = link, prefix, in_thread, poll
+        self._link, self._in_thread, self._poll = link, in_thread, poll
         self.process = 0
+        self.prefix = ""
         self.alone = True
-        self.sent = self.received = 0
+        self.sent = self.refused = self.tests = 0
         self._hooks: StoreHooks | None = None
         self._sends: dict[tuple[str, str], None] = {}
         self._commands: dict[int, set[int]] = {}
         self._moves: dict[int, int] = {}
         self._work: dict[str, tuple[int, bool]] = {}
         self._watched: dict[str, _WatchedRun] = {}
+        self._numbered: dict[int, str] = {}  # of watched runs whose number is known
         self._unwritten: set[str] = set()
         self._unwatched: set[str] = set()
         self._watchful_until = 0.0
@@ -158,8 +192,8 @@ class PgHints:
         self._wake = trio.Event()
 
     def __repr__(self) -> str:
-        """Return the number of watched runs, and of hints."""
-        return f"<PgHints: watches {len(self._watched)}, sent {self.sent}, received {self.received}>"
+        """Return the number of watched runs, and of sent hints."""
+        return f"<PgHints: watches {len(self._watched)}, sent {self.sent}>"
 
     # --- what to send ------------------------------------------------------------------------------------------------
 
@@ -173,7 +207,7 @@ class PgHints:
 
         May be called in any thread.
         """
-        return None if self._lost() else (_SEND_ONE, (f"{self._prefix}{owner}", f"c:{number}"))
+        return None if self._lost() else (_SEND_ONE, (f"{self.prefix}{owner}", f"c:{number}"))
 
     def freed(self, owner: int, number: int) -> None:
         """Send a hint about a run that its thread does not hold any more to its owner, another process."""
@@ -208,7 +242,7 @@ class PgHints:
             self._work[agent] = (hops, elsewhere)
 
     def _send(self, process: int, payload: str) -> None:
-        self._sends[f"{self._prefix}{process}", payload] = None
+        self._sends[f"{self.prefix}{process}", payload] = None
         self._wake.set()
 
     # --- watches -----------------------------------------------------------------------------------------------------
@@ -228,6 +262,7 @@ class PgHints:
             watch.blocks -= 1
             if not watch.blocks:
                 del self._watched[run_id]
+                self._numbered.pop(watch.number, None)
                 self._unwritten.discard(run_id)
                 self._unwatched.add(run_id)  # deleted with the next poll; the collector of garbage may be in any thread
 
@@ -236,21 +271,26 @@ class PgHints:
         self._unwritten.update(self._watched)
         self._wake.set()
 
-    def take_moves(self, text: str) -> None:
-        """Report the moves of a received hint that are new."""
-        numbers = {watch.number: run_id for run_id, watch in self._watched.items() if watch.number}
-        for part in text.split():
-            number, _, last = part.partition(":")
-            run_id = numbers.get(int(number))
+    def take_moves(self, moves: Mapping[int, int]) -> None:
+        """Report the moves of received hints that are new."""
+        for number, last in moves.items():
+            run_id = self._numbered.get(number)
             if run_id is not None:
-                self._report(run_id, int(number), int(last))
+                self._report(run_id, last)
 
-    def _report(self, run_id: str, number: int, last: int) -> None:
+    def _take_head(self, run_id: str, number: int, last: int) -> None:
+        """Report what was read of a run, which counts more than what a hint has said."""
         watch = self._watched.get(run_id)
-        if watch is None:
-            return
-        watch.number = number
-        if last > watch.reported:
+        if watch is not None:
+            watch.number = number
+            self._numbered[number] = run_id
+            if watch.reported > last:  # a hint was wrong, or newer than what was read; reported twice does no harm
+                watch.reported = -1
+            self._report(run_id, last)
+
+    def _report(self, run_id: str, last: int) -> None:
+        watch = self._watched.get(run_id)
+        if watch is not None and last > watch.reported:
             watch.reported = last
             if self._hooks is not None:
                 self._hooks.moved(run_id, last)
@@ -306,7 +346,7 @@ class PgHints:
         """Take what is due; None if there is nothing."""
         sends, self._sends = [*self._sends], {}
         for owner, runs in self._commands.items():
-            sends.append((f"{self._prefix}{owner}", f"c:{' '.join(map(str, sorted(runs)[:_LONGEST]))}"))
+            sends.append((f"{self.prefix}{owner}", f"c:{' '.join(map(str, sorted(runs)[:_LONGEST]))}"))
         self._commands = {}
         moves: dict[int, int] = {}
         if self._moves and now >= self._moved_at + self._gathers:
@@ -364,21 +404,39 @@ class PgHints:
 
     def _send_hints(self, job: _Job) -> tuple[int, bool, bool]:
         """Send; return how many were sent, whether others watch moved runs, and whether this one was drawn for work."""
-        link, drawn, watchers = self._link, False, 0
-        own = f"{self._prefix}{job.process}"
+        drawn, watchers = False, 0
+        own = f"{self.prefix}{job.process}"
         sent = sum(channel != own for channel, _ in job.sends)
         if job.sends:
             channels, payloads = zip(*job.sends, strict=True)
-            link.persistent(_SEND, (Texts(channels), Texts(payloads)))
+            taken = self._notify(_SEND, (Texts(channels), Texts(payloads)))
+            self.tests += bool(taken) and own in channels
         if job.moves:
             moves = Bigints(job.moves), Bigints(job.moves.values())
-            watchers = len(link.persistent(_MOVED, (self._prefix, *moves, job.process)))
+            watchers = len(self._notify(_MOVED, (self.prefix, *moves, job.process)))
         for (hops, elsewhere), agents in job.work.items():
-            values = (Texts(agents), job.process if elsewhere else 0, job.process, self._prefix, str(hops))
-            numbers = [row[0] for row in link.persistent(_WORK, values)]
+            values = (Texts(agents), job.process if elsewhere else 0, job.process, self.prefix, str(hops))
+            numbers = [row[0] for row in self._notify(_WORK, values)]
             drawn = drawn or job.process in numbers
             sent += sum(number != job.process for number in numbers)
         return sent + watchers, watchers > 0, drawn
+
+    def _notify(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Execute a statement that sends hints, and return its rows; none if the server does not take the hints.
+
+        So it is when its queue of notifications is full, which any role can bring about, and when a payload is too long
+        because of the name of an agent. Polls make up for hints that are lost.
+
+        Raises:
+            Outage, StoreDown: see `Link.execute`.
+        """
+        try:
+            return self._link.persistent(statement, values)
+        except psycopg.Error as error:
+            if not self.refused:
+                logger.warning("the server does not take hints: %s", self._link.target.hidden(str(error)))
+            self.refused += 1
+            return []
 
     @property
     def _gathers(self) -> float:
@@ -390,6 +448,6 @@ class PgHints:
         if done.watched:
             self._watchful_until = trio.current_time() + WATCHFUL
         for run_id, number, last in done.heads:
-            self._report(run_id, number, last)
+            self._take_head(run_id, number, last)
         if done.drawn and self._hooks is not None:
             self._hooks.work()

@@ -8,7 +8,8 @@ beside the work of the process, and an invalid index is dropped first. Without t
 
 Two sessions that make indexes of one table at once would wait for each other's snapshots, and PostgreSQL would end one
 of them. A session that waits for an advisory lock has a snapshot, too. So the lock of this work is only tried; the
-session that does not get it looks again later.
+session that does not get it looks again later. Any role can take the lock, so one that is held by a role that may make
+no index does not count.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from greenroom.supervision.nursery import open_collapsing_nursery
 from ..errors import StoreDown
 from ._pg_connect import Again, Link
 from ._pg_driver import psycopg
-from ._pg_schema import PG_MIGRATIONS, PgIndex, PgMigration, SchemaSession, quoted, version_of
+from ._pg_schema import PG_MIGRATIONS, PgIndex, PgMigration, SchemaSession, lock_counts, quoted, version_of
 from ._write_queue import pauses
 from .faults import Outage
 
@@ -74,7 +75,7 @@ def make_indexes(link: Link, migrations: Sequence[PgMigration] = PG_MIGRATIONS) 
         return []
     link.execute("SET statement_timeout = 0")
     link.execute("SET lock_timeout = 0")
-    if link.execute(_TRY, (schema,)) != [(True,)]:
+    if link.execute(_TRY, (schema,)) != [(True,)] and lock_counts(link, "greenroom indexes ", schema):
         return None
     made = []
     for index, invalid in missing_indexes(link, schema, migrations):

@@ -5,12 +5,17 @@ waits in the trio thread until the connection is readable; what arrives is read 
 read in a thread. A turn that meets an outage is repeated with the pauses of a writer. A second task watches the time:
 when claims are not good any more, it calls `hooks.voided` at once, whatever the connection does, and until the next
 turn has given the runs back, no run is claimed.
+
+The next turn is due one turn after the newest one began, so that no turn between delays a beat; a hint may only bring
+it forward, and not closer than `NEXT`. Beats and hints share a connection: where more hints come than processes send,
+the process hangs up, beats over a new connection that does not listen, and looks by itself for a while.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar
@@ -22,6 +27,7 @@ from greenroom.supervision.nursery import open_collapsing_nursery
 from ..abc import StoreHooks
 from ..errors import StoreDown, StoreUnavailable
 from ._leases import LeaseTimes
+from ._pg_heard import LOUD, HeardHints
 from ._pg_hints import PgHints
 from ._pg_schema import LEVEL, outdated
 from ._pg_turn import PgTurn, Posture, Turned, boot_time
@@ -32,8 +38,16 @@ T = TypeVar("T")
 
 DEAF_POLL: Final = 0.5
 """Seconds between two looks for unread commands and for work, where no hints come."""
+NEXT: Final = 0.3
+"""Seconds after the beginning of a turn before which no hint lets the next one begin."""
+QUIET: Final = 60.0
+"""Seconds for which a process does not listen that got more hints than processes send (`LOUD`)."""
 _TEST: Final = 5.0
 """Seconds after which a hint to oneself is missed."""
+_AGAIN: Final = 1.0
+"""Seconds until the test is repeated: it is lost with the connection that sends it."""
+_MISSED: Final = 3
+"""Tests that the server has taken, and that did not come, before a warning."""
 _STEP: Final = 1.0
 """Most seconds between two looks at the clock: trio's stands still while the machine sleeps."""
 _SAMPLES: Final = 8
@@ -80,6 +94,9 @@ class PgKeeper:
             level: newest version of rows that this process reads.
         """
         self._unthreaded = unthreaded
+        self._heard = HeardHints()
+        self._due = self._began = 0.0
+        self._quiet_until = -math.inf
         self._turn, self._hints, self._times = turn, hints, times
         self._listens, self._in_thread, self._renamed = listens, in_thread, renamed
         self._known, self._forget = known, forget
@@ -94,9 +111,9 @@ class PgKeeper:
         self._agents: Mapping[str, str] | None = None
         self._room: int | None = 0
         self._samples: deque[tuple[float, float]] = deque(maxlen=_SAMPLES)
-        self._commands: set[int] = set()
-        self._freed: set[int] = set()
         self._tested: float | None = None
+        self._sent_at = 0.0
+        self._taken = 0
         self._said = False
         self._newest = level
         self._outdated: str | None = None
@@ -162,6 +179,16 @@ class PgKeeper:
         self._nudged = True
         self._sleeping.cancel()
 
+    @property
+    def received(self) -> int:
+        """Hints of other processes that were read."""
+        return self._heard.received
+
+    @property
+    def dropped(self) -> int:
+        """Payloads that could not be read, or were too many."""
+        return self._heard.dropped
+
     # --- the lease ---------------------------------------------------------------------------------------------------
 
     async def open(self) -> str:
@@ -220,19 +247,21 @@ class PgKeeper:
 
     async def _keep(self, hooks: StoreHooks) -> None:
         retries = pauses()
-        due = trio.current_time()
+        self._due = trio.current_time() + self._times.turn
         while True:
-            due = max(due, trio.current_time() - self._times.turn) + self._times.turn
             try:
-                await self._attend(hooks, due)
+                await self._attend(hooks)
+                self._began = trio.current_time()
+                self._due = self._began + self._times.turn
+                self._listen_again()
                 turned = await self._take_turn()
                 if turned.oldest > self._version:
                     await self._stop_outdated(hooks, turned.oldest)
                 self._report(hooks, turned)
             except Outage as outage:
-                logger.info("%s does not reach its server: %s", self.name, outage.error)
-                due = trio.current_time()
-                await trio.sleep(next(retries))
+                if not self._hang_up():
+                    logger.info("%s does not reach its server: %s", self.name, outage.error)
+                    await trio.sleep(next(retries))
                 self.nudge()
             else:
                 retries = pauses()
@@ -271,7 +300,11 @@ class PgKeeper:
             self._renewed.set()
         self._samples.append(turned.offset)
         anew = turned.process != self._hints.process or turned.joined or turned.reconnected
-        self._hints.process, self._hints.alone = turned.process, not turned.others
+        self._hints.process, self._hints.prefix, self._hints.alone = (
+            turned.process,
+            self._turn.prefix,
+            not turned.others,
+        )
         if turned.reconnected:
             self._tested, self.hears = None, False
         if anew:
@@ -304,20 +337,20 @@ class PgKeeper:
 
     # --- hints -------------------------------------------------------------------------------------------------------
 
-    async def _attend(self, hooks: StoreHooks, until: float) -> None:
+    async def _attend(self, hooks: StoreHooks) -> None:
         """Receive hints until it is time for the next turn.
 
         Raises:
             Outage: the connection is lost.
         """
-        while trio.current_time() < until and not self._nudged:
+        while trio.current_time() < self._due and not self._nudged:
             self._test()
             if self._listens:
                 self._receive()
-            if self._commands or self._freed:
+            if self._to_look:
                 await self._look(hooks)
                 continue
-            wake = until if self.hears else min(until, trio.current_time() + DEAF_POLL)
+            wake = self._due if self.hears else min(self._due, trio.current_time() + DEAF_POLL)
             with trio.CancelScope(deadline=wake) as self._sleeping:
                 if not self._nudged:
                     await self._readable()
@@ -325,15 +358,23 @@ class PgKeeper:
                 await self._look(hooks, every=True)
         self._nudged = False
 
+    @property
+    def _to_look(self) -> bool:
+        heard = self._heard
+        return bool(heard.commands or heard.freed or heard.all_commands or heard.all_freed)
+
     def _test(self) -> None:
-        """Send a hint to this process itself, once for each connection; if it is missed, say so and poll."""
-        if not self._listens or self.hears:
+        """Send a hint to this process itself until one has come; if they are missed, say so and poll."""
+        if self.hears or not (self._listens and self._turn.listens):
             return
         now = trio.current_time()
         if self._tested is None:
-            self._tested = now
-            self._hints.test("1")
-        elif now - self._tested > _TEST and not self._said:
+            self._tested, self._taken, self._heard.nonce = now, self._hints.tests, secrets.token_hex(8)
+        elif now < self._sent_at + _AGAIN:
+            return
+        self._sent_at = now
+        self._hints.test(self._heard.nonce)
+        if now - self._tested > _TEST and self._hints.tests - self._taken >= _MISSED and not self._said:
             self._said = True
             logger.warning(
                 "no hint reaches %s, so it looks every %s s: the connection seems to lead through a pool in transaction"
@@ -341,6 +382,28 @@ class PgKeeper:
                 self.name,
                 DEAF_POLL,
             )
+
+    def _hang_up(self) -> bool:
+        """Stop listening if the connection was closed because of too many hints; returns whether it was."""
+        payloads = self._turn.link.payloads
+        if payloads.weight <= LOUD:
+            return False
+        logger.warning(
+            "%s gets more hints than processes send, so it does not listen for %s s, and looks every %s s: a program"
+            " with the rights of a process sends them",
+            self.name,
+            QUIET,
+            DEAF_POLL,
+        )
+        self._turn.listens, self._quiet_until = False, trio.current_time() + QUIET
+        self._tested, self.hears, payloads.weight = None, False, 0
+        return True
+
+    def _listen_again(self) -> None:
+        """Listen once it has been quiet for long enough, and count the hints between two turns."""
+        self._turn.link.payloads.weight = 0
+        if self._listens and trio.current_time() >= self._quiet_until:
+            self._turn.listens = True
 
     async def _readable(self) -> None:
         connection = self._turn.link.opened_connection if self._listens else None
@@ -350,38 +413,38 @@ class PgKeeper:
             await trio.lowlevel.wait_readable(connection.fileno())
 
     def _receive(self) -> None:
-        """Take the hints that have arrived, without waiting.
+        """Read the hints that have arrived, without waiting.
 
         Raises:
             Outage: the connection is lost.
         """
-        for payload in self._turn.link.arrived():
-            kind, _, text = payload.partition(":")
-            self._hints.received += kind != "s"
-            match kind:
-                case "c":
-                    self._commands.update(map(int, text.split()))
-                case "h":
-                    self._freed.update(map(int, text.split()))
-                case "m":
-                    self._hints.take_moves(text)
-                case "w":
-                    self._take_work(text)
-                case "p":
-                    self.nudge()
-                case "s":
-                    self.hears = True
-                case _:
-                    pass  # of a newer release
+        heard, link = self._heard, self._turn.link
+        for payload in link.arrived():
+            heard.read(payload)
+        if link.payloads.lost:
+            heard.miss(link.payloads.lost)
+            link.payloads.lost = 0
+        if heard.moves:
+            self._hints.take_moves(heard.moves)
+            heard.moves = {}
+        if heard.work:
+            self._take_work(heard.work)
+            heard.work = {}
+        if heard.joined:
+            self._due = min(self._due, self._began + NEXT)
+        if heard.tested and self._turn.listens:
+            self.hears = True
+        heard.joined = heard.tested = False
 
-    def _take_work(self, text: str) -> None:
-        """Claim, or pass the hint on if there is no room any more."""
-        hops, _, agent = text.partition(":")
+    def _take_work(self, work: Mapping[str, int]) -> None:
+        """Claim, or pass the hints on if there is no room any more."""
         if self._room is None or self._room > 0:
             if self._hooks is not None:
                 self._hooks.work()
-        else:
-            self._hints.work([agent], hops=int(hops) + 1, elsewhere=True)
+            return
+        for agent, hops in work.items():
+            if self._turn.serves(agent):
+                self._hints.work([agent], hops=hops + 1, elsewhere=True)
 
     async def _look(self, hooks: StoreHooks, *, every: bool = False) -> None:
         """Read what hints are about; `every`: without hints, look at all own runs.
@@ -389,18 +452,21 @@ class PgKeeper:
         Raises:
             Outage: the server is unavailable.
         """
-        commands, self._commands = sorted(self._commands), set()
-        freed, self._freed = sorted(self._freed), set()
-        turn = self._turn
-        if commands or every:
-            if every or not self._unthreaded:
-                unread = await self._in_thread(lambda: turn.unread(None if every else commands))
+        heard, turn = self._heard, self._turn
+        commands, heard.commands = sorted(heard.commands), set()
+        freed, heard.freed = sorted(heard.freed), set()
+        all_commands, heard.all_commands = every or heard.all_commands, False
+        all_freed, heard.all_freed = heard.all_freed, False
+        if commands or all_commands:
+            if all_commands or not self._unthreaded:
+                unread = await self._in_thread(lambda: turn.unread(None if all_commands else commands))
             else:
                 unread = await turn.unread_at_once(commands)
             for run_id, item in unread:
                 hooks.posted(run_id, item)
-        if freed:
-            for run_id in await self._in_thread(lambda: turn.freed(freed)):
+        if freed or (all_freed and self.held):
+            held = frozenset(self.held) if all_freed else frozenset[str]()
+            for run_id in await self._in_thread(lambda: turn.freed(freed, held)):
                 self.held.discard(run_id)
                 hooks.thread_freed(run_id)
         if every:

@@ -40,7 +40,7 @@ from ._pg_hints import PgHints
 from ._pg_keeper import DEAF_POLL, PgKeeper
 from ._pg_schema import LEVEL, PG_MIGRATIONS
 from ._pg_target import PgTarget, session_name
-from ._pg_turn import PgTurn, boot_time, channel_prefix
+from ._pg_turn import PgTurn, boot_time
 from ._requests import (
     GiveBackRequest,
     OwnerRequest,
@@ -141,9 +141,7 @@ class PgPeers:
             self._links[0], times, name=name, version=version, level=level, listens=direct is not None, repair=repair
         )
         poll = {} if direct is not None else {"poll": DEAF_POLL}
-        self._hints = PgHints(
-            self._links[1], channel_prefix(target.schema), in_thread=self._in_thread, faults=faults, **poll
-        )
+        self._hints = PgHints(self._links[1], in_thread=self._in_thread, faults=faults, **poll)
         self._turn = turn
         self._keeper = PgKeeper(
             turn,
@@ -217,7 +215,8 @@ class PgPeers:
             beat_age=self.beat_age,
             reconnects=sum(max(0, link.opened - 1) for link in links),
             hints_sent=self._hints.sent + self._told,
-            hints_received=self._hints.received,
+            hints_received=self._keeper.received,
+            hints_dropped=self._keeper.dropped + self._hints.refused,
             claims=self.claims,
             freed=self._turn.freed_runs + self._freed,
             dead_letters=self._turn.dead_letters + self._dead_letters,

@@ -24,7 +24,7 @@ from . import _paging
 from ._outages import no_answer
 from ._pg_connect import AT_ONCE, SNAPSHOT, Again, Link
 from ._pg_driver import psycopg
-from ._pg_schema import DUE, OVERDUE
+from ._pg_schema import DUE, OVERDUE, TO_DO
 from ._pg_values import Texts
 from ._record_codec import load_taken
 from ._row_values import check_stage, items_of, outline_of, thread_of, writes_of
@@ -241,8 +241,10 @@ def outline(link: Link, run_id: str) -> RunOutline | None:
     sql = """SELECT r.agent, r.stage, r.step, r.last_seq, r.posted, r.consumed, r.held AND r.ended_at IS NULL,
         r.created_at, r.info, r.row, t.thread_id, CASE WHEN r.held AND r.ended_at IS NULL THEN (
           SELECT o.run_id FROM {s}.runs o WHERE o.thread = r.thread AND o.ended_at IS NULL AND NOT o.held
-          ORDER BY o.number LIMIT 1) END
-        FROM {s}.runs r JOIN {s}.threads t ON t.number = r.thread WHERE r.run_id = %s"""
+          ORDER BY o.number LIMIT 1) END,
+        r.owner IS NULL AND #TO_DO#, r.queue, r.ready_at, q.paused, q.max_running
+        FROM {s}.runs r JOIN {s}.threads t ON t.number = r.thread LEFT JOIN {s}.queues q ON q.name = r.queue
+        WHERE r.run_id = %s""".replace("#TO_DO#", TO_DO)
     rows = link.execute(sql, (run_id,))
     return outline_of(run_id, rows[0]) if rows else None
 

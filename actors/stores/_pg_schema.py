@@ -31,6 +31,12 @@ OLDEST_SERVER: Final = 140000
 """`server_version_num`: PostgreSQL 14."""
 
 
+UNCHECKED: Final = "SQL_ASCII"
+"""The encoding of a database whose server takes bytes for text. What a process writes is UTF-8 there, too."""
+ENCODINGS: Final = frozenset({"UTF8", UNCHECKED})
+"""Encodings of a database that keep every character."""
+
+
 @attrs.frozen
 class PgIndex:
     """An index that only makes statements faster, so that the store works without it.
@@ -227,9 +233,17 @@ TABLES: Final = (
 
 _LONGEST: Final = 63
 """Bytes of a name in PostgreSQL; what is longer is cut off there."""
+_DIGITS: Final = 10
+"""More than a version has."""
 _UNFIT: Final = frozenset("%{}")
 """Characters that mean something in the text of a statement here."""
 _LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended('greenroom ' || %s, 0))"
+_LOCK_TABLES: Final = "LOCK TABLE {s}.about IN SHARE ROW EXCLUSIVE MODE"
+_COUNTS: Final = """SELECT count(*) = 0 OR bool_or(has_database_privilege(a.usesysid, current_database(), 'CREATE')
+  OR coalesce((SELECT has_schema_privilege(a.usesysid, oid, 'CREATE') FROM pg_namespace WHERE nspname = %s), false))
+FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted AND a.datname = current_database()
+  AND (l.classid::bigint << 32) | l.objid::bigint = hashtextextended(%s || %s::text, 0)"""
 _ABOUT: Final = (
     "INSERT INTO {s}.about(name, value) VALUES (%s, %s) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 )
@@ -260,6 +274,11 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def whole_number(text: str | None) -> int | None:
+    """Return the number that a row of `about` has; None if another program has written something else there."""
+    return int(text) if text is not None and text.isascii() and text.isdecimal() and len(text) < _DIGITS else None
+
+
 def version_of(session: SchemaSession, schema: str) -> int | None:
     """Return the number of applied migrations; 0: there is no schema, or an empty one; None: it is not ours."""
     sql = (
@@ -272,7 +291,7 @@ def version_of(session: SchemaSession, schema: str) -> int | None:
     if session.execute(columns, (f"{quoted(schema)}.about",)) != [(2,)]:
         return None
     rows = session.execute("SELECT value FROM {s}.about WHERE name = 'schema'")
-    return int(rows[0][0]) if rows else None
+    return whole_number(rows[0][0]) if rows else None
 
 
 def outdated(schema: str, version: int, oldest: int) -> str:
@@ -283,25 +302,40 @@ def outdated(schema: str, version: int, oldest: int) -> str:
     )
 
 
+def check_server(session: SchemaSession) -> None:
+    """Check that the server and the encoding of the database fit.
+
+    Raises:
+        StoreOpenError: the server is too old, or the database cannot keep every character.
+    """
+    ((number, version, encoding, name),) = session.execute(
+        "SELECT current_setting('server_version_num')::int, current_setting('server_version'),"
+        " current_setting('server_encoding'), current_database()::text"
+    )
+    if number < OLDEST_SERVER:
+        raise StoreOpenError(f"this is PostgreSQL {version}; version 14 or newer is needed")
+    if encoding not in ENCODINGS:
+        raise StoreOpenError(
+            f"the database {name!r} has the encoding {encoding}, which has not every character; make one with UTF8"
+            " (createdb -E UTF8 -T template0 --locale=C NAME), and write its name into the address"
+        )
+
+
 def check(session: SchemaSession, schema: str, migrations: Sequence[PgMigration] = PG_MIGRATIONS) -> int:
     """Return the version of the schema, which this release can work with or migrate.
 
     A schema may have a higher version than this release knows: a newer release has added to its tables.
 
     Raises:
-        StoreOpenError: the server is too old, the schema is another program's, or newer than this release knows.
+        StoreOpenError: see `check_server`; or the schema is another program's, or newer than this release knows.
     """
-    ((number, name),) = session.execute(
-        "SELECT current_setting('server_version_num')::int, current_setting('server_version')"
-    )
-    if number < OLDEST_SERVER:
-        raise StoreOpenError(f"this is PostgreSQL {name}; version 14 or newer is needed")
+    check_server(session)
     version = version_of(session, schema)
     if version is None:
         raise StoreOpenError(f"the schema {schema!r} has tables of another program; name another one with ?schema=")
     if version > len(migrations):
         rows = session.execute("SELECT value FROM {s}.about WHERE name = 'oldest'")
-        oldest = int(rows[0][0]) if rows else version
+        oldest = (whole_number(rows[0][0]) if rows else None) or version
         if oldest > len(migrations):
             raise StoreOpenError(outdated(schema, len(migrations), oldest))
     return version
@@ -327,7 +361,10 @@ def migrate(
     while (version := check(session, schema, migrations)) < len(migrations):
         migration = migrations[version]
         with session.transaction():
-            session.execute(_LOCK, (schema,))
+            if lock_counts(session, "greenroom ", schema):
+                session.execute(_LOCK, (schema,))
+            if version:
+                session.execute(_LOCK_TABLES)  # also against a process that found the other lock in foreign hands
             if check(session, schema, migrations) != version:
                 continue  # another process was faster
             if not session.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (schema,)):
@@ -342,6 +379,14 @@ def migrate(
                 session.execute(_ABOUT, ("epoch", make_epoch()))
         applied += 1
     return applied
+
+
+def lock_counts(session: SchemaSession, purpose: str, schema: str) -> bool:
+    """Return whether an advisory lock is free, or held by a role that may make tables or indexes.
+
+    Any role with CONNECT can take any such lock. One that only strangers hold keeps nothing in order.
+    """
+    return bool(session.execute(_COUNTS, (schema, purpose, schema))[0][0])
 
 
 def lacking_rights(session: SchemaSession, schema: str) -> list[str]:

@@ -36,6 +36,10 @@ _SETTINGS: Final = (
     "client_min_messages=warning",
 )
 
+SEARCH_PATH: Final = "pg_catalog,pg_temp"
+"""Where a name without a schema is looked up: not where another role may have put an operator or a function that fits
+better than the server's. Our tables have their schema in each statement."""
+
 _PORT: Final = "5432"
 _LONG: Final = 130.0
 """Seconds that the driver waits for a host if the address says 0, which is libpq's word for ever."""
@@ -134,7 +138,8 @@ class PgTarget:
         fields = {"application_name": name[:63], **self.fields}
         if not self.pooled:
             options = " ".join(f"-c {setting}" for setting in (*_SETTINGS, *settings))
-            fields["options"] = f"{options} {fields.get('options', '')}".strip()
+            options = f"{options} {fields.get('options', '')}".strip()
+            fields["options"] = f"{options} -c search_path={SEARCH_PATH}"  # of several the last one counts
         return fields
 
 

@@ -11,7 +11,6 @@ This module has no trio; `PgKeeper` calls it in a thread.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import time
@@ -27,7 +26,8 @@ from ._leases import BeatWatch, LeaseTimes
 from ._pg_claims import EARLIEST, FREE_STRAYS, GIVE_BACK_ALL, GIVE_BACK_LOST, free, random_bits
 from ._pg_connect import Link
 from ._pg_epoch import epoch
-from ._pg_schema import LEVEL, READY, UNREAD
+from ._pg_hints import channel_prefix
+from ._pg_schema import LEVEL, READY, UNREAD, whole_number
 from ._pg_unthreaded import UnthreadedQuery
 from ._pg_values import Bigints, Moment, Texts
 from ._timestamps import milliseconds
@@ -41,8 +41,6 @@ _STRAYS: Final = 30
 """Turns between two looks for runs whose process has no row, as in a copy of a part of a database."""
 _FORGET: Final = 600.0
 """Seconds for which the row of a dead process without runs is kept."""
-_LONGEST_NAME: Final = 32
-"""Bytes of a schema's name that fit into the name of a channel."""
 _MOST_UNREAD: Final = 1_000
 """Commands read at once; the rest follows in the next look."""
 
@@ -96,12 +94,6 @@ _LEAVE: Final = (
 def boot_time() -> float:
     """Return the seconds since the machine was started, its sleep included."""
     return time.clock_gettime(_CLOCK)
-
-
-def channel_prefix(schema: str) -> str:
-    """Return what the names of channels begin with; a process's number follows. Channels have at most 63 bytes."""
-    short = schema if len(schema.encode()) <= _LONGEST_NAME else hashlib.sha256(schema.encode()).hexdigest()[:16]
-    return f"greenroom_{short}_"
 
 
 @attrs.frozen(kw_only=True)
@@ -193,13 +185,14 @@ class PgTurn:
             name: of the process. If the name is in use, a part that is drawn is appended.
             version: of Greenroom.
             level: newest version of rows that the process reads.
-            listens: the connection is a session of the server's, so that it can LISTEN.
+            listens: LISTEN for hints; the connection has to be a session of the server's. May be changed between turns.
             repair: lets the oldest run of each free thread lose `held`; returns number and owner of those runs.
             now: the machine's clock.
         """
         self.link, self.name = link, name
         self._given, self._version, self._level = name, version, level
-        self._listens, self._repair, self._now = listens, repair, now
+        self.listens, self._repair, self._now = listens, repair, now
+        self._ears: tuple[int, int, bool] | None = None
         self._watch = BeatWatch[int](times)
         self._process = 0
         self._opened = -1
@@ -208,7 +201,8 @@ class PgTurn:
         self._dead_since: dict[int, float] = {}
         self._strays: set[tuple[int, int]] = set()
         self._agents: Mapping[str, str] = {}
-        self.prefix = channel_prefix(link.target.schema)
+        self.prefix = ""
+        """What the names of channels begin with; known after the first turn."""
         self._query = UnthreadedQuery(link, _UNREAD, "greenroom_unread")
         self.freed_runs = self.dead_letters = 0
         """Runs of dead processes that this one has freed; of these, runs that became dead letters."""
@@ -238,8 +232,6 @@ class PgTurn:
         offset = _offset(rows[0][4], began, ended) if rows else (0.0, float("inf"))
         if not self._process or declared_dead:
             sent, offset = self._register(posture)
-        elif link.opened != before:
-            self._listen()
         named = rows[0][5] if rows else None
         if link.opened != before:
             self._watch.begin_anew()
@@ -256,6 +248,9 @@ class PgTurn:
         if self._turns % _REPAIRS == 0 or link.opened != before:
             repaired, lost = self._repaired(posture, anew=link.opened != before)
             agents.update(repaired)
+        unread = self.unread() if rows and rows[0][7] else ()
+        freed = self.freed(run_ids=posture.held) if posture.held else ()
+        self._listen()
         return Turned(
             sent=sent,
             process=self._process,
@@ -263,13 +258,13 @@ class PgTurn:
             others=others,
             joined=joined,
             offset=offset,
-            unread=self.unread() if rows and rows[0][7] else (),
-            freed=self.freed(run_ids=posture.held) if posture.held else (),
+            unread=unread,
+            freed=freed,
             agents=sorted(agents),
             epoch=named or "",
             reconnected=link.opened != before,
             work=bool(rows) and rows[0][6],
-            oldest=int(rows[0][8] or 1) if rows else 1,
+            oldest=whole_number(rows[0][8]) or 1 if rows else 1,
             newest=max((level for _, _, dead, *_, level in rows if not dead), default=0),
             lost=lost,
             buried=buried,
@@ -295,14 +290,21 @@ class PgTurn:
         ((self._process, self.name, clock),) = self.link.persistent(_REGISTER, (*values, Moment(milliseconds(began))))
         offset = _offset(clock, began, self._now())
         self._strays.clear()
-        self._listen()
         self._publish(self._agents)
         return sent, offset
 
     def _listen(self) -> None:
-        if self._listens:
-            channel = f"{self.prefix}{self._process}".replace('"', '""')
-            self.link.persistent(f'LISTEN "{channel}"')
+        """Listen over this connection from now on, as the last of a turn: the server sends hints before an answer."""
+        ears = self.link.opened, self._process, self.listens
+        if ears != self._ears:
+            self.prefix = channel_prefix(self.link)
+            if self.listens:
+                self.link.persistent(f'LISTEN "{self.prefix}{self._process}"')
+            self._ears = ears
+
+    def serves(self, agent: str) -> bool:
+        """Return whether this process has published an agent."""
+        return agent in self._agents
 
     def _publish(self, agents: Mapping[str, str]) -> None:
         names = Texts(sorted(agents))

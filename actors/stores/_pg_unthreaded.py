@@ -80,6 +80,7 @@ class UnthreadedQuery:
             while pgconn.is_busy():
                 await trio.lowlevel.wait_readable(pgconn.socket)
                 pgconn.consume_input()
+                self._link.hear(pgconn)
             one = pgconn.get_result()
             if one is None:
                 break

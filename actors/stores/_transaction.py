@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 from msgspec.structs import replace
@@ -27,7 +27,7 @@ from ..contract.rows import CommandContext, RunInfo, RunRow
 from ..errors import LeaseLost, StoreError, UnknownRun
 from ..processes import ReadyRun
 from . import _commit_rules, _prune, _sql, _work_sql
-from ._encoding import EncodedRows, encode_commit
+from ._encoding import EncodedRows, encode_again
 from ._outages import Damaged, UnreadableData, is_outage, is_suspect
 from ._requests import (
     ClaimRequest,
@@ -49,6 +49,8 @@ from ._requests import (
 from ._schema import BASE
 from ._work_sql import ReadyRow
 from .faults import Faults, InjectedCrash, Outage
+
+T = TypeVar("T")
 
 
 class _Unwritable(Exception):
@@ -144,8 +146,11 @@ class TransactionWriter:
             raise Outage(unread) from error
         if finding is not None:
             raise Damaged(f"the file is damaged ({finding}); restore it from a backup") from error
+        try:
+            self._connection.execute("PRAGMA shrink_memory")  # a misread page must not stay in the cache
+        except (sqlite3.Error, MemoryError) as met:
+            raise Outage(met) from error
         self._suspicion = None
-        self._connection.execute("PRAGMA shrink_memory")  # a misread page must not stay in the cache
 
     def _attempt(self, batch: Sequence[Request], *, careful: bool) -> Sequence[Any]:
         self._changes = _Changes()
@@ -153,8 +158,11 @@ class TransactionWriter:
             self._roll_back()  # of the previous attempt, if its own rollback failed
             self._fault("begin")
             self._connection.execute("BEGIN IMMEDIATE")
-            results = [self._guarded(request) if careful else self._straight(request) for request in batch]
-            self._add_events()
+            if careful:
+                results = [self._guarded(request) for request in batch]
+            else:
+                results = [self._straight(request) for request in batch]
+                self._at_fault(self._add_events)
             self._fault("before_commit")
             self._connection.execute("COMMIT")
         except (_Unwritable, Outage):
@@ -200,12 +208,23 @@ class TransactionWriter:
         )
 
     def _straight(self, request: Request) -> Any:
-        try:
+        def write() -> Any:
             self._fault("write")
             return self._apply(request)
+
+        return self._at_fault(write)
+
+    def _at_fault(self, write: Callable[[], T]) -> T:
+        """Write something of a batch.
+
+        Raises:
+            _Unwritable: some request is at fault: others must not suffer for it.
+        """
+        try:
+            return write()
         except (InjectedCrash, Outage):
             raise
-        except Exception as error:  # of this request alone: others must not suffer for it
+        except Exception as error:  # of one request: the whole batch is written again with savepoints
             if is_outage(error):
                 raise
             raise _Unwritable from error
@@ -316,7 +335,7 @@ class TransactionWriter:
         if position is None or old or broken == claim.token or claim.run_id != commit.run_id:
             return Receipt(kind="lease_lost", error=LeaseLost(_commit_rules.stale_text(commit.run_id, claim.token)))
         if isinstance(request.error, MemoryError):  # encoding ran out of memory: there may be enough now
-            request.blobs, request.error = encode_commit(commit, request.frames), None
+            request.blobs, request.error = encode_again(commit, request.frames)
         blobs = request.blobs
         fault = request.error or _commit_rules.fault(commit, request.frames)
         if fault is not None or not isinstance(blobs, EncodedRows):

@@ -340,8 +340,9 @@ class MemoryStore(RequestStore):
 
     async def outline(self, run_id: str) -> RunOutline | None:
         """Return a run without its calls, tickets and commands. See `Store.outline`."""
-        run = (await self._read()).runs.get(run_id)
-        return None if run is None else run.outline()
+        ledger = await self._read()
+        run = ledger.runs.get(run_id)
+        return None if run is None else run.outline(ledger.place(run))
 
     async def ticket(self, run_id: str, target: str) -> Ticket | None:
         """Return one ticket, by its id or its call's. See `Store.ticket`."""

@@ -18,7 +18,7 @@ from ._leases import TURN
 from ._pg_connect import ANSWER, Again, Link, PgTrouble, hopeless
 from ._pg_driver import psycopg
 from ._pg_indexes import make_indexes, may_make_indexes, missing_indexes
-from ._pg_schema import LEVEL, PG_MIGRATIONS, TO_DO, check, lacking_rights, version_of
+from ._pg_schema import LEVEL, PG_MIGRATIONS, TO_DO, UNCHECKED, check, check_server, lacking_rights, version_of
 from ._pg_schema import migrate as apply_migrations
 from ._pg_target import PgTarget
 from .faults import Outage
@@ -43,7 +43,7 @@ _NAME: Final = "greenroom db"
 _SERVER: Final = """SELECT current_setting('server_version'), current_database(), current_user::text,
   current_setting('fsync'), current_setting('synchronous_commit'), current_setting('synchronous_standby_names'),
   pg_is_in_recovery(), current_setting('max_connections')::int,
-  coalesce((SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()), false)"""
+  coalesce((SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()), false), current_setting('server_encoding')"""
 _CONNECTIONS: Final = "SELECT count(*) FROM pg_stat_activity WHERE datname IS NOT NULL"
 _STANDBYS: Final = "SELECT count(*), count(*) FILTER (WHERE sync_state IN ('sync', 'quorum')) FROM pg_stat_replication"
 _COUNTS: Final = f"""SELECT count(*) FILTER (WHERE {TO_DO}), count(*) FILTER (WHERE NOT ({TO_DO})),
@@ -65,6 +65,12 @@ _ADOPT: Final = (
     "DELETE FROM {s}.watches",
     "DELETE FROM {s}.processes",
     "DELETE FROM {s}.about WHERE name = 'origin'",
+)
+
+
+_UNCHECKED: Final = (
+    f"the encoding of the database is {UNCHECKED}, so the server does not check texts: what Greenroom writes is UTF-8,"
+    " and what another program writes into the tables may be unreadable; a database with UTF8 refuses that"
 )
 
 
@@ -129,7 +135,7 @@ def show(url: str) -> Mapping[str, Any]:
     """
     with _linked(url) as link:
         schema = link.target.schema
-        version, name, user, fsync, commits, names, standby, most, encrypted = link.execute(_SERVER)[0]
+        version, name, user, fsync, commits, names, standby, most, encrypted, encoding = link.execute(_SERVER)[0]
         connected, synchronous = _optional(link, _STANDBYS, (None, None))
         known, lacking, fault = _version_and_rights(link)
         facts: dict[str, Any] = {
@@ -142,6 +148,8 @@ def show(url: str) -> Mapping[str, Any]:
         if known and not lacking and fault is None:
             facts |= _contents(link)
         facts["warnings"] = _warnings(fsync=fsync, commits=commits, names=names, connected=connected, standby=standby)
+        if encoding == UNCHECKED:
+            facts["warnings"].append(_UNCHECKED)
         if known and known > 0:
             missing = [index.name for index, _ in missing_indexes(link, schema)] if not lacking else []
             facts["warnings"] += [_without(missing)] if missing else []
@@ -150,14 +158,18 @@ def show(url: str) -> Mapping[str, Any]:
 
 def _version_and_rights(link: Link) -> tuple[int | None, Sequence[str], str | None]:
     """Return the version of the tables (-1: the role may not read it), missing rights, and why they cannot be used."""
-    schema = link.target.schema
+    schema, fault = link.target.schema, None
+    try:
+        check_server(link)
+    except StoreOpenError as error:
+        fault = str(error)
     try:
         known = version_of(link, schema)
         missing = lacking_rights(link, schema) if known else ()
     except StoreDown:  # not even the version: the list says which rights to grant
-        return -1, [f"USAGE on the schema {schema}", "SELECT, INSERT, UPDATE, DELETE on its tables"], None
+        return -1, [f"USAGE on the schema {schema}", "SELECT, INSERT, UPDATE, DELETE on its tables"], fault
     if known == 0 and not link.execute("SELECT has_database_privilege(current_database(), 'CREATE')")[0][0]:
-        return 0, ["CREATE on the database, to make the tables: let an owner run `greenroom db migrate`"], None
+        return 0, ["CREATE on the database, to make the tables: let an owner run `greenroom db migrate`"], fault
     by_right: dict[str, list[str]] = {}
     for right, _, table in (one.partition(" on ") for one in missing):
         by_right.setdefault(right, []).append(table)

@@ -85,6 +85,7 @@ class Verdict:
         self.seen = read_lines(folder / "seen.log")
         self.answers = read_lines(folder / "answers.log")
         self.strikes = read_lines(folder / "strikes.log")
+        self.ears = read_lines(folder / "ears.log")
         self.stored = trio.run(read_store, url)
         self.counts: Counter[str] = Counter()
         self.wrong: list[str] = []
@@ -92,6 +93,7 @@ class Verdict:
             ("lost", self._lost),
             ("twice", self._twice),
             ("stranded", self._stranded),
+            ("deaf", self._deaf),
             ("log", self._logs),
             ("alive after the end", self._alive),
             ("asked", self._asked),
@@ -115,6 +117,11 @@ class Verdict:
             if stored.record.row.status is not RunStatus.DONE:
                 row = stored.record.row
                 yield f"{run_id} is {row.stage} {row.status}, inbox {row.inbox}, last {row.last_sequence}"
+
+    def _deaf(self) -> Iterator[str]:
+        for line in self.ears:
+            if not line["hears"]:
+                yield f"no hint reaches {line['by']}"
 
     def _lost(self) -> Iterator[str]:
         for answer in self.answers:

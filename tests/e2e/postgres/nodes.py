@@ -5,8 +5,9 @@
 Each process is a fork of this one, which has imported everything, says `pid NAME PID` and words of its own, and this
 one says `dead NAME CODE`. A node has agents, a gateway, a follower of all runs, or any of them. All files are in FOLDER
 and are what the world outside of the database knows: `effects.log` has a line for each begin and end of a tool's body,
-`seen.log` for each event that a follower or a client received, `answers.log` for each answer to a command. Times in
-them are of CLOCK_BOOTTIME, the same one in all processes.
+`seen.log` for each event that a follower or a client received, `answers.log` for each answer to a command, `ears.log`
+for each node that has ended in order, whether it heard hints then. Times are of CLOCK_BOOTTIME, the same one in all
+processes.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,8 @@ AGAIN = ("store_unavailable", "busy", "unknown_target")
 """Codes of refusals after which people send a command again: the last one means that the model has not called yet."""
 REFUSED = 3
 """Exit code of a process that could not open the store."""
+HEARING = 10.0
+"""Seconds after which a process that is to end must hear hints, however new its connections are."""
 EARLY, CANCELLED, DENIED = 4, 15, 10
 """One of so many runs is decided before its ticket, is cancelled; one of so many approvals is a denial."""
 
@@ -74,13 +77,15 @@ class World:
     effects: Log
     seen: Log
     answers: Log
+    ears: Log
     name = ""
 
     @classmethod
     def open(cls, folder: Path, order: dict[str, Any]) -> None:
         """Open the files."""
         cls.folder, cls.name, cls.stop_at = folder, order["name"], order.get("stop_at", "")
-        cls.effects, cls.seen, cls.answers = (Log(folder / f"{kind}.log") for kind in ("effects", "seen", "answers"))
+        kinds = ("effects", "seen", "answers", "ears")
+        cls.effects, cls.seen, cls.answers, cls.ears = (Log(folder / f"{kind}.log") for kind in kinds)
 
     @classmethod
     def stop(cls, place: str) -> None:
@@ -244,8 +249,19 @@ async def node(order: dict[str, Any]) -> None:
                 nursery.start_soon(follow_all, runtime)
             say(f"open {World.name}")
             async for _ in signals:
+                World.ears.write(by=World.name, hears=await hears(runtime))
                 nursery.cancel_scope.cancel()
                 break
+
+
+async def hears(runtime: gr.Runtime) -> bool:
+    """Whether hints reach this process, or will soon; a process without a store of its own on PostgreSQL needs none."""
+    peers = getattr(runtime.store, "_peers", None)
+    with trio.move_on_after(HEARING):
+        while peers is not None and not peers._keeper.hears:  # noqa: ASYNC110 - its threads change it
+            await trio.sleep(0.05)
+        return True
+    return False
 
 
 async def follow_all(runtime: gr.Runtime) -> None:
@@ -254,21 +270,22 @@ async def follow_all(runtime: gr.Runtime) -> None:
     async with open_collapsing_nursery() as nursery:
         while True:
             with contextlib.suppress(gr.StoreUnavailable):
-                async for run_id in every_run(runtime):
-                    if run_id not in known:
-                        known.add(run_id)
-                        nursery.start_soon(follow_one, runtime, run_id)
+                new = [run_id async for run_id in every_run(runtime, known) if run_id not in known]
+                known.update(new)
+                for run_id in new:
+                    nursery.start_soon(follow_one, runtime, run_id)
             await trio.sleep(0.1)
 
 
-async def every_run(runtime: gr.Runtime) -> AsyncIterator[str]:
-    """All runs of the store."""
+async def every_run(runtime: gr.Runtime, known: Collection[str] = ()) -> AsyncIterator[str]:
+    """All runs of the store, newest first, up to the first page whose runs are all known."""
     cursor = None
     while True:
-        page = await runtime.runs(limit=1000, cursor=cursor)
-        for line in page.runs:
-            yield line.info.run_id
-        if (cursor := page.cursor) is None:
+        page = await runtime.runs(limit=1000 if not known else 100, cursor=cursor)
+        run_ids = [line.info.run_id for line in page.runs]
+        for run_id in run_ids:
+            yield run_id
+        if (cursor := page.cursor) is None or all(run_id in known for run_id in run_ids):
             return
 
 
@@ -370,6 +387,7 @@ class People:
                     await room.acquire()
                     nursery.start_soon(self._look_after, number, room)
                     number += 1
+                    await trio.sleep(self._order.get("pace", 0.0))
         say(f"finished {World.name} {number}")
 
     async def _look_after(self, number: int, room: trio.Semaphore) -> None:

@@ -1,8 +1,12 @@
 """Three workers, two gateways and a follower on one PostgreSQL, killed, stopped and cut off at random.
 
-`make test` runs short ones; `make chaos-postgres` runs them in full. Both print the seed and what they counted.
+`make test` runs short ones; `make chaos-postgres` runs them in full. Both print the seed and what they counted. A soak
+with a restart of the server every minute, for two hours:
+
+    GREENROOM_SOAK=7200 make chaos-postgres PYTEST_ARGS="-k soak --seed 7"
 """
 
+import math
 import os
 import time
 from pathlib import Path
@@ -16,13 +20,15 @@ from .judge import Verdict
 from .nodes import REFUSED, boottime
 from .swarm import Process, Swarm
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.no_cover]
-
 FULL = os.environ.get("GREENROOM_CHAOS") == "full"
+SOAK = float(os.environ.get("GREENROOM_SOAK", "0"))
+"""Seconds of the swarm whose server is restarted every minute; 0: a short one."""
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900 + 2 * SOAK), pytest.mark.no_cover]
+
+SOAKED = 4_000
+"""Runs of a soak, about: the judge reads what each reader has seen of them."""
 STOPPED = (0.1, 2.5)
 """Seconds for which a process is stopped: shorter and longer than the lease."""
-RESTING = 0.8
-"""Of the moments for a strike, once there were as many as planned."""
 KILLED = 0.45
 """Of the strikes; the others stop a process."""
 OTHERS_STOPPED = 0.15
@@ -40,6 +46,9 @@ class Plan:
         restarts: of the server, each of them a crash.
         cuts: at least so many connections.
         chance: of a request to be cut.
+        seconds: at least.
+        every: seconds between two restarts of the server, crashes or not, beside `restarts`; 0: there are none.
+        resting: of the moments for a strike, once there were as many as planned.
     """
 
     runs: int
@@ -48,16 +57,26 @@ class Plan:
     restarts: int = 0
     cuts: int = 0
     chance: float = 0.0
+    seconds: float = 0.0
+    every: float = 0.0
+    resting: float = 0.8
+
+    @property
+    def pace(self) -> float:
+        """Seconds between two new runs."""
+        return self.seconds / SOAKED
 
 
 FAST = {
     "strikes": Plan(runs=40, strikes=6),
     "crashes": Plan(runs=25, strikes=2, restarts=1, cuts=12, chance=0.03),
+    "soak": Plan(runs=25, strikes=1, seconds=12.0, every=4.0, resting=0.97),
 }
 THOROUGH = {
     "strikes": Plan(runs=120, strikes=20),
     "crashes": Plan(runs=120, strikes=20, restarts=3, cuts=100, chance=0.004),
     "cuts": Plan(runs=120, cuts=200, chance=0.01),
+    "soak": Plan(runs=120, strikes=5, seconds=SOAK or 180.0, every=60.0, resting=0.97),
 }
 
 
@@ -86,6 +105,8 @@ class Strikes:
         self._workers: list[Process] = []
         self._others: list[Process] = []
         self._until: dict[Process, float] = {}
+        self._ends = time.monotonic() + plan.seconds
+        self._restart_at = time.monotonic() + plan.every if plan.every else math.inf
 
     def run(self, seed: int) -> None:
         """Everything, from the first process to the last."""
@@ -96,7 +117,8 @@ class Strikes:
         for process in (*self._workers, *self._others):
             swarm.said(process, "open")
         ports = [gateway.order["port"] for gateway in gateways]
-        people = swarm.spawn("people", people=True, ports=ports, runs=plan.runs, at_once=plan.at_once, seed=seed)
+        order = {"ports": ports, "runs": plan.runs, "at_once": plan.at_once, "seed": seed, "pace": plan.pace}
+        people = swarm.spawn("people", people=True, **order)
         self._proxy.chance = plan.chance
         while not self._enough():
             assert people.alive, swarm.errors()[-4000:]
@@ -105,6 +127,7 @@ class Strikes:
             self._replace()
             self._strike()
             self._crash_server()
+            self._restart_server()
             if self._proxy.cuts.total() >= plan.cuts:
                 self._proxy.chance = plan.chance / 10
         (swarm.folder / "enough").touch()
@@ -121,7 +144,7 @@ class Strikes:
     def _enough(self) -> bool:
         done, plan = self._swarm.strikes, self._plan
         struck = min(done["SIGKILL"], done["SIGSTOP"]) >= plan.strikes and done["crash of the server"] >= plan.restarts
-        return struck and self._proxy.cuts.total() >= plan.cuts
+        return struck and self._proxy.cuts.total() >= plan.cuts and time.monotonic() >= self._ends
 
     def _resume_some(self, *, all_of_them: bool = False) -> None:
         for process, moment in list(self._until.items()):
@@ -138,7 +161,7 @@ class Strikes:
     def _strike(self) -> None:
         """SIGKILL a worker and start another one, or SIGSTOP a process for a while."""
         done, wanted = self._swarm.strikes, self._plan.strikes
-        if not wanted or (done["SIGKILL"] >= wanted <= done["SIGSTOP"] and self._rng.random() < RESTING):
+        if not wanted or (done["SIGKILL"] >= wanted <= done["SIGSTOP"] and self._rng.random() < self._plan.resting):
             return
         index = self._rng.randrange(len(self._workers))
         process = self._workers[index]
@@ -160,3 +183,10 @@ class Strikes:
         if crashes < self._plan.restarts and self._swarm.count("ended") >= share * self._plan.runs:
             self._swarm.strikes["crash of the server"] += 1
             self._server.restart(pause=self._rng.uniform(0.1, 1.5))
+
+    def _restart_server(self) -> None:
+        """Every minute, as a crash or in order."""
+        if time.monotonic() >= self._restart_at:
+            self._restart_at = time.monotonic() + self._plan.every
+            self._swarm.strikes["restart of the server"] += 1
+            self._server.restart(crash=self._rng.random() < 0.5, pause=self._rng.uniform(0.1, 1.5))

@@ -16,8 +16,7 @@ from tests.support.postgres_rows import NOON, add_process, add_runs, tables
 from greenroom.actors.contract.lifecycle import Stage
 from greenroom.actors.processes import Ability
 from greenroom.actors.stores._pg_connect import Link
-from greenroom.actors.stores._pg_hints import MOST_HOPS, POLL, RENEWAL, WATCHED, PgHints
-from greenroom.actors.stores._pg_turn import channel_prefix
+from greenroom.actors.stores._pg_hints import MOST_HOPS, POLL, RENEWAL, WATCHED, PgHints, channel_prefix
 from greenroom.actors.stores.postgres import PostgresStore
 from greenroom.actors.testing._store_tools import HookLog, create, frame, new_run, opened
 
@@ -53,7 +52,7 @@ def listening(link: Link, postgres_url: str) -> Iterator[Callable[..., Ear]]:
 
         def begin(*numbers: int) -> Ear:
             for number in numbers:
-                session.execute(f'LISTEN "{channel_prefix(link.target.schema)}{number}"'.encode())
+                session.execute(f'LISTEN "{channel_prefix(link)}{number}"'.encode())
             return Ear(session)
 
         yield begin
@@ -71,8 +70,8 @@ def sender(link: Link, number: int) -> PgHints:
     async def at_once(function: Callable[[], Any]) -> Any:
         return function()
 
-    hints = PgHints(link, channel_prefix(link.target.schema), in_thread=at_once)
-    hints.process = number
+    hints = PgHints(link, in_thread=at_once)
+    hints.process, hints.prefix = number, channel_prefix(link)
     return hints
 
 
@@ -211,7 +210,7 @@ async def test_a_process_whose_room_is_full_passes_a_hint_about_work_on(postgres
     async with two(postgres_url, room=5) as (full, log):
         full.publish({"x": "d"}, room=0)  # its next turn will write it; until then hints come
         ((number,),) = link.execute("SELECT number FROM {s}.processes WHERE name = %s", (full.process,))
-        link.execute("SELECT pg_notify(%s, 'w:0:x')", (f"{channel_prefix(link.target.schema)}{number}",))
+        link.execute("SELECT pg_notify(%s, 'w:0:x')", (f"{channel_prefix(link)}{number}",))
         assert await works(log), "the other process has room"
 
 

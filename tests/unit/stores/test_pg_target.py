@@ -81,6 +81,14 @@ def test_settings_of_a_session_are_left_out_behind_a_pool() -> None:
     assert (listening.fields["host"], listening.schema, listening.pooled) == ("/run", "s", False)
 
 
+def test_no_address_lets_names_be_looked_up_where_other_roles_may_put_something() -> None:
+    """Of several settings of one name, the last one counts."""
+    target = PgTarget.parse("postgresql://127.0.0.1/d?options=-csearch_path%3Dpublic")
+    options = target.connection_fields("x")["options"]
+    assert options.endswith("-c search_path=pg_catalog,pg_temp")
+    assert "-csearch_path=public" in options
+
+
 @pytest.mark.parametrize(
     "text",
     [

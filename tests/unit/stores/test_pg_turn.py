@@ -15,8 +15,9 @@ from greenroom.actors.stores import _pg_epoch, _pg_turn
 from greenroom.actors.stores._leases import LeaseTimes
 from greenroom.actors.stores._pg_connect import Link
 from greenroom.actors.stores._pg_epoch import epoch
+from greenroom.actors.stores._pg_hints import channel_prefix
 from greenroom.actors.stores._pg_schema import LEVEL
-from greenroom.actors.stores._pg_turn import PgTurn, Posture, boot_time, channel_prefix
+from greenroom.actors.stores._pg_turn import PgTurn, Posture, boot_time
 
 TIMES = LeaseTimes(lease=0.3, turn=0.05, margin=0.1)
 Peer = Callable[..., PgTurn]
@@ -282,8 +283,15 @@ def test_where_the_server_hides_its_identity_the_stored_epoch_counts(link: Link)
         link.execute("DROP ROLE blind_reader")
 
 
-def test_names_of_channels_fit_into_63_bytes() -> None:
-    assert channel_prefix("greenroom") == "greenroom_greenroom_"
-    long, other = channel_prefix("s" * 63), channel_prefix("s" * 62 + "t")
-    assert long != other
-    assert len(f"{long}{2**63}".encode()) <= 63
+@pytest.mark.parametrize("value", [None, "", "x" * 9_000, 'a"; DROP', "\u00e4\u6f22"])
+def test_the_name_of_a_channel_is_drawn_once_and_fits_into_63_bytes(link: Link, value: str | None) -> None:
+    """Whatever another program has written into the row."""
+    if value is not None:
+        link.execute("INSERT INTO {s}.about(name, value) VALUES ('channels', %s)", (value,))
+    prefix = channel_prefix(link)
+    assert prefix == channel_prefix(link)
+    assert link.target.schema not in prefix
+    assert len(f"{prefix}{2**63}".encode()) <= 63
+    link.execute(f'LISTEN "{prefix}{2**63}"')
+    link.execute("UPDATE {s}.about SET value = 'another' WHERE name = 'channels'")
+    assert channel_prefix(link) != prefix

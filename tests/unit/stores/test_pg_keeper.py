@@ -1,0 +1,217 @@
+"""When a process takes its turns, whatever hints come; in virtual time, with a server that is a script."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from typing import Any
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from greenroom.actors.stores import _pg_keeper
+from greenroom.actors.stores._leases import LeaseTimes
+from greenroom.actors.stores._pg_connect import Link
+from greenroom.actors.stores._pg_hints import PgHints
+from greenroom.actors.stores._pg_keeper import DEAF_POLL, PgKeeper
+from greenroom.actors.stores._pg_target import PgTarget
+from greenroom.actors.stores._pg_turn import Posture, Turned, boot_time
+from greenroom.actors.testing._store_tools import HookLog
+
+TIMES = LeaseTimes(lease=30.0, turn=3.0, margin=8.0)
+
+
+class SilentLink(Link):
+    """A connection to no server: payloads are put into it, and it hears the tests that are sent to it."""
+
+    def __init__(self) -> None:
+        super().__init__(PgTarget.parse("postgresql://127.0.0.1/none"), "turns")
+        self.come: list[bytes] = []
+
+    def arrived(self) -> list[bytes]:
+        with self.sorted():
+            come, self.come = self.come, []
+            for payload in come:
+                self.payloads.add(payload)
+        return self.payloads.take()
+
+    def persistent(self, text: str, parameters: Any = ()) -> list[tuple[Any, ...]]:
+        return []
+
+
+@attrs.define(eq=False)
+class ScriptedTurn:
+    """Turns of a process that is alone. `at`: when they were taken; `looks`: how often all own runs were looked at."""
+
+    link: Link
+    name: str = "p"
+    prefix: str = "channel_"
+    listens: bool = True
+    reconnects: bool = False
+    at: list[float] = attrs.field(factory=list)
+    looks: list[object] = attrs.field(factory=list)
+
+    def turn(self, posture: Posture) -> Turned:
+        """Beat."""
+        self.at.append(trio.current_time())
+        reconnected, self.reconnects = self.reconnects, False
+        return Turned(
+            sent=boot_time(), process=1, declared_dead=False, others=frozenset(), joined=False, offset=(0.0, 0.0),
+            unread=(), freed=(), agents=(), epoch="e", reconnected=reconnected, work=False, oldest=1, newest=1,
+            lost={}, buried=(),
+        )  # fmt: skip
+
+    def unread(self, numbers: object = None) -> list[Any]:
+        """Look."""
+        self.looks.append(numbers)
+        return []
+
+    def freed(self, numbers: object = (), run_ids: object = ()) -> list[str]:
+        """Look."""
+        self.looks.append((numbers, run_ids))
+        return []
+
+    def serves(self, agent: str) -> bool:
+        """Every agent is here."""
+        return True
+
+
+class EchoingHints(PgHints):
+    """Sends nothing; hints to oneself arrive, unless they are lost."""
+
+    lost = 0
+    asked = 0
+
+    def test(self, nonce: str) -> None:
+        self.asked += 1
+        if self.lost > 0:
+            self.lost -= 1
+        else:
+            self.tests += 1
+            self._link.come.append(f"s:{nonce}".encode())  # type: ignore[attr-defined]
+
+
+@attrs.define(eq=False)
+class Kept:
+    """A keeper at work."""
+
+    keeper: PgKeeper
+    turn: ScriptedTurn
+    hints: EchoingHints
+    link: SilentLink
+
+    def send(self, *payloads: str) -> None:
+        """Let payloads arrive, and be noticed."""
+        for payload in payloads:
+            self.link.come.append(payload.encode())
+        self.keeper._sleeping.cancel()
+
+    def longest(self) -> float:
+        """The longest time between two turns."""
+        return round(max(after - before for before, after in pairwise(self.turn.at)), 6)
+
+
+@asynccontextmanager
+async def kept(*, lost: int = 0) -> AsyncIterator[Kept]:
+    link = SilentLink()
+
+    async def at_once(function: Callable[[], Any]) -> Any:
+        await trio.lowlevel.checkpoint()
+        return function()
+
+    turn, hints = ScriptedTurn(link), EchoingHints(link, in_thread=at_once)
+    hints.lost = lost
+    known: Mapping[str, int] = {}
+    keeper = PgKeeper(
+        turn, hints, TIMES, listens=True, in_thread=at_once, known=lambda: known, forget=lambda run, token: None,
+        renamed=lambda epoch: None, version=1, unthreaded=False,
+    )  # type: ignore[arg-type]  # fmt: skip
+    await keeper.open()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(keeper.serve, HookLog())
+        await trio.testing.wait_all_tasks_blocked()
+        yield Kept(keeper, turn, hints, link)
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_next_turn_is_due_one_turn_after_each_turn(autojump_clock: trio.testing.MockClock) -> None:
+    """Turns between, as of processes that join, must not postpone the beats that follow."""
+    async with kept() as process:
+        for _ in range(20):
+            process.keeper.nudge()
+            await trio.sleep(0.05)
+        await trio.sleep(60.0)
+    assert process.longest() <= TIMES.turn
+
+
+@pytest.mark.parametrize("every", [0.001, 0.25, 0.9, 2.9])
+async def test_no_rhythm_of_hints_postpones_a_turn_or_brings_one_closer_than_a_little(
+    every: float, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with kept() as process:
+        until = trio.current_time() + 60.0
+        while trio.current_time() < until:
+            process.send("p:")
+            await trio.sleep(every)
+        await trio.sleep(30.0)
+    assert process.longest() <= TIMES.turn
+    assert len(process.turn.at) <= 2 + 90.0 / _pg_keeper.NEXT
+
+
+async def test_a_test_of_the_connection_is_repeated_until_it_comes(autojump_clock: trio.testing.MockClock) -> None:
+    async with kept(lost=3) as process:
+        await trio.sleep(10.0)
+        assert process.keeper.hears
+        assert process.hints.asked == 4
+        looks = len(process.turn.looks)
+        process.turn.reconnects, process.hints.lost = True, 1
+        await trio.sleep(10.0)
+        assert process.keeper.hears, "after a restart the connection of hints is cut, too, and loses the first test"
+        after = len(process.turn.looks)
+        await trio.sleep(60.0)
+        assert len(process.turn.looks) == after, "a process that hears does not look by itself"
+        assert looks < 10
+
+
+async def test_a_process_warns_of_a_pool_only_if_the_server_has_taken_the_tests(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with kept(lost=40) as process:
+        await trio.sleep(30.0)
+        assert "no hint reaches" not in caplog.text
+        assert not process.keeper.hears
+        await trio.sleep(30.0)
+        assert process.keeper.hears
+
+
+async def test_a_foreign_test_does_not_make_a_deaf_process_believe_that_it_hears(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with kept(lost=1_000) as process:
+        for _ in range(10):
+            process.send("s:1", "s:", "s:x")
+            await trio.sleep(1.0)
+        assert not process.keeper.hears
+        assert process.keeper.dropped == 30
+
+
+async def test_a_flood_of_hints_is_not_listened_to_and_delays_no_turn(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with kept() as process:
+        await trio.sleep(4.0)
+        for _ in range(200):
+            process.send(*["c:1 2 3"] * 1_000)
+            await trio.sleep(0.01)
+        assert not process.turn.listens
+        assert not process.keeper.hears
+        assert caplog.text.count("gets more hints than processes send") == 1
+        before = len(process.turn.looks)
+        await trio.sleep(_pg_keeper.QUIET / 2)
+        looks = (len(process.turn.looks) - before) / (_pg_keeper.QUIET / 2)
+        assert looks <= 1 / DEAF_POLL + 1, "meanwhile it looks by itself"
+        await trio.sleep(_pg_keeper.QUIET)
+        assert process.turn.listens
+        assert process.keeper.hears
+    assert process.longest() <= TIMES.turn
