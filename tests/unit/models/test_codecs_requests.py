@@ -1,7 +1,5 @@
 """Requests in the form of each provider: messages, tools, settings, the form of an answer, ids of calls."""
 
-from itertools import chain
-
 import msgspec
 import pytest
 from tests.support.providers import CODECS
