@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
-import msgspec
-
 from ...abc import CallDelta, ModelDelta, ReasoningDelta, TextDelta
 from ...contract.messages import FinishReason, ModelRequest, ModelResponse, Usage
 from ...contract.plain import JSONObject, JSONValue
@@ -26,8 +24,11 @@ from .port import (
     PartialCall,
     Reported,
     StreamError,
+    besides,
     calls_of,
+    cause,
     count,
+    json_text,
     mapping,
     model_name,
     string,
@@ -42,6 +43,11 @@ SAMPLED: Final = "2023-06-01"
 MAX_TOKENS: Final = 8192
 """Default for max_tokens, which the format requires."""
 RENAMED: Final = {"max_tokens": "max_tokens", "stop_sequences": "stop_sequences", "service_tier": "service_tier"}
+COUNTS: Final = (
+    *("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens"),
+    "output_tokens_details",
+)
+"""The counts that are read."""
 SAMPLING: Final = {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k"}
 FINISHES: Final[Mapping[str, FinishReason]] = {
     "end_turn": "stop",
@@ -190,7 +196,7 @@ class AnthropicDecoder(Decoder):
         super().__init__()
         self._provider = provider
         self._blocks: dict[int, dict[str, JSONValue]] = {}  # by index, as the calls
-        self._pieces: dict[tuple[int, str], list[str]] = {}  # by index and field: the texts that grow
+        self._pieces: dict[int, dict[str, list[str]]] = {}  # by index and field: the texts that grow
         self._calls: dict[int, PartialCall] = {}
         self._counts: dict[str, JSONValue] = {}
         self._reason = ""
@@ -220,20 +226,22 @@ class AnthropicDecoder(Decoder):
 
     def _begin(self, index: int, block: JSONObject) -> Iterator[ModelDelta]:
         made = self._blocks[index] = {key: value for key, value in block.items() if value is not None}
-        self.keep(made)
-        if made.get("type") == "tool_use":
-            given = made.get("input")
+        self._pieces[index] = {}
+        kind = string(made.get("type"))
+        given = made.get("input") if kind == "tool_use" else None
+        counted = besides(made, kind) if kind in ("text", "thinking") else made
+        self.keep({key: value for key, value in counted.items() if value is not given})
+        if kind == "tool_use":
             call = self._calls[index] = self.new_call(string(made.get("id")), string(made.get("name")))
             call.ready = given or None
             if given:
-                self.grow_arguments(msgspec.json.encode(given).decode())
+                self.grow_values(json_text(given))
             yield CallDelta(index, call.tool)
-        for kind, delta in (("text", TextDelta), ("thinking", ReasoningDelta)):
-            if made.get("type") == kind:
-                text = string(made.get(kind))
-                self._pieces[index, kind] = [text]
-                if text:
-                    yield delta(text)
+        if kind in ("text", "thinking"):
+            text = made[kind] = string(made.get(kind))
+            self.grow(text)
+            if text:
+                yield TextDelta(text) if kind == "text" else ReasoningDelta(text)
 
     def _delta(self, index: int, delta: JSONObject) -> Iterator[ModelDelta]:
         if index not in self._blocks:
@@ -252,7 +260,7 @@ class AnthropicDecoder(Decoder):
                 self._grow(index, "signature", string(delta.get("signature")))
             case "input_json_delta" if index in self._calls:
                 text = string(delta.get("partial_json"))
-                self.grow_arguments(text)
+                self.grow_values(text)
                 if text:
                     self._calls[index].ready = None
                     self._calls[index].arguments.append(text)
@@ -263,16 +271,16 @@ class AnthropicDecoder(Decoder):
     def _grow(self, index: int, field: str, text: str) -> None:
         self.grow(text)
         begun = string(self._blocks[index].get(field))
-        self._pieces.setdefault((index, field), [begun]).append(text)
+        self._pieces.setdefault(index, {}).setdefault(field, [begun]).append(text)
 
     def _stop(self, delta: JSONObject) -> None:
         if reason := string(delta.get("stop_reason")):
             self._reason, self.complete = reason, True
-            self._explanation = string(mapping(delta.get("stop_details")).get("explanation"))
+            self._explanation = cause(mapping(delta.get("stop_details")).get("explanation"))
 
     def _count(self, usage: JSONObject) -> None:
         """Merge counts: those of `message_delta` are totals, and replace earlier ones where they are given."""
-        self._counts |= {key: value for key, value in usage.items() if value is not None}
+        self._counts |= {key: usage[key] for key in COUNTS if usage.get(key) is not None}
         self.usage = usage_of(self._counts)
 
     def response(self) -> ModelResponse:
@@ -280,8 +288,8 @@ class AnthropicDecoder(Decoder):
         if self._reason == "model_context_window_exceeded":
             text = "the answer filled the model's context window"
             raise ModelError(text, kind="context_overflow", usage=self.usage)
-        for (index, field), pieces in self._pieces.items():
-            self._blocks[index][field] = "".join(pieces)
+        for index, fields in self._pieces.items():
+            self._blocks[index] |= {field: "".join(pieces) for field, pieces in fields.items()}
         finish = FINISHES.get(self._reason, "other")
         if finish == "refusal":  # the text so far is not to be used
             refusal = self._explanation or "the model refused to answer"

@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 from urllib.parse import quote
 
-import msgspec
-
 from ...abc import CallDelta, ModelDelta, ReasoningDelta, TextDelta
 from ...contract.messages import FinishReason, ModelRequest, ModelResponse, ToolInfo, Usage
 from ...contract.plain import JSONObject, JSONValue
@@ -27,9 +25,12 @@ from .port import (
     PartialCall,
     Reported,
     StreamError,
+    besides,
     calls_of,
+    cause,
     count,
     items,
+    json_text,
     mapping,
     model_name,
     string,
@@ -54,6 +55,8 @@ MALFORMED: Final = frozenset(
 )
 UNSIGNED: Final = b64encode(b"skip_thought_signature_validator").decode()
 """The documented signature for a call that another provider's model, or no model, has made."""
+DETAILS: Final = 64
+"""Details of an error, and violations in one of them, that are read; three come in practice."""
 WITHOUT_SIGNATURES: Final = ("gemini-1", "gemini-2")
 """Beginnings of the names of models that check no signatures."""
 
@@ -115,7 +118,7 @@ class GeminiCodec(Codec):
         if isinstance(data, list):
             data = data[0] if data else None
         error = mapping(mapping(data).get("error"))
-        details = list(map(mapping, items(error.get("details"))))
+        details = list(map(mapping, items(error.get("details"))[:DETAILS]))
         reasons = tuple(detail.get("reason") for detail in details)
         daily = "daily_quota" if any(map(_is_daily, details)) else None
         report = from_object(status, error, (daily, *reasons, error.get("status"), error.get("code")))
@@ -134,7 +137,9 @@ def _choice(choice: str) -> dict[str, JSONValue]:
 
 
 def _is_daily(detail: JSONObject) -> bool:
-    return any("PerDay" in string(one.get("quotaId")) for one in map(mapping, items(detail.get("violations"))))
+    return any(
+        "PerDay" in string(one.get("quotaId")) for one in map(mapping, items(detail.get("violations"))[:DETAILS])
+    )
 
 
 def _delay(text: object) -> float | None:
@@ -224,15 +229,15 @@ class GeminiDecoder(Decoder):
         self.model = self.model or model_name(data.get("modelVersion"))
         if isinstance(data.get("usageMetadata"), Mapping):
             self.usage = usage_of(data["usageMetadata"])
-        if blocked := string(mapping(data.get("promptFeedback")).get("blockReason")):
+        if blocked := cause(mapping(data.get("promptFeedback")).get("blockReason")):
             raise ModelError(f"the provider blocked the request: {blocked}", kind="content_filtered", usage=self.usage)
         candidates = items(data.get("candidates"))
         candidate = mapping(candidates[0]) if candidates else {}
         for part in map(mapping, items(mapping(candidate.get("content")).get("parts"))):
             yield from self._part(part)
-        if reason := string(candidate.get("finishReason")):
+        if reason := cause(candidate.get("finishReason")):
             self._reason, self.complete = reason, True
-            self._why = string(candidate.get("finishMessage"))
+            self._why = cause(candidate.get("finishMessage"))
 
     def _part(self, part: JSONObject) -> Iterator[ModelDelta]:
         text = string(part.get("text"))
@@ -246,8 +251,8 @@ class GeminiDecoder(Decoder):
             call = part["functionCall"]
             made = self.new_call(string(call.get("id")), string(call.get("name")))
             made.ready = {} if call.get("args") is None else call["args"]
-            arguments = msgspec.json.encode(made.ready).decode()
-            self.grow_arguments(arguments)
+            arguments = json_text(made.ready)
+            self.grow_values(arguments)
             self._calls.append(made)
             yield CallDelta(made.place, made.tool, arguments)
         self._keep(part)
@@ -258,7 +263,10 @@ class GeminiDecoder(Decoder):
         if part.keys() == before.keys() == {"text"}:
             self._joined[-1].append(string(part.get("text")))
         elif part and not (part.get("thought") and "thoughtSignature" not in part):
-            self.keep({name: value for name, value in part.items() if name not in ("text", "functionCall")})
+            counted, call = besides(part, "text"), part.get("functionCall")
+            if isinstance(call, Mapping):
+                counted["functionCall"] = {name: value for name, value in call.items() if name != "args"}
+            self.keep(counted)
             self._parts_kept.append(dict(part))
             self._joined.append([string(part.get("text"))])
 

@@ -26,9 +26,11 @@ from .port import (
     PartialCall,
     Reported,
     StreamError,
+    besides,
     calls_of,
     count,
     items,
+    json_text,
     mapping,
     model_name,
     string,
@@ -169,7 +171,7 @@ class OpenAIChatDecoder(Decoder):
         super().__init__()
         self._provider = provider
         self._reasoning: dict[str, list[str]] = {}  # under the name that the server gives it
-        self._details: list[JSONValue] = []
+        self._details: list[tuple[str, JSONObject, list[str]]] = []  # the field of the text, the others, the text
         self._text: list[str] = []
         self._refusal: list[str] = []
         self._calls: list[PartialCall] = []
@@ -195,9 +197,8 @@ class OpenAIChatDecoder(Decoder):
                 self._reasoning.setdefault(field, []).append(reasoning)
                 yield ReasoningDelta(reasoning)
                 break
-        for detail in items(delta.get("reasoning_details")):
-            self.keep(detail)
-            self._details.append(detail)
+        for detail in map(mapping, items(delta.get("reasoning_details"))):
+            self._detail(detail)
         if text := string(delta.get("content")):
             self.grow(text)
             self._text.append(text)
@@ -210,6 +211,16 @@ class OpenAIChatDecoder(Decoder):
         if finish := string(choice.get("finish_reason")):
             self._finish, self.complete = finish, True
 
+    def _detail(self, detail: JSONObject) -> None:
+        """Keep a detail of the reasoning. Pieces of a text, each a detail like the one before, become one detail."""
+        field = next((name for name in ("text", "summary") if isinstance(detail.get(name), str)), "")
+        text, rest = string(detail.get(field)), besides(detail, field)
+        self.grow(text)
+        if not (field and self._details and self._details[-1][:2] == (field, rest)):
+            self.keep(rest)
+            self._details.append((field, rest, []))
+        self._details[-1][2].append(text)
+
     def _call(self, piece: JSONObject) -> CallDelta:
         function, call_id = mapping(piece.get("function")), string(piece.get("id"))
         tool, index = string(function.get("name")), piece.get("index")
@@ -219,15 +230,15 @@ class OpenAIChatDecoder(Decoder):
         if call is None or (call_id and tool and call.id and call.id != call_id):  # whole calls, all with index 0
             call = self._slots[index] = self.new_call()
             self._calls.append(call)
-        call.id, new = call.id or self.name(call_id), "" if call.tool else self.name(tool)
+        call.id, new = call.id or self.call_id(call_id), "" if call.tool else self.tool(tool)
         call.tool = call.tool or tool
         arguments = function.get("arguments")
         text = string(arguments)
         if isinstance(arguments, Mapping):  # a whole value in place of its text
-            self.grow_arguments(msgspec.json.encode(arguments).decode())
+            self.grow_values(json_text(arguments))
             call.ready = arguments
         elif text:
-            self.grow_arguments(text)
+            self.grow_values(text)
             call.arguments.append(text)
         if isinstance(piece.get("extra_content"), Mapping):  # signatures, where another format is behind this one
             self.keep(piece["extra_content"])
@@ -258,7 +269,9 @@ class OpenAIChatDecoder(Decoder):
         """Return the whole message, if it has more than text and calls; results need ids to refer to."""
         extras: dict[str, JSONValue] = {field: "".join(pieces) for field, pieces in self._reasoning.items()}
         if self._details:
-            extras["reasoning_details"] = self._details
+            extras["reasoning_details"] = [
+                {**rest, field: "".join(pieces)} if field else rest for field, rest, pieces in self._details
+            ]
         if not (extras or any(call.extras for call in self._calls)) or not all(call.call_id for call in calls):
             return ()
         message = {"role": "assistant", "content": text, **extras}
@@ -267,7 +280,7 @@ class OpenAIChatDecoder(Decoder):
                 {
                     "id": call.call_id,
                     "type": "function",
-                    "function": {"name": call.tool, "arguments": msgspec.json.encode(call.arguments).decode()},
+                    "function": {"name": call.tool, "arguments": json_text(call.arguments)},
                     **partial.extras,
                 }
                 for call, partial in zip(calls, self._calls, strict=True)

@@ -7,7 +7,7 @@ Source: the types of the official Python SDK (openai 3.54). The mark of a whole 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeGuard
 
 import msgspec
 
@@ -25,6 +25,7 @@ from .port import (
     PartialCall,
     Reported,
     StreamError,
+    besides,
     calls_of,
     count,
     items,
@@ -153,8 +154,11 @@ def _said(kept: Sequence[JSONObject]) -> Said:
 
 
 def _text(item: JSONObject) -> str:
-    parts = map(mapping, items(item.get("content")))
-    return "".join(string(part.get("text")) for part in parts if part.get("type") == "output_text")
+    return "".join(string(part.get("text")) for part in items(item.get("content")) if _speaks(part))
+
+
+def _speaks(part: JSONValue) -> TypeGuard[JSONObject]:
+    return mapping(part).get("type") == "output_text"
 
 
 class OpenAIResponsesDecoder(Decoder):
@@ -202,7 +206,7 @@ class OpenAIResponsesDecoder(Decoder):
                 self.grow(text)
                 yield ReasoningDelta(text)
             case "response.function_call_arguments.delta":
-                self.grow_arguments(text)
+                self.grow_values(text)
                 self._call(index).arguments.append(text)
                 yield CallDelta(index, arguments=text)
             case _:  # empty, or a delta of something that is not read
@@ -224,23 +228,33 @@ class OpenAIResponsesDecoder(Decoder):
     def _begin(self, index: int, item: JSONObject) -> Iterator[ModelDelta]:
         if item.get("type") == "function_call":
             call = self._call(index)
-            call.id, call.tool = self.name(string(item.get("call_id"))), self.name(string(item.get("name")))
+            call.id, call.tool = self.call_id(string(item.get("call_id"))), self.tool(string(item.get("name")))
             yield CallDelta(index, call.tool)
 
     def _end(self, index: int, item: JSONObject) -> Iterator[ModelDelta]:
         if not item or index in self._done:
             return
-        self.keep(item if item.get("type") == "reasoning" else {})  # texts and arguments are counted as they come
-        self._done[index] = item
+        self._keep(index, item)
         yield from self._begin(index, item)
         if item.get("type") == "function_call":
             call, arguments = self._calls[index], string(item.get("arguments"))
-            if arguments:
-                if not call.arguments:
-                    self.grow_arguments(arguments)
+            if arguments and arguments != "".join(call.arguments):
+                self.grow_values(arguments)
                 call.arguments = [arguments]
         elif item.get("type") == "message" and index not in self._texts:
             yield from self._text(index, _text(item))
+
+    def _keep(self, index: int, item: JSONObject) -> None:
+        """Keep an item that is done. Its arguments, and its text if it came before, are not counted twice."""
+        self._done[index] = item
+        counted, content = item, item.get("content")
+        if item.get("type") == "function_call":
+            counted = besides(item, "arguments")
+        elif item.get("type") == "message" and isinstance(content, list):
+            if index in self._texts and _text(item) != "".join(self._texts[index]):
+                self.grow(_text(item))
+            counted = {**item, "content": [besides(part, "text") if _speaks(part) else part for part in content]}
+        self.keep(counted)
 
     def _close(self, response: JSONObject) -> Iterator[ModelDelta]:
         for index, item in enumerate(items(response.get("output"))):  # for services that send no items before

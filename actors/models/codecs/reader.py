@@ -28,11 +28,10 @@ DONE: Final = b"[DONE]"
 EVENT_VALUES: Final = 250_000
 """Most commas and opening brackets of one event: each is a JSON value, of which a millisecond decodes some 20,000. The
 commas of texts count, too: the largest real event, a whole answer of 1 MiB of JSON inside a text, has some 80,000."""
-EVENTS: Final = 4_000_000
-"""Most events of one answer, those that show nothing among them: ten for each token of the longest answers known."""
-BYTES: Final = 1024 * 1024 * 1024
-"""Most bytes of one answer: 250 for each character of `ANSWER_LIMIT`, as the wordiest format takes for short deltas,
-would be more; no model writes so much."""
+EVENTS: Final = 2_000_000
+"""Most events of one answer, those that show nothing among them: some for each token of the longest answers."""
+BYTES: Final = 512 * 1024 * 1024
+"""Most bytes of one answer: 250 for each event, as the wordiest formats take."""
 _SHOWN: Final = 4_096
 """Bytes of an event that is no JSON object from which its error quotes: a key in front of the cut is masked whole."""
 SURROGATES: Final = 1024 * 1024
@@ -102,7 +101,10 @@ class StreamReader:
         if not self.complete:
             text = f"{self._name}: {self._mask.text(why)} in the middle of the answer"
             raise ModelError(text, kind="interrupted", usage=self._decoder.usage)
-        answer = self._masked(self._decoder.response())
+        try:
+            answer = self._masked(self._decoder.response())
+        except RecursionError:
+            raise self._broken("the answer is nested too deeply") from None
         text, reasoning = self._text.end(), self._reasoning.end()
         last.extend(CallDelta(index, arguments=rest) for index, call in self._calls.items() if (rest := call.end()))
         last.extend((*([ReasoningDelta(reasoning)] if reasoning else []), *([TextDelta(text)] if text else [])))
@@ -122,7 +124,7 @@ class StreamReader:
             raise self._broken(f"an event of the stream has {values:,} values, at most {EVENT_VALUES:,}")
         data = _json(event.data)
         if not isinstance(data, dict):
-            shown = self._mask.text(event.data[:_SHOWN].decode("utf-8", "replace"))[:100]
+            shown = self._mask.beginning(event.data[:_SHOWN].decode("utf-8", "replace"), _SHOWN)[:100]
             raise self._broken(f"an event of the stream is not a JSON object: {shown!r}")
         try:
             yield from self._shown(self._decoder.take(event.name, data))
