@@ -109,7 +109,7 @@ ANTHROPIC = Wild(
     calls=lambda count, call_id, tool: {  # the format has no event with many of anything
         **_begun(0, type="tool_use", id=call_id, name=tool, input={"all": [{} for _ in range(count)]})
     },
-    part=lambda index, more: _begun(index, type="redacted_thinking", **more),
+    part=lambda index, more: _begun(index, **{"type": "redacted_thinking", **more}),
     used=lambda count: {"type": "message_delta", "delta": {}, "usage": {"input_tokens": count}},
     end=(
         {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}},
