@@ -1,8 +1,15 @@
 """Requests in the form of each provider: messages, tools, settings, the form of an answer, ids of calls."""
 
+from typing import (
+    Literal,
+    NotRequired,  # pydantic reads those of `typing` from Python 3.12 on
+)
+
 import msgspec
+import pydantic
 import pytest
 from tests.support.providers import CODECS
+from typing_extensions import TypedDict
 
 import greenroom as gr
 from greenroom.actors.models.codecs.anthropic import AnthropicCodec
@@ -71,6 +78,48 @@ def test_openai_chat_takes_the_thread_as_it_is():
 
 def test_a_call_without_text_has_an_empty_content_for_openai_chat():
     assert body("chat", message("assistant", calls=(wants("c"),)))["messages"][0]["content"] == ""
+
+
+class Function(TypedDict):
+    name: str
+    arguments: str
+
+
+class ToolCall(TypedDict):
+    id: str
+    type: Literal["function"]
+    function: Function
+
+
+class Assistant(TypedDict):
+    role: Literal["assistant"]
+    content: NotRequired[str]
+    tool_calls: NotRequired[list[ToolCall]]
+
+
+class Tool(TypedDict):
+    role: Literal["tool"]
+    content: str | None
+    tool_call_id: str
+
+
+class User(TypedDict):
+    role: Literal["user"]
+    content: str | list[object] | None
+
+
+def test_llama_cpp_python_takes_the_messages_of_a_call_without_text():
+    """Its request model (0.3.35, llama_types.py), recorded here: the package builds llama.cpp when it is installed.
+
+    Its older versions require the content (`Assistant.content`), and its templates read it without asking.
+    """
+    model = pydantic.TypeAdapter(list[User | Assistant | Tool])
+    thread = (message("user", "Hi"), message("assistant", calls=(wants("c", a=1),)), message("tool", "1", call_id="c"))
+    made = body("chat", *thread, message("assistant", "So.", calls=(wants("d"),)), message("tool", "", call_id="d"))
+    model.validate_python(made["messages"], strict=True)
+    assert all(isinstance(one["content"], str) for one in made["messages"])
+    with pytest.raises(pydantic.ValidationError):
+        model.validate_python([{"role": "assistant", "content": None, "tool_calls": []}])
 
 
 @pytest.mark.rule("M-4")
