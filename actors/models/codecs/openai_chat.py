@@ -4,11 +4,11 @@ Source: the types of the official Python SDK (openai 3.54). What compatible serv
 without ids, names that are repeated in each piece, whole calls in one piece, `stop` as the reason of an answer with
 calls, no `[DONE]`. The mark of a whole answer is the chunk with a `finish_reason`.
 
-A message with calls and without text has the content "". OpenAI, Azure, DeepSeek, Groq, Mistral and vLLM take that as
-well as null and no content. null is refused by llama-cpp-python 0.3.35 (500), Ollama (400, pydantic-ai issue 5206),
-llama.cpp's server (issue 13471), LM Studio (issue 261) and mlx-lm (issue 185), and vLLM's templates may write it as
-"None" (pull request 54368). A missing content is refused by lmdeploy (issue 4035), by llama-cpp-python before 0.3.3
-(issue 1805) and by its templates. The price of "": a template of Ollama's reads it as a text (issue 14181).
+A message with calls and without text has the content "", the one form that all take. The AI SDK has sent it to OpenAI,
+Azure, DeepSeek, Groq and Mistral (vercel/ai 13744, 14888; req_llm 966 asked DeepSeek), and vLLM makes it of null (vllm
+54368). null is refused by llama-cpp-python 0.3.35 (500), Ollama (pydantic-ai 5206), llama.cpp's server (13471), LM
+Studio (261) and mlx-lm (185); a missing content by lmdeploy (4035) and by llama-cpp-python's templates (1805). The
+price: a template of Ollama's reads "" as a text (14181), and a gateway to Bedrock may make an empty block of it.
 """
 
 from __future__ import annotations
