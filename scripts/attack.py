@@ -28,6 +28,7 @@ from scripts.attacks.roles import roles
 from scripts.attacks.routes import routes
 from scripts.attacks.secrets import secrets
 from scripts.attacks.sizes import sizes
+from scripts.attacks.streams import streams
 from scripts.attacks.texts import texts
 
 from greenroom.supervision.border import is_interrupt
@@ -35,7 +36,7 @@ from greenroom.supervision.reporting import traceback_text
 
 FAMILIES: Final[dict[str, Callable[[Dice], None]]] = {
     family.__name__: family
-    for family in (doors, texts, secrets, disks, clocks, routes, odds, roles, sizes, principals, growth)
+    for family in (doors, texts, secrets, disks, clocks, routes, odds, roles, sizes, principals, growth, streams)
 }
 
 

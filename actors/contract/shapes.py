@@ -112,7 +112,7 @@ _LAST: Final = "dDeEtTyYnNrRlLsS"
 
 _TOKENS_OF: Final = (
     *("api", "auth", "access", "refresh", "id", "session", "bearer", "bot", "user", "security", "github", "gitlab"),
-    *("slack", "oauth", "jwt", "sas", "npm", "deploy", "vault", "service"),
+    *("slack", "jwt", "sas", "npm", "deploy", "vault", "service"),
 )
 _KEYS_OF: Final = (
     *("secret", "api", "access", "private", "priv", "account", "auth", "client", "db", "database", "encryption"),
@@ -138,12 +138,13 @@ SECRET_NAMES: Final = (
     *(f"{word}{between}pass" for word in _PASS_OF for between in ("_", "-")),
     *(f"access{between}signature" for between in ("", "_", "-")),
 )
-"""Names whose values are never shown, also with a prefix; `clientSecret` is read as `client_Secret`.
+"""Names whose values are never shown, also with a prefix; `clientSecret` is read as `client_Secret`. An o before
+them is that of oauth: a stream need not hold a word with an o back for that.
 
 The kinds are those of detect-secrets' keyword detector and of gitleaks' generic rule.
 """
-SECRET_KEYS: Final = re.compile(rf"(?i)(?:(?:^|[_\-. ])(?:{'|'.join(SECRET_NAMES)})|^token)\Z")
-PLURAL_KEYS: Final = re.compile(rf"(?i)(?:^|[_\-. ])(?:{'|'.join(SECRET_NAMES)})s\Z")
+SECRET_KEYS: Final = re.compile(rf"(?i)(?:(?:^|[_\-. ])o?(?:{'|'.join(SECRET_NAMES)})|^token)\Z")
+PLURAL_KEYS: Final = re.compile(rf"(?i)(?:^|[_\-. ])o?(?:{'|'.join(SECRET_NAMES)})s\Z")
 """Names of lists of secrets; a number under such a name is a count."""
 
 UNMISTAKABLE: Final = re.compile(

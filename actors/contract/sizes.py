@@ -14,7 +14,7 @@ VALUE_LIMIT: Final = 4 * 2**20
 """Bytes of one value: a tool's result, an input, a decision's arguments, a state key. The loop stands still while a
 value is encoded, some milliseconds for each of its copies; a model is shown a sixteenth of it."""
 ANSWER_LIMIT: Final = 3 * VALUE_LIMIT
-"""Bytes of a model's answer: more than the codecs read (10,000,000 characters), with what a provider wants back."""
+"""Bytes of a model's answer, with what a provider wants back; the codecs read no more characters than that."""
 STEP_LIMIT: Final = 8 * VALUE_LIMIT
 """Bytes of the results and state writes of all calls of one step: its end writes what they show as one commit, and a
 new owner loads them together."""

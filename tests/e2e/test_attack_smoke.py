@@ -10,6 +10,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.no_cover]
 
 FAMILIES = (
     *("doors", "texts", "secrets", "disks", "clocks", "routes", "odds", "roles", "sizes", "principals", "growth"),
+    "streams",
 )
 BROKEN = """
 import sys
