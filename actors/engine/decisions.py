@@ -134,10 +134,10 @@ def release_held(builder: StepBuilder) -> None:
         call = calls.first(ready)
         later = -1 << (calls.number(call) + 1)
         if call.decision is not None:
-            _release(builder, call, call.decision)
+            release(builder, call, call.decision)
 
 
-def _release(builder: StepBuilder, call: CallRow, decision: Decision) -> None:
+def release(builder: StepBuilder, call: CallRow, decision: Decision) -> None:
     """Let a decision act on the call that it was made about."""
     if decision.action != "cancel":
         _resume(builder, call, decision)

@@ -20,7 +20,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from immutables import Map
 
@@ -64,14 +64,9 @@ def marks_of(call: CallRow) -> int:
         marks |= BATCH
     if call.mirrors and any(mirror.decision is None for mirror in call.mirrors):
         marks |= ASKED
-    if call.at is CallPosition.DECIDED and _ends(call):
-        marks |= ENDED
+    if call.at is CallPosition.DECIDED and (decision := call.decision) is not None:
+        marks |= ENDED if decision.action == "cancel" or supplies_result(call.ticket, decision) else 0
     return marks
-
-
-def _ends(call: CallRow) -> bool:
-    decision = call.decision
-    return decision is not None and (decision.action == "cancel" or supplies_result(call.ticket, decision))
 
 
 _NO_ROWS: Final[Map[str, CallRow]] = Map()
@@ -127,9 +122,9 @@ class StepCalls(Mapping[str, CallRow]):
     def __contains__(self, call_id: object) -> bool:
         return call_id in self._numbers
 
-    def get(self, call_id: str, default: Any = None) -> Any:
-        """Return the row of a call, or `default`."""
-        return self._rows.get(call_id, default)
+    def get(self, call_id: str) -> CallRow | None:  # type: ignore[override]  # no caller gives a default
+        """Return the row of a call, or None."""
+        return self._rows.get(call_id)
 
     def put(self, call: CallRow) -> None:
         """Write the row of a call; a call with a new id is the last one. Only for an opened copy."""
@@ -138,7 +133,7 @@ class StepCalls(Mapping[str, CallRow]):
         marks = marks_of(call)
         if old is None:
             changed = marks
-            self._add(call)
+            self.add(call)
         else:
             changed = marks ^ marks_of(old)
         self._rows = self._rows.set(call_id, call)
@@ -152,10 +147,11 @@ class StepCalls(Mapping[str, CallRow]):
         if call.mirrors and (old is None or call.mirrors is not old.mirrors):
             for mirror in call.mirrors:
                 self._tickets = self._tickets.set(mirror.ticket.ticket_id, call_id)
-        if self._timers:
-            self._drop_stale_timers()
+        while self._timers and self._timed(self._timers[0]) is None:
+            self._timers.pop(0)
 
-    def _add(self, call: CallRow) -> None:
+    def add(self, call: CallRow) -> None:
+        """Append the first row of a call. Only for an opened copy, by `put`."""
         if self._shared:
             self._ids, self._numbers, self._shared = self._ids[:], self._numbers.copy(), False
         bit = 1 << len(self._ids)
@@ -180,10 +176,6 @@ class StepCalls(Mapping[str, CallRow]):
             if self._timers[place : place + 1] != [timer]:  # an earlier ticket of the call may have left it
                 self._timers.insert(place, timer)
 
-    def _drop_stale_timers(self) -> None:
-        while self._timers and self._timed(self._timers[0]) is None:
-            self._timers.pop(0)
-
     def _timed(self, timer: tuple[datetime, int]) -> Ticket | None:
         """Return the ticket of a timer; None if it was closed, or is another one now."""
         ticket = self._rows[self._ids[timer[1]]].ticket
@@ -193,10 +185,9 @@ class StepCalls(Mapping[str, CallRow]):
 
     def of_ticket(self, ticket_id: str) -> CallRow | None:
         """Return the call whose newest ticket has this id, or replaces the ticket with this id."""
-        call_id = self._tickets.get(ticket_id)
-        call = None if call_id is None else self._rows[call_id]
-        known = call is not None and call.ticket is not None
-        return call if known and ticket_id in (call.ticket.ticket_id, call.ticket.replaces) else None
+        call = self._rows.get(self._tickets.get(ticket_id, ""))
+        newest = None if call is None else call.ticket
+        return call if newest is not None and ticket_id in (newest.ticket_id, newest.replaces) else None
 
     def of_mirror(self, target: str) -> CallRow | None:
         """Return the call with this id, or the call that has or had a mirror with this ticket id."""

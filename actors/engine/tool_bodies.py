@@ -51,7 +51,7 @@ def startable(calls: StepCalls, mode: ExecutionMode, tools: Mapping[str, ToolSpe
     room = (cap if mode.bodies is None else min(cap, mode.bodies)) - bodies
     if room <= 0 or calls.marked(_EXECUTING) & among & exclusive:
         return ()
-    found = _unblocked(calls, among, mode, alone=room + bodies == 1)
+    found = unblocked(calls, among, mode, alone=room + bodies == 1)
     found &= in_turn(calls, tools)
     if bodies:
         found &= ~exclusive
@@ -65,7 +65,7 @@ def startable(calls: StepCalls, mode: ExecutionMode, tools: Mapping[str, ToolSpe
     return tuple(out)
 
 
-def _unblocked(calls: StepCalls, among: int, mode: ExecutionMode, *, alone: bool) -> int:
+def unblocked(calls: StepCalls, among: int, mode: ExecutionMode, *, alone: bool) -> int:
     """Return the set of the allowed calls that no gate and no suspended call holds back.
 
     Args:
