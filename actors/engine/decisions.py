@@ -122,7 +122,7 @@ def release_held(builder: StepBuilder) -> None:
 
     A call that must wait for an exclusive or ordered call before it stays held: resuming means that the call moves.
     """
-    if builder.mode.batch and builder.calls.marked(_UNDECIDED):
+    if builder.mode.batch and builder.calls.present & _UNDECIDED:
         return
     later = -1
     while builder.row.cursor is TOOLS:

@@ -78,10 +78,24 @@ class StepCalls(Mapping[str, CallRow]):
 
     Attributes:
         handoffs, applying: the sets of calls with these effects.
+        all: the set of all calls.
+        present: the marks that any call has: most questions about a small step end here.
     """
 
     __slots__ = (
-        "_concurrency", "_ids", "_numbers", "_rows", "_sets", "_shared", "_tickets", "_timers", "applying", "handoffs",
+        "_concurrency",
+        "_ids",
+        "_newest",
+        "_numbers",
+        "_rows",
+        "_sets",
+        "_shared",
+        "_tickets",
+        "_timers",
+        "all",
+        "applying",
+        "handoffs",
+        "present",
     )  # fmt: skip
 
     def __init__(self, calls: Iterable[CallRow] = ()) -> None:
@@ -93,7 +107,8 @@ class StepCalls(Mapping[str, CallRow]):
         self._timers: list[tuple[datetime, int]] = []
         self._concurrency: tuple[Mapping[str, ToolSpec], int, int] | None = None
         self._shared = False
-        self.handoffs = self.applying = 0
+        self.all = self.handoffs = self.applying = self.present = 0
+        self._newest: tuple[CallRow | None, int] = (None, 0)
         for call in calls:
             self.put(call)
 
@@ -105,7 +120,8 @@ class StepCalls(Mapping[str, CallRow]):
         copy = StepCalls.__new__(StepCalls)
         copy._rows, copy._tickets, copy._sets, copy._timers = self._rows, self._tickets, self._sets[:], self._timers[:]
         copy._ids, copy._numbers, copy._shared = self._ids, self._numbers, True
-        copy.handoffs, copy.applying, copy._concurrency = self.handoffs, self.applying, self._concurrency
+        copy.handoffs, copy.applying, copy.present = self.handoffs, self.applying, self.present
+        copy.all, copy._newest, copy._concurrency = self.all, self._newest, self._concurrency
         return copy
 
     # --- the mapping -------------------------------------------------------------------------------------------------
@@ -126,6 +142,11 @@ class StepCalls(Mapping[str, CallRow]):
         """Return the row of a call, or None."""
         return self._rows.get(call_id)
 
+    def values(self) -> list[CallRow]:  # type: ignore[override]  # a view looks up each key in Python
+        """Return the rows in the model's order."""
+        rows = self._rows
+        return [rows[call_id] for call_id in self._ids]
+
     def put(self, call: CallRow) -> None:
         """Write the row of a call; a call with a new id is the last one. Only for an opened copy."""
         call_id = call.call_id
@@ -135,12 +156,17 @@ class StepCalls(Mapping[str, CallRow]):
             changed = marks
             self.add(call)
         else:
-            changed = marks ^ marks_of(old)
+            changed = marks ^ (self._newest[1] if old is self._newest[0] else marks_of(old))
+        self._newest = call, marks  # the call that is put next is this one most of the time
         self._rows = self._rows.set(call_id, call)
-        bit = 1 << self._numbers[call_id]
+        bit, sets = 1 << self._numbers[call_id], self._sets
+        self.present |= marks
         while changed:
             lowest = changed & -changed
-            self._sets[lowest.bit_length() - 1] ^= bit
+            place = lowest.bit_length() - 1
+            sets[place] ^= bit
+            if not sets[place]:
+                self.present ^= lowest
             changed ^= lowest
         if call.ticket is not None and (old is None or call.ticket is not old.ticket):
             self._note_ticket(call, call.ticket)
@@ -157,6 +183,7 @@ class StepCalls(Mapping[str, CallRow]):
         bit = 1 << len(self._ids)
         self._numbers[call.call_id] = len(self._ids)
         self._ids.append(call.call_id)
+        self.all |= bit
         if call.effect == HANDOFF:
             self.handoffs |= bit
         if call.effect in APPLYING_EFFECTS:
@@ -213,18 +240,13 @@ class StepCalls(Mapping[str, CallRow]):
     # --- sets --------------------------------------------------------------------------------------------------------
 
     @property
-    def all(self) -> int:
-        """The set of all calls."""
-        return (1 << len(self._ids)) - 1
-
-    @property
     def open(self) -> int:
         """The set of the calls that have not settled."""
         return self.all & ~self._sets[_SETTLED]
 
     def marked(self, marks: int) -> int:
         """Return the set of the calls with one of these marks."""
-        found = 0
+        found, marks = 0, marks & self.present
         while marks:
             lowest = marks & -marks
             found |= self._sets[lowest.bit_length() - 1]
@@ -263,3 +285,7 @@ class StepCalls(Mapping[str, CallRow]):
                     ordered |= 1 << number
             known = self._concurrency = (tools, exclusive, ordered)
         return known[1:]
+
+
+NO_CALLS: Final = StepCalls()
+"""The calls of a step whose model has not answered."""

@@ -74,13 +74,15 @@ def unblocked(calls: StepCalls, among: int, mode: ExecutionMode, *, alone: bool)
         mode: of the run.
         alone: one body may run, so the calls behind one whose gate is asked wait for it.
     """
-    found, gating = calls.marked(_ALLOWED.mark) & among, calls.marked(_GATING.mark) & among
-    judged = gating & calls.marked(PROVISIONAL)
-    if judged:  # a verdict that will be final is being asked for: it may end the run
+    found = calls.marked(_ALLOWED.mark) & among
+    gating = calls.marked(_GATING.mark) & among if calls.present & _GATING.mark else 0
+    if gating and (
+        judged := gating & calls.marked(PROVISIONAL)
+    ):  # a verdict that will be final is being asked for: it may end the run
         found &= -1 << judged.bit_length()
     if alone and gating:
         found &= (gating & -gating) - 1
-    if mode.suspended_blocks:
+    if mode.suspended_blocks and calls.present & _SUSPENDED:
         waiting = calls.marked(_SUSPENDED) & calls.marked(BEGUN) & among
         if waiting:  # a decided call acts at once
             found &= ((waiting & -waiting) - 1) | calls.marked(BEGUN | RESUMED)
