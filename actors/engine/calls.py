@@ -60,22 +60,22 @@ def _advance(builder: StepBuilder) -> bool:
         early_decisions(builder)
     if builder.row.unread_input_by is not None and builder.spec.on_new_input == "supersede":
         supersede(builder)
-    if builder.calls.marked(_DECIDED):
+    if builder.calls.present & _DECIDED:
         release_held(builder)
     if not gated or builder.row.cursor is not TOOLS:
         return False
     calls, spec = builder.calls, builder.spec
-    if calls.marked(BATCH) and not calls.marked(_EXECUTING) and merge_pending(builder):
+    if calls.present & BATCH and not calls.present & _EXECUTING and merge_pending(builder):
         return True  # a merge may have released a decided call
-    provisional = builder.calls.marked(_PROVISIONAL)
+    provisional = builder.calls.present & _PROVISIONAL
     if provisional:
         ask_again(builder)
     calls = builder.calls
-    started = startable(calls, builder.mode, spec.tools, spec.max_bodies) if calls.marked(_ALLOWED) else ()
+    started = startable(calls, builder.mode, spec.tools, spec.max_bodies) if calls.present & _ALLOWED else ()
     for call in started:
         if builder.row.cursor is TOOLS:  # else starting the previous call has ended the run
             start(builder, call)
-    if provisional and builder.row.cursor is TOOLS and not builder.calls.marked(_EXECUTING):
+    if provisional and builder.row.cursor is TOOLS and not builder.calls.present & _EXECUTING:
         ask_again(builder, quiet=True)
     return builder.row.cursor is TOOLS and any(builder.calls[call.call_id].settled for call in started)
 
@@ -84,7 +84,7 @@ def derive_stage(calls: StepCalls) -> Stage:
     """Return the stage, by precedence: an executing applying body, another moving call, a suspended call."""
     if calls.applying and calls.marked(_BODY) & calls.applying:
         return Stage.APPLYING
-    if not calls.marked(_SUSPENDED):
+    if not calls.present & _SUSPENDED:
         return _RUNNING
-    moving = calls.marked(_MOVING) or calls.marked(_BY_FACTS) & calls.marked(BEGUN | RESUMED)
+    moving = calls.present & _MOVING or calls.marked(_BY_FACTS) & calls.marked(BEGUN | RESUMED)
     return _RUNNING if moving else NEEDS_APPROVAL

@@ -122,7 +122,7 @@ def release_held(builder: StepBuilder) -> None:
 
     A call that must wait for an exclusive or ordered call before it stays held: resuming means that the call moves.
     """
-    if builder.mode.batch and builder.calls.marked(_UNDECIDED):
+    if builder.mode.batch and builder.calls.present & _UNDECIDED:
         return
     later = -1
     while builder.row.cursor is TOOLS:
@@ -134,10 +134,10 @@ def release_held(builder: StepBuilder) -> None:
         call = calls.first(ready)
         later = -1 << (calls.number(call) + 1)
         if call.decision is not None:
-            _release(builder, call, call.decision)
+            release(builder, call, call.decision)
 
 
-def _release(builder: StepBuilder, call: CallRow, decision: Decision) -> None:
+def release(builder: StepBuilder, call: CallRow, decision: Decision) -> None:
     """Let a decision act on the call that it was made about."""
     if decision.action != "cancel":
         _resume(builder, call, decision)

@@ -47,8 +47,8 @@ _SUSPENDED: Final = marks_where(lambda rule: rule.status is CallStatus.SUSPENDED
 
 def gate_new(builder: StepBuilder) -> bool:
     """Ask the gates of new calls in the model's order, one call at a time. Returns False while one is being asked."""
-    while asked := builder.calls.marked(_UNGATED):
-        call = builder.calls.first(asked)
+    while builder.calls.present & _UNGATED:
+        call = builder.calls.first(builder.calls.marked(_UNGATED))
         if call.at is _GATING:
             return False
         ask_gates(builder, call)

@@ -34,7 +34,7 @@ from ..contract.spec import AgentSpec, ExecutionMode, mode_of
 from ..contract.state import Batch, KeyId, Keys, Write
 from ..state.snapshot import EMPTY, StateSnapshot, WriteConflict
 from .effects import Effect, Raised, ReportFailure
-from .step_calls import StepCalls
+from .step_calls import NO_CALLS, StepCalls
 
 _RUNNING: Final = Stage.RUNNING
 _ACTIVE: Final = frozenset(stage for stage, status in STATUS.items() if status is RunStatus.RUNNING)
@@ -74,7 +74,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     info: RunInfo
     row: RunRow
-    calls: StepCalls = msgspec.field(default_factory=StepCalls)
+    calls: StepCalls = msgspec.field(default_factory=lambda: NO_CALLS)
     used: frozenset[str] = frozenset()
     phase_open: bool = False
     snapshot: StateSnapshot = EMPTY
@@ -222,7 +222,7 @@ class StepBuilder:
     def next_step(self) -> None:
         """Begin a new step: the settled calls of the old step stay in the store only."""
         self.row.step += 1
-        self.calls = self._own = StepCalls()
+        self.calls, self._own = NO_CALLS, None
 
     def move(self, target: Stage, *, by: str = ENGINE, detail: JSONObject | None = None) -> None:
         """Move to a stage that is neither terminal nor needs_approval, with its event.

@@ -20,7 +20,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from immutables import Map
 
@@ -64,14 +64,9 @@ def marks_of(call: CallRow) -> int:
         marks |= BATCH
     if call.mirrors and any(mirror.decision is None for mirror in call.mirrors):
         marks |= ASKED
-    if call.at is CallPosition.DECIDED and _ends(call):
-        marks |= ENDED
+    if call.at is CallPosition.DECIDED and (decision := call.decision) is not None:
+        marks |= ENDED if decision.action == "cancel" or supplies_result(call.ticket, decision) else 0
     return marks
-
-
-def _ends(call: CallRow) -> bool:
-    decision = call.decision
-    return decision is not None and (decision.action == "cancel" or supplies_result(call.ticket, decision))
 
 
 _NO_ROWS: Final[Map[str, CallRow]] = Map()
@@ -83,10 +78,24 @@ class StepCalls(Mapping[str, CallRow]):
 
     Attributes:
         handoffs, applying: the sets of calls with these effects.
+        all: the set of all calls.
+        present: the marks that any call has: most questions about a small step end here.
     """
 
     __slots__ = (
-        "_concurrency", "_ids", "_numbers", "_rows", "_sets", "_shared", "_tickets", "_timers", "applying", "handoffs",
+        "_concurrency",
+        "_ids",
+        "_newest",
+        "_numbers",
+        "_rows",
+        "_sets",
+        "_shared",
+        "_tickets",
+        "_timers",
+        "all",
+        "applying",
+        "handoffs",
+        "present",
     )  # fmt: skip
 
     def __init__(self, calls: Iterable[CallRow] = ()) -> None:
@@ -98,7 +107,8 @@ class StepCalls(Mapping[str, CallRow]):
         self._timers: list[tuple[datetime, int]] = []
         self._concurrency: tuple[Mapping[str, ToolSpec], int, int] | None = None
         self._shared = False
-        self.handoffs = self.applying = 0
+        self.all = self.handoffs = self.applying = self.present = 0
+        self._newest: tuple[CallRow | None, int] = (None, 0)
         for call in calls:
             self.put(call)
 
@@ -110,7 +120,8 @@ class StepCalls(Mapping[str, CallRow]):
         copy = StepCalls.__new__(StepCalls)
         copy._rows, copy._tickets, copy._sets, copy._timers = self._rows, self._tickets, self._sets[:], self._timers[:]
         copy._ids, copy._numbers, copy._shared = self._ids, self._numbers, True
-        copy.handoffs, copy.applying, copy._concurrency = self.handoffs, self.applying, self._concurrency
+        copy.handoffs, copy.applying, copy.present = self.handoffs, self.applying, self.present
+        copy.all, copy._newest, copy._concurrency = self.all, self._newest, self._concurrency
         return copy
 
     # --- the mapping -------------------------------------------------------------------------------------------------
@@ -127,9 +138,14 @@ class StepCalls(Mapping[str, CallRow]):
     def __contains__(self, call_id: object) -> bool:
         return call_id in self._numbers
 
-    def get(self, call_id: str, default: Any = None) -> Any:
-        """Return the row of a call, or `default`."""
-        return self._rows.get(call_id, default)
+    def get(self, call_id: str) -> CallRow | None:  # type: ignore[override]  # no caller gives a default
+        """Return the row of a call, or None."""
+        return self._rows.get(call_id)
+
+    def values(self) -> list[CallRow]:  # type: ignore[override]  # a view looks up each key in Python
+        """Return the rows in the model's order."""
+        rows = self._rows
+        return [rows[call_id] for call_id in self._ids]
 
     def put(self, call: CallRow) -> None:
         """Write the row of a call; a call with a new id is the last one. Only for an opened copy."""
@@ -138,29 +154,36 @@ class StepCalls(Mapping[str, CallRow]):
         marks = marks_of(call)
         if old is None:
             changed = marks
-            self._add(call)
+            self.add(call)
         else:
-            changed = marks ^ marks_of(old)
+            changed = marks ^ (self._newest[1] if old is self._newest[0] else marks_of(old))
+        self._newest = call, marks  # the call that is put next is this one most of the time
         self._rows = self._rows.set(call_id, call)
-        bit = 1 << self._numbers[call_id]
+        bit, sets = 1 << self._numbers[call_id], self._sets
+        self.present |= marks
         while changed:
             lowest = changed & -changed
-            self._sets[lowest.bit_length() - 1] ^= bit
+            place = lowest.bit_length() - 1
+            sets[place] ^= bit
+            if not sets[place]:
+                self.present ^= lowest
             changed ^= lowest
         if call.ticket is not None and (old is None or call.ticket is not old.ticket):
             self._note_ticket(call, call.ticket)
         if call.mirrors and (old is None or call.mirrors is not old.mirrors):
             for mirror in call.mirrors:
                 self._tickets = self._tickets.set(mirror.ticket.ticket_id, call_id)
-        if self._timers:
-            self._drop_stale_timers()
+        while self._timers and self._timed(self._timers[0]) is None:
+            self._timers.pop(0)
 
-    def _add(self, call: CallRow) -> None:
+    def add(self, call: CallRow) -> None:
+        """Append the first row of a call. Only for an opened copy, by `put`."""
         if self._shared:
             self._ids, self._numbers, self._shared = self._ids[:], self._numbers.copy(), False
         bit = 1 << len(self._ids)
         self._numbers[call.call_id] = len(self._ids)
         self._ids.append(call.call_id)
+        self.all |= bit
         if call.effect == HANDOFF:
             self.handoffs |= bit
         if call.effect in APPLYING_EFFECTS:
@@ -180,10 +203,6 @@ class StepCalls(Mapping[str, CallRow]):
             if self._timers[place : place + 1] != [timer]:  # an earlier ticket of the call may have left it
                 self._timers.insert(place, timer)
 
-    def _drop_stale_timers(self) -> None:
-        while self._timers and self._timed(self._timers[0]) is None:
-            self._timers.pop(0)
-
     def _timed(self, timer: tuple[datetime, int]) -> Ticket | None:
         """Return the ticket of a timer; None if it was closed, or is another one now."""
         ticket = self._rows[self._ids[timer[1]]].ticket
@@ -194,8 +213,8 @@ class StepCalls(Mapping[str, CallRow]):
     def of_ticket(self, ticket_id: str) -> CallRow | None:
         """Return the call whose newest ticket has this id, or replaces the ticket with this id."""
         call = self._rows.get(self._tickets.get(ticket_id, ""))
-        ticket = None if call is None else call.ticket
-        return call if ticket is not None and ticket_id in (ticket.ticket_id, ticket.replaces) else None
+        newest = None if call is None else call.ticket
+        return call if newest is not None and ticket_id in (newest.ticket_id, newest.replaces) else None
 
     def of_mirror(self, target: str) -> CallRow | None:
         """Return the call with this id, or the call that has or had a mirror with this ticket id."""
@@ -221,18 +240,13 @@ class StepCalls(Mapping[str, CallRow]):
     # --- sets --------------------------------------------------------------------------------------------------------
 
     @property
-    def all(self) -> int:
-        """The set of all calls."""
-        return (1 << len(self._ids)) - 1
-
-    @property
     def open(self) -> int:
         """The set of the calls that have not settled."""
         return self.all & ~self._sets[_SETTLED]
 
     def marked(self, marks: int) -> int:
         """Return the set of the calls with one of these marks."""
-        found = 0
+        found, marks = 0, marks & self.present
         while marks:
             lowest = marks & -marks
             found |= self._sets[lowest.bit_length() - 1]
@@ -271,3 +285,7 @@ class StepCalls(Mapping[str, CallRow]):
                     ordered |= 1 << number
             known = self._concurrency = (tools, exclusive, ordered)
         return known[1:]
+
+
+NO_CALLS: Final = StepCalls()
+"""The calls of a step whose model has not answered."""

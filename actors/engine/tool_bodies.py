@@ -51,7 +51,7 @@ def startable(calls: StepCalls, mode: ExecutionMode, tools: Mapping[str, ToolSpe
     room = (cap if mode.bodies is None else min(cap, mode.bodies)) - bodies
     if room <= 0 or calls.marked(_EXECUTING) & among & exclusive:
         return ()
-    found = _unblocked(calls, among, mode, alone=room + bodies == 1)
+    found = unblocked(calls, among, mode, alone=room + bodies == 1)
     found &= in_turn(calls, tools)
     if bodies:
         found &= ~exclusive
@@ -65,7 +65,7 @@ def startable(calls: StepCalls, mode: ExecutionMode, tools: Mapping[str, ToolSpe
     return tuple(out)
 
 
-def _unblocked(calls: StepCalls, among: int, mode: ExecutionMode, *, alone: bool) -> int:
+def unblocked(calls: StepCalls, among: int, mode: ExecutionMode, *, alone: bool) -> int:
     """Return the set of the allowed calls that no gate and no suspended call holds back.
 
     Args:
@@ -74,13 +74,15 @@ def _unblocked(calls: StepCalls, among: int, mode: ExecutionMode, *, alone: bool
         mode: of the run.
         alone: one body may run, so the calls behind one whose gate is asked wait for it.
     """
-    found, gating = calls.marked(_ALLOWED.mark) & among, calls.marked(_GATING.mark) & among
-    judged = gating & calls.marked(PROVISIONAL)
-    if judged:  # a verdict that will be final is being asked for: it may end the run
+    found = calls.marked(_ALLOWED.mark) & among
+    gating = calls.marked(_GATING.mark) & among if calls.present & _GATING.mark else 0
+    if gating and (
+        judged := gating & calls.marked(PROVISIONAL)
+    ):  # a verdict that will be final is being asked for: it may end the run
         found &= -1 << judged.bit_length()
     if alone and gating:
         found &= (gating & -gating) - 1
-    if mode.suspended_blocks:
+    if mode.suspended_blocks and calls.present & _SUSPENDED:
         waiting = calls.marked(_SUSPENDED) & calls.marked(BEGUN) & among
         if waiting:  # a decided call acts at once
             found &= ((waiting & -waiting) - 1) | calls.marked(BEGUN | RESUMED)

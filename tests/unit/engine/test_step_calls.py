@@ -12,11 +12,15 @@ from greenroom.actors.contract.calls import EXECUTING, POSITIONS, SUSPENDED, Cal
 from greenroom.actors.contract.decisions import Decision, Ticket
 from greenroom.actors.contract.lifecycle import APPLYING_EFFECTS, NEEDS_APPROVAL, Stage
 from greenroom.actors.contract.messages import CallRequest
-from greenroom.actors.contract.rows import CallRow
-from greenroom.actors.contract.spec import HANDOFF, MODES, ExecutionMode, ToolSpec
+from greenroom.actors.contract.phases import RunPosition
+from greenroom.actors.contract.rows import CallRow, Mirror, RunInfo, RunRecord, RunRow
+from greenroom.actors.contract.spec import HANDOFF, MODES, AgentSpec, ExecutionMode, ToolSpec
 from greenroom.actors.contract.state import Batch
 from greenroom.actors.engine.calls import derive_stage
 from greenroom.actors.engine.handoffs import come_before
+from greenroom.actors.engine.inputs import Activate
+from greenroom.actors.engine.machine import step
+from greenroom.actors.engine.state import RunState
 from greenroom.actors.engine.step_calls import StepCalls
 from greenroom.actors.engine.tool_bodies import in_turn, startable
 
@@ -175,3 +179,23 @@ def test_they_say_it_after_every_change_and_the_value_before_is_as_it_was(part: 
             compare(rows, opened)
             compare(list(was.values()), before)
             calls = opened
+
+
+def test_a_run_of_version_3_that_is_taken_up_moves_its_mirrors_to_their_calls() -> None:
+    info = RunInfo(run_id="r", thread_id="t", agent="a", agent_digest="", created_at=NOW, execution="sequential")
+    requested = CallRequest(call_id="K", tool="expert", arguments={})
+    call = CallRow(
+        call_id="K", index=0, step=1, tool="expert", arguments={}, fingerprint="", requested=requested, attempts=1,
+        at=CallPosition.CHILD, child_run="r/K", child_started=True,
+    )  # fmt: skip
+    mirror = Mirror(ticket=replace(a_ticket(random.Random(1), "K", 1), child_ticket_id="x", status="open"))
+    row = RunRow(
+        stage=Stage.NEEDS_APPROVAL, cursor=RunPosition.TOOLS, step=1, last_sequence=9, inbox=0, mirrors=(mirror,)
+    )
+    state = RunState.from_record(RunRecord(info=info, row=row, calls=(call,), call_ids=frozenset({"K"})))
+    taken = step(AgentSpec(key="a", tools=TOOLS), state, Activate(agent_digest=""), NOW)
+    assert taken.commit is not None
+    assert taken.commit.row.mirrors == ()
+    assert taken.commit.row.mirrored == 1
+    assert [written.mirrors for written in taken.commit.calls] == [(mirror,)]
+    assert list(taken.state.calls.open_mirrors()) == [mirror.ticket]
