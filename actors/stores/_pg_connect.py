@@ -37,7 +37,7 @@ AT_ONCE: Final = 10
 SNAPSHOT: Final = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
 """Of a transaction whose statements all see one state of the database."""
 
-_SEARCH: Final = f"SELECT pg_catalog.set_config('search_path', '{SEARCH_PATH}', true)".encode()
+_SEARCH: Final = f"search_path={SEARCH_PATH}"
 """Until the end of the transaction: a session of a pool is that of other programs, too, and may have any path."""
 
 Severity = Literal["outage", "again", "request", "schema"]
@@ -124,6 +124,12 @@ def severity(error: BaseException) -> Severity:
 # --- a connection -----------------------------------------------------------------------------------------------------
 
 
+def setting_text(*settings: str) -> str:
+    """Return the statement that makes settings such as "jit=off" until the end of its transaction."""
+    pairs = (setting.split("=") for setting in settings)
+    return "SELECT " + ", ".join(f"pg_catalog.set_config('{name}', '{value}', true)" for name, value in pairs)
+
+
 class Link:
     """One connection that opens itself anew after an outage. Used by one thread at a time.
 
@@ -149,6 +155,7 @@ class Link:
         self._prepared: PreparedStatements
         self._texts: dict[str, bytes] = {}
         self._schema = quoted(target.schema)
+        self._search_text = setting_text(_SEARCH, *settings).encode()
         self.payloads = ArrivedPayloads()
         self.since: float | None = None
         self.opened = self.carries = 0
@@ -307,7 +314,7 @@ class Link:
 
     @contextlib.contextmanager
     def _searching(self) -> Iterator[None]:
-        """Send the block's statement together with the path of names, as one transaction, where the session has none.
+        """Send the block's statement together with path and settings, as one transaction, where the session has none.
 
         A statement in a block of `transaction` follows the path of that block.
         """
@@ -320,7 +327,7 @@ class Link:
 
     def _search(self) -> None:
         if self.target.pooled:
-            self.connection.execute(_SEARCH)
+            self.connection.execute(self._search_text)
 
     @property
     def opened_connection(self) -> psycopg.Connection[tuple[Any, ...]] | None:

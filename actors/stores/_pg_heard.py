@@ -20,6 +20,8 @@ MOST_AGENTS: Final = 100
 """Agents that hints about work may name until they are passed on."""
 LOUD: Final = 100_000
 """Hints between two turns beyond which a process stops listening: processes send each other thousands."""
+READ_AT_ONCE: Final = 1_000
+"""Payloads that are read before other tasks of the process run: 2 ms."""
 WEIGHED: Final = 512
 """Bytes of a payload that take as long to read as a payload takes by itself."""
 
@@ -63,10 +65,14 @@ class ArrivedPayloads:
         self._size += len(payload) + 1
         self._kept.append(payload)
 
+    def __len__(self) -> int:
+        """Return how many are kept."""
+        return len(self._kept)
+
     def take(self) -> list[bytes]:
-        """Return what is kept, and keep it no longer."""
-        payloads = [*self._kept]
-        self.clear()
+        """Return the oldest ones, at most `READ_AT_ONCE`, and keep them no longer."""
+        payloads = [self._kept.popleft() for _ in range(min(len(self._kept), READ_AT_ONCE))]
+        self._size -= sum(map(len, payloads)) + len(payloads)
         return payloads
 
     def clear(self) -> None:
@@ -114,7 +120,7 @@ class HeardHints:
             self.received += not own
 
     def miss(self, lost: int) -> None:
-        """Note that payloads were not kept, so that everything is looked at."""
+        """Note that hints were not kept, or may have come before this process listened: everything is looked at."""
         self.dropped += lost
         self.all_commands = self.all_freed = True
 
@@ -127,9 +133,9 @@ class HeardHints:
         kind, _, text = payload.partition(":")
         match kind:
             case "c":
-                self.commands, self.all_commands = _with(self.commands, text, self.all_commands)
+                self.all_commands = _add(self.commands, text, self.all_commands)
             case "h":
-                self.freed, self.all_freed = _with(self.freed, text, self.all_freed)
+                self.all_freed = _add(self.freed, text, self.all_freed)
             case "m":
                 self._read_moves(text)
             case "w":
@@ -155,12 +161,13 @@ class HeardHints:
                 self.moves[run] = max(newest, self.moves.get(run, 0))
 
 
-def _with(numbers: set[int], text: str, every: bool) -> tuple[set[int], bool]:
-    """Return the numbers with those of a text, or none and True if there are too many."""
-    new = {_number(word) for word in text.split()}
-    if every or len(numbers) + len(new) > MOST_NUMBERS:
-        return set(), True
-    return numbers | new, False
+def _add(numbers: set[int], text: str, every: bool) -> bool:
+    """Add the numbers of a text; if there are too many, or `every` is set, none is left, and True is returned."""
+    numbers.update([_number(word) for word in text.split()])
+    if every or len(numbers) > MOST_NUMBERS:
+        numbers.clear()
+        return True
+    return False
 
 
 def _number(text: str) -> int:

@@ -348,6 +348,9 @@ class PgKeeper:
             self._test()
             if self._listens:
                 self._receive()
+            if len(self._turn.link.payloads):
+                await trio.lowlevel.checkpoint()
+                continue
             if self._to_look:
                 await self._look(hooks)
                 continue
@@ -433,8 +436,9 @@ class PgKeeper:
             heard.work = {}
         if heard.joined:
             self._due = min(self._due, self._began + NEXT)
-        if heard.tested and self._turn.listens:
+        if heard.tested and self._turn.listens and not self.hears:
             self.hears = True
+            heard.miss(0)  # what came between the look of the turn and its LISTEN was not heard
         heard.joined = heard.tested = False
 
     def _take_work(self, work: Mapping[str, int]) -> None:

@@ -32,6 +32,9 @@ from ._timestamps import milliseconds
 
 SETTINGS: Final = ("enable_seqscan=off",)
 """Of the session: see the module. Also of the session of the desk that is asked, whose statements are about one run."""
+COMMIT_SETTINGS: Final = (*SETTINGS, "enable_nestloop=off")
+"""Of the session that commits: a plan for 10 lines, which the server takes every list for, would compare each of 200
+lines with each other, five times. Every join of the statement is one of lists, whose cost is linear by a hash."""
 
 _HEAD: Final = """WITH c AS (SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[],
   %s::bigint[], %s::text[], %s::text[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[],

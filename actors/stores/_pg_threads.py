@@ -20,10 +20,12 @@ from ..contract.decisions import Command
 from ..contract.pending_input import whole
 from ..contract.rows import RunRow
 from ._encoding import encode_messages
-from ._pg_connect import Link
+from ._pg_connect import Link, setting_text
 from ._pg_schema import LEVEL
 from ._pg_values import Bigints, Blobs, Texts
 
+_LOOPS: Final = setting_text("enable_nestloop=on")
+"""Sent with a statement about few runs: the session may be the one that commits (`_pg_sql.COMMIT_SETTINGS`)."""
 REPAIRED_AT_ONCE: Final = 200
 """Threads per look of a repair."""
 
@@ -103,7 +105,7 @@ def free_threads(link: Link, threads: Sequence[int]) -> list[FirstRun]:
     Raises:
         Outage: the server is unavailable; call it again.
     """
-    found = link.persistent(_FREE, (Bigints(threads),))
+    found = link.burst([(_LOOPS, ()), (_FREE, (Bigints(threads),))])
     behind = Bigints(thread for thread, *_, late, _ in found if late)
     runs = [
         FirstRun(thread, number, run_id, owner, agent, freed)
@@ -131,7 +133,7 @@ def _place(link: Link, threads: Bigints) -> list[FirstRun]:
             runs, ids, steps, bodies = zip(*texts, strict=True)
             columns = [Bigints(runs), Texts(ids), Bigints(steps), Blobs(bodies)]
         numbers = Bigints(sorted([*held, *(number for number, *_ in late)]))
-        freed = {number for (number,) in link.persistent(_SETTLE, (numbers, *columns))}
+        freed = {number for (number,) in link.burst([(_LOOPS, ()), (_SETTLE, (numbers, *columns))])}
     return [
         FirstRun(thread, number, run_id, owner, agent, number in freed)
         for thread, (number, run_id, owner, agent, _) in first.items()

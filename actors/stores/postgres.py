@@ -33,7 +33,7 @@ from ._pg_indexes import IndexMaker, may_make_indexes, missing_indexes
 from ._pg_peers import BuryRequest, PgPeers
 from ._pg_reads import ReadLinks
 from ._pg_schema import LEVEL, PG_MIGRATIONS, PgMigration, lacking_rights, migrate
-from ._pg_sql import SETTINGS
+from ._pg_sql import COMMIT_SETTINGS, SETTINGS
 from ._pg_target import PgTarget, session_name
 from ._pg_threads import free_threads, repair_threads
 from ._pg_write import MOST, ClaimBook, CommitWriter
@@ -311,7 +311,7 @@ class PostgresStore(QueryStore[Link]):
             except (OSError, MemoryError) as error:
                 raise Outage(error) from error
         self._close()
-        commits, asks = self._links = [self._link("commits", SETTINGS), self._link("asks", SETTINGS)]
+        commits, asks = self._links = [self._link("commits", COMMIT_SETTINGS), self._link("asks", SETTINGS)]
         migrate(asks, self.target.schema, self._migrations, make_epoch=lambda: secrets.token_hex(8))
         self._check_rights(asks)
         self._indexes = self._index_maker(asks)

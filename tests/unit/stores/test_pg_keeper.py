@@ -13,6 +13,7 @@ import trio.testing
 from greenroom.actors.stores import _pg_keeper
 from greenroom.actors.stores._leases import LeaseTimes
 from greenroom.actors.stores._pg_connect import Link
+from greenroom.actors.stores._pg_heard import READ_AT_ONCE
 from greenroom.actors.stores._pg_hints import PgHints
 from greenroom.actors.stores._pg_keeper import DEAF_POLL, PgKeeper
 from greenroom.actors.stores._pg_target import PgTarget
@@ -215,3 +216,26 @@ async def test_a_flood_of_hints_is_not_listened_to_and_delays_no_turn(
         assert process.turn.listens
         assert process.keeper.hears
     assert process.longest() <= TIMES.turn
+
+
+async def test_what_came_before_a_process_listened_is_looked_at_once(autojump_clock: trio.testing.MockClock) -> None:
+    """A turn reads the commands first and listens last: a hint in between is heard by no connection."""
+    async with kept() as process:
+        await trio.sleep(10.0)
+        assert process.turn.looks == [None]
+        process.turn.reconnects = True
+        await trio.sleep(60.0)
+        assert process.turn.looks == [None, None]
+
+
+async def test_reading_many_hints_leaves_time_for_other_tasks(autojump_clock: trio.testing.MockClock) -> None:
+    async with kept() as process:
+        await trio.sleep(4.0)
+        looks = len(process.turn.looks)
+        process.send(*["c:1"] * (5 * READ_AT_ONCE))
+        for read in range(1, 6):
+            await trio.lowlevel.checkpoint()
+            assert process.keeper.received <= read * READ_AT_ONCE
+        await trio.sleep(1.0)
+        assert process.keeper.received == 5 * READ_AT_ONCE
+        assert process.turn.looks[looks:] == [[1]]

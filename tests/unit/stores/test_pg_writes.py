@@ -19,8 +19,9 @@ from greenroom.actors.stores._encoding import encode_commit, encode_new
 from greenroom.actors.stores._pg_connect import Link
 from greenroom.actors.stores._pg_create import RunCreator
 from greenroom.actors.stores._pg_post import CommandPoster
+from greenroom.actors.stores._pg_prepared import numbered
 from greenroom.actors.stores._pg_schema import LEVEL, migrate
-from greenroom.actors.stores._pg_sql import SETTINGS
+from greenroom.actors.stores._pg_sql import _LISTS, COMMIT_SETTINGS, SETTINGS, commit_text
 from greenroom.actors.stores._pg_target import PgTarget
 from greenroom.actors.stores._pg_threads import free_threads, repair_threads
 from greenroom.actors.stores._pg_values import Bigints
@@ -49,6 +50,7 @@ class Desk:
     """The two desks of a process, without threads."""
 
     link: Link
+    asks: Link
     book: ClaimBook = attrs.field(factory=ClaimBook)
     follows: bool = True
     writer: CommitWriter = attrs.field(init=False)
@@ -93,24 +95,33 @@ class Desk:
     def column(self, name: str, run_id: str = "r") -> Any:
         return self.link.execute(f"SELECT {name} FROM {{s}}.runs WHERE run_id = %s", (run_id,))[0][0]  # noqa: S608
 
+    def close(self) -> None:
+        self.link.close()
+        self.asks.close()
+
     def count(self, table: str) -> int:
         return int(self.link.execute(f"SELECT count(*) FROM {{s}}.{table}")[0][0])  # noqa: S608
 
 
+def connected(url: str) -> Desk:
+    target = PgTarget.parse(url)
+    return Desk(Link(target, "commits", COMMIT_SETTINGS), Link(target, "asks", SETTINGS))
+
+
 @pytest.fixture
 def desk(postgres_url: str) -> Iterator[Desk]:
-    link = Link(PgTarget.parse(postgres_url), "test", SETTINGS)
-    migrate(link, link.target.schema, make_epoch=lambda: "e")
-    yield Desk(link)
-    link.close()
+    desk = connected(postgres_url)
+    migrate(desk.link, desk.link.target.schema, make_epoch=lambda: "e")
+    yield desk
+    desk.close()
 
 
 @pytest.fixture
 def other(postgres_url: str, desk: Desk) -> Iterator[Desk]:
     """Another process."""
-    link = Link(PgTarget.parse(postgres_url), "other", SETTINGS)
-    yield Desk(link)
-    link.close()
+    desk = connected(postgres_url)
+    yield desk
+    desk.close()
 
 
 def kinds(receipts: Sequence[Receipt]) -> list[str]:
@@ -238,7 +249,7 @@ def test_what_a_judge_looks_at_is_counted_and_streamed_text_is_not(desk: Desk) -
 
 
 def post(desk: Desk, command: Any, rule: Callable[[CommandContext, Any], Any] = judge, nonce: int = 1) -> Any:
-    return CommandPoster(desk.link, PostRequest("r", command, rule), nonce)()
+    return CommandPoster(desk.asks, PostRequest("r", command, rule), nonce)()
 
 
 def test_a_command_is_judged_again_if_its_facts_have_changed(desk: Desk, other: Desk) -> None:
@@ -375,7 +386,7 @@ def test_the_end_of_a_run_takes_one_statement_more(
         row = replace(desk.rows["r1"], stage=Stage.CANCELLED, pending_input=(message("late"),))
         desk.write(desk.request(second, 1, row=row))
     texts: list[str] = []
-    for name in ("prompt", "persistent"):
+    for name in ("prompt", "persistent", "burst"):
         sends = getattr(desk.link, name)
         monkeypatch.setattr(desk.link, name, lambda text, *rest, s=sends: texts.append(text) or s(text, *rest))
     done = replace(desk.rows["r0"], stage=Stage.COMPLETED, answer="")
@@ -409,6 +420,28 @@ def test_a_batch_ends_at_two_hundred_requests(desk: Desk) -> None:
     assert desk.link.execute("SELECT count(*) FROM {s}.events WHERE run = ANY(%s)", (numbers,)) == [(420,)]
 
 
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("tables", [(), ("events", "messages"), tuple(_LISTS)], ids=["none", "some", "all"])
+@pytest.mark.parametrize("pool", ["", "&pooled=1"])
+def test_the_cost_of_a_batch_is_linear(
+    desk: Desk, postgres_url: str, tables: Sequence[str], ends: bool, pool: str
+) -> None:
+    """The plan compares no list of the batch with another one, line by line, nor reads a whole table."""
+    link = Link(PgTarget.parse(postgres_url + pool), "commits", COMMIT_SETTINGS)
+    text, _ = numbered(link.text(commit_text(frozenset(tables), ends)))
+    places = text.count(b"$")
+    try:
+        link.execute("SELECT set_config('plan_cache_mode', 'force_generic_plan', false)")
+        link.execute(f"PREPARE commits AS {text.decode()}")
+        plan = link.execute(f"EXPLAIN EXECUTE commits({', '.join(['NULL'] * places)})")
+    finally:
+        link.close()
+    nodes = "\n".join(line for (line,) in plan)
+    assert "Hash Join" in nodes
+    assert "Nested Loop" not in nodes
+    assert "Seq Scan" not in nodes
+
+
 def test_a_batch_ends_at_eight_mebibytes(desk: Desk) -> None:
     """What is added last may go beyond them."""
     claims = [desk.create(new_run(f"r{number}", f"r{number}")) for number in range(4)]
@@ -424,7 +457,6 @@ def test_a_batch_ends_at_eight_mebibytes(desk: Desk) -> None:
 
 def _pages_read(link: Link) -> int:
     """How many pages of tables and indexes this and other sessions have looked at."""
-    link.execute("SELECT pg_stat_force_next_flush()")
     link.execute("SELECT pg_stat_clear_snapshot()")
     columns = "heap_blks_hit + heap_blks_read + coalesce(idx_blks_hit + idx_blks_read, 0)"
     text = f"SELECT sum({columns})::bigint FROM pg_statio_user_tables WHERE schemaname = %s"  # noqa: S608
@@ -448,6 +480,11 @@ def test_what_a_commit_and_a_post_read_does_not_grow_with_the_tables(
         assert post(desk, decide(f"d{number}", ticket.ticket_id)).result.status == "accepted"
         assert kinds(desk.write(desk.request(claim, 1))) == ["committed"]
 
+    def pages_read() -> int:
+        for link in (desk.asks, desk.link):
+            link.execute("SELECT pg_stat_force_next_flush()")
+        return _pages_read(desk.link)
+
     counts = []
     for more in (0, 3_000):
         link = desk.link
@@ -470,10 +507,10 @@ def test_what_a_commit_and_a_post_read_does_not_grow_with_the_tables(
         monkeypatch.setattr(_pg_prepared, "REPLAN", 0.0)
         write(first + 9)
         monkeypatch.setattr(_pg_prepared, "REPLAN", 60.0)
-        before = _pages_read(link)
+        before = pages_read()
         for number in range(first + 10, first + 20):
             write(number)
-        counts.append(_pages_read(link) - before)
+        counts.append(pages_read() - before)
     assert 0 < counts[1] < 2.5 * counts[0], counts
 
 
