@@ -199,7 +199,7 @@ async def open_raw_server(pieces: Callable[[], Iterable[bytes]]) -> AsyncIterato
     async with trio.open_nursery() as nursery:
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
         server.url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}/v1"
-        nursery.start_soon(trio.serve_listeners, server.serve, [listener])
+        await nursery.start(trio.serve_listeners, server.serve, [listener])
         yield server
         nursery.cancel_scope.cancel()
 
