@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..contract import events as ev
-from ..contract.calls import check_move
+from ..contract.calls import CallPosition, check_move
 from ..contract.catalogue import LIFECYCLE_EVENT
 from ..contract.commits import Commit, EventDraft
 from ..contract.decisions import Ticket
@@ -43,6 +43,7 @@ ENGINE = "engine"
 """The `by` of moves without a principal."""
 
 
+_PARKED: Final = CallPosition.PARKED.mark
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
@@ -317,10 +318,9 @@ class StepBuilder:
             return None
         due = None if self.row.cursor in LEAVING else self.info.deadline
         moments = [ticket.expires_at for ticket in self.row.run_tickets if ticket.status == "open"]
-        for moment in (self.calls.earliest, *moments):
-            if moment is not None:
-                due = moment if due is None else min(due, moment)
-        return due
+        if self.calls.present & _PARKED:
+            moments.append(self.calls.earliest)
+        return min((moment for moment in (due, *moments) if moment is not None), default=None) if moments else due
 
 
 def shifted(state: RunState, seconds: float) -> RunState:

@@ -20,6 +20,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from functools import cache
 from typing import Final
 
 from immutables import Map
@@ -67,6 +68,12 @@ def marks_of(call: CallRow) -> int:
     if call.at is CallPosition.DECIDED and (decision := call.decision) is not None:
         marks |= ENDED if decision.action == "cancel" or supplies_result(call.ticket, decision) else 0
     return marks
+
+
+@cache
+def places(marks: int) -> tuple[int, ...]:
+    """Return the numbers of the sets of these marks. Few combinations of marks ever occur."""
+    return tuple(place for place in range(_SETS) if marks >> place & 1)
 
 
 _NO_ROWS: Final[Map[str, CallRow]] = Map()
@@ -161,13 +168,10 @@ class StepCalls(Mapping[str, CallRow]):
         self._rows = self._rows.set(call_id, call)
         bit, sets = 1 << self._numbers[call_id], self._sets
         self.present |= marks
-        while changed:
-            lowest = changed & -changed
-            place = lowest.bit_length() - 1
+        for place in places(changed):
             sets[place] ^= bit
             if not sets[place]:
-                self.present ^= lowest
-            changed ^= lowest
+                self.present ^= 1 << place
         if call.ticket is not None and (old is None or call.ticket is not old.ticket):
             self._note_ticket(call, call.ticket)
         if call.mirrors and (old is None or call.mirrors is not old.mirrors):
@@ -246,11 +250,9 @@ class StepCalls(Mapping[str, CallRow]):
 
     def marked(self, marks: int) -> int:
         """Return the set of the calls with one of these marks."""
-        found, marks = 0, marks & self.present
-        while marks:
-            lowest = marks & -marks
-            found |= self._sets[lowest.bit_length() - 1]
-            marks ^= lowest
+        found = 0
+        for place in places(marks & self.present):
+            found |= self._sets[place]
         return found
 
     def number(self, call: CallRow) -> int:
