@@ -99,6 +99,12 @@ def _token(text: str, match: re.Match[str], at: int) -> Span:
     return Span(start, match.end(), MASK, start, match.end() == len(text))
 
 
+def _private_key(text: str, match: re.Match[str], at: int) -> Span:
+    """Read a private key; the match begins with the last dash before BEGIN."""
+    start = max(at, match.start() - 4)
+    return Span(start, match.end(), MASK, start, match.end() == len(text))
+
+
 def _home(text: str, match: re.Match[str], _: int) -> Span:
     return Span(match.start(), match.end(), HOME, match.start(), match.end() == len(text))
 
@@ -301,6 +307,7 @@ def _balanced(text: str, start: int) -> tuple[int, bool]:
 
 
 READERS: Final[dict[str, Reader]] = {
+    "pem": _private_key,
     "home": _home,
     "windows": _windows,
     "jwt": _web_token,
