@@ -116,6 +116,7 @@ class Redactor:
                 yield
             else:
                 spans.append(span)
+        yield  # the last of them may be long
         return masked(value, spans)
 
     def steps(self, value: object) -> Steps[Any]:
@@ -124,15 +125,19 @@ class Redactor:
 
     def _steps(self, value: object, left: list[int]) -> Steps[Any]:
         """`left`: characters until the next pause, in a list, because all levels count together."""
+        left[0] -= 1 + (len(value) if isinstance(value, str) else 0)
+        if left[0] < 0:
+            left[0] = WINDOW
+            yield
         if isinstance(value, (Large, LargeText)):
             return (yield from showing(value, self.text_steps, MASK))
         if isinstance(value, Mapping):
             named, out = hidden_fields(value), {}
             for key, item in value.items():
                 hidden = key in named or (isinstance(key, str) and hides_value(key, item))
-                name = (
-                    (yield from self._steps(key, left)) if isinstance(key, str) and len(key) > WINDOW else self.key(key)
-                )
+                is_long = isinstance(key, str) and len(key) > WINDOW
+                name = (yield from self.text_steps(key)) if is_long else self.key(key)
+                left[0] -= len(name) if isinstance(name, str) else 1
                 out[name] = MASK if hidden and item is not None else (yield from self._steps(item, left))
             return out
         if isinstance(value, (list, tuple)):
@@ -141,18 +146,18 @@ class Redactor:
                 hidden = item is not None and hides_position(value, place)
                 items.append(MASK if hidden else (yield from self._steps(item, left)))
             return items
-        left[0] -= 1 + (len(value) if isinstance(value, str) else 0)
-        if left[0] < 0:
-            left[0] = WINDOW
-            yield
         return (yield from self.text_steps(value)) if isinstance(value, str) else self._clean(value)
 
     def restored(self, given: object, raw: object) -> Any:
+        """Return the result of `restored_steps`."""
+        return drained(self.restored_steps(given, raw))
+
+    def restored_steps(self, given: object, raw: object) -> Steps[Any]:
         """Return `given` with each part that equals the redacted form of a part of `raw` replaced by that raw part.
 
         People edit the redacted form: a mask that they leave in place means the value behind the mask.
         """
-        return _restored(given, raw, self.value(raw))
+        return _restored(given, raw, (yield from self.steps(raw)))
 
     def schema(self, value: object) -> Any:
         """Return a JSON Schema without secrets: its texts are redacted, its keys name properties and hide no value."""
@@ -320,8 +325,8 @@ def _restored(given: object, raw: Any, shown: Any) -> Any:
     if isinstance(given, Mapping) and isinstance(raw, Mapping) and isinstance(shown, Mapping):
         known = raw.keys() & shown.keys()
         return {key: _restored(item, raw[key], shown[key]) if key in known else item for key, item in given.items()}
-    lists = isinstance(given, list) and isinstance(raw, (list, tuple)) and isinstance(shown, (list, tuple))
-    if lists and len(given) == len(raw):
+    lists = isinstance(raw, (list, tuple)) and isinstance(shown, (list, tuple))
+    if lists and isinstance(given, list) and len(given) == len(raw):
         return [_restored(*parts) for parts in zip(given, raw, shown, strict=True)]
     return given
 

@@ -249,11 +249,14 @@ _PARTS: Final = {
     # <password>...</password>
     "element": (">", rf"(?P<element>(?<=[{_LAST}]>){_telling('>')})"),
     # --password ...
-    "option": ("-", rf"{_BEFORE_LETTER}(?P<option>(?<=--)(?:(?<=[\s\"'`(\[,]--)|(?<=\A--)))"),
-    # curl -u name:password
+    "option": ("-", rf"{_BEFORE_LETTER}(?P<option>(?<=--)(?!user[=\"',\s])(?:(?<=[\s\"'`(\[,]--)|(?<=\A--)))"),
+    # curl -u name:password, --user name:password
     "user": (
         "-",
-        rf"{_BEFORE_LETTER}(?P<user>u(?:(?<=[\s\"']-u)|(?<=\A-u))[\"',\s]{{1,4}}[^\s:\"']{{1,64}}:[^\s\"']{{3,256}})",
+        (
+            rf"{_BEFORE_LETTER}(?P<user>u(?:(?<=[\s\"']-u)|(?<=\A-u)|ser(?:(?<=[\s\"']--user)|(?<=\A--user)))"
+            r"[=\"',\s]{1,4}[^\s:=\"']{1,64}:[^\s\"']{3,256})"
+        ),
     ),
     "slackhook": (
         "/",

@@ -109,7 +109,8 @@ class Starter:
             new = replace(new, taken=(birth_of(new),))
         encoder = EventEncoder(info, self._services.redactor)
         first = 0, info.created_at, (new.created,)
-        (frame,) = encoder.small_frames(*first) or await in_steps(encoder.frame_steps(*first))
+        frames = encoder.small_frames(*first)
+        (frame,) = await in_steps(encoder.frame_steps(*first)) if frames is None else frames
         roster, shared = self._roster, self._services.shared
         full = shared and roster.room == 0 and deps is None and info.parent_run is None
         if shared:
