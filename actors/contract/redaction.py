@@ -267,7 +267,7 @@ class Redactor:
 
     def small_payload(self, payload: Any) -> Any:
         """Return the result of `payload`, or None if a field is so large that it must be read in steps."""
-        changes: dict[str, Any] | None = None
+        changes: dict[str, object] | None = None
         kind = type(payload)
         for name in FOREIGN[kind]:
             before = getattr(payload, name)
@@ -294,7 +294,7 @@ class Redactor:
 
     def payload_steps(self, payload: Any) -> Steps[Any]:
         """Return the result of `payload`, in steps of about `WINDOW` characters and items."""
-        changes, kind = dict[str, Any](), type(payload)
+        changes, kind = dict[str, object](), type(payload)
         for name in FOREIGN[kind]:
             before = getattr(payload, name)
             if before is not None:
@@ -306,7 +306,7 @@ class Redactor:
             changes = self._with_schemas(payload, changes) or changes
         return msgspec.structs.replace(payload, **changes)
 
-    def _with_schemas(self, payload: Any, changes: dict[str, Any] | None) -> dict[str, Any] | None:
+    def _with_schemas(self, payload: object, changes: dict[str, object] | None) -> dict[str, object] | None:
         for name in FOREIGN_SCHEMAS[type(payload)]:
             before = getattr(payload, name)
             try:
@@ -337,7 +337,7 @@ def _with_mark(shown: str, text: str) -> str:
     return f"{shown}\n[... {left_out} of {len(text)} characters left out ...]\n"
 
 
-def _too_deep(value: object) -> Any:
+def _too_deep(value: object) -> object:
     return {_TOO_DEEP: None} if isinstance(value, Mapping) else _TOO_DEEP
 
 
