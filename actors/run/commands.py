@@ -29,6 +29,7 @@ from .run_registry import RunRegistry
 from .sanitize import InvalidDecision, command_of, run_id_of
 from .services import Services
 from .start_request import LOCAL
+from .stepping import in_steps
 
 
 @attrs.define(eq=False, repr=False)
@@ -247,4 +248,5 @@ class RunCommands:
         if outline is None or ticket is None:
             return decision
         redactor = self._services.redactor.within(outline.info.workspace)
-        return attrs.evolve(decision, edited_arguments=redactor.restored(edited, ticket.arguments))
+        restored = await in_steps(redactor.restored_steps(edited, ticket.arguments))
+        return attrs.evolve(decision, edited_arguments=restored)

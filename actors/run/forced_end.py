@@ -26,6 +26,7 @@ from ..engine.recording import Entry, ForcedEndEntry, RecordGap
 from ..errors import StoreDown, StoreError, UnknownRun
 from ..processes import Taken
 from .services import Services, logger, retry_until_available
+from .stepping import in_steps
 
 GAVE_UP: Final = "gave_up"
 """Degraded code of a run whose owner crashes and whose end cannot be written."""
@@ -107,7 +108,8 @@ async def _end_by_force(
     commit = forced_commit(outline, [item.command for item in items], why, services.clock.now())
     entry: Entry = ForcedEndEntry(why=why, items=tuple(items), posted=outline.posted, readable=outline.row is not None)
     commit = msgspec.structs.replace(commit, taken=(RecordEntry(commit.at, entry if services.record else RecordGap()),))
-    frames = EventEncoder(outline.info, services.redactor).frames(commit.expected_last, commit.at, commit.events)
+    encoder = EventEncoder(outline.info, services.redactor)
+    frames = await in_steps(encoder.frame_steps(commit.expected_last, commit.at, commit.events))
     arrived, receipts = trio.Event(), list[Receipt]()
 
     def deliver(receipt: Receipt) -> None:

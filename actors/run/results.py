@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-import trio
-
 from ..contract.codec import PIECE, ManyItems, StoredResult, normalise_result, normalising
 from ..contract.excerpt import shown_result
 from ..contract.sizes import STEP_LIMIT, VALUE_LIMIT, TooLarge, measured, too_large
 from ..engine.inputs import CallReturned
 from ..state.access import WritableState
 from .children import Children
+from .stepping import in_steps
 
 
 async def stored(value: object) -> StoredResult:
@@ -28,14 +27,7 @@ async def stored(value: object) -> StoredResult:
     """
     with suppress(ManyItems):  # nearly never: what was converted so far is converted again
         return normalise_result(value, PIECE)
-    work = normalising(value)
-    try:
-        while True:
-            next(work)
-            await trio.lowlevel.cancel_shielded_checkpoint()
-    except StopIteration as end:
-        result: StoredResult = end.value
-        return result
+    return await in_steps(normalising(value))
 
 
 def kept(

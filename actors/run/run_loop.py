@@ -7,6 +7,7 @@ model requests and hooks while the thread's history is unread); all other effect
 order of the commits, so the outbox is a queue. Awaits happen only in `live` and the steps that it awaits; between two
 of them `_turn` drains everything that is ready, so no invariant is broken across a checkpoint. While the owner waits, a
 child that ends takes the turn in its own last step (`_take_turn`): a step of a run wakes no task but those of its work.
+A commit whose events are large waits in `_unwritten`: the owner makes them in steps before it takes another input.
 
 Example, a step that calls one unsafe tool:
 
@@ -30,13 +31,14 @@ from greenroom.supervision import Mailbox
 
 from ..contract.calls import CallPosition
 from ..contract.claims import Claim
-from ..contract.commits import Receipt
+from ..contract.commits import Commit, Receipt
 from ..contract.decisions import Command, Decision, InboxItem
 from ..contract.envelope import EventEncoder
 from ..contract.lifecycle import DONE, TERMINAL, WAITING, RunStatus
 from ..contract.phases import ADMISSION, ENDED, INFERENCE, LEAVING, PHASE_OF, TOOLS
 from ..contract.recording import RecordEntry
 from ..contract.spec import AgentSpec
+from ..contract.stepwise import Steps
 from ..engine.asking import is_continued
 from ..engine.effects import (
     AnswerBody,
@@ -80,6 +82,7 @@ from .children import EXPIRE, Child, Children, ClaimLost, OverrunBody
 from .clock import RunTime
 from .effect_runner import EffectRunner
 from .services import Services, retry_until_available
+from .stepping import in_steps
 
 Hint = InboxItem
 """The message of a run actor's mailbox: a command that is already durable. A lost hint loses no command."""
@@ -139,7 +142,7 @@ class RunLoop:
     __slots__ = (
         "_admitting", "_at", "_behind", "_children", "_claim", "_closing", "_context", "_encoder", "_expiring",
         "_first", "_in_turn", "_leave_at", "_mailbox", "_orders", "_outbox", "_performer", "_receipts", "_record",
-        "_resting", "_services", "_spec", "_state", "_time", "durable", "passive",
+        "_resting", "_services", "_spec", "_state", "_time", "_unwritten", "durable", "passive",
     )  # fmt: skip
 
     def __init__(
@@ -164,6 +167,7 @@ class RunLoop:
         self.durable = state
         self._outbox: list[_Entry] = []  # a list: an empty deque costs 0.8 KB, for every run that waits
         self._receipts: list[Receipt] = []
+        self._unwritten: list[tuple[Commit, Steps[tuple[bytes, ...]]]] = []
         self._closing: _Ending | None = None
         self._expiring = _NONE
         self._behind = self._admitting = False
@@ -186,16 +190,18 @@ class RunLoop:
         self._children.turn = self._take_turn
         self._begin()
         while not self._over() or (self.passive and self._services.shared and not await self.released()):
-            if self._closing is not None or not (self._behind or self._admitting):
+            if not self._unwritten and (self._closing is not None or not (self._behind or self._admitting)):
                 at = self._at = self._next_time()
                 if at == math.inf:
                     await self._mailbox.wait()
                 else:
                     with self._services.clock_watch.waiting(self._mailbox), trio.move_on_at(at):
                         await self._mailbox.wait()
-            if self._behind:
+            if self._unwritten:
+                await self._write_large()
+            elif self._behind:
                 await self._catch_up()
-            if self._admitting:
+            elif self._admitting:
                 await self._admit()
             self._turn()
 
@@ -256,8 +262,7 @@ class RunLoop:
             if commit.row.stage in TERMINAL:
                 self._closing = _Ending(before, message, carried)
             self._outbox.append(_Entry([], taken.state, bool(commit.tickets)))
-            frames = self._encoder.frames(commit.expected_last, commit.at, commit.events)
-            self._services.store.submit(self._claim, commit, frames, self._deliver)
+            self._submit(commit)
         for effect in taken.effects:
             reads = type(effect) in _READS
             # what reads the thread waits until the thread is written
@@ -265,6 +270,23 @@ class RunLoop:
                 self._outbox[-1].effects.append(effect)
             elif not (reads and self._orders.draining):  # the next owner makes the request, or runs the phase
                 performer.perform(effect, taken.state)
+
+    def _submit(self, commit: Commit) -> None:
+        """Submit a commit, or keep it for `_write_large` if its events are large, or one before it waits."""
+        made = commit.expected_last, commit.at, commit.events
+        frames = None if self._unwritten else self._encoder.small_frames(*made)
+        if frames is None:
+            self._unwritten.append((commit, self._encoder.frame_steps(*made)))
+        else:
+            self._services.store.submit(self._claim, commit, frames, self._deliver)
+
+    async def _write_large(self) -> None:
+        """Make the events of the commits that wait, with a checkpoint after each step, and submit them in order."""
+        while self._unwritten:
+            commit, steps = self._unwritten[0]
+            frames = await in_steps(steps)
+            del self._unwritten[0]
+            self._services.store.submit(self._claim, commit, frames, self._deliver)
 
     def _outdated(self, effect: Effect) -> bool:
         """Return True if the machine moved on while the effect waited for its receipt, or the owner drains."""
@@ -377,7 +399,7 @@ class RunLoop:
                     raise self._children.crash
                 if self._receipts:
                     self._received(self._receipts.pop(0))
-                elif self._closing is not None or self._behind or not self._take_input():
+                elif self._unwritten or self._closing is not None or self._behind or not self._take_input():
                     break
         finally:
             self._in_turn = False
@@ -393,7 +415,10 @@ class RunLoop:
         if self._mailbox.parked and self._context is not None:
             try:
                 self._context.run(self._turn)
-                if not (self._behind or self._admitting or self._over()) and self._next_time() == self._at:
+                if (
+                    not (self._unwritten or self._behind or self._admitting or self._over())
+                    and self._next_time() == self._at
+                ):
                     return
             except BaseException as error:  # noqa: BLE001, ASYNC103 - the owner raises the exception in its own task
                 self._children.crash = error

@@ -27,6 +27,7 @@ from .run_actor import NewRunClaim
 from .run_registry import RunRegistry
 from .services import Services, logger
 from .start_request import in_thread
+from .stepping import in_steps
 from .thread_access import MayJoin, open_to
 
 
@@ -107,7 +108,9 @@ class Starter:
         if self._services.record:
             new = replace(new, taken=(birth_of(new),))
         encoder = EventEncoder(info, self._services.redactor)
-        (frame,) = encoder.frames(0, info.created_at, (new.created,))
+        first = 0, info.created_at, (new.created,)
+        frames = encoder.small_frames(*first)
+        (frame,) = await in_steps(encoder.frame_steps(*first)) if frames is None else frames
         roster, shared = self._roster, self._services.shared
         full = shared and roster.room == 0 and deps is None and info.parent_run is None
         if shared:
