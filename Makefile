@@ -71,7 +71,7 @@ judges: $(DEV_STAMP) ## install the npm packages that some tests of the gateway 
 	@bash scripts/judges.sh
 
 chaos: $(DEV_STAMP) ## sweeps, and scenes on all stores in all modes, in full; `make test` samples them
-	GREENROOM_CHAOS=full $(PY) -m pytest --timeout 0 tests/chaos tests/conformance tests/unit/contract/test_growth.py tests/unit/run/test_stream_redaction.py tests/unit/models/test_codecs_streams.py tests/unit/engine tests/unit/transport/client tests/e2e/test_judge_autobahn.py $(PYTEST_ARGS)
+	GREENROOM_CHAOS=full $(PY) -m pytest --timeout 0 tests/chaos tests/conformance tests/unit/contract/test_growth.py tests/unit/run/test_stream_redaction.py tests/unit/models/test_codecs_streams.py tests/unit/engine tests/unit/transport/client tests/e2e/test_judge_autobahn.py tests/e2e/test_judge_kept_connections.py $(PYTEST_ARGS)
 
 chaos-postgres: $(DEV_STAMP) ## processes on one PostgreSQL server that are killed, stopped and cut off at random, in full
 	GREENROOM_CHAOS=full $(PY) -m pytest -s --timeout 0 tests/e2e/postgres $(PYTEST_ARGS)

@@ -15,7 +15,7 @@ import trio
 from .contract.claims import Claim
 from .contract.commits import Commit, Created, Deliver, NewRun
 from .contract.decisions import Command, CommandResult, InboxItem, Ticket
-from .contract.messages import Message, ModelRequest, ModelResponse
+from .contract.messages import Message, ModelRequest, ModelResponse, Usage
 from .contract.plain import JSONObject
 from .contract.recording import RecordDelta
 from .contract.rows import Judge, RunOutline, RunRecord, ThreadInfo
@@ -57,8 +57,19 @@ class CallDelta:
     arguments: str = ""
 
 
+@attrs.frozen
+class UsageReport:
+    """The tokens of the request as far as its provider has reported them; a later report replaces an earlier one.
+
+    No event shows it; the response has the usage of the whole request. A run that is stopped while the model writes
+    counts the newest report.
+    """
+
+    usage: Usage
+
+
 ModelDelta = TextDelta | ReasoningDelta | CallDelta
-ModelEvent = TextDelta | ReasoningDelta | CallDelta | ModelResponse
+ModelEvent = TextDelta | ReasoningDelta | CallDelta | UsageReport | ModelResponse
 
 
 class Model(abc.ABC):
@@ -129,6 +140,10 @@ class StoreHooks(Protocol):
 
     def unavailable(self, error: Exception | None) -> None:
         """Report that the whole store stopped answering (an error) or answers again (None)."""
+
+    def crashed(self, part: str, error: Exception) -> None:
+        """Report that a part of the store has crashed and begins again. No request is lost."""
+        return
 
     # The rest is called by shared stores only. Each is a hint: it may be lost, late or repeated.
 
@@ -377,7 +392,8 @@ class Store(abc.ABC):
         """Judge a command and, if accepted, journal it, in one transaction.
 
         `hooks.posted` is called for a newly accepted command. The same id with the same content gives `duplicate` with
-        the first result's code (the judge sees it as `CommandContext.known`).
+        the first result's code (the judge sees it as `CommandContext.known`). A decision that names a call is journaled
+        with the fingerprint of the action that the judge saw.
 
         Raises:
             UnknownRun: no run has this id.

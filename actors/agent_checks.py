@@ -12,6 +12,7 @@ import attrs
 from greenroom.supervision.fields import did_you_mean
 
 from .contract.ids import content_digest
+from .contract.sizes import VALUE_LIMIT, too_large
 from .contract.stop import StopCondition, StopOnTool
 from .errors import AgentDefinitionError
 from .handoff import Handoff, fault_of
@@ -27,6 +28,8 @@ def check_text(where: str, name: str, value: object, way: str) -> None:
     """Check that a part is a text."""
     if not isinstance(value, str):
         raise _fault(where, f"{name}={value!r}: {way}")
+    if len(value) > VALUE_LIMIT:
+        raise _fault(where, f"{name} is too large: {too_large(len(value))}")
     try:
         value.encode()
     except UnicodeEncodeError as error:

@@ -64,8 +64,8 @@ class QueueInfo:
         ready: runs that wait to be claimed now.
         working: runs that have an owner and do not wait for people.
         oldest: since when the oldest ready run is ready, UTC; None if no run is ready.
-        later: when the next run becomes ready (`NewRun.ready_at`), UTC; None if none will by itself. A shared store may
-            leave it out, because its processes ask again and again.
+        scheduled: runs that become ready later by themselves (`NewRun.ready_at`).
+        later: when the next of them becomes ready, UTC; None if there are none.
     """
 
     name: str
@@ -74,6 +74,7 @@ class QueueInfo:
     ready: int = 0
     working: int = 0
     oldest: datetime | None = None
+    scheduled: int = 0
     later: datetime | None = None
 
 

@@ -21,17 +21,22 @@ from scripts.attacks.clocks import clocks
 from scripts.attacks.core import Dice
 from scripts.attacks.disks import disks
 from scripts.attacks.doors import doors
+from scripts.attacks.growth import growth
 from scripts.attacks.odds import odds
+from scripts.attacks.principals import principals
 from scripts.attacks.roles import roles
 from scripts.attacks.routes import routes
 from scripts.attacks.secrets import secrets
+from scripts.attacks.sizes import sizes
+from scripts.attacks.streams import streams
 from scripts.attacks.texts import texts
 
 from greenroom.supervision.border import is_interrupt
 from greenroom.supervision.reporting import traceback_text
 
 FAMILIES: Final[dict[str, Callable[[Dice], None]]] = {
-    family.__name__: family for family in (doors, texts, secrets, disks, clocks, routes, odds, roles)
+    family.__name__: family
+    for family in (doors, texts, secrets, disks, clocks, routes, odds, roles, sizes, principals, growth, streams)
 }
 
 

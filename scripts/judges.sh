@@ -13,6 +13,7 @@ programs=(
     "chromium chromium"
     "curl curl"
     "gcc gcc libc6-dev"
+    "nginx nginx"
     "node nodejs"
     "npm npm"
     "pgbouncer pgbouncer"

@@ -37,6 +37,7 @@ from .mailbox import CAPACITY as CAPACITY
 from .mailbox import Mailbox as Mailbox
 from .nursery import open_collapsing_nursery as open_collapsing_nursery
 from .public import publish
+from .recent_crashes import RecentCrashes as RecentCrashes
 from .ref import Monitor as Monitor
 from .ref import Ref as Ref
 from .registry import Registry as Registry
@@ -81,6 +82,7 @@ __all__ = [
     "Normal",
     "OnGiveUp",
     "Overrun",
+    "RecentCrashes",
     "Ref",
     "Registry",
     "Reply",

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from typing import Final
+
 from attrs import evolve, field, frozen
 
 from .fields import at_least, more_than
+
+REMEMBERED: Final = 64
+"""Restarts that a window without a limit keeps: more than any backoff grows for, and a bound for a crash loop."""
 
 
 @frozen(kw_only=True)
@@ -12,14 +18,14 @@ class Intensity:
     """At most `max_restarts` restarts within any `within` seconds; the next restart exceeds the intensity (as in OTP).
 
     Attributes:
-        max_restarts: Restarts; 0 means that the child is never restarted.
+        max_restarts: Restarts; 0 means that the child is never restarted, math.inf that it is never given up.
         within: Seconds.
 
     Raises:
         InvalidSpec: A field has an invalid value.
     """
 
-    max_restarts: int = field(default=3, validator=at_least(0))
+    max_restarts: float = field(default=3, validator=at_least(0))
     within: float = field(default=60.0, validator=more_than(0))
 
 
@@ -40,7 +46,8 @@ class Window:
     def record(self, now: float) -> Window:
         """Return this window with one more restart."""
         current = self.at(now)
-        return evolve(current, times=(*current.times, now))
+        times = (*current.times, now)
+        return evolve(current, times=times[-REMEMBERED:] if self.intensity.max_restarts == math.inf else times)
 
     def allows(self, now: float) -> bool:
         """Return True if one more restart now is within the intensity."""

@@ -9,9 +9,14 @@ from __future__ import annotations
 import logging
 import sys
 import traceback as tracebacks
+from collections.abc import Iterator
+from typing import Final
 
 from .border import failure_of_call
 from .exits import leaves
+
+LONGEST_MESSAGE: Final = 65_536
+"""Characters of an exception's message up to which its traceback is formatted whole."""
 
 
 def report(logger: logging.Logger, level: int, message: str, *, traceback: str | None = None, **fields: object) -> None:
@@ -46,18 +51,37 @@ def traceback_text(error: BaseException) -> str:
     """Return the traceback of a foreign exception as text, causes included.
 
     Formatting calls `__bool__`, `__str__` and `__notes__` of the exception and of its causes. If one of these methods
-    raises, the text has the frames and the type but not the message.
+    raises, the text has the frames and the type but not the message. Of a message of more than `LONGEST_MESSAGE`
+    characters the text has the beginning and, again, only the frames: formatting copies a message several times.
 
     Raises:
         KeyboardInterrupt: A real Ctrl-C arrived meanwhile.
     """
     try:
-        return "".join(tracebacks.format_exception(error)).rstrip("\n")
+        long = next((text for text in _texts(error) if len(text) > LONGEST_MESSAGE), None)
+        if long is None:
+            return "".join(tracebacks.format_exception(error)).rstrip("\n")
+        why = f"{long[:LONGEST_MESSAGE]}…"
     except BaseException as broken:  # noqa: BLE001, ASYNC103 - the border to the methods of a foreign exception
         failure = failure_of_call(broken)
-        places = "".join(line for leaf in (error, *leaves(error)) for line in tracebacks.format_tb(leaf.__traceback__))
-        why = f"its own methods raised {type(failure).__name__} when its text was asked for"
-        return f"Traceback (most recent call last):\n{places}{type(error).__name__}: ({why})"  # noqa: ASYNC104 - the border has raised what passes
+        why = f"(its own methods raised {type(failure).__name__} when its text was asked for)"
+    places = "".join(line for leaf in (error, *leaves(error)) for line in tracebacks.format_tb(leaf.__traceback__))
+    return f"Traceback (most recent call last):\n{places}{type(error).__name__}: {why}"  # noqa: ASYNC104 - the border has raised what passes
+
+
+def _texts(error: BaseException) -> Iterator[str]:
+    """Yield the texts that an exception holds, and those of its causes, contexts and members; calls none of them."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        found = waiting.pop()
+        if found is None or id(found) in seen:
+            continue
+        seen.add(id(found))
+        yield from (text for text in (*found.args, *getattr(found, "__notes__", ())) if isinstance(text, str))
+        waiting += (found.__cause__, found.__context__)
+        if isinstance(found, BaseExceptionGroup):
+            waiting += found.exceptions
 
 
 def _clean(text: str) -> str:

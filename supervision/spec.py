@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from typing import Generic, Literal, TypeVar
 
@@ -70,7 +71,8 @@ class ChildSpec(Generic[M]):
             that was asked to end is never restarted.
         shutdown: Seconds between the cancellation of the child and its report as unresponsive. "brutal": clean-up
             helpers get no time; math.inf: for supervisors, whose own children have budgets.
-        max_restarts: With `within`, a restart intensity of the child's own instead of the supervisor's.
+        max_restarts: With `within`, a restart intensity of the child's own instead of the supervisor's. math.inf: the
+            child is never given up; a `backoff` is then required, because a crash loop would take all the time.
         within: Seconds.
         backoff: Delay before restarts; None restarts at once.
         capacity: Capacity of the mailbox, in messages.
@@ -86,11 +88,15 @@ class ChildSpec(Generic[M]):
     name: str | None = None
     restart: RestartKind = field(default="permanent", validator=one_of("permanent", "transient", "temporary"))
     shutdown: float | Brutal = field(default=SHUTDOWN, validator=_shutdown_is_valid)
-    max_restarts: int | None = field(default=None, validator=optional(at_least(0)))
+    max_restarts: float | None = field(default=None, validator=optional(at_least(0)))
     within: float | None = field(default=None, validator=optional(more_than(0)))
     backoff: Backoff | None = None
     capacity: int = field(default=CAPACITY, validator=at_least(1))
     on_give_up: OnGiveUp | None = field(default=None, validator=optional(one_of("report", "escalate")))
+
+    def __attrs_post_init__(self) -> None:
+        if self.max_restarts == math.inf and (self.backoff is None or not self.backoff.initial):
+            raise InvalidSpec(f"max_restarts=inf of child {self.id!r}: give a backoff with initial > 0")
 
     @property
     def has_own_intensity(self) -> bool:

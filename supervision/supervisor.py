@@ -52,7 +52,7 @@ from .nursery import raise_bare, unwrap
 from .ref import AnyRef, Ref, call_watcher
 from .registry import Registry
 from .reply import Reply
-from .reporting import report
+from .reporting import report, traceback_text
 from .spec import ChildSpec, OnGiveUp
 from .strategy import Decision, Escalate, Restart, Stop, decide, wants_restart
 from .views import (
@@ -234,6 +234,20 @@ class Supervisor:
 
     # --- views ------------------------------------------------------------------------------------
 
+    @property
+    def nursery(self) -> trio.Nursery:
+        """The nursery of the children, for tasks that are no children: nothing stops, restarts or counts them.
+
+        The block ends after them, when all children have ended. Give such a task a shielded scope and cancel it when
+        its user ends; an error of the task ends the whole block.
+        """
+        return self._nursery
+
+    @property
+    def stopping(self) -> bool:
+        """True once the supervisor refuses new children and stops the existing ones."""
+        return self._stopping
+
     def get(self, child_id: str) -> AnyRef | None:
         """Return the live child with that id, or None."""
         cell = self._find(child_id)
@@ -273,6 +287,9 @@ class Supervisor:
         self._counters.crashes += crashed
         requested = self._stopping or cell.request is not None or cell.booting is not None
         if requested or not wants_restart(cell.spec, exit_):
+            if isinstance(exit_, Crashed) and cell.booting is None:  # `StartFailed` has the crash of a start
+                what = f"{cell.ref.name} crashed ({_kind(exit_.error)}) and is not restarted"
+                self._log(logging.ERROR, cell, what, exit_.error)
             return Stop(exit=exit_)
         options = self._options
         chance = 0.5 if cell.spec.backoff is None else options.rng.random()
@@ -341,7 +358,7 @@ class Supervisor:
     def _gave_up(self, cell: AnyCell, exit_: GaveUp) -> None:
         """Report a child that has exceeded its intensity, and end the supervisor if the policy is to escalate."""
         text = f"{cell.ref.name} has ended for good after {exit_.restarts} restarts ({_kind(exit_.error)})"
-        report(logger, logging.ERROR, text, child=cell.ref.name, restarts=exit_.restarts)
+        self._log(logging.ERROR, cell, text, exit_.error, restarts=exit_.restarts)
         self._counters.gave_up += 1
         policy = cell.spec.on_give_up or self._options.on_give_up or ("escalate" if cell.static else "report")
         if policy == "escalate" and self._failure is None:
@@ -350,14 +367,17 @@ class Supervisor:
             self._body.cancel(f"{self.name} gave up because of its child {cell.spec.id}")
 
     def _log_restart(self, cell: AnyCell, exit_: Exit) -> None:
-        """Log a restart without the error's text, which may contain secrets.
+        number, error = cell.attempt + 1, exit_.error if isinstance(exit_, Crashed) else None
+        why = "ended" if error is None else f"crashed ({_kind(error)})"
+        self._log(logging.WARNING, cell, f"{cell.ref.name} {why}; restart {number} follows", error, attempt=number)
 
-        The supervisor's owner may log the text.
+    def _log(self, level: int, cell: AnyCell, text: str, error: BaseException | None, **fields: object) -> None:
+        """Log the end of an incarnation with its traceback, unless the owner of the supervisor logs tracebacks.
+
+        The line itself never has the text of the error, which may contain secrets.
         """
-        number = cell.attempt + 1
-        why = f"crashed ({_kind(exit_.error)})" if isinstance(exit_, Crashed) else "ended"
-        text = f"{cell.ref.name} {why}; restart {number} follows"
-        report(logger, logging.WARNING, text, child=cell.ref.name, attempt=number)
+        shown = traceback_text(error) if error is not None and self._options.tracebacks else None
+        report(logger, level, text, traceback=shown, child=cell.ref.name, **fields)
 
     async def _stop_all(self) -> None:
         """Stop dynamic children, then static ones in reverse start order. The caller is shielded."""
@@ -460,7 +480,7 @@ def _note_interrupts() -> None:
 async def open_supervisor(
     *,
     name: str,
-    max_restarts: int = 3,
+    max_restarts: float = 3,
     within: float = 60.0,
     stop_budget: float = STOP_BUDGET,
     slice_size: int = SLICE,
@@ -471,6 +491,7 @@ async def open_supervisor(
     on_exit: OnExit | None = None,
     on_restart: OnRestart | None = None,
     on_stubborn: OnStubborn | None = None,
+    tracebacks: bool = True,
 ) -> AsyncIterator[Supervisor]:
     """Open a supervisor for the block; when the block ends, for any reason, all children are stopped first.
 
@@ -489,6 +510,7 @@ async def open_supervisor(
         on_restart: Called with (ref, exit, attempt) before each restart; `attempt` is the number of the next
             incarnation.
         on_stubborn: Called with (ref, stubborn) when a child has overrun its budget.
+        tracebacks: Log each crash with its traceback, which may contain secrets. False: the callbacks log the errors.
 
     Raises:
         SupervisorGaveUp: A child exceeded its intensity and the policy was to escalate; the last crash is `__cause__`.
@@ -511,6 +533,7 @@ async def open_supervisor(
         on_exit=on_exit,
         on_restart=on_restart,
         on_stubborn=on_stubborn,
+        tracebacks=tracebacks,
     )
     _note_interrupts()
     body_error: BaseException | None = None

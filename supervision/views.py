@@ -37,6 +37,7 @@ class Options:
     on_exit: OnExit | None
     on_restart: OnRestart | None
     on_stubborn: OnStubborn | None
+    tracebacks: bool = True
 
 
 @frozen(kw_only=True)

@@ -9,9 +9,9 @@ positions imply it, in the others the row decides (`CallRow.status`). `CALLS` is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import Final
+from typing import Final, Self
 
 import attrs
 
@@ -23,7 +23,19 @@ class CallPosition(StrEnum):
     """The position of one call inside `RunPosition.TOOLS`. `POSITIONS` is the table.
 
     Private to the engine; clients see `CallStatus`.
+
+    Attributes:
+        mark: one bit, another one for each position.
     """
+
+    mark: int
+
+    def __new__(cls, value: str) -> Self:
+        """Give a member its mark."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.mark = 1 << len(cls.__members__)
+        return member
 
     NEW = "new"  # the gates have not been asked
     GATING = "gating"  # a gate is being asked
@@ -160,6 +172,11 @@ EXECUTING: Final = frozenset(at for at, rule in POSITIONS.items() if rule.execut
 """The positions in which code runs for the call: a column of the table, as a set."""
 SUSPENDED: Final = frozenset(at for at, rule in POSITIONS.items() if rule.status is CallStatus.SUSPENDED)
 """The positions of a suspended call."""
+
+
+def marks_where(holds: Callable[[CallRule], bool]) -> int:
+    """Return the marks of the positions whose row of the table fits: a column of the table as bits."""
+    return sum(at.mark for at, rule in POSITIONS.items() if holds(rule))
 
 
 def check_move(call_id: str, source: CallPosition | None, target: CallPosition, outcome: CallStatus | None) -> None:

@@ -25,11 +25,12 @@ def camel(name: str) -> str:
 def wire(value: object) -> JSONValue:
     """An instance of a class of Greenroom as data with the names of the wire; the same in tuples and lists.
 
-    Any other value is returned as it is, mappings included.
+    Any other value is returned as it is, mappings included. A field that is unset is left out.
     """
     fields = _fields(type(value))  # type: ignore[arg-type]  # mypy doubts that a class is hashable
     if fields is not None:
-        return {name_on_wire: wire(getattr(value, name)) for name, name_on_wire in fields}
+        given = ((name_on_wire, getattr(value, name)) for name, name_on_wire in fields)
+        return {name_on_wire: wire(item) for name_on_wire, item in given if item is not msgspec.UNSET}
     return [wire(item) for item in value] if isinstance(value, (tuple, list)) else value
 
 

@@ -34,6 +34,7 @@ CATALOGUE: Final[Mapping[str, type]] = {
     "run.inference.started": ev.InferenceStarted,
     "run.inference.completed": ev.InferenceCompleted,
     "run.inference.retried": ev.InferenceRetried,
+    "run.inference.cut": ev.InferenceCut,
     "run.context.trimmed": ev.ContextTrimmed,
     "run.usage.spent": ev.UsageSpent,
     "run.message.delta": ev.MessageDelta,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from collections.abc import Set as AbstractSet
 from enum import Enum
 from pathlib import PurePath
@@ -25,10 +25,11 @@ from .parts import Attachment, InvalidPart, Part, fault_of_parts
 from .plain import base_value
 from .renamed_fields import renamed
 from .row_forms import Fields, Value
+from .sizes import VALUE_LIMIT, TooLarge, oversized, too_large
 
 T = TypeVar("T")
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 """Version of the row blobs that this release writes."""
 
 
@@ -45,7 +46,12 @@ def _derived_status(name: str, data: object) -> Any:
     return row
 
 
-UPGRADES: Final[dict[int, Callable[[str, Any], Any]]] = {1: _derived_status, 2: renamed}
+def _as_it_is(_: str, data: Any) -> Any:
+    """Upgrade nothing: a row of version 3 holds the calls of its draft, which `pending_input.with_calls` heeds."""
+    return data
+
+
+UPGRADES: Final[dict[int, Callable[[str, Any], Any]]] = {1: _derived_status, 2: renamed, 3: _as_it_is}
 """Version n -> function (class name, data as of n) -> data as of n + 1."""
 
 MAX_DEPTH: Final = 64
@@ -56,6 +62,8 @@ Later readers (redactor, encoder, cattrs) recurse; this depth is safe for them.
 
 MAX_ITEMS: Final = 1_000_000
 """Most items of a foreign value. Shared parts count each time, because 40 nested pairs would fill memory."""
+PIECE: Final = 20_000
+"""Items and characters of a result that are converted without a pause: 5 ms."""
 PLACES: Final = "an image or a file may be a tool's whole result, or an item of the list that a tool returns"
 MESSAGE_LIMIT: Final = 2_000
 """Characters kept of a failure message from foreign code."""
@@ -105,20 +113,54 @@ def load(cls: type[T], blob: bytes) -> T:
         outer = _decode(blob)
         version, data = outer["v"], outer["d"]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError) as error:
-        size = f"{len(blob)} bytes" if isinstance(blob, bytes | str) else f"a value of type {type(blob).__name__}"
-        raise SchemaError(f"{cls.__name__}: this is not a row of Greenroom ({size})") from error
+        raise SchemaError(f"{cls.__name__}: this is not a row of Greenroom ({_size_of(blob)})") from error
     if type(version) is not int or version < 1:
         raise SchemaError(f"{cls.__name__}: schema version {version!r} is not a version")
     if version > SCHEMA_VERSION:
-        raise NewerSchema(
-            f"{cls.__name__}: schema version {version} is newer than this release reads ({SCHEMA_VERSION}); "
-            "upgrade Greenroom"
-        )
+        raise _newer(cls, version)
     if len(outer) != 2:
         raise SchemaError(f"{cls.__name__}: keys beside v and d: {', '.join(sorted(outer.keys() - {'v', 'd'}))}")
     for step in range(version, SCHEMA_VERSION):
         data = UPGRADES[step](cls.__name__, data)
     return parse(cls, data)
+
+
+def _size_of(blob: object) -> str:
+    return f"{len(blob)} bytes" if isinstance(blob, bytes | str) else f"a value of type {type(blob).__name__}"
+
+
+def _newer(cls: type, version: int) -> NewerSchema:
+    return NewerSchema(
+        f"{cls.__name__}: schema version {version} is newer than this release reads ({SCHEMA_VERSION}); "
+        "upgrade Greenroom"
+    )
+
+
+class _Outer(msgspec.Struct):
+    v: int
+    d: msgspec.Raw
+
+
+_outer = msgspec.json.Decoder(_Outer).decode
+
+
+def glance(cls: type[T], blob: bytes) -> T:
+    """Decode some fields of a row, which all versions name alike; the others are skipped, at a hundredth of the cost.
+
+    Args:
+        cls: a struct with these fields.
+        blob: the row.
+
+    Raises:
+        NewerSchema, SchemaError: as `load`.
+    """
+    try:
+        outer = _outer(blob)
+        if outer.v > SCHEMA_VERSION:
+            raise _newer(cls, outer.v)
+        return msgspec.json.decode(outer.d, type=cls)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError) as error:
+        raise SchemaError(f"{cls.__name__}: this is not a row of Greenroom ({_size_of(blob)})") from error
 
 
 def parse(cls: type[T], data: object) -> T:
@@ -152,7 +194,8 @@ def normalise(value: object) -> tuple[Any, str | None]:
 
     Only dict, list, str, int, float, bool and None remain. Lone surrogates are replaced; NaN, infinities and integers
     beyond 64 bits become text; exceptions become their text; unknown types go through the converter, then msgspec.
-    Called after an effect has happened, so it never raises, and terminates for values that contain themselves.
+    Called after an effect has happened, so it never raises, and terminates for values that contain themselves. A value
+    that is too large is not copied.
 
     Returns:
         (data, None), or (a text in place of the value, the reason).
@@ -170,24 +213,50 @@ is made for each call.
 """
 
 
-def normalise_result(value: object) -> StoredResult:
+class ManyItems(Exception):
+    """A value has more items than are converted without a pause."""
+
+
+def normalise_result(value: object, most: int | None = None) -> StoredResult:
     """Return a tool's result as JSON data and parts. As `normalise`, but for images and files.
 
     Raises:
         InvalidPart: an image or a file is deep inside the value, or they are too many or too large together.
+        TooLarge: the texts in the value have more than `VALUE_LIMIT` characters.
+        ManyItems: it has more than `most` items, if that is given.
     """
-    cleaner = _Cleaner(value)
+    cleaner = _Cleaner(value, most)
     try:
         data = cleaner.clean(value, MAX_DEPTH)
-    except InvalidPart:
+    except (InvalidPart, TooLarge, ManyItems):
         raise
     except BaseException as error:  # noqa: BLE001, ASYNC103 - as in `normalise`
-        return f"<a {_type_name(value)} that cannot be shown>", (), _said(failure_of_call(error))  # noqa: ASYNC104 - the border has raised what passes
-    if cleaner.parts:
-        fault = fault_of_parts(cleaner.parts)
+        return _unshown(value, failure_of_call(error))  # noqa: ASYNC104 - the border has raised what passes
+    return _with_parts(data, cleaner.parts)
+
+
+def normalising(value: object) -> Generator[None, None, StoredResult]:
+    """Do the work of `normalise_result`, which it returns; yields after each `PIECE` items. Raises as it does."""
+    cleaner = _Cleaner(value)
+    try:
+        data = yield from cleaner.in_pieces(value, MAX_DEPTH)
+    except (InvalidPart, TooLarge):
+        raise
+    except BaseException as error:  # noqa: BLE001, ASYNC103 - as in `normalise`
+        return _unshown(value, failure_of_call(error))  # noqa: ASYNC104 - the border has raised what passes
+    return _with_parts(data, cleaner.parts)
+
+
+def _unshown(value: object, error: BaseException) -> StoredResult:
+    return f"<a {_type_name(value)} that cannot be shown>", (), _said(error)
+
+
+def _with_parts(data: Any, parts: tuple[Part, ...]) -> StoredResult:
+    if parts:
+        fault = fault_of_parts(parts)
         if fault is not None:
             raise InvalidPart(fault)
-    return data, cleaner.parts, None
+    return data, parts, None
 
 
 def message_of(error: BaseException) -> str:
@@ -197,7 +266,7 @@ def message_of(error: BaseException) -> str:
     way out follows that complaint.
     """
     try:
-        text = shortened(_text(str(error) or _type_name(error)), MESSAGE_LIMIT)
+        text = _text(shortened(str(error) or _type_name(error), MESSAGE_LIMIT))
         return f"{text}; {_ASYNCIO_WAY_OUT}" if type(error) is RuntimeError and _needs_asyncio(text) else text
     except BaseException as broken:  # noqa: BLE001, ASYNC103 - an exception's own __str__ may raise
         failure_of_call(broken)
@@ -226,23 +295,66 @@ def failure_text(error: BaseException) -> str:
 class _Cleaner:
     """Walks one foreign value once; returns new data of exact built-in types only."""
 
-    __slots__ = ("_left", "_top", "parts")
+    __slots__ = ("_left", "_most", "_paused", "_room", "_top", "parts")
 
-    def __init__(self, top: object = None) -> None:
-        """`top`: the value, if images and files have their place in it."""
-        self._left = MAX_ITEMS
+    def __init__(self, top: object = None, most: int | None = None) -> None:
+        """`top`: the value, if images and files have their place in it. `most`: items of it; None: `MAX_ITEMS`."""
+        self._most = most
+        self._left = self._paused = MAX_ITEMS if most is None else most
+        self._room = VALUE_LIMIT
         self._top = top
         self.parts: tuple[Part, ...] = ()
+
+    def _take(self, size: int) -> None:
+        """Count bytes before they are copied.
+
+        Raises:
+            TooLarge: there are more than the limit.
+        """
+        self._room -= size
+        if self._room < 0:
+            raise too_large(VALUE_LIMIT - self._room)
 
     def clean(self, value: Any, depth: int) -> Any:
         kind = type(value)
         if kind is str:
+            self._room -= len(value)
+            if self._room < 0:
+                raise too_large(VALUE_LIMIT - self._room)
             return value if value.isascii() else _text(value)
         if value is None or kind is bool or (kind is int and _LEAST <= value <= _MOST):
             return value
         if kind is dict or kind is list:
             return self._container(value, depth)
         return self._other(value, depth)
+
+    def in_pieces(self, value: Any, depth: int) -> Generator[None, None, Any]:
+        """Return the value of `clean`; yields after each `PIECE` items of a large container."""
+        if type(value) not in _BUILT_IN or depth == 0 or not oversized(value, PIECE):
+            return self.clean(value, depth)
+        if type(value) is not dict:
+            items = []
+            for item in value:
+                yield from self._count()
+                items.append((yield from self.in_pieces(item, depth - 1)))
+            return items
+        out = {}
+        for key, item in value.items():
+            yield from self._count()
+            name = self.clean(key, 0) if type(key) is str else _key(key)
+            out[name] = yield from self.in_pieces(item, depth - 1)
+        return out
+
+    def _count(self) -> Generator[None, None, None]:
+        self._left -= 1
+        if self._left < 0:
+            raise self._too_many()
+        if self._paused - self._left >= PIECE:
+            self._paused = self._left
+            yield
+
+    def _too_many(self) -> Exception:
+        return ValueError(f"more than {MAX_ITEMS} items") if self._most is None else ManyItems()
 
     def _container(self, value: Any, depth: int) -> Any:
         if depth == 0:
@@ -252,15 +364,18 @@ class _Cleaner:
             for key, item in value.items():  # each item is counted as it comes: a foreign container may have no end
                 self._left -= 1
                 if self._left < 0:
-                    raise ValueError(f"more than {MAX_ITEMS} items")
+                    raise self._too_many()
+                if type(key) is str:
+                    self._room -= len(key)  # the next text, or the end, finds the excess
                 name = key if type(key) is str and key.isascii() else _key(key)
                 out[name] = self.clean(item, depth - 1)
+            self._take(0)
             return out
         items = []
         for item in value:
             self._left -= 1
             if self._left < 0:
-                raise ValueError(f"more than {MAX_ITEMS} items")
+                raise self._too_many()
             items.append(self.clean(item, depth - 1))
         return items
 
@@ -269,13 +384,16 @@ class _Cleaner:
             case Enum():
                 return self.clean(value.value, depth)
             case str():
+                self._take(str.__len__(value))
                 return _text(value)
             case int():
+                self._take(int.bit_length(value) // 4)
                 return _integer(int.__int__(value))
             case float():
                 number = float.__float__(value)
                 return number if math.isfinite(number) else float.__repr__(number)
             case bytes() | bytearray() | memoryview():
+                self._take(memoryview(value).nbytes)
                 return bytes(value).decode("utf-8", "replace")
             case Mapping() | list() | tuple() | AbstractSet() | deque():
                 return self._container(value, depth)
@@ -306,6 +424,8 @@ def _key(key: object) -> str:
     return _text(key) if isinstance(key, str) else _text(str(key.value if isinstance(key, Enum) else key))
 
 
+_BUILT_IN: Final = (dict, list, tuple)
+"""Containers that a pause does not disturb."""
 _LEAST: Final = -(1 << 63)
 _MOST: Final = (1 << 64) - 1
 """The range of whole numbers that rows and events hold; any other becomes text."""
@@ -326,8 +446,10 @@ def _type_name(value: object) -> str:
 
 
 def _said(error: BaseException) -> str:
+    if isinstance(error, TooLarge):
+        return str(error)
     try:
-        return _text(f"{_type_name(error)}: {error}")
+        return _text(f"{_type_name(error)}: {shortened(str(error), MESSAGE_LIMIT)}")
     except BaseException as broken:  # noqa: BLE001, ASYNC103 - an exception's own __str__ may raise
         failure_of_call(broken)
         return _type_name(error)  # noqa: ASYNC104 - the border has raised what passes

@@ -138,8 +138,9 @@ def _read_struct(value: Any, cls: Any) -> Any:
 
 
 def _show_struct(value: Any) -> dict[str, Any]:
-    """All fields, also those that have their default."""
-    return {name: converter.unstructure(getattr(value, name)) for name in value.__struct_fields__}
+    """All fields that are set, also those that have their default."""
+    fields = ((name, getattr(value, name)) for name in value.__struct_fields__)
+    return {name: converter.unstructure(item) for name, item in fields if item is not msgspec.UNSET}
 
 
 def _row_hook(cls: Any, writer: BaseConverter) -> Callable[[Any], Any]:
@@ -168,6 +169,7 @@ for _kind, _hook in {
 }.items():
     converter.register_structure_hook(_kind, _hook)
 converter.register_unstructure_hook_func(lambda cls: hasattr(cls, "__pydantic_root_model__"), _dumped)
+converter.register_structure_hook_func(lambda hint: hint == int | msgspec.UnsetType, _exactly(int))
 converter.register_structure_hook_factory(lambda cls: get_args(cls)[1:] == (...,), _array_hook)
 converter.register_structure_hook_factory(attrs.has, _class_hook)
 for _kind in (Value, Fields):  # instead of msgspec's own hooks for all structs

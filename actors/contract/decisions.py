@@ -367,7 +367,8 @@ class Command:
 
     Attributes:
         command_id: unique within the run; for a decision its decision_id.
-        kind: decide, cancel, send, pause, or expire (the clock decides a ticket, by the same rules as people).
+        kind: decide, cancel, send, pause, expire (the clock decides a ticket, by the same rules as people), or wake (it
+            only gives the run an owner, which looks at the tools of open calls).
         decision: for decide and expire.
         mode: for cancel: "now" or "after_step".
         text: for send.
@@ -378,7 +379,7 @@ class Command:
     """
 
     command_id: str
-    kind: Literal["decide", "cancel", "send", "pause", "expire"]
+    kind: Literal["decide", "cancel", "send", "pause", "expire", "wake"]
     decision: Decision | None = None
     mode: Literal["now", "after_step"] = "now"
     text: str = ""

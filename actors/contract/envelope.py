@@ -11,7 +11,7 @@ are constant for a run are prepared once; msgspec encodes the payload.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from .commits import EventDraft
 from .plain import JSONObject
 from .redaction import Redactor
 from .rows import RunInfo
+from .stepwise import WINDOW, Steps, drained
 
 EVENT_VERSION: Final = 2
 """Version of envelope and payloads, raised when readers of the old form could misunderstand the new one.
@@ -78,32 +79,59 @@ class EventEncoder:
             _encode(info.agent),
         )
 
-    def frames(self, after: int, at: datetime, events: Iterable[EventDraft]) -> tuple[bytes, ...]:
+    def frames(self, after: int, at: datetime, events: Sequence[EventDraft]) -> tuple[bytes, ...]:
         """Return the events' bytes; the first gets sequence `after + 1`, all get the time `at`.
 
         Raises:
             KeyError: a payload's class is not in the catalogue; a bug, because every event is documented.
         """
-        head, redact = self._head, self._redactor.payload
-        middle = self._constant + _stamp(at) + b'","payload":'
+        frames = self.small_frames(after, at, events)
+        return drained(self.frame_steps(after, at, events)) if frames is None else frames
+
+    def small_frames(self, after: int, at: datetime, events: Sequence[EventDraft]) -> tuple[bytes, ...] | None:
+        """Return the result of `frames`, or None if the events are so large that they must be made in steps."""
+        middle, redact, left = self._middle(at), self._redactor.small_payload, WINDOW
         frames = []
         for sequence, event in enumerate(events, after + 1):
-            payload = _encode(redact(event.payload))
+            shown = redact(event.payload) if left > 0 else None
+            if shown is None:
+                return None
+            payload = _encode(shown)
             if len(payload) > PAYLOAD_BYTES:
-                payload = _excerpted(payload)
-            number = b"%d" % sequence
-            parts = (head, number, b'","sequence":', number, b',"type":"', event.type.encode(), middle, payload, b"}")
-            frames.append(b"".join(parts))  # cheaper than a format of all parts
+                return None
+            left -= len(payload)
+            frames.append(self._frame(middle, b"%d" % sequence, event.type.encode(), payload))
         return tuple(frames)
 
+    def frame_steps(self, after: int, at: datetime, events: Sequence[EventDraft]) -> Steps[tuple[bytes, ...]]:
+        """Return the result of `frames`, in steps: some thousand characters of a text, or one event."""
+        middle, frames = self._middle(at), list[bytes]()
+        for sequence, event in enumerate(events, after + 1):
+            shown = yield from self._redactor.payload_steps(event.payload)
+            payload = _encode(shown)
+            yield
+            if len(payload) > PAYLOAD_BYTES:
+                payload = yield from _excerpted(payload)
+            frames.append(self._frame(middle, b"%d" % sequence, event.type.encode(), payload))
+            yield
+        return tuple(frames)
 
-def _excerpted(payload: bytes) -> bytes:
+    def _middle(self, at: datetime) -> bytes:
+        return self._constant + _stamp(at) + b'","payload":'
+
+    def _frame(self, middle: bytes, number: bytes, kind: bytes, payload: bytes) -> bytes:
+        # cheaper than a format of all parts
+        return b"".join((self._head, number, b'","sequence":', number, b',"type":"', kind, middle, payload, b"}"))
+
+
+def _excerpted(payload: bytes) -> Steps[bytes]:
     """Return a payload cut to `PAYLOAD_BYTES`, followed by the envelope's `excerpted`.
 
     The payload is already redacted: a cut before redaction could leave the beginning of a secret that no pattern finds.
     """
     whole, cut = _decode(payload), list[str]()
     for budget in _BUDGETS:
+        yield
         fields = {name: _shortened(value, budget) for name, value in whole.items()}
         cut = [name for name, value in fields.items() if value is not whole[name]]
         payload = _encode(fields)

@@ -120,8 +120,8 @@ class RunDegraded(Payload, frozen=True, kw_only=True):
     """The run continues with a restriction (agent_changed: its spec has another digest than at the start).
 
     is_enabled_failed: the predicate of a tool failed, and the tool is not offered.
-    tool_changed: the tool of an open call has another definition than when it was called; decisions about the call are
-    asked again.
+    tool_changed: the tool of an open call has another definition than when it was called, and decisions about the call
+    are asked again; or the tool is gone, and the question is withdrawn.
     """
 
     reason: str
@@ -246,6 +246,14 @@ class InferenceRetried(Payload, frozen=True, kw_only=True):
     model: Annotated[str | None, FOREIGN_TEXT] = None
 
 
+class InferenceCut(Payload, frozen=True, kw_only=True):
+    """The end of the run has stopped a model request, in the middle of its answer. `usage`: as far as known."""
+
+    step: int
+    message_id: str
+    usage: Usage
+
+
 class ContextTrimmed(Payload, frozen=True, kw_only=True):
     """A plugin left so many messages of the thread out of the step's request; they stay in the thread."""
 
@@ -284,12 +292,14 @@ class MessageCompleted(Payload, frozen=True, kw_only=True):
     """A message is complete. `text` is all of it, regardless of earlier deltas.
 
     `large`: the text is above 262,144 bytes; `text` holds head, tail and size, and the deltas hold all of it.
+    `cut`: the run ended while the model wrote the message; `text` is what had arrived.
     """
 
     message_id: str
     role: str
     text: Annotated[str, FOREIGN_TEXT]
     large: bool = False
+    cut: bool = False
 
 
 class MessageDiscarded(Payload, frozen=True, kw_only=True):

@@ -2,18 +2,20 @@
 
 The model gets the text unredacted (`excerpt`). The event must be redacted before it is cut: no pattern recognises a
 secret that the cut splits, and the text of a dict has lost its keys. So the event holds the whole value, marked as
-large, until the redactor reads it; `shown_large` redacts first and cuts afterwards.
+large, until the redactor reads it; `showing` redacts first and cuts afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import attrs
 import msgspec
 
-from .hidden_values import hidden_keys, hidden_positions
+from .hidden_values import hidden_fields, hides_position, hides_value
+from .sizes import VALUE_LIMIT, too_large
+from .stepwise import Steps
 
 LARGE: Final = 262_144
 """Bytes of a result above which event and model get an excerpt; the row holds all of it."""
@@ -25,7 +27,8 @@ _WHOLE: Final = LARGE
 """Characters of a text that is read whole before the cut; of a larger text, both ends are read with their context."""
 
 _encode = msgspec.json.Encoder().encode
-Clean = Callable[[str], str]
+Clean = Callable[[str], Steps[str]]
+"""Removes secrets from a text, in steps."""
 
 
 class LargeText(str):
@@ -43,7 +46,8 @@ class Large:
 
 def is_large(text: str) -> bool:
     """Return True if `excerpt` cuts the text."""
-    return len(text) * 4 > LARGE and len(text.encode()) > LARGE  # cheap first: a character takes at most four bytes
+    # cheap first: a character takes one to four bytes
+    return len(text) > LARGE or (len(text) * 4 > LARGE and len(text.encode("utf-8", "surrogatepass")) > LARGE)
 
 
 def excerpt(text: str) -> tuple[str, bool]:
@@ -58,8 +62,21 @@ def shown_value(value: object) -> tuple[str, bool]:
     return excerpt(value if isinstance(value, str) else _encode(value).decode())
 
 
-def shown_large(value: Large | LargeText, clean: Clean, mask: str) -> str:
-    """Return the redacted excerpt of a large value.
+def shown_result(value: object) -> tuple[str, bool, int]:
+    """Return a result as `shown_value` does, and its bytes as JSON.
+
+    Raises:
+        TooLarge: the result has more bytes than are stored.
+    """
+    data = _encode(value)
+    if len(data) > VALUE_LIMIT:
+        raise too_large(len(data))
+    shown, large = excerpt(value if isinstance(value, str) else data.decode())
+    return shown, large, len(data)
+
+
+def showing(value: Large | LargeText, clean: Clean, mask: str) -> Steps[str]:
+    """Return the redacted excerpt of a large value, in steps.
 
     Args:
         value: the value in the row.
@@ -69,13 +86,14 @@ def shown_large(value: Large | LargeText, clean: Clean, mask: str) -> str:
     if isinstance(value, LargeText) or isinstance(value.value, str):
         text = str(value if isinstance(value, LargeText) else value.value)
         if len(text) <= _WHOLE:
-            shown = clean(text)
+            shown = yield from clean(text)
             return _joined(shown, len(text), shown)
-        return _joined(clean(text[: _EDGE + _CONTEXT]), len(text), clean(text[-_EDGE - _CONTEXT :]))
+        begun = yield from clean(text[: _EDGE + _CONTEXT])
+        return _joined(begun, len(text), (yield from clean(text[-_EDGE - _CONTEXT :])))
     size = len(_encode(value.value).decode())
     writer = _Writer(clean, mask)
-    head = _taken(writer.forward(value.value))
-    tail = _taken(writer.backward(value.value))
+    head = yield from _taken(writer.forward(value.value))
+    tail = yield from _taken(writer.backward(value.value))
     return _joined("".join(head), size, "".join(reversed(tail)))
 
 
@@ -86,10 +104,13 @@ def _joined(head: str, size: int, tail: str) -> str:
     return f"{head[:_EDGE]}\n[... {left_out} of {size} characters left out ...]\n{tail[-_EDGE:]}"
 
 
-def _taken(pieces: Iterable[str]) -> list[str]:
-    """Return as many pieces as fill one end; the other pieces are not created."""
-    taken, size = [], 0
+def _taken(pieces: Iterable[str | None]) -> Steps[list[str]]:
+    """Return as many pieces as fill one end; the other pieces are not created. None is the end of a step."""
+    taken, size = list[str](), 0
     for piece in pieces:
+        if piece is None:
+            yield
+            continue
         taken.append(piece)
         size += len(piece)
         if size >= _EDGE:
@@ -99,56 +120,63 @@ def _taken(pieces: Iterable[str]) -> list[str]:
 
 @attrs.frozen
 class _Writer:
-    """Writes JSON data as text, piece by piece from either end, with each text and key redacted."""
+    """Writes JSON data as text, piece by piece from either end, with each text and key redacted.
+
+    Between the pieces comes None, where a step of the work ends.
+    """
 
     clean: Clean
     mask: str
 
-    def forward(self, value: object) -> Iterator[str]:
+    def forward(self, value: object) -> Iterator[str | None]:
         """Yield the pieces from the beginning to the end."""
         if isinstance(value, Mapping):
-            between, hidden = "{", hidden_keys(value)
+            between, named = "{", hidden_fields(value)
             for key, item in value.items():
-                yield f"{between}{_encode(self.clean(key)).decode()}:"
-                yield from self.forward(self.mask if key in hidden and item is not None else item)
+                yield f"{between}{yield from self._written(key)}:"
+                yield from self.forward(self.mask if _hides(key, item, named) else item)
                 between = ","
             yield "}" if between == "," else "{}"
         elif isinstance(value, (list, tuple)):
-            between, hidden = "[", hidden_positions(value)
+            between = "["
             for place, item in enumerate(value):
                 yield between
-                yield from self.forward(self.mask if place in hidden and item is not None else item)
+                yield from self.forward(self.mask if item is not None and hides_position(value, place) else item)
                 between = ","
             yield "]" if between == "," else "[]"
-        elif isinstance(value, str) and len(value) > _WHOLE:
-            yield self._leaf(value[: _EDGE + _CONTEXT])
         else:
-            yield self._leaf(value)
+            yield (yield from self._leaf(value, slice(None, _EDGE + _CONTEXT)))
 
-    def backward(self, value: object) -> Iterator[str]:
+    def backward(self, value: object) -> Iterator[str | None]:
         """Yield the pieces from the end to the beginning; the pieces themselves are not reversed."""
         if isinstance(value, Mapping):
-            between, hidden = "}", hidden_keys(value)
+            between, named = "}", hidden_fields(value)
             for key, item in reversed(list(value.items())):
                 yield between
-                yield from self.backward(self.mask if key in hidden and item is not None else item)
-                yield f"{_encode(self.clean(key)).decode()}:"
+                yield from self.backward(self.mask if _hides(key, item, named) else item)
+                yield f"{yield from self._written(key)}:"
                 between = ","
             yield "{" if between == "," else "{}"
         elif isinstance(value, (list, tuple)):
-            between, hidden = "]", hidden_positions(value)
+            between = "]"
             for place in reversed(range(len(value))):
                 yield between
-                yield from self.backward(self.mask if place in hidden and value[place] is not None else value[place])
+                item = value[place]
+                yield from self.backward(self.mask if item is not None and hides_position(value, place) else item)
                 between = ","
             yield "[" if between == "," else "[]"
-        elif isinstance(value, str) and len(value) > _WHOLE:
-            yield self._leaf(value[-_EDGE - _CONTEXT :])
         else:
-            yield self._leaf(value)
+            yield (yield from self._leaf(value, slice(-_EDGE - _CONTEXT, None)))
 
-    def _leaf(self, value: object) -> str:
+    def _leaf(self, value: object, end: slice) -> Steps[str]:
         if isinstance(value, str):
-            return _encode(self.clean(value)).decode()
+            return (yield from self._written(value[end] if len(value) > _WHOLE else value))
         text = _encode(value).decode()
-        return text if self.clean(text) == text else _encode(self.mask).decode()
+        return text if (yield from self.clean(text)) == text else _encode(self.mask).decode()
+
+    def _written(self, text: str) -> Steps[str]:
+        return _encode((yield from self.clean(text))).decode()
+
+
+def _hides(key: object, item: object, named: Collection[object]) -> bool:
+    return item is not None and (key in named or (isinstance(key, str) and hides_value(key, item)))

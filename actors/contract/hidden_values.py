@@ -28,8 +28,15 @@ _USER_OPTIONS: Final = frozenset({"-u", "--user", "--proxy-user"})
 
 def hidden_keys(value: Mapping[Any, Any]) -> Collection[object]:
     """Return the keys whose values are never shown."""
-    named = [field for field, names in _FIELDS.items() if field in value and _tells(value, names)]
-    return [*named, *(key for key, item in value.items() if isinstance(key, str) and hides_value(key, item))]
+    return [
+        *hidden_fields(value),
+        *(key for key, item in value.items() if isinstance(key, str) and hides_value(key, item)),
+    ]
+
+
+def hidden_fields(value: Mapping[Any, Any]) -> Collection[str]:
+    """Return the fields whose values are never shown because another field names them."""
+    return [field for field, names in _FIELDS.items() if field in value and _tells(value, names)]
 
 
 def hides_value(key: str, item: object) -> bool:
@@ -56,17 +63,20 @@ def _tells(value: Mapping[Any, Any], names: Sequence[str]) -> bool:
 
 def hidden_positions(value: Sequence[object]) -> Collection[int]:
     """Return the positions of a list whose items are never shown."""
-    if (
-        len(value) == 2
-        and isinstance(value[0], str)
-        and hides(value[0][-LONGEST_KEY:])
-        and _is_secret(value[0], value[1])
-    ):
+    if len(value) == 2 and hides_position(value, 1):
         return (1,)
     options = [place for place, item in enumerate(value) if type(item) is str and item[:1] == "-"]
-    if not options:
-        return ()
-    return [place + 1 for place in options if place + 1 < len(value) and _takes(str(value[place]), value[place + 1])]
+    return [place + 1 for place in options if place + 1 < len(value) and hides_position(value, place + 1)]
+
+
+def hides_position(value: Sequence[object], place: int) -> bool:
+    """Return whether the item at a position of a list is never shown."""
+    before = value[place - 1] if place else None
+    if not isinstance(before, str):
+        return False
+    if len(value) == 2 and hides(before[-LONGEST_KEY:]) and _is_secret(before, value[1]):
+        return True
+    return before[:1] == "-" and _takes(before, value[place])
 
 
 def _is_secret(name: str, item: object) -> bool:

@@ -21,6 +21,7 @@ class Inference(Value, frozen=True, kw_only=True):
         started_at: UTC.
         delay_ms: milliseconds from `started_at` to the request.
         unsure: guardrails decide whether the answered message stays; until then it is not complete.
+        stopped: the end of the run has stopped this request; the owner has not reported yet what had arrived.
         text_index, reasoning_index: the next delta's index.
         prefix: the text of broken streams that this request continues; "" if the answer begins anew.
         cut_calls: names of the tools whose calls broken streams of this step had begun.
@@ -42,6 +43,7 @@ class Inference(Value, frozen=True, kw_only=True):
     model: int = 0
     truncated: int = 0
     unsure: bool = False
+    stopped: bool = False
 
     @property
     def asked_at(self) -> datetime:

@@ -25,13 +25,18 @@ It was done, requests tools, reached its token limit, was cut by a filter of the
 
 
 class Usage(Value, frozen=True, kw_only=True, omit_defaults=False):  # events show all counts
-    """Tokens and requests, as counts >= 0. `cached` is part of `input`, `reasoning` part of `output`."""
+    """Tokens and requests, as counts >= 0. `cached` is part of `input`, `reasoning` part of `output`.
+
+    `incomplete`: requests that were stopped before the provider reported all of their tokens, so the true counts may be
+    higher; without such requests `msgspec.UNSET`, which is false and is left out of JSON.
+    """
 
     requests: int = 0
     input: int = 0
     output: int = 0
     cached: int = 0
     reasoning: int = 0
+    incomplete: int | msgspec.UnsetType = msgspec.UNSET
 
     def __add__(self, other: Usage) -> Usage:
         """Return the sum, field by field."""
@@ -41,12 +46,19 @@ class Usage(Value, frozen=True, kw_only=True, omit_defaults=False):  # events sh
             output=self.output + other.output,
             cached=self.cached + other.cached,
             reasoning=self.reasoning + other.reasoning,
+            incomplete=_sum(self.incomplete, other.incomplete),
         )
 
     @property
     def total(self) -> int:
         """Input and output tokens together."""
         return self.input + self.output
+
+
+def _sum(one: int | msgspec.UnsetType, other: int | msgspec.UnsetType) -> int | msgspec.UnsetType:
+    if one is msgspec.UNSET:
+        return other
+    return one if other is msgspec.UNSET else one + other
 
 
 class CallRequest(Value, frozen=True, kw_only=True):
@@ -133,6 +145,8 @@ class Message(Value, frozen=True, kw_only=True):
             the same provider only, and only if text and calls are still those of the answer.
         parts: images and files of an input or a tool's result, in order. Their bytes are in the requests of models
             only.
+        cut: the run ended while the model wrote this answer: the text is what had arrived. A request says so to the
+            model.
     """
 
     id: str
@@ -147,6 +161,7 @@ class Message(Value, frozen=True, kw_only=True):
     provider: str = ""
     items: tuple[JSONObject, ...] = ()
     parts: tuple[Part, ...] = ()
+    cut: bool = False
 
 
 @attrs.frozen(kw_only=True)

@@ -14,6 +14,7 @@ from typing import Final
 
 from .secret_readers import MASK, SHORTEST, Span
 from .shapes import CUT_MARKS
+from .stepwise import WINDOW, Steps
 
 _CUTS: Final = re.compile("|".join(map(re.escape, CUT_MARKS)))
 
@@ -39,11 +40,19 @@ class NamedSecrets:
         self.heads = sorted({form[: head_length(form)] for form in self._forms}, key=lambda head: (-len(head), head))
         self._begun = re.compile("|".join(map(re.escape, self.heads)) or r"(?!)").search
 
-    def spans(self, text: str) -> list[Span]:
-        """Return the spans of a text in order; where two overlap, the later one begins behind the earlier one."""
-        if self._begun(text) is None:
+    def pieces(self, text: str) -> Steps[list[Span]]:
+        """Return the spans of a text in order; where two overlap, the later one begins behind the earlier one.
+
+        Yields after each window, and after each spelling that was searched in a long text.
+        """
+        if not (yield from self._begins(text)):
             return []
-        found = [*self._whole(text), *self._cut(text)]
+        found: list[Span] = []
+        for form in self._forms:
+            found += _whole(form, text)
+            if len(text) > WINDOW:
+                yield
+        found += yield from self._cut(text)
         found.sort(key=lambda span: (span.start, -span.end))
         kept: list[Span] = []
         for span in found:
@@ -54,25 +63,33 @@ class NamedSecrets:
                 kept[-1] = last._replace(end=span.end, open=span.open)
         return kept
 
-    def _whole(self, text: str) -> Iterator[Span]:
-        for form in self._forms:
-            start = text.find(form)
-            while start >= 0:
-                end = start + len(form)
-                yield Span(start, end, MASK, start, False)
-                start = text.find(form, end)
+    def _begins(self, text: str) -> Steps[bool]:
+        """Return whether the text has the beginning of a spelling."""
+        if not self._forms:
+            return False
+        for start in range(0, max(1, len(text)), WINDOW):
+            if start:
+                yield
+            if self._begun(text, start, start + WINDOW + SHORTEST) is not None:
+                return True
+        return False
 
-    def _cut(self, text: str) -> Iterator[Span]:
-        """Yield the beginnings of spellings in front of cuts."""
-        begin, size = 0, len(text)
+    def _cut(self, text: str) -> Steps[list[Span]]:
+        """Return the beginnings of spellings in front of cuts."""
+        begin, size, paused = 0, len(text), 0
+        found: list[Span] = []
         for cut, behind in _cuts(text):
             least = max(begin, cut - self._longest)
             first = self._begun(text, least, cut)
             if first is not None:
                 length = self._overlap(text[first.start() : cut])
                 if length:
-                    yield Span(cut - length, cut, MASK, cut - length, cut == size)
+                    found.append(Span(cut - length, cut, MASK, cut - length, cut == size))
             begin = behind
+            if cut - paused > WINDOW:
+                paused = cut
+                yield
+        return found
 
     def _overlap(self, window: str) -> int:
         """Return the length of the longest beginning of a spelling, short of the whole, with which a text ends."""
@@ -83,6 +100,14 @@ class NamedSecrets:
                 length = _suffix(form, window[-len(form) + 1 :])
                 longest = max(longest, length if length >= least else 0)
         return longest
+
+
+def _whole(form: str, text: str) -> Iterator[Span]:
+    start = text.find(form)
+    while start >= 0:
+        end = start + len(form)
+        yield Span(start, end, MASK, start, False)
+        start = text.find(form, end)
 
 
 def _cuts(text: str) -> Iterator[tuple[int, int]]:

@@ -1,7 +1,8 @@
-"""Input that waits for a step: the run's row holds the order, the inbox holds the texts, each once.
+"""What a store writes of a run's row: texts that wait for a step are in the inbox, calls in rows of their own.
 
-A run in a long step commits often, and each commit writes the run's row: with the texts inside, a thousand texts would
-be written a thousand times. So a store that encodes rows writes `apart(row)` and returns `whole(...)`.
+A run in a long step commits often, and each commit writes the run's row: with a thousand texts or calls inside, each of
+them would be written a thousand times. So a store that encodes rows writes `apart(row)`, and returns it with its texts
+(`whole`) and the calls of its draft (`with_calls`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 from .decisions import Command
 from .ids import message_id
 from .messages import Message, Producer
-from .rows import RunRow
+from .rows import CallRow, JudgedRow, RunRow
 
 MAX_INPUTS: Final = 64
 """Texts that may wait for the next step of one run; further texts are rejected as busy."""
@@ -23,7 +24,9 @@ MAX_INPUT_BYTES: Final = 256 * 1024
 
 
 def apart(row: RunRow) -> RunRow:
-    """Return the row without the messages whose texts are in the inbox."""
+    """Return the row without the messages whose texts are in the inbox, and without the calls of its draft."""
+    if row.draft is not None and row.draft.calls:
+        row = replace(row, draft=replace(row.draft, calls=()))
     if not row.sent:
         return row
     places = {message.id: at for at, message in enumerate(row.pending_input)}
@@ -54,7 +57,20 @@ def whole(run_id: str, row: RunRow, commands: Mapping[str, Command]) -> RunRow:
     return replace(row, pending_input=tuple(pending))
 
 
-def waiting(row: RunRow, unread: Iterable[Command]) -> tuple[int, int]:
+def with_calls(row: RunRow, calls: Iterable[CallRow]) -> RunRow:
+    """Return the row with the calls of its draft again.
+
+    Args:
+        row: a result of `apart`.
+        calls: of the run, in the model's order; those of other steps are ignored.
+    """
+    if row.draft is None or row.draft.calls:  # until version 3 a row has the calls itself
+        return row
+    requested = tuple(call.requested for call in calls if call.step == row.step)
+    return replace(row, draft=replace(row.draft, calls=requested)) if requested else row
+
+
+def waiting(row: RunRow | JudgedRow, unread: Iterable[Command]) -> tuple[int, int]:
     """Return how many sent texts wait, and their bytes: in the run's row, and in its unread inbox."""
     sizes = [sent_text.size for sent_text in row.sent]
     sizes += [text_size(command.text) for command in unread if command.kind == "send"]

@@ -2,8 +2,9 @@
 
 Theory of operation. Three filters in one pass: values under names such as `password` (in JSON data and in text), known
 token shapes, and the secrets that the embedder names. Directories that reveal the host's user are shortened. Only
-fields with foreign text are read; private rows stay unredacted. A text may be the cut beginning of a longer one, so the
-beginning of a secret is hidden, too, where a text ends or is marked as cut.
+fields with foreign text are read; private rows stay unredacted. What is large is read in steps (`stepwise`). A text
+may be the cut beginning of a longer one, so the beginning of a secret is hidden, too, where a text ends or is marked as
+cut.
 """
 
 from __future__ import annotations
@@ -18,12 +19,22 @@ import msgspec
 
 from ..errors import UsageError
 from .catalogue import FOREIGN, FOREIGN_SCHEMAS
-from .excerpt import Large, LargeText, shown_large
-from .hidden_values import hidden_keys, hidden_positions, hides_key, hides_value, names_value
+from .excerpt import Large, LargeText, showing
+from .hidden_values import (
+    hidden_fields,
+    hidden_keys,
+    hidden_positions,
+    hides_key,
+    hides_position,
+    hides_value,
+    names_value,
+)
 from .plain import JSONObject
 from .secret_readers import MASK, SHORTEST, Span, hides_items
 from .shapes import LONGEST_KEY
+from .sizes import measured
 from .spans import Finder, masked, spellings
+from .stepwise import WINDOW, Steps, drained
 
 WORKSPACE: Final = "[workspace]"
 """Replaces the run's directory."""
@@ -92,26 +103,61 @@ class Redactor:
             return value if len(value) < SHORTEST else self.text(value)
         return self._clean(value) if self._dirty(value) else value
 
+    def text_steps(self, value: str) -> Steps[str]:
+        """Return the result of `text`, in steps of about `WINDOW` characters."""
+        if len(value) <= WINDOW:
+            return self.text(value)
+        if len(value) > WHOLE:
+            shown = yield from self.text_steps(value[: WHOLE - _MARK])
+            return _with_mark(shown, value)
+        spans = list[Span]()
+        for span in self.pieces(value):
+            if span is None:
+                yield
+            else:
+                spans.append(span)
+        yield  # the last of them may be long
+        return masked(value, spans)
+
+    def steps(self, value: object) -> Steps[Any]:
+        """Return the result of `value`, in steps of about `WINDOW` characters and items."""
+        return (yield from self._steps(value, [WINDOW]))
+
+    def _steps(self, value: object, left: list[int]) -> Steps[Any]:
+        """`left`: characters until the next pause, in a list, because all levels count together."""
+        left[0] -= 1 + (len(value) if isinstance(value, str) else 0)
+        if left[0] < 0:
+            left[0] = WINDOW
+            yield
+        if isinstance(value, (Large, LargeText)):
+            return (yield from showing(value, self.text_steps, MASK))
+        if isinstance(value, Mapping):
+            named, out = hidden_fields(value), {}
+            for key, item in value.items():
+                hidden = key in named or (isinstance(key, str) and hides_value(key, item))
+                is_long = isinstance(key, str) and len(key) > WINDOW
+                name = (yield from self.text_steps(key)) if is_long else self.key(key)
+                left[0] -= len(name) if isinstance(name, str) else 1
+                out[name] = MASK if hidden and item is not None else (yield from self._steps(item, left))
+            return out
+        if isinstance(value, (list, tuple)):
+            items = []
+            for place, item in enumerate(value):
+                hidden = item is not None and hides_position(value, place)
+                items.append(MASK if hidden else (yield from self._steps(item, left)))
+            return items
+        return (yield from self.text_steps(value)) if isinstance(value, str) else self._clean(value)
+
     def restored(self, given: object, raw: object) -> Any:
+        """Return the result of `restored_steps`."""
+        return drained(self.restored_steps(given, raw))
+
+    def restored_steps(self, given: object, raw: object) -> Steps[Any]:
         """Return `given` with each part that equals the redacted form of a part of `raw` replaced by that raw part.
 
         People edit the redacted form: a mask that they leave in place means the value behind the mask.
         """
-        if given == self.value(raw):
-            return raw
-        # each part is compared as it was shown in its place, because its place may make the part a secret
-        if isinstance(given, Mapping) and isinstance(raw, Mapping):
-            shown = self.value(raw)
-            return {key: self._restored_part(item, key, raw, shown) for key, item in given.items()}
-        if isinstance(given, list) and isinstance(raw, (list, tuple)) and len(given) == len(raw):
-            shown = self.value(raw)
-            return [self._restored_part(item, place, raw, shown) for place, item in enumerate(given)]
-        return given
-
-    def _restored_part(self, given: object, key: Any, raw: Any, shown: Any) -> Any:
-        if isinstance(raw, Mapping) and (key not in raw or key not in shown):
-            return given
-        return raw[key] if given == shown[key] else self.restored(given, raw[key])
+        return _restored(given, raw, (yield from self.steps(raw)))
 
     def schema(self, value: object) -> Any:
         """Return a JSON Schema without secrets: its texts are redacted, its keys name properties and hide no value."""
@@ -137,7 +183,11 @@ class Redactor:
 
     def spans(self, text: str) -> Iterator[Span]:
         """Yield what `text` hides, from its beginning to its end."""
-        return self.finder.spans(text)
+        return filter(None, self.pieces(text))
+
+    def pieces(self, text: str) -> Iterator[Span | None]:
+        """Yield what `text` hides, and None between two windows of the search."""
+        return self.finder.pieces(text)
 
     def key(self, key: Any) -> Any:
         """Return a key of a mapping without secrets."""
@@ -145,8 +195,7 @@ class Redactor:
 
     def _shortened(self, text: str) -> str:
         """Return the beginning of a text that is too long to read. A secret at the cut is hidden as at any end."""
-        shown = WHOLE - _MARK
-        return f"{self.text(text[:shown])}\n[... {len(text) - shown} of {len(text)} characters left out ...]\n"
+        return _with_mark(self.text(text[: WHOLE - _MARK]), text)
 
     def _masked(self, text: str) -> str:
         """Return a text that may have secrets in masked form; the same object if it has none."""
@@ -184,7 +233,7 @@ class Redactor:
 
     def _clean(self, value: object) -> Any:
         if isinstance(value, (Large, LargeText)):
-            return shown_large(value, self.text, MASK)
+            return drained(showing(value, self.text_steps, MASK))
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
@@ -213,7 +262,12 @@ class Redactor:
 
     def payload(self, payload: Any) -> Any:
         """Return an event's payload without secrets; the same object if there are none."""
-        changes: dict[str, Any] | None = None
+        shown = self.small_payload(payload)
+        return drained(self.payload_steps(payload)) if shown is None else shown
+
+    def small_payload(self, payload: Any) -> Any:
+        """Return the result of `payload`, or None if a field is so large that it must be read in steps."""
+        changes: dict[str, object] | None = None
         kind = type(payload)
         for name in FOREIGN[kind]:
             before = getattr(payload, name)
@@ -221,27 +275,70 @@ class Redactor:
                 continue
             if (
                 type(before) is str
-                and len(before) <= WHOLE
+                and len(before) <= WINDOW
                 and (len(before) < SHORTEST or self._search(before) is None)
             ):
                 continue  # most texts: read once, without a call
+            if type(before) is Large or measured(before, WINDOW) > WINDOW:
+                return None
             try:
                 after = self._clean(before) if self._dirty(before) else before
             except RecursionError:  # a model may nest its arguments without limit
-                after = {_TOO_DEEP: None} if isinstance(before, Mapping) else _TOO_DEEP
+                after = _too_deep(before)
             if after is not before:
                 changes = {} if changes is None else changes
                 changes[name] = after
         if kind in FOREIGN_SCHEMAS:  # few have one, and asking costs less than a loop over nothing
-            for name in FOREIGN_SCHEMAS[kind]:
-                before = getattr(payload, name)
-                try:
-                    after = before if before is None else self.schema(before)
-                except RecursionError:
-                    after = {_TOO_DEEP: None}
-                if after is not before:
-                    changes = {name: after, **(changes or {})}
+            changes = self._with_schemas(payload, changes)
         return payload if changes is None else msgspec.structs.replace(payload, **changes)
+
+    def payload_steps(self, payload: Any) -> Steps[Any]:
+        """Return the result of `payload`, in steps of about `WINDOW` characters and items."""
+        changes, kind = dict[str, object](), type(payload)
+        for name in FOREIGN[kind]:
+            before = getattr(payload, name)
+            if before is not None:
+                try:
+                    changes[name] = yield from self.steps(before)
+                except RecursionError:
+                    changes[name] = _too_deep(before)
+        if kind in FOREIGN_SCHEMAS:
+            changes = self._with_schemas(payload, changes) or changes
+        return msgspec.structs.replace(payload, **changes)
+
+    def _with_schemas(self, payload: object, changes: dict[str, object] | None) -> dict[str, object] | None:
+        for name in FOREIGN_SCHEMAS[type(payload)]:
+            before = getattr(payload, name)
+            try:
+                after = before if before is None else self.schema(before)
+            except RecursionError:
+                after = {_TOO_DEEP: None}
+            if after is not before:
+                changes = {name: after, **(changes or {})}
+        return changes
+
+
+def _restored(given: object, raw: Any, shown: Any) -> Any:
+    """See `Redactor.restored`. Each part is compared as it was shown in its place, which may make it a secret."""
+    if given == shown:
+        return raw
+    if isinstance(given, Mapping) and isinstance(raw, Mapping) and isinstance(shown, Mapping):
+        known = raw.keys() & shown.keys()
+        return {key: _restored(item, raw[key], shown[key]) if key in known else item for key, item in given.items()}
+    lists = isinstance(raw, (list, tuple)) and isinstance(shown, (list, tuple))
+    if lists and isinstance(given, list) and len(given) == len(raw):
+        return [_restored(*parts) for parts in zip(given, raw, shown, strict=True)]
+    return given
+
+
+def _with_mark(shown: str, text: str) -> str:
+    """Return the redacted beginning of a text that is too long to read, with a mark of the rest."""
+    left_out = len(text) - (WHOLE - _MARK)
+    return f"{shown}\n[... {left_out} of {len(text)} characters left out ...]\n"
+
+
+def _too_deep(value: object) -> object:
+    return {_TOO_DEEP: None} if isinstance(value, Mapping) else _TOO_DEEP
 
 
 class _Within(Redactor):
@@ -269,11 +366,17 @@ class _Within(Redactor):
         match = self._base_search(text)
         return match if match is not None else next((root for root in self._roots if root in text), None)
 
-    def spans(self, text: str) -> Iterator[Span]:
-        """Yield what `text` hides. The directory may be below a home directory; then the directory's name wins."""
+    def pieces(self, text: str) -> Iterator[Span | None]:
+        """Yield what `text` hides, and None between two windows of the search.
+
+        The directory may be below a home directory; then the directory's name wins.
+        """
         at, size = 0, len(text)
         places = [Span(m.start(), m.end(), WORKSPACE, m.start(), m.end() == size) for m in self._found(text)]
-        for span in self.finder.spans(text):
+        for span in self.finder.pieces(text):
+            if span is None:
+                yield None
+                continue
             while places and places[0].start <= span.start:
                 place = places.pop(0)
                 if place.start >= at:

@@ -154,7 +154,7 @@ class Mirror(Value, frozen=True, kw_only=True):
     Attributes:
         ticket: the parent's ticket, with the ids of the child's.
         decision: the decision about it, addressed to the child's ticket; None while the ticket is open. The mirror
-            stays in the row until the child run has taken the decision, so that a restart can forward it again.
+            stays in its call's row until the child run has taken the decision, so that a restart can forward it again.
     """
 
     ticket: Ticket
@@ -204,7 +204,8 @@ class RunFields(Fields, kw_only=True):
         unknown: calls and tasks that the end of the run cut off, and whose effect may or may not have happened.
         pause: a pause that has not taken effect yet.
         run_tickets: the open tickets of the run itself; no step begins while there is one.
-        mirrors: of the open tickets of child runs, in the order in which they were seen.
+        mirrored: how many mirrors of tickets of child runs its calls hold.
+        mirrors: of a row of version 3 only: the mirrors, which the calls hold since (`RunRecord.mirrors`).
         next_due: when the earliest timer of the run fires, UTC.
         revision: of the newest state.
         request: changes of this step's request by before_inference hooks.
@@ -240,6 +241,7 @@ class RunFields(Fields, kw_only=True):
     tasks: tuple[TaskRow, ...] = ()
     pause: PendingPause | None = None
     run_tickets: tuple[Ticket, ...] = ()
+    mirrored: int = 0
     mirrors: tuple[Mirror, ...] = ()
     next_due: datetime | None = None
     revision: int = 0
@@ -263,12 +265,7 @@ class RunRow(RunFields, frozen=True):  # type: ignore[misc]  # `sealed` makes on
     @property
     def restless(self) -> bool:
         """True if a waiting run still needs an owner: it is ending, or has live background tasks or child runs."""
-        return self.termination is not None or bool(self.tasks) or bool(self.mirrors)
-
-    @property
-    def open_mirrors(self) -> tuple[Ticket, ...]:
-        """The undecided tickets of child runs, as this run shows them."""
-        return tuple(mirror.ticket for mirror in self.mirrors if mirror.decision is None) if self.mirrors else ()
+        return self.termination is not None or bool(self.tasks or self.mirrored or self.mirrors)
 
 
 class CallFields(Fields, kw_only=True):
@@ -310,6 +307,7 @@ class CallFields(Fields, kw_only=True):
         child_run: the child run that does the call's work; None for a call of any other tool.
         child_started: the child run has been seen.
         parts: the images and files of the result.
+        mirrors: of the tickets of its child run, in the order in which they were seen.
     """
 
     call_id: str
@@ -348,6 +346,7 @@ class CallFields(Fields, kw_only=True):
     child_run: str | None = None
     child_started: bool = False
     parts: tuple[Part, ...] = ()
+    mirrors: tuple[Mirror, ...] = ()
 
 
 class CallRow(CallFields, frozen=True):  # type: ignore[misc]  # `sealed` makes one of the other
@@ -376,6 +375,20 @@ class CallRow(CallFields, frozen=True):  # type: ignore[misc]  # `sealed` makes 
         return self.unknown_cause or ("process" if cut_off else "")
 
 
+class JudgedRow(msgspec.Struct, frozen=True, gc=False):
+    """The facts of a run's row that a command is judged on: read without the rest (`codec.glance`).
+
+    Attributes:
+        cursor, agent, sent: as in `RunRow`.
+        early: the calls with decisions that came before their first ticket.
+    """
+
+    cursor: RunPosition = RunPosition.ADMISSION
+    agent: str | None = None
+    early: Mapping[str, msgspec.Raw] = msgspec.field(default_factory=dict)
+    sent: tuple[SentText, ...] = ()
+
+
 @attrs.frozen(kw_only=True)
 class ThreadInfo:
     """The facts of a thread, which outlive its runs.
@@ -397,6 +410,22 @@ class ThreadInfo:
 
 
 @attrs.frozen(kw_only=True)
+class QueuePlace:
+    """Where a run waits for a process that takes it.
+
+    Attributes:
+        name: the queue.
+        ready_at: no process takes the run before, UTC.
+        paused, max_running: the limits of the queue; see `QueueInfo`.
+    """
+
+    name: str
+    ready_at: datetime
+    paused: bool = False
+    max_running: int | None = None
+
+
+@attrs.frozen(kw_only=True)
 class RunOutline:
     """The facts of a run that need no read of its calls, tickets and commands. Costs the same for every run.
 
@@ -407,6 +436,7 @@ class RunOutline:
         held: the run waits for its thread.
         behind: the run that works on the thread meanwhile.
         row: None if the row is unreadable.
+        queue: None if the run is at rest, or a process has taken it.
     """
 
     info: RunInfo
@@ -418,6 +448,7 @@ class RunOutline:
     held: bool = False
     behind: str | None = None
     row: RunRow | None = None
+    queue: QueuePlace | None = None
 
     @property
     def status(self) -> RunStatus:
@@ -446,6 +477,16 @@ class RunRecord:
     inbox: tuple[InboxItem, ...] = ()
     call_ids: frozenset[str] = frozenset()
     state: tuple[StateWrite, ...] = ()
+
+    @property
+    def mirrors(self) -> tuple[Mirror, ...]:
+        """The mirrors of tickets of child runs, in the order of their calls."""
+        return (*self.row.mirrors, *(mirror for call in self.calls for mirror in call.mirrors))
+
+    @property
+    def open_mirrors(self) -> tuple[Ticket, ...]:
+        """The undecided tickets of child runs, as this run shows them."""
+        return tuple(mirror.ticket for mirror in self.mirrors if mirror.decision is None)
 
     @property
     def at_rest(self) -> bool:

@@ -29,9 +29,12 @@ _ESCAPES: Final = 8
 """Backslashes read in front of a quote."""
 _INDENT: Final = 64
 """Blanks read between a name and its `=` in a column of settings."""
-_SEPARATOR: Final = re.compile(r"\s{0,8}(?:=>|[:=])\s{0,8}")
+_SEPARATOR: Final = re.compile(r"\s{0,8}(?:=>|:=|[:=])\s{0,8}")
 _COMMA: Final = re.compile(r"\s{0,8},\s{0,8}(?=[bBrRuU]?\\{0,8}[\"'])")
-_OPENING: Final = re.compile(r"[bBrRuU]?(?P<backslashes>\\{0,8})(?P<quote>\"\"\"|'''|[\"'])")
+_PROPERTIES: Final = re.compile(r"(?:[&!][\w!.\-]{0,64}[ \t]{1,4}){1,2}")
+"""The anchor and the tag in front of a value of YAML."""
+_PROPERTY_BEGUN: Final = re.compile(r"[&!][\w!.\-]{0,64}\Z")
+_OPENING: Final = re.compile(r"[bBfFrRuU]?(?P<backslashes>\\{0,8})(?P<quote>\"\"\"|'''|[\"'])")
 BARE: Final = re.compile(r"[^\s\"'&;,<>(){}\[\]\\…]*")
 _LINE: Final = re.compile(r"[^\r\n\"'\\…]*")
 _CODE: Final = re.compile(r"[A-Za-z_.]*|[0-9]{0,5}")
@@ -96,6 +99,12 @@ def _token(text: str, match: re.Match[str], at: int) -> Span:
     start, heads = match.start(), TOKENS[match.lastgroup or ""].heads
     if not heads[0][-1].isalnum():
         start = max(at, next(start + 1 - len(head) for head in heads if text.endswith(head, 0, start + 1)))
+    return Span(start, match.end(), MASK, start, match.end() == len(text))
+
+
+def _private_key(text: str, match: re.Match[str], at: int) -> Span:
+    """Read a private key; the match begins with the last dash before BEGIN."""
+    start = max(at, match.start() - 4)
     return Span(start, match.end(), MASK, start, match.end() == len(text))
 
 
@@ -202,6 +211,10 @@ def _setting(text: str, since: int, end: int, place: int) -> Span | None:
     if block is not None:
         return block
     start = separator.end()
+    properties = _PROPERTIES.match(text, start)
+    start = start if properties is None else properties.end()
+    if _PROPERTY_BEGUN.match(text, start):
+        return Span(len(text), len(text), "", since, True)
     if not hides(name):
         if text[start : start + 1] not in ("{", "["):
             is_last = len(text) - start <= _ESCAPES and not text[start:].strip("- ")
@@ -301,6 +314,7 @@ def _balanced(text: str, start: int) -> tuple[int, bool]:
 
 
 READERS: Final[dict[str, Reader]] = {
+    "pem": _private_key,
     "home": _home,
     "windows": _windows,
     "jwt": _web_token,

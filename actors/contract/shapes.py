@@ -112,7 +112,7 @@ _LAST: Final = "dDeEtTyYnNrRlLsS"
 
 _TOKENS_OF: Final = (
     *("api", "auth", "access", "refresh", "id", "session", "bearer", "bot", "user", "security", "github", "gitlab"),
-    *("slack", "oauth", "jwt", "sas", "npm", "deploy", "vault", "service"),
+    *("slack", "jwt", "sas", "npm", "deploy", "vault", "service"),
 )
 _KEYS_OF: Final = (
     *("secret", "api", "access", "private", "priv", "account", "auth", "client", "db", "database", "encryption"),
@@ -138,12 +138,13 @@ SECRET_NAMES: Final = (
     *(f"{word}{between}pass" for word in _PASS_OF for between in ("_", "-")),
     *(f"access{between}signature" for between in ("", "_", "-")),
 )
-"""Names whose values are never shown, also with a prefix; `clientSecret` is read as `client_Secret`.
+"""Names whose values are never shown, also with a prefix; `clientSecret` is read as `client_Secret`. An o before
+them is that of oauth: a stream need not hold a word with an o back for that.
 
 The kinds are those of detect-secrets' keyword detector and of gitleaks' generic rule.
 """
-SECRET_KEYS: Final = re.compile(rf"(?i)(?:(?:^|[_\-. ])(?:{'|'.join(SECRET_NAMES)})|^token)\Z")
-PLURAL_KEYS: Final = re.compile(rf"(?i)(?:^|[_\-. ])(?:{'|'.join(SECRET_NAMES)})s\Z")
+SECRET_KEYS: Final = re.compile(rf"(?i)(?:(?:^|[_\-. ])o?(?:{'|'.join(SECRET_NAMES)})|^token)\Z")
+PLURAL_KEYS: Final = re.compile(rf"(?i)(?:^|[_\-. ])o?(?:{'|'.join(SECRET_NAMES)})s\Z")
 """Names of lists of secrets; a number under such a name is a count."""
 
 UNMISTAKABLE: Final = re.compile(
@@ -167,20 +168,40 @@ def _token(name: str, token: SecretShape) -> tuple[str, str]:
     letters, least = f"[{token.letters}]", token.least
     shown = min(ENOUGH, least)
     rest = f"(?P<{name}>{letters}{{{shown}}}(?:{letters}{{{least - shown},}}+|{letters}*+{CUT}))"
-    if token.heads[0][-1].isalnum():
+    if token.heads[0][-1] not in _ENDS_OF_HEADS:
         return token.heads[0][0], f"(?:{'|'.join(head[1:] for head in token.heads)}){rest}"
     behind = "|".join(f"(?<={re.escape(head)})" for head in token.heads)
     if name == "sk":  # part of a word it is none (task-...), unless the letter before is that of an escape
         behind = r"(?<=sk-)(?:(?<![A-Za-z0-9]sk-)|(?<=\\[nrtbf]sk-))"
-    return token.heads[0][-1], f"(?:{behind}){rest}"
+    end = token.heads[0][-1]
+    return end, f"{_BEHIND_HEADS[end]}(?:{behind}){rest}"
 
 
 def _telling(separator: str, *, plural: bool = False) -> str:
     """Return a look-behind for a separator or quote: the name before may be one of `SECRET_KEYS`, or of the plurals."""
-    known = (*KEY_ENDS, *PLURAL_ENDS) if plural else KEY_ENDS
-    ends = "|".join("".join(f"[{letter}{letter.upper()}]" for letter in end) for end in known)
-    return rf"(?:(?<=(?:{ends}){separator})|(?<=[iI][zZ][aA][tT][iI][oO][nN]{separator}))"
+    groups = [[end for end in (*KEY_ENDS, *(PLURAL_ENDS if plural else ())) if end not in _BEFORE_END]]
+    groups += [[end] for end in _BEFORE_END]
+    ends = [
+        "|".join(_BEFORE_END.get(end, "") + "".join(f"[{letter}{letter.upper()}]" for letter in end) for end in group)
+        for group in (*groups, ["ization"])
+    ]
+    return f"(?:{'|'.join(f'(?<=(?:{end}){separator})' for end in ends)})"
 
+
+_BEFORE_END: Final = {"key": r"[\w\-]", "ass": r"(?:[_\-.][pP]|[a-z0-9]P)"}
+"""`key` and `pass` tell something only as part of a name: `key=` and `class=` are in many texts."""
+_ENDS_OF_HEADS: Final = "-_."
+_BEHIND_HEADS: Final = {
+    end: f"(?<=[{''.join(sorted({head[-2] for token in TOKENS.values() for head in token.heads if head[-1] == end}))}]"
+    f"{re.escape(end)})"
+    for end in _ENDS_OF_HEADS
+}
+"""Last character of a head -> a look-behind for the one before it: lines of dashes and underscores are frequent."""
+_BEHIND_NAME: Final = rf"(?<=[{_LAST} \t][=:])"
+_BEHIND_QUOTED: Final = rf"(?<=[{_LAST}\\ ]{_QUOTE})"
+_BEFORE_LETTER: Final = "(?=[A-Za-z])"
+_GUARDS: Final = (*_BEHIND_HEADS.values(), _BEHIND_NAME, _BEHIND_QUOTED, _BEFORE_LETTER)
+"""What all alternatives with one first character have in common is asked once, before them."""
 
 _PARTS: Final = {
     **{name: _token(name, token) for name, token in TOKENS.items()},
@@ -189,7 +210,7 @@ _PARTS: Final = {
     "pem": (
         "-",
         (
-            r"(?P<pem>----BEGIN [A-Z0-9 ]{0,32}PRIVATE KEY(?: BLOCK)?-----"
+            rf"{_BEFORE_LETTER}(?P<pem>BEGIN(?<=-----BEGIN) [A-Z0-9 ]{{0,32}}PRIVATE KEY(?: BLOCK)?-----"
             r"(?:[\s\S]*?-----END [A-Z0-9 ]{0,32}PRIVATE KEY(?: BLOCK)?-----|[\s\S]*))"
         ),
     ),
@@ -207,28 +228,46 @@ _PARTS: Final = {
     # Behind a comma the value is the other half of a pair, or the next word of a command line.
     "quoted": (
         "\"'",
-        rf"(?P<quoted>(?<=[{_LAST}\\]{_QUOTE})(?=[:=,\s])(?:{_telling(_QUOTE, plural=True)}|(?<=\\{_QUOTE})))",
+        (
+            rf"{_BEHIND_QUOTED}(?P<quoted>(?=[:=,\s])(?<! {_QUOTE})"
+            rf"(?:{_telling(_QUOTE, plural=True)}|(?<=\\{_QUOTE})))"
+        ),
     ),
     # PASSWORD 'x', IDENTIFIED BY 'x'
     "statement": (
         "\"'",
-        rf"(?P<statement>(?<=[dDyY] {_QUOTE})(?:(?<=[wW][oO][rR][dD] {_QUOTE})|(?<=[bB][yY] {_QUOTE})))",
+        (
+            rf"{_BEHIND_QUOTED}(?P<statement>(?<=[dDyY] {_QUOTE})"
+            rf"(?:(?<=[wW][oO][rR][dD] {_QUOTE})|(?<=[bB][yY] {_QUOTE})))"
+        ),
     ),
     # password=..., Authorization: ...
-    "named": ("=:", rf"(?P<named>(?<=[{_LAST}][=:]){_telling('[=:]', plural=True)})"),
+    "named": ("=:", rf"{_BEHIND_NAME}(?P<named>(?<=[{_LAST}][=:]){_telling('[=:]', plural=True)})"),
     # password = ..., also in a column of them
-    "spaced": ("=:", rf"(?P<spaced>(?<=[ \t][=:])(?:(?<=[ \t][ \t][=:])|{_telling(_BLANK + '[=:]')}))"),
+    "spaced": ("=:", rf"{_BEHIND_NAME}(?P<spaced>(?<=[ \t][=:])(?:(?<=[ \t][ \t][=:])|{_telling(_BLANK + '[=:]')}))"),
     # "name": "PASSWORD", "value": "..."
-    "value": ("=:\"'", r"(?P<value>(?<=[vV]alue[=:\"'])|(?<=VALUE[=:\"']))"),
+    "value": ("=:\"'", r"(?P<value>(?<=[eE][=:\"'])(?:(?<=[vV]alue[=:\"'])|(?<=VALUE[=:\"'])))"),
     # <password>...</password>
     "element": (">", rf"(?P<element>(?<=[{_LAST}]>){_telling('>')})"),
     # --password ...
-    "option": ("-", r"(?P<option>(?:(?<=[\s\"'`(\[,]--)|(?<=\A--))(?=[A-Za-z]))"),
-    # curl -u name:password
-    "user": ("-", r"(?P<user>(?:(?<=[\s\"']-)|(?<=\A-))u[\"',\s]{1,4}[^\s:\"']{1,64}:[^\s\"']{3,256})"),
-    "slackhook": ("/", r"(?P<slackhook>(?<=hooks\.slack\.com/)(?:services|workflows|triggers)/[A-Za-z0-9+/]{20,256})"),
+    "option": ("-", rf"{_BEFORE_LETTER}(?P<option>(?<=--)(?!user[=\"',\s])(?:(?<=[\s\"'`(\[,]--)|(?<=\A--)))"),
+    # curl -u name:password, --user name:password
+    "user": (
+        "-",
+        (
+            rf"{_BEFORE_LETTER}(?P<user>u(?:(?<=[\s\"']-u)|(?<=\A-u)|ser(?:(?<=[\s\"']--user)|(?<=\A--user)))"
+            r"[=\"',\s]{1,4}[^\s:=\"']{1,64}:[^\s\"']{3,256})"
+        ),
+    ),
+    "slackhook": (
+        "/",
+        (
+            rf"{_BEFORE_LETTER}(?P<slackhook>(?<=hooks\.slack\.com/)"
+            r"(?:services|workflows|triggers)/[A-Za-z0-9+/]{20,256})"
+        ),
+    ),
     "telegram": (":", r"(?P<telegram>(?<=[0-9]{8}:)AA[A-Za-z0-9_\-]{30,64})"),
-    "home": ("/", rf"(?P<home>(?<![\w.\-~]/)(?:{HOME})|(?<=\\[nrt]/)(?:{HOME}))"),
+    "home": ("/", rf"{_BEFORE_LETTER}(?P<home>(?<![\w.\-~]/)(?:{HOME})|(?<=\\[nrt]/)(?:{HOME}))"),
     "windows": (":", rf"(?P<windows>(?<=[A-Za-z]:)[\\/]{{1,2}}(?i:users)[\\/]{{1,2}}{_PERSON})"),
 }
 """Name -> (characters that the part may begin with, the rest, which has a group of that name)."""
@@ -255,7 +294,15 @@ def expression(parts: Iterable[tuple[str, str]]) -> str:
     by_first: dict[str, list[str]] = {letter: [] for letter in _FREQUENT}
     for first, rest in parts:
         by_first.setdefault(first, []).append(rest)
-    return "|".join(f"{re.escape(first)}(?:{'|'.join(rests)})" for first, rests in by_first.items() if rests)
+    return "|".join(f"{re.escape(first)}(?:{_guarded(rests)})" for first, rests in by_first.items() if rests)
+
+
+def _guarded(rests: Iterable[str]) -> str:
+    by_guard: dict[str, list[str]] = {}
+    for rest in rests:
+        guard = next(filter(rest.startswith, _GUARDS), "")
+        by_guard.setdefault(guard, []).append(rest.removeprefix(guard))
+    return "|".join(f"{guard}(?:{'|'.join(behind)})" for guard, behind in by_guard.items())
 
 
 _FREQUENT: Final = "\"':/.-_="

@@ -2,8 +2,9 @@
 
 Theory of operation. One search with the expression of `shapes` finds candidate places; the reader of each shape then
 determines the span's beginning and end. Every step continues behind the text that it has read, or one character further
-after a bounded look, so the time is linear in the text. The secrets that a program has named are found beside the
-shapes, by `named_secrets`; the expression holds their beginnings only to tell the many texts without any secret apart.
+after a bounded look, so the time is linear in the text. A long text is searched window by window. The secrets that a
+program has named are found beside the shapes, by `named_secrets`; the expression holds their beginnings only to tell
+the many texts without any secret apart.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from . import paired_readers
 from .named_secrets import NamedSecrets
 from .secret_readers import Span, reader_of
 from .shapes import PARTS, expression
+from .stepwise import WINDOW
 
+_OVERLAP: Final = 1_024
+"""Characters read behind a window: no shape needs as many to show itself."""
 NESTED: Final = 3
 """Levels of nested texts in which a named secret is searched, such as JSON in a repr in JSON."""
 
@@ -78,7 +82,8 @@ class Finder:
         heads = [(head[0], f"{re.escape(head[1:])}") for head in self._named.heads]
         known = [shape for part in PARTS.values() for shape in part] if shapes else []
         self.search = re.compile(expression([*heads, *known]) or r"(?!)").search
-        self._shaped = re.compile(expression(known) or r"(?!)").search
+        shaped = re.compile(expression(known) or r"(?!)")
+        self._shaped, self._shaped_here = shaped.search, shaped.match
 
     def masked(self, text: str) -> str:
         """Return the text with secrets masked; the same object if there are none."""
@@ -86,29 +91,51 @@ class Finder:
 
     def spans(self, text: str) -> Iterator[Span]:
         """Yield the spans of a text, from its beginning to its end, without overlap."""
-        named = iter(self._named.spans(text))
+        return filter(None, self.pieces(text))
+
+    def pieces(self, text: str) -> Iterator[Span | None]:
+        """Yield the spans of a text, and None between two windows of the search."""
+        named = iter((yield from self._named.pieces(text)))
         secret = next(named, None)
         at = position = 0
-        while (match := self._shaped(text, position)) is not None:
-            while secret is not None and secret.start <= match.start():
-                if secret.end > at:
-                    yield _behind(secret, at)
-                    at = secret.end
-                secret = next(named, None)
-            if match.start() < at:
-                position = at
-                continue
-            span = _read(text, match, at)
-            if span is None or span.end < at:  # it only looked like one
-                position = match.start() + 1
-                continue
-            yield _behind(span, at)
-            at, position = span.end, max(span.end, match.start() + 1)
+        while True:
+            stop = position + WINDOW
+            while (match := self._first(text, position, stop)) is not None:
+                while secret is not None and secret.start <= match.start():
+                    if secret.end > at:
+                        yield _behind(secret, at)
+                        at = secret.end
+                    secret = next(named, None)
+                if match.start() < at:
+                    position = at
+                    continue
+                span = _read(text, match, at)
+                if span is None or span.end < at:  # it only looked like one
+                    position = match.start() + 1
+                    continue
+                yield _behind(span, at)
+                at, position = span.end, max(span.end, match.start() + 1)
+            position = max(position, stop)
+            if position >= len(text):
+                break
+            yield None
         while secret is not None:
             if secret.end > at:
                 yield _behind(secret, at)
                 at = secret.end
             secret = next(named, None)
+
+    def _first(self, text: str, position: int, stop: int) -> re.Match[str] | None:
+        """Return the first candidate that begins before `stop`."""
+        if stop >= len(text):
+            return self._shaped(text, position)
+        while (match := self._shaped(text, position, stop + _OVERLAP)) is not None and match.start() < stop:
+            # the end of the window may have cut the match, and was no end of the text
+            whole = self._shaped_here(text, match.start())
+            if whole is not None:
+                return whole
+            position = match.start() + 1
+        return None
 
     @property
     def heads(self) -> Iterable[str]:

@@ -13,14 +13,21 @@ TITLE: Final = 80
 """Most characters of a run's title."""
 LINE: Final = 240
 """Most characters of any other text in a list of runs."""
+_READ: Final = 16_384
+"""Characters of a text that are read for one line, which shows 16 times `LINE` of them at most."""
 
 
 def title_of(text: str, redactor: Redactor) -> str:
     """Return the first non-blank line of a text, redacted, at most `TITLE` characters.
 
-    The whole text is redacted before the cut, because the beginning of a secret has no shape that the redactor knows.
+    The text is redacted before the line is cut, because the beginning of a secret has no shape that the redactor knows.
     """
-    return one_line(redactor.text(text), TITLE)
+    return one_line(redactor.text(_beginning(text)), TITLE)
+
+
+def _beginning(text: str) -> str:
+    """Return the part of a text that is read for one line; a secret that its end cuts is hidden as at any end."""
+    return text.lstrip()[:_READ] if len(text) > _READ else text
 
 
 def one_line(text: str, most: int) -> str:
@@ -44,4 +51,4 @@ def searched(title: str, run_id: str) -> str:
 
 def shown_line(value: object, redactor: Redactor) -> str:
     """Return foreign text as one redacted line of a list; "" if there is none."""
-    return one_line(redactor.text(str(value)), LINE) if value else ""
+    return one_line(redactor.text(_beginning(str(value))), LINE) if value else ""

@@ -8,18 +8,16 @@ pass looks at all calls, no handler has to know which other calls its change may
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
-from ..contract.calls import EXECUTING, CallPosition, CallStatus
-from ..contract.lifecycle import APPLYING_EFFECTS, NEEDS_APPROVAL, Stage
+from ..contract.calls import CallPosition, CallStatus, marks_where
+from ..contract.lifecycle import NEEDS_APPROVAL, Stage
 from ..contract.phases import TOOLS
-from ..contract.rows import CallRow
 from .decisions import early_decisions, release_held, supersede
 from .gates import ask_again, gate_new
-from .handoffs import in_turn
 from .state import StepBuilder
 from .state_merge import merge_pending
+from .step_calls import BATCH, BEGUN, RESUMED, StepCalls
 from .tool_bodies import start, startable
 
 
@@ -33,23 +31,23 @@ def advance_calls(builder: StepBuilder) -> Stage | None:
         pass
     if builder.row.cursor is not TOOLS:
         return None
-    target = derive_stage(builder.calls.values())
+    target = derive_stage(builder.calls)
     if target is not builder.row.stage and target is not NEEDS_APPROVAL:
         builder.move(target)
     return target
 
 
 _RUNNING: Final = Stage.RUNNING
-_BODY: Final = CallPosition.BODY
-_SETTLED: Final = CallPosition.SETTLED
-_DECIDED: Final = CallPosition.DECIDED
-_PROVISIONAL: Final = CallPosition.PROVISIONAL
-_ALLOWED: Final = CallPosition.ALLOWED
-
-
-def _positions(builder: StepBuilder) -> set[CallPosition]:
-    """Return the positions that the step's calls have now."""
-    return {call.at for call in builder.calls.values()}
+_BODY: Final = CallPosition.BODY.mark
+_DECIDED: Final = CallPosition.DECIDED.mark
+_PROVISIONAL: Final = CallPosition.PROVISIONAL.mark
+_ALLOWED: Final = CallPosition.ALLOWED.mark
+_EXECUTING: Final = marks_where(lambda rule: rule.executing)
+_MOVING: Final = marks_where(lambda rule: rule.executing or rule.status is CallStatus.RUNNING)
+"""Positions at which code runs for the call, or the call is running as clients see it."""
+_BY_FACTS: Final = marks_where(lambda rule: rule.status is None and not rule.ended)
+"""Positions whose calls are running or resuming only if a body has begun, or a decision has resumed them."""
+_SUSPENDED: Final = marks_where(lambda rule: rule.status is CallStatus.SUSPENDED)
 
 
 def _advance(builder: StepBuilder) -> bool:
@@ -62,36 +60,31 @@ def _advance(builder: StepBuilder) -> bool:
         early_decisions(builder)
     if builder.row.unread_input_by is not None and builder.spec.on_new_input == "supersede":
         supersede(builder)
-    if _DECIDED in _positions(builder):
+    if builder.calls.present & _DECIDED:
         release_held(builder)
     if not gated or builder.row.cursor is not TOOLS:
         return False
-    at = _positions(builder)
-    if EXECUTING.isdisjoint(at) and merge_pending(builder):
+    calls, spec = builder.calls, builder.spec
+    if calls.present & BATCH and not calls.present & _EXECUTING and merge_pending(builder):
         return True  # a merge may have released a decided call
-    if _PROVISIONAL in at:
+    provisional = builder.calls.present & _PROVISIONAL
+    if provisional:
         ask_again(builder)
-    calls, spec = builder.calls.values(), builder.spec
-    ready = in_turn(calls) if spec.handoffs else calls
-    started = startable(ready, builder.mode, spec.tools, spec.max_bodies) if _ALLOWED in at else ()
+    calls = builder.calls
+    started = startable(calls, builder.mode, spec.tools, spec.max_bodies) if calls.present & _ALLOWED else ()
     for call in started:
         if builder.row.cursor is TOOLS:  # else starting the previous call has ended the run
             start(builder, call)
-    if _PROVISIONAL in at and builder.row.cursor is TOOLS and EXECUTING.isdisjoint(_positions(builder)):
+    if provisional and builder.row.cursor is TOOLS and not builder.calls.present & _EXECUTING:
         ask_again(builder, quiet=True)
     return builder.row.cursor is TOOLS and any(builder.calls[call.call_id].settled for call in started)
 
 
-def derive_stage(calls: Iterable[CallRow]) -> Stage:
+def derive_stage(calls: StepCalls) -> Stage:
     """Return the stage, by precedence: an executing applying body, another moving call, a suspended call."""
-    suspended = moving = False
-    for call in calls:
-        if call.at is _BODY and call.effect in APPLYING_EFFECTS:
-            return Stage.APPLYING
-        if call.at is _SETTLED:
-            continue
-        if call.at in EXECUTING or call.status in (CallStatus.RUNNING, CallStatus.RESUMING):
-            moving = True
-        elif call.status is CallStatus.SUSPENDED:
-            suspended = True
-    return NEEDS_APPROVAL if suspended and not moving else _RUNNING
+    if calls.applying and calls.marked(_BODY) & calls.applying:
+        return Stage.APPLYING
+    if not calls.present & _SUSPENDED:
+        return _RUNNING
+    moving = calls.present & _MOVING or calls.marked(_BY_FACTS) & calls.marked(BEGUN | RESUMED)
+    return _RUNNING if moving else NEEDS_APPROVAL

@@ -73,9 +73,9 @@ def decide_mirror(builder: StepBuilder, decision: Decision) -> bool:
     mirror = find_mirror(builder, decision.target)
     if mirror is None:
         return False
-    call = builder.calls[mirror.ticket.call_id or ""]
     theirs = attrs.evolve(decision, target=mirror.ticket.child_ticket_id or "")
     mark_decided(builder, mirror, theirs)
+    call = builder.calls[mirror.ticket.call_id or ""]
     _forward(builder, call, theirs)
     _wake(builder, call, mirror.ticket)
     return True
@@ -85,7 +85,7 @@ def supersede_child(builder: StepBuilder, call: CallRow, *, by: str | None) -> N
     """Withdraw the questions of a child run and cancel the run, because new input waits for the next step."""
     asked = of_call(builder, call.call_id)[-1].ticket
     withdraw_mirrors(builder, call.call_id, by=by, reason="superseded by new input")
-    _wake(builder, call, asked)
+    call = _wake(builder, builder.calls[call.call_id], asked)
     builder.do(
         CancelChild(
             call_id=call.call_id, child_run=call.child_run or "", tool=call.tool, reason=SUPERSEDED, by=by, durable=True
@@ -99,7 +99,7 @@ def in_body(builder: StepBuilder, message: FromBody) -> CallRow | None:
     A failure of a call whose work is a child run comes from its watcher, in any attempt: the child run, which may
     exist, is cancelled, and the call is in its body again, so that it can end.
     """
-    call = builder.calls.get(message.call_id)
+    call: CallRow | None = builder.calls.get(message.call_id)
     if call is None or call.child_run is None or not isinstance(message, CallRaised):
         waits_for = call is not None and call.at is CallPosition.BODY and call.attempts == message.attempt
         return call if waits_for else None
@@ -108,7 +108,7 @@ def in_body(builder: StepBuilder, message: FromBody) -> CallRow | None:
     mirrors = of_call(builder, call.call_id)
     if mirrors:
         withdraw_mirrors(builder, call.call_id, by=ENGINE, reason="the child run could not be watched")
-        call = _wake(builder, call, mirrors[-1].ticket)
+        call = _wake(builder, builder.calls[call.call_id], mirrors[-1].ticket)
     builder.do(
         CancelChild(
             call_id=call.call_id, child_run=call.child_run or "", tool=call.tool, reason=UNWATCHED, durable=True
@@ -129,6 +129,7 @@ def child_seen(builder: StepBuilder, seen: ChildSeen) -> None:
         drop_early(builder, call)
     before = of_call(builder, call.call_id)
     _close_mirrors(builder, before, seen)
+    call = builder.calls[call.call_id]
     if seen.outcome is not None:
         _finish(builder, call, seen, seen.outcome, before)
     elif builder.row.cursor is TOOLS:
@@ -183,7 +184,8 @@ def _follow(builder: StepBuilder, call: CallRow, seen: ChildSeen, before: tuple[
         for ticket in seen.tickets
         if ticket.status == "open" and ticket.ticket_id not in shown
     )
-    mirrors = of_call(builder, call.call_id)
+    call = builder.calls[call.call_id]
+    mirrors = call.mirrors
     undecided = tuple(mirror.ticket for mirror in mirrors if mirror.decision is None)
     rests = seen.status is RunStatus.WAITING and len(undecided) == len(mirrors) > 0
     if rests and call.at is CallPosition.BODY:

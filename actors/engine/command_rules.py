@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Final
+from typing import Final, Literal
 
 import attrs
 
 from ..contract.calls import SETTLED
-from ..contract.decisions import Command, CommandResult, Decision, Ticket, supplies_result
+from ..contract.decisions import Command, CommandResult, Decision, Ticket, asks_outcome, supplies_result
 from ..contract.json_schema import schema_fault
 from ..contract.lifecycle import TERMINAL
 from ..contract.pending_input import MAX_INPUT_BYTES, MAX_INPUTS, text_size
@@ -32,16 +32,20 @@ ArgumentCheck = Callable[[str, JSONObject], str | None]
 _UNUSABLE = "the ticket's response_schema cannot be used ({}); deny, or cancel the run"
 
 
+ToolState = Literal["same", "changed", "gone"]
+"""A tool as it is now: as a ticket shows it, of another definition, or not there. An unknown one counts as the same."""
+
+
 @attrs.frozen(kw_only=True)
 class MirroredTool:
     """The tool of a child run's ticket, as it is now.
 
     Attributes:
-        fingerprint: of the ticket's action with the tool's present definition.
+        state: of the tool, against the ticket.
         check: arguments -> None, or what is invalid about them.
     """
 
-    fingerprint: str
+    state: ToolState
     check: Callable[[JSONObject], str | None]
 
 
@@ -52,13 +56,13 @@ class CommandRules:
     Attributes:
         now: the time for expiry, UTC.
         check_arguments: validates edited arguments.
-        definition: tool -> digest of its present definition; "" if the tool is unknown here.
+        definition: (tool, digest of the definition that was shown) -> its state.
         mirrored: a mirror -> the tool of its child run, which judges decisions about it; None if that is unknown here.
     """
 
     now: datetime
     check_arguments: ArgumentCheck
-    definition: Callable[[str], str] = lambda _: ""
+    definition: Callable[[str, str], ToolState] = lambda _, __: "same"
     mirrored: Callable[[Ticket], MirroredTool | None] = lambda _: None
 
     def __call__(self, facts: CommandContext, command: Command) -> CommandResult:
@@ -160,9 +164,9 @@ class CommandRules:
             return reject(command, "expired", f"{ticket.ticket_id} expired{until}")
         if command.kind == "expire":
             return None
-        changed = None if decision.action == "cancel" else self._changed(ticket, call)  # a denial is always valid
-        if changed is not None:
-            return reject(command, "fingerprint_mismatch", changed)
+        unfit = None if decision.action == "cancel" else self._unfit(ticket, call, decision)  # a denial is always valid
+        if unfit is not None:
+            return reject(command, "fingerprint_mismatch", unfit)
         expected = ticket.fingerprint if ticket is not None else call.fingerprint if call is not None else ""
         if decision.fingerprint is not None and decision.fingerprint != expected:
             return reject(
@@ -174,17 +178,27 @@ class CommandRules:
         wrong = schema_fault(ticket.response_schema, decision.result, unusable=_UNUSABLE)
         return None if wrong is None else reject(command, "invalid_result", wrong)
 
-    def _changed(self, ticket: Ticket | None, call: CallRow | None) -> str | None:
-        """Return None if the tool is as it was shown, else that it has changed; of a mirror, the child run's tool."""
+    def _unfit(self, ticket: Ticket | None, call: CallRow | None, decision: Decision) -> str | None:
+        """Return None if an approval can act, else why not: the tool was changed or removed; of a mirror, the child's.
+
+        Without its tool a call can still have the result that the decision brings.
+        """
         if ticket is not None and ticket.child_run_id is not None:
             theirs = self.mirrored(ticket)
-            if theirs is None or theirs.fingerprint == ticket.fingerprint:
-                return None
-            return f"the tool {ticket.tool} has changed since {ticket.ticket_id} was shown; the child run asks again"
-        now = "" if call is None or not call.definition else self.definition(call.tool)
-        if call is None or now in ("", call.definition):
+            state: ToolState = "same" if theirs is None else theirs.state
+            tool, what, run = ticket.tool, ticket.ticket_id, "the child run"
+        elif call is not None:
+            state = self.definition(call.tool, call.definition)
+            tool, what, run = call.tool, call.call_id, "the run"
+        else:
             return None
-        return f"the tool {call.tool} has changed since {call.call_id} was shown; the run asks again, with a new ticket"
+        if state == "changed":
+            return f"the tool {tool} has changed since {what} was shown; {run} asks again, with a new ticket"
+        if state == "same" or supplies_result(ticket, decision):
+            return None
+        if ticket is not None and asks_outcome(ticket.reason, ticket.action):
+            return f"the tool {tool} is not there any more, so {what} cannot run again; give the result, or deny"
+        return f"the tool {tool} is not there any more, so {what} cannot run; {run} withdraws the question"
 
     def _arguments(self, facts: CommandContext, command: Command, decision: Decision) -> CommandResult | None:
         edited = decision.edited_arguments

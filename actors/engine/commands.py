@@ -18,6 +18,7 @@ from ..contract.phases import BETWEEN_STEPS, LEAVING, TOOLS
 from ..contract.rows import CallRow, PendingCancel, SentText
 from .child_runs import decide_mirror, drop_early
 from .decisions import act, cancelled, expire, refuse
+from .lost_questions import lacks_tool, withdraw_lost
 from .pauses import decide_run_ticket, expire_run_ticket, find_run_ticket, pause
 from .state import StepBuilder
 from .termination import end, end_unowned
@@ -47,6 +48,8 @@ def command_arrived(builder: StepBuilder, item: InboxItem) -> None:
             pause(builder, command)
         case "decide" | "expire":
             _decide(builder, command)
+        case "wake":
+            pass  # the run has an owner, which was all
 
 
 def _consume(builder: StepBuilder, item: InboxItem) -> None:
@@ -124,7 +127,7 @@ def _decide(builder: StepBuilder, command: Command) -> None:
         else:
             decide_run_ticket(builder, run_ticket, decision)
         return
-    if builder.row.mirrors and builder.row.cursor is TOOLS and decide_mirror(builder, decision):
+    if builder.row.mirrored and builder.row.cursor is TOOLS and decide_mirror(builder, decision):
         return
     call = _target(builder, decision.target)
     waits = call is not None and call.at is CallPosition.PARKED and builder.row.cursor is TOOLS
@@ -138,8 +141,9 @@ def _decide(builder: StepBuilder, command: Command) -> None:
             **builder.row.early,
             call.call_id: decision,
         }  # judged as soon as the call has a ticket, which may be now
+        builder.asked.append(call.call_id)
         drop_early(builder, call)
-    elif call is not None and waits and not _replaced(call, decision):
+    elif call is not None and waits and not (_replaced(call, decision) or lacks_tool(builder, call, decision)):
         act(builder, call, decision)
     else:
         _too_late(builder, command, decision, call)
@@ -150,6 +154,9 @@ def _too_late(builder: StepBuilder, command: Command, decision: Decision, call: 
         refuse(builder, decision, "unused", "the call ended without asking for a decision")
     elif call is not None and _replaced(call, decision):
         refuse(builder, decision, "fingerprint_mismatch", "the tool has changed since; the run has asked again")
+    elif call is not None and call.ticket is not None and lacks_tool(builder, call, decision):
+        refuse(builder, decision, "fingerprint_mismatch", f"the tool {call.tool} is not there any more")
+        withdraw_lost(builder, (call.call_id,))
     else:
         refuse(builder, decision, "already_decided", "the ticket was closed before the decision arrived")
 
@@ -158,15 +165,15 @@ def _target(builder: StepBuilder, target: str) -> CallRow | None:
     """Return the call with this id, or the call whose ticket has this id or replaces the ticket with this id."""
     if target in builder.calls:
         return builder.calls[target]
-    for call in builder.calls.values():
-        if call.ticket is not None and target in (call.ticket.ticket_id, call.ticket.replaces):
-            return call
-    return None
+    return builder.calls.of_ticket(target)
 
 
 def _replaced(call: CallRow, decision: Decision) -> bool:
     """Return True if the decision approves a ticket that was replaced: the action has changed.
 
-    A denial still applies.
+    A denial still applies. A decision by the call's id has the fingerprint of the action that was shown.
     """
-    return call.ticket is not None and call.ticket.replaces == decision.target and decision.action == "resume"
+    ticket = call.ticket
+    if ticket is None or decision.action != "resume":
+        return False
+    return ticket.replaces == decision.target or decision.fingerprint not in (None, ticket.fingerprint)

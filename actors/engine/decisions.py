@@ -18,8 +18,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from ..contract import events as ev
-from ..contract.calls import CallPosition, CallStatus
-from ..contract.decisions import Command, Decision, Ticket, supplies_result
+from ..contract.calls import CallPosition, CallStatus, marks_where
+from ..contract.decisions import Command, Decision, Ticket
 from ..contract.excerpt import shown_value
 from ..contract.ids import fingerprint
 from ..contract.lifecycle import Termination, TerminationKind
@@ -31,9 +31,13 @@ from .command_rules import CommandRules
 from .denials import denial_text, doubted
 from .gates import ask_gates
 from .state import StepBuilder
+from .step_calls import ENDED
 from .termination import end
 from .tickets import close_call, resolve, withdraw
-from .tool_bodies import out_of_turn
+from .tool_bodies import in_turn
+
+_UNDECIDED: Final = marks_where(lambda rule: rule.undecided)
+_WAITING: Final = CallPosition.PARKED.mark | CallPosition.CHILD.mark
 
 
 def cancelled(cancel: PendingCancel, code: str | None = None) -> Termination:
@@ -51,10 +55,12 @@ def refuse(builder: StepBuilder, decision: Decision, code: str, detail: str) -> 
 
 def early_decisions(builder: StepBuilder) -> None:
     """Apply decisions that arrived before their ticket, where the ticket exists now."""
-    for call_id, decision in builder.row.early.items():
-        call = builder.calls.get(call_id)
+    asked, builder.asked = builder.asked, []
+    for call_id in asked:
+        call, decision = builder.calls.get(call_id), builder.row.early.get(call_id)
         if (
             builder.row.cursor is TOOLS
+            and decision is not None
             and call is not None
             and call.at is CallPosition.PARKED
             and call.ticket is not None
@@ -87,7 +93,7 @@ def supersede(builder: StepBuilder) -> None:
     This applies to calls that wait when the input arrives, and to calls that suspend afterwards: their tickets are
     withdrawn as they are opened. An early decision acts first.
     """
-    for call in tuple(builder.calls.values()):
+    for call in builder.calls.each(builder.calls.marked(_WAITING)):
         if call.at is CallPosition.PARKED and builder.row.cursor is TOOLS:
             row = withdraw(builder, call, by=builder.row.unread_input_by or None, reason="superseded by new input")
             shown = doubted(SUPERSEDED, call.doubt)
@@ -116,20 +122,31 @@ def release_held(builder: StepBuilder) -> None:
 
     A call that must wait for an exclusive or ordered call before it stays held: resuming means that the call moves.
     """
-    if builder.mode.batch and any(call.position.undecided for call in builder.calls.values()):
+    if builder.mode.batch and builder.calls.present & _UNDECIDED:
         return
-    for call in tuple(builder.calls.values()) if builder.row.cursor is TOOLS else ():
-        if call.at is CallPosition.DECIDED and call.decision is not None and builder.row.cursor is TOOLS:
-            if call.decision.action == "cancel":
-                text = denial_text(builder, call, call.decision)
-                close_call(builder, call, CallStatus.CANCELLED, result=None, shown=text, code="approval_rejected")
-                if builder.spec.on_deny == "cancel_run":
-                    cancel = PendingCancel(mode="now", by=call.decision.decided_by, reason=call.decision.reason)
-                    end(builder, cancelled(cancel, "approval_rejected"))
-            elif supplies_result(call.ticket, call.decision) or not out_of_turn(
-                call, builder.calls.values(), builder.spec.tools
-            ):
-                _resume(builder, call, call.decision)
+    later = -1
+    while builder.row.cursor is TOOLS:
+        calls = builder.calls
+        held = calls.marked(CallPosition.DECIDED.mark) & later
+        ready = held & (calls.marked(ENDED) | in_turn(calls, builder.spec.tools)) if held else 0
+        if not ready:
+            return
+        call = calls.first(ready)
+        later = -1 << (calls.number(call) + 1)
+        if call.decision is not None:
+            release(builder, call, call.decision)
+
+
+def release(builder: StepBuilder, call: CallRow, decision: Decision) -> None:
+    """Let a decision act on the call that it was made about."""
+    if decision.action != "cancel":
+        _resume(builder, call, decision)
+        return
+    text = denial_text(builder, call, decision)
+    close_call(builder, call, CallStatus.CANCELLED, result=None, shown=text, code="approval_rejected")
+    if builder.spec.on_deny == "cancel_run":
+        cancel = PendingCancel(mode="now", by=decision.decided_by, reason=decision.reason)
+        end(builder, cancelled(cancel, "approval_rejected"))
 
 
 def _resume(builder: StepBuilder, call: CallRow, decision: Decision) -> None:

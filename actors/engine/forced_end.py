@@ -88,6 +88,7 @@ def forced_commit(outline: RunOutline, commands: Iterable[Command], why: str, no
         tasks=(),
         pause=None,
         run_tickets=(),
+        mirrored=0,
         mirrors=(),
         next_due=None,
     )

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..contract.calls import CallPosition, CallStatus
+from ..contract.calls import CallPosition, CallStatus, marks_where
 from ..contract.decisions import Allow, Block, Deny, SetResult, Suspend, Verdict, supplies_result
 from ..contract.excerpt import shown_value
 from ..contract.lifecycle import Termination, TerminationKind
@@ -25,9 +25,10 @@ from ..contract.rows import CallRow
 from ..contract.spec import ToolSpec
 from .denials import doubted
 from .effects import RunPhase
-from .handoffs import comes_before
+from .handoffs import come_before
 from .state import ENGINE, StepBuilder
 from .state_merge import merge_pending
+from .step_calls import BATCH, BEGUN, StepCalls
 from .termination import end, fail
 from .tickets import close_call, open_ticket, withdraw
 
@@ -38,19 +39,21 @@ DISABLED: Final = "The tool {tool!r} is not available any more."
 TURN_STOPPED: Final = "This call did not run: the tool {tool!r} of the same answer is not available any more."
 NOT_OFFERED: Final = "The tool {tool!r} is not available in this step."
 """Tells the model that hooks removed the tool from this step's request."""
-_NEW: Final = CallPosition.NEW
 _GATING: Final = CallPosition.GATING
+_UNGATED: Final = CallPosition.NEW.mark | CallPosition.GATING.mark
+_WRITES: Final = marks_where(lambda rule: rule.writes)
+_SUSPENDED: Final = marks_where(lambda rule: rule.status is CallStatus.SUSPENDED)
 
 
 def gate_new(builder: StepBuilder) -> bool:
     """Ask the gates of new calls in the model's order, one call at a time. Returns False while one is being asked."""
-    for call in tuple(builder.calls.values()):
+    while builder.calls.present & _UNGATED:
+        call = builder.calls.first(builder.calls.marked(_UNGATED))
         if call.at is _GATING:
             return False
-        if call.at is _NEW:
-            ask_gates(builder, call)
-            if builder.row.cursor is not TOOLS or builder.calls[call.call_id].at is _GATING:
-                return False
+        ask_gates(builder, call)
+        if builder.row.cursor is not TOOLS:
+            return False
     return True
 
 
@@ -73,6 +76,8 @@ def ask_gates(builder: StepBuilder, call: CallRow) -> None:
 
 def _fault(builder: StepBuilder, call: CallRow, tool: ToolSpec | None) -> tuple[str, str | None]:
     """Return a code, and the model's text about a call that cannot run whatever its gates say; None if it can."""
+    if tool is None and call.status is CallStatus.RESUMING and supplies_result(call.ticket, call.decision):
+        return "", None  # a release has removed the tool, and a person gives the result
     if tool is None:
         known = ", ".join(sorted(builder.spec.tools)) or "none"
         return "unknown_tool", f"There is no tool named {call.tool!r}. The tools are: {known}."
@@ -104,8 +109,8 @@ def tool_disabled(builder: StepBuilder, call: CallRow) -> None:
     close_call(
         builder, call, CallStatus.FAILED, result=None, shown=DISABLED.format(tool=call.tool), code="tool_disabled"
     )
-    for other in tuple(builder.calls.values()):
-        if other.settled or other.attempts or other.position.executing:
+    for other in builder.calls.each(builder.calls.open & ~builder.calls.marked(BEGUN)):
+        if other.settled or other.position.executing:
             continue
         row = withdraw(builder, other, by=ENGINE, reason=f"the tool {call.tool} was disabled")
         shown = TURN_STOPPED.format(tool=call.tool)
@@ -147,32 +152,27 @@ def _postpone(builder: StepBuilder, call: CallRow, verdict: SetResult | Deny | B
     for again stays provisional while an earlier body runs, or may begin without a person: a decided call may change
     the verdict, a call that waits for a person and whose body has not begun cannot.
     """
-    earlier = _earlier(builder, call)
+    calls, earlier = builder.calls, come_before(builder.calls, call)
     if call.status is not CallStatus.NEW:
         return False
     if not call.provisional:
-        may_change = any(other.position.writes or other.batch is not None for other in earlier)
+        may_change = bool(calls.marked(_WRITES | BATCH) & earlier)
         if may_change:
             builder.put(call, at=CallPosition.PROVISIONAL, provisional=True)
         return may_change
-    waits = any(other.at is not CallPosition.SETTLED and not _awaits_a_person(other) for other in earlier)
-    if not waits or not isinstance(verdict, SetResult):
+    if not _moving(calls) & earlier or not isinstance(verdict, SetResult):
         return False
-    builder.put(call, at=CallPosition.PROVISIONAL, settled_at_gate=_settled_before(builder, call))
+    builder.put(call, at=CallPosition.PROVISIONAL, settled_at_gate=_settled_before(calls, call))
     return True
 
 
-def _earlier(builder: StepBuilder, call: CallRow) -> tuple[CallRow, ...]:
-    return tuple(other for other in builder.calls.values() if comes_before(other, call))
+def _settled_before(calls: StepCalls, call: CallRow) -> int:
+    return (come_before(calls, call) & ~calls.open).bit_count()
 
 
-def _settled_before(builder: StepBuilder, call: CallRow) -> int:
-    return sum(other.at is CallPosition.SETTLED for other in _earlier(builder, call))
-
-
-def _awaits_a_person(call: CallRow) -> bool:
-    """Return True if the call's body has not begun and a person must allow it."""
-    return call.attempts == 0 and call.status is CallStatus.SUSPENDED
+def _moving(calls: StepCalls) -> int:
+    """Return the set of the open calls but those whose body has not begun and that a person must allow."""
+    return calls.open & ~(calls.marked(_SUSPENDED) & ~calls.marked(BEGUN))
 
 
 def ask_again(builder: StepBuilder, *, quiet: bool = False) -> bool:
@@ -181,11 +181,11 @@ def ask_again(builder: StepBuilder, *, quiet: bool = False) -> bool:
     `quiet`: nothing executes and nothing may start. Then a verdict that was weighed before is asked again only if
     another earlier call has settled since.
     """
-    for call in tuple(builder.calls.values()):
-        if call.at is not CallPosition.PROVISIONAL:
-            continue
-        ready = all(other.at is CallPosition.SETTLED or _awaits_a_person(other) for other in _earlier(builder, call))
-        if ready or (quiet and (call.settled_at_gate is None or call.settled_at_gate < _settled_before(builder, call))):
+    calls = builder.calls
+    provisional, moving = calls.marked(CallPosition.PROVISIONAL.mark), _moving(calls)
+    for call in calls.each(provisional):
+        ready = not moving & come_before(calls, call)
+        if ready or (quiet and (call.settled_at_gate is None or call.settled_at_gate < _settled_before(calls, call))):
             merge_pending(builder, before=call)
             builder.put(call, at=CallPosition.GATING)
             builder.do(

@@ -16,7 +16,6 @@ The spec of the other agent is in `AgentSpec.graph`, joined with what stays with
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Final
 
 from ..contract import events as ev
@@ -29,34 +28,37 @@ from ..contract.spec import HANDOFF
 from ..contract.state import INHERITED, LAST_AGENT
 from .effects import ReleaseCall
 from .state import ENGINE, StepBuilder
+from .step_calls import StepCalls
 from .tickets import close_call, withdraw
 
 IGNORED: Final = "This handoff was ignored: the run is handed over by {!r}, and to one agent only."
 """Tells the model that another handoff of the same answer came first."""
-_SETTLED: Final = CallPosition.SETTLED
 
 
-def comes_before(other: CallRow, call: CallRow) -> bool:
-    """Return True if a call of the step has its turn before another one: handoffs come last, in the model's order."""
-    return (other.effect == HANDOFF, other.index) < (call.effect == HANDOFF, call.index)
+def come_before(calls: StepCalls, call: CallRow) -> int:
+    """Return the set of the calls that have their turn before another one: handoffs come last, in the model's order."""
+    if not calls.handoffs:
+        return calls.before(call)
+    others = calls.all & ~calls.handoffs
+    if call.effect == HANDOFF:
+        return others | (calls.handoffs & calls.before(call))
+    return others & calls.before(call)
 
 
-def in_turn(calls: Collection[CallRow]) -> Collection[CallRow]:
-    """Return the calls that may start as far as handoffs matter: a handoff if all that come before have settled."""
-    turn = next((call for call in sorted(calls, key=_turn) if call.at is not _SETTLED), None)
-    if turn is None or turn.effect != HANDOFF:
-        return [call for call in calls if call.effect != HANDOFF]
-    return [call for call in calls if call.effect != HANDOFF or call is turn]
+def without_handoffs(calls: StepCalls) -> int:
+    """Return the set of the calls without the handoffs that are not in turn.
 
-
-def _turn(call: CallRow) -> tuple[bool, int]:
-    return call.effect == HANDOFF, call.index
+    A handoff is in turn if all other calls and all handoffs before it have settled.
+    """
+    others = calls.all & ~calls.handoffs
+    waiting = calls.open & calls.handoffs
+    return others if calls.open & others else others | (waiting & -waiting)
 
 
 def begin_handoff(builder: StepBuilder, call: CallRow) -> None:
     """End the other handoffs of the step: this one begins, and was not refused."""
-    for other in tuple(builder.calls.values()):
-        if other.effect != HANDOFF or other.settled or other.call_id == call.call_id:
+    for other in builder.calls.each(builder.calls.handoffs & builder.calls.open):
+        if other.settled or other.call_id == call.call_id:
             continue
         row = withdraw(builder, other, by=ENGINE, reason=f"the handoff {call.call_id} came first")
         # a call that waits for people, or whose verdict may still change, has no way to fail

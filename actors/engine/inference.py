@@ -19,7 +19,7 @@ from ..contract.phases import AFTER_INFERENCE, INFERENCE
 from ..contract.rows import CallRow
 from .asking import continue_truncated, is_truncated
 from .budgets import asked_model, spend
-from .inputs import ONE_REQUEST, ModelAnswered, ModelStreamed
+from .inputs import ONE_REQUEST, ModelAnswered, ModelCut, ModelStreamed
 from .judging import wait_with
 from .state import StepBuilder, milliseconds
 from .termination import discard_inference, end
@@ -83,6 +83,34 @@ def model_answered(builder: StepBuilder, message: ModelAnswered) -> bool:
     for index, request in enumerate(requests):
         _note_call(builder, index, request)
     return True
+
+
+def model_cut(builder: StepBuilder, message: ModelCut) -> None:
+    """Count the request that the end of the run has stopped, and keep what had arrived of its answer, marked as cut.
+
+    The calls of the answer never run, and nothing is left of them and of the reasoning: both may be incomplete, and
+    providers refuse incomplete ones. A text that guardrails had to judge is discarded, as at every end.
+    """
+    flight = builder.row.inference
+    if flight is None or not flight.stopped or flight.message_id != message.message_id:
+        return
+    builder.row.inference, builder.changed = replace(flight, stopped=False), True
+    if message.usage.requests:
+        spend(builder, message.usage, asked_model(builder.spec, builder.row, flight.model))
+        cut = ev.InferenceCut(step=builder.row.step, message_id=flight.message_id, usage=message.usage)
+        builder.emit("run.inference.cut", cut)
+    text = flight.prefix + (message.text or "")
+    unjudged = flight.unsure or bool(builder.spec.output_guardrails)
+    if message.text is None or not text.strip() or unjudged:  # providers refuse a message of white space
+        discard_inference(builder, "the run ended")
+        return
+    index = flight.text_index
+    for at, piece in enumerate(message.rest):
+        builder.emit("run.message.delta", ev.MessageDelta(message_id=flight.message_id, index=index + at, text=piece))
+    builder.row.answer, builder.row.answer_at = text, 0
+    producer = Producer(run_id=builder.info.run_id, step=builder.row.step)
+    builder.row.draft = Message(id=flight.message_id, role="assistant", content=text, producer=producer, cut=True)
+    complete_message(builder)
 
 
 def _unusable(builder: StepBuilder, code: str, detail: str) -> None:
@@ -161,7 +189,7 @@ def complete_message(builder: StepBuilder) -> None:
         shown = LargeText(draft.content) if large else draft.content
         builder.emit(
             "run.message.completed",
-            ev.MessageCompleted(message_id=draft.id, role="assistant", text=shown, large=large),
+            ev.MessageCompleted(message_id=draft.id, role="assistant", text=shown, large=large, cut=draft.cut),
         )
     elif flight is not None and flight.text_index:
         builder.emit("run.message.discarded", ev.MessageDiscarded(message_id=draft.id, reason="the answer has no text"))

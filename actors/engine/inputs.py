@@ -32,10 +32,12 @@ class Activate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     Attributes:
         admitted: the run may start working at once; else an `Admit` follows.
         agent_digest: digest of this owner's spec; a digest other than the run's is recorded and accepted.
+        withdrawn: ids of the calls whose questions are withdrawn (`lost_questions.py`).
     """
 
     admitted: bool = True
     agent_digest: str = ""
+    withdrawn: tuple[str, ...] = ()
 
 
 class Admit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -176,6 +178,22 @@ class ModelFailed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     received: str = ""
     cut_calls: tuple[str, ...] = ()
     refused: bool = False
+
+
+class ModelCut(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The end of the run has stopped its model request. The owner reports it with `CancelWork`, before `WorkStopped`.
+
+    Attributes:
+        message_id: of the answer.
+        text: all that had arrived of the answer to this request; None: unknown, because another process made it.
+        rest: the end of the answer that no delta has shown, in pieces, if the message is too large for one event.
+        usage: of the request, as far as known; without requests if none was made.
+    """
+
+    message_id: str
+    text: str | None = None
+    rest: tuple[str, ...] = ()
+    usage: Usage = Usage()
 
 
 class CallSuspended(msgspec.Struct, frozen=True, kw_only=True):
@@ -429,6 +447,7 @@ Input = (
     | ModelStreamed
     | ModelAnswered
     | ModelFailed
+    | ModelCut
     | CallSuspended
     | CallReturned
     | CallRaised

@@ -13,17 +13,19 @@ Example, a driver without I/O:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
+from heapq import merge
+from itertools import takewhile
+from operator import itemgetter
 from typing import assert_never
 
-from ..contract.calls import CallPosition
-from ..contract.decisions import Ticket
 from ..contract.phases import AFTER_INFERENCE, ENDED
 from ..contract.spec import AgentSpec
 from .asking import model_failed
 from .child_runs import child_seen
 from .commands import cancel_unowned, command_arrived
-from .inference import model_answered, model_streamed
+from .inference import model_answered, model_cut, model_streamed
 from .inputs import (
     Activate,
     Admit,
@@ -43,6 +45,7 @@ from .inputs import (
     GuardsDone,
     Input,
     ModelAnswered,
+    ModelCut,
     ModelFailed,
     ModelStreamed,
     PhaseDone,
@@ -112,6 +115,8 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
             continue_run(builder)
         case ModelFailed():
             model_failed(builder, message)
+        case ModelCut():
+            model_cut(builder, message)
         case CancelUnowned():
             cancel_unowned(builder, message.items)
         case DeadlinePassed():
@@ -138,15 +143,11 @@ def _body_said(builder: StepBuilder, message: FromBody) -> None:
 def due(state: RunState, now: datetime) -> tuple[bool, tuple[str, ...]]:
     """Return what is due at `now`: whether the deadline passed, and the ids of the expired tickets."""
     late = state.deadline is not None and now >= state.deadline
-    expired = (ticket for ticket in timed(state) if ticket.expires_at is not None and now >= ticket.expires_at)
-    return late, tuple(ticket.ticket_id for ticket in expired)
+    expired = takewhile(lambda timer: timer[0] <= now, timed(state))
+    return late, tuple(ticket_id for _, ticket_id in expired)
 
 
-def timed(state: RunState) -> tuple[Ticket, ...]:
-    """Return the open tickets with an expiry, of calls and of the run itself."""
-    parked = (call.ticket for call in state.calls.values() if call.at is CallPosition.PARKED)
-    return tuple(
-        ticket
-        for ticket in (*parked, *state.row.run_tickets)
-        if ticket is not None and ticket.status == "open" and ticket.expires_at is not None
-    )
+def timed(state: RunState) -> Iterator[tuple[datetime, str]]:
+    """Yield expiry and id of the open tickets that expire, of calls and of the run itself, the earliest first."""
+    own = ((ticket.expires_at, ticket.ticket_id) for ticket in state.row.run_tickets if ticket.status == "open")
+    return merge(state.calls.timed(), sorted((at, name) for at, name in own if at is not None), key=itemgetter(0))

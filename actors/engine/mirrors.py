@@ -2,9 +2,10 @@
 
 Theory of operation. A child run owns its tickets: only its clock expires them and only its machine applies decisions.
 Its parent shows each of them as a ticket of its own (a mirror) with an id of the parent, so that a reviewer who follows
-the parent sees the question and can decide. Mirrors are rows of the parent (`RunRow.mirrors`). A mirror is open until a
-decision about it is accepted, or the child's ticket is closed; a decided mirror stays in the row until the child run
-has taken the decision, because a process may end in between:
+the parent sees the question and can decide. The mirrors are in the row of their call (`CallRow.mirrors`), so that one
+decision writes the mirrors of one child run. A mirror is open until a decision about it is accepted, or the child's
+ticket is closed; a decided mirror stays in the row until the child run has taken the decision, because a process may
+end in between:
 
     open -> decided, forwarded -> gone     the parent's ticket was decided
     open -> closed as the child's -> gone  the child's ticket was decided, expired or withdrawn
@@ -23,7 +24,8 @@ from .tickets import Resolution, announce, closed
 
 def find_mirror(builder: StepBuilder, target: str) -> Mirror | None:
     """Return the open mirror with this ticket id, or the newest one of the call with this id; None if there is none."""
-    for mirror in reversed(builder.row.mirrors):
+    call = builder.calls.of_mirror(target)
+    for mirror in () if call is None else reversed(call.mirrors):
         if mirror.decision is None and target in (mirror.ticket.ticket_id, mirror.ticket.call_id):
             return mirror
     return None
@@ -31,7 +33,22 @@ def find_mirror(builder: StepBuilder, target: str) -> Mirror | None:
 
 def of_call(builder: StepBuilder, call_id: str) -> tuple[Mirror, ...]:
     """Return the mirrors of a call."""
-    return tuple(mirror for mirror in builder.row.mirrors if mirror.ticket.call_id == call_id)
+    return builder.calls[call_id].mirrors
+
+
+def _put(builder: StepBuilder, call_id: str, mirrors: tuple[Mirror, ...]) -> None:
+    """Write the mirrors of a call."""
+    call = builder.calls[call_id]
+    builder.row.mirrored += len(mirrors) - len(call.mirrors)
+    builder.put(call, mirrors=mirrors)
+
+
+def adopt_mirrors(builder: StepBuilder) -> None:
+    """Move the mirrors of a row of version 3 to the rows of their calls: an owner takes the run up."""
+    mirrors, builder.row.mirrors = builder.row.mirrors, ()
+    for mirror in mirrors:
+        call_id = mirror.ticket.call_id or ""
+        _put(builder, call_id, (*of_call(builder, call_id), mirror))
 
 
 def new_mirror(builder: StepBuilder, call: CallRow, ticket: Ticket, replaces: str | None) -> Ticket:
@@ -47,7 +64,7 @@ def new_mirror(builder: StepBuilder, call: CallRow, ticket: Ticket, replaces: st
         child_run_id=call.child_run,
         child_ticket_id=ticket.ticket_id,
     )
-    builder.row.mirrors += (Mirror(ticket=mirror),)
+    _put(builder, call.call_id, (*of_call(builder, call.call_id), Mirror(ticket=mirror)))
     return mirror
 
 
@@ -59,9 +76,8 @@ def announce_mirrors(builder: StepBuilder, tickets: tuple[Ticket, ...]) -> None:
 
 def drop(builder: StepBuilder, mirror: Mirror) -> None:
     """Remove a mirror from the row."""
-    gone = mirror.ticket.ticket_id
-    builder.row.mirrors = tuple(other for other in builder.row.mirrors if other.ticket.ticket_id != gone)
-    builder.changed = True
+    gone, call_id = mirror.ticket.ticket_id, mirror.ticket.call_id or ""
+    _put(builder, call_id, tuple(other for other in of_call(builder, call_id) if other.ticket.ticket_id != gone))
 
 
 def close_as(builder: StepBuilder, mirror: Mirror, theirs: Ticket | None) -> None:
@@ -80,9 +96,9 @@ def mark_decided(builder: StepBuilder, mirror: Mirror, decision: Decision) -> No
     how: Resolution = "denied" if decision.action == "cancel" else "approved"
     edited = decision.edited_arguments is not None
     ticket = closed(builder, mirror.ticket, how, by=decision.decided_by, reason=decision.reason, edited=edited)
-    builder.row.mirrors = tuple(
-        Mirror(ticket=ticket, decision=decision) if other is mirror else other for other in builder.row.mirrors
-    )
+    call_id, decided = ticket.call_id or "", Mirror(ticket=ticket, decision=decision)
+    mirrors = tuple(decided if other is mirror else other for other in of_call(builder, call_id))
+    _put(builder, call_id, mirrors)
 
 
 def refuse_forwarded(builder: StepBuilder, mirror: Mirror, code: str, detail: str) -> None:
@@ -99,9 +115,8 @@ def refuse_forwarded(builder: StepBuilder, mirror: Mirror, code: str, detail: st
 
 def withdraw_mirrors(builder: StepBuilder, call_id: str | None, *, by: str | None, reason: str) -> None:
     """Close the mirrors of a call, or of all calls, that will not be decided any more."""
-    for mirror in builder.row.mirrors:
-        if call_id is not None and mirror.ticket.call_id != call_id:
-            continue
+    calls = [call_id] if call_id is not None else builder.calls if builder.row.mirrored else ()
+    for mirror in [mirror for name in calls for mirror in of_call(builder, name)]:
         if mirror.decision is None:
             closed(builder, mirror.ticket, "withdrawn", by=by, reason=reason)
             drop(builder, mirror)

@@ -16,7 +16,7 @@ value: streaming, resuming and restarting have no other way to the end of a step
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -29,6 +29,7 @@ from ..contract.guardrails import REJECTED
 from ..contract.lifecycle import NEEDS_APPROVAL, Stage
 from ..contract.rows import CallRow, Handover
 from ..contract.spec import AgentSpec
+from .step_calls import StepCalls
 
 
 class ToolUseInvalid(ValueError):
@@ -48,15 +49,14 @@ class Interruption(msgspec.Struct, frozen=True, gc=False):
 NextStep = RunAgain | Handover | FinalOutput | Interruption
 
 _AGAIN: Final = RunAgain()
-_SETTLED: Final = CallPosition.SETTLED
 
 
 def choose_next(
     spec: AgentSpec,
-    calls: Mapping[str, CallRow],
+    calls: StepCalls,
     stage: Stage,
     text: str,
-    mirrors: Sequence[Ticket] = (),
+    mirrors: Iterable[Ticket] = (),
     *,
     handoff: Handover | None = None,
 ) -> NextStep | None:
@@ -64,7 +64,7 @@ def choose_next(
 
     Args:
         spec: of the agent that gave the answer.
-        calls: of the step, in the model's order.
+        calls: of the step.
         stage: the stage that the calls imply (`derive_stage`).
         text: the final text of the answer.
         mirrors: the open tickets of child runs.
@@ -77,11 +77,10 @@ def choose_next(
     if not calls:
         return FinalOutput(text)
     if stage is NEEDS_APPROVAL:
-        parked = (call.ticket for call in calls.values() if call.at is CallPosition.PARKED)
+        parked = (call.ticket for call in calls.each(calls.marked(CallPosition.PARKED.mark)))
         return Interruption(tuple(ticket.ticket_id for ticket in (*parked, *mirrors) if ticket is not None))
-    for call in calls.values():
-        if call.at is not _SETTLED:
-            return None
+    if calls.open:
+        return None
     if handoff is not None:
         return handoff
     rule = spec.tool_use

@@ -32,6 +32,7 @@ from ..contract.state import Keys, KeySpec, StateWrite
 from ..state.snapshot import StateSnapshot
 from .inputs import CallReturned, Input, PhaseDone
 from .state import RunState, stored
+from .step_calls import StepCalls
 from .tasks import newest_input
 
 
@@ -129,7 +130,7 @@ def restored(state: RunState) -> RunState:
     return RunState(
         info=state.info,
         row=state.row,
-        calls={name: stored(call) for name, call in state.calls.items() if call.step == state.row.step},
+        calls=StepCalls(stored(call) for call in state.calls.values() if call.step == state.row.step),
         used=state.used,
         snapshot=StateSnapshot.restored(state.snapshot.revision, writes_of(state.snapshot)),
     )

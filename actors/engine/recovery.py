@@ -4,7 +4,8 @@ Theory of operation. Only rows survive an owner, so recovery looks at the run's 
 waits; a run between effects continues; an inference is repeated under a new message id; an interrupted body runs again
 if its tool is replay-safe, else becomes a question to a person (outcome_unknown). A background task runs again under
 the same condition, else it has failed, which the model learns from a message. If a release changed a tool's definition,
-open questions about its calls are asked again, because people answered about another action.
+open questions about its calls are asked again, because people answered about another action. If a release removed the
+tool, they are withdrawn (`lost_questions.py`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from .effects import ParkCall, RunPhase
 from .gates import ask_gates
 from .inputs import Activate
 from .judging import ask_guardrails
+from .lost_questions import withdraw_lost
 from .state import StepBuilder, milliseconds
 from .steps import admit, arrive, continue_run
 from .tasks import recover_tasks
@@ -87,6 +89,7 @@ def activate(builder: StepBuilder, message: Activate) -> None:
     if builder.row.stage is Stage.CREATED and builder.row.cursor is ADMISSION:
         builder.move(PLANNED)
     else:
+        withdraw_lost(builder, message.withdrawn)
         recover(builder)
     if message.admitted:
         admit(builder)

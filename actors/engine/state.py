@@ -8,7 +8,7 @@ needs no line here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..contract import events as ev
-from ..contract.calls import check_move
+from ..contract.calls import CallPosition, check_move
 from ..contract.catalogue import LIFECYCLE_EVENT
 from ..contract.commits import Commit, EventDraft
 from ..contract.decisions import Ticket
@@ -34,6 +34,7 @@ from ..contract.spec import AgentSpec, ExecutionMode, mode_of
 from ..contract.state import Batch, KeyId, Keys, Write
 from ..state.snapshot import EMPTY, StateSnapshot, WriteConflict
 from .effects import Effect, Raised, ReportFailure
+from .step_calls import NO_CALLS, StepCalls
 
 _RUNNING: Final = Stage.RUNNING
 _ACTIVE: Final = frozenset(stage for stage, status in STATUS.items() if status is RunStatus.RUNNING)
@@ -42,6 +43,7 @@ ENGINE = "engine"
 """The `by` of moves without a principal."""
 
 
+_PARKED: Final = CallPosition.PARKED.mark
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
@@ -64,7 +66,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Attributes:
         info, row: the durable run.
-        calls: of the current step, in the model's order.
+        calls: of the current step.
         used: every call id of the run.
         phase_open: the hooks of the run-level phase at the cursor were asked and have not answered.
         snapshot: the state keys.
@@ -73,7 +75,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     info: RunInfo
     row: RunRow
-    calls: Mapping[str, CallRow] = msgspec.field(default_factory=dict)
+    calls: StepCalls = msgspec.field(default_factory=lambda: NO_CALLS)
     used: frozenset[str] = frozenset()
     phase_open: bool = False
     snapshot: StateSnapshot = EMPTY
@@ -87,7 +89,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @classmethod
     def from_record(cls, record: RunRecord) -> RunState:
         """Return the state of a stored run; the next input is `Activate`."""
-        calls = {call.call_id: call for call in record.calls if call.step == record.row.step}
+        calls = StepCalls(call for call in record.calls if call.step == record.row.step)
         snapshot = StateSnapshot.restored(record.row.revision, record.state)
         return cls(info=record.info, row=record.row, calls=calls, used=record.call_ids, snapshot=snapshot)
 
@@ -113,6 +115,7 @@ class StepBuilder:
         calls, used, snapshot, keys, phase_open: of the next `RunState`. Calls are changed by `put` only.
         do: appends an effect.
         changed: a change must be written that no event and no other row shows.
+        asked: calls that have come to wait for a decision, or for which one came early, in this input.
         followed: other inputs wait behind this one, and must be taken before the run ends.
         events, effects, tickets, messages: of this input, in order.
         parts: of this input, with their bytes.
@@ -125,20 +128,21 @@ class StepBuilder:
     mode: ExecutionMode
     row: RunFields
     counters: CounterFields
-    calls: Mapping[str, CallRow]
+    calls: StepCalls
     used: frozenset[str]
     snapshot: StateSnapshot
     keys: Keys
     phase_open: bool
     changed: bool
     followed: bool
+    asked: list[str]
     events: list[EventDraft]
     effects: list[Effect]
     do: Callable[[Effect], None]
     tickets: list[Ticket]
     messages: list[Message]
     parts: tuple[Part, ...]
-    _own: dict[str, CallRow] | None
+    _own: StepCalls | None
     _touched: dict[str, CallRow]
 
     def __init__(self, spec: AgentSpec, state: RunState, now: datetime) -> None:
@@ -148,7 +152,7 @@ class StepBuilder:
         self.calls, self.used, self.phase_open = state.calls, state.used, state.phase_open
         self.snapshot, self.keys = state.snapshot, state.keys
         self.changed = self.followed = False
-        self.events, self.effects, self.tickets, self.messages = [], [], [], []
+        self.events, self.effects, self.tickets, self.messages, self.asked = [], [], [], [], []
         self.do = self.effects.append
         self.parts, self._own, self._touched = (), None, {}
 
@@ -162,12 +166,6 @@ class StepBuilder:
     def final(self) -> str:
         """The newest final text of the model: a candidate for the output."""
         return (self.row.answer or "")[self.row.answer_at :]
-
-    @property
-    def open_mirrors(self) -> tuple[Ticket, ...]:
-        """The undecided tickets of child runs, as this run shows them."""
-        mirrors = self.row.mirrors
-        return tuple(mirror.ticket for mirror in mirrors if mirror.decision is None) if mirrors else ()
 
     def emit(self, name: str, payload: Payload) -> None:
         """Append an event."""
@@ -186,8 +184,9 @@ class StepBuilder:
             check_move(call_id, None if known is None else known.at, at, outcome)
         new = replace(call, **changes) if changes else call
         if self._own is None:
-            self.calls = self._own = dict(self.calls)
-        self._touched[call_id] = self._own[call_id] = new
+            self.calls = self._own = self.calls.opened()
+        self._own.put(new)
+        self._touched[call_id] = new
         return new
 
     def bring(self, parts: tuple[Part, ...]) -> tuple[Part, ...]:
@@ -224,7 +223,7 @@ class StepBuilder:
     def next_step(self) -> None:
         """Begin a new step: the settled calls of the old step stay in the store only."""
         self.row.step += 1
-        self.calls = self._own = {}
+        self.calls, self._own = NO_CALLS, None
 
     def move(self, target: Stage, *, by: str = ENGINE, detail: JSONObject | None = None) -> None:
         """Move to a stage that is neither terminal nor needs_approval, with its event.
@@ -318,11 +317,10 @@ class StepBuilder:
         if self.row.stage in TERMINAL:
             return None
         due = None if self.row.cursor in LEAVING else self.info.deadline
-        tickets = [call.ticket for call in self.calls.values() if call.ticket is not None]
-        for ticket in (*tickets, *self.row.run_tickets):
-            if ticket.status == "open" and ticket.expires_at is not None:
-                due = ticket.expires_at if due is None else min(due, ticket.expires_at)
-        return due
+        moments = [ticket.expires_at for ticket in self.row.run_tickets if ticket.status == "open"]
+        if self.calls.present & _PARKED:
+            moments.append(self.calls.earliest)
+        return min((moment for moment in (due, *moments) if moment is not None), default=None) if moments else due
 
 
 def shifted(state: RunState, seconds: float) -> RunState:

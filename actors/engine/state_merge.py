@@ -8,10 +8,10 @@ retries on a conflict does not end before its batch is merged (`CallPosition.MER
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from ..contract import events as ev
-from ..contract.calls import CallPosition, CallStatus
+from ..contract.calls import CallPosition, CallStatus, marks_where
 from ..contract.phases import TOOLS
 from ..contract.rows import CallRow
 from ..contract.spec import HANDOFF
@@ -21,7 +21,10 @@ from ..state.snapshot import WriteConflict
 from .handoffs import hand_over
 from .inputs import CallReturned
 from .state import StepBuilder
+from .step_calls import BATCH
 from .tickets import close_call
+
+_MERGES: Final = marks_where(lambda rule: rule.merges)
 
 
 def returned(builder: StepBuilder, call: CallRow, message: CallReturned) -> None:
@@ -51,10 +54,10 @@ def merge_pending(builder: StepBuilder, *, again: bool = True, before: CallRow |
     `again`: a tool that retries on a conflict may run again. `before`: merge only the batches of calls before this one.
     """
     moved = False
-    for call in tuple(builder.calls.values()):
-        if call is before:
-            break
-        if call.batch is not None and call.position.merges:
+    calls = builder.calls
+    pending = calls.marked(BATCH) & calls.marked(_MERGES)
+    for call in calls.each(pending if before is None else pending & calls.before(before)):
+        if call.batch is not None:
             moved = moved or call.at is CallPosition.MERGING
             _merge(builder, call, call.batch, again=again and _may_retry(builder, call))
     return moved

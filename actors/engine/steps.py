@@ -147,11 +147,11 @@ def continue_run(builder: StepBuilder) -> None:
                 next_step(builder)
         return
     stage = advance_calls(builder)
-    if stage is None:
-        return
+    if stage is None or stage is NEEDS_APPROVAL is builder.row.stage:
+        return  # the run is ending, or rests already
     try:
         found = choose_next(
-            builder.spec, builder.calls, stage, builder.final, builder.open_mirrors, handoff=builder.row.handoff
+            builder.spec, builder.calls, stage, builder.final, builder.calls.open_mirrors(), handoff=builder.row.handoff
         )
     except BaseException as error:  # noqa: BLE001, ASYNC103 - user code: the agent's tool_use
         cause, run_id = failure_of_call(error), builder.info.run_id
@@ -177,9 +177,7 @@ def _follow(builder: StepBuilder, found: NextStep | None) -> None:
             append_step(builder)
             arrive(builder, STEP_END)
         case Interruption():
-            if builder.row.stage is NEEDS_APPROVAL:
-                pass  # the run rests already
-            elif builder.row.cancel is not None:
+            if builder.row.cancel is not None:
                 # the cancel waits for the end of the step, and no decision would have an effect
                 end(builder, cancelled(builder.row.cancel))
             else:

@@ -10,12 +10,12 @@ message, so that the history is valid for every provider. `terminal` is reached 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from ..contract import events as ev
-from ..contract.calls import CallPosition, CallStatus
+from ..contract.calls import CallPosition, CallStatus, marks_where
 from ..contract.commits import EventDraft
 from ..contract.failures import FAILURES
 from ..contract.ids import error_id
@@ -23,17 +23,17 @@ from ..contract.lifecycle import COMPLETED, TERMINATION_STAGE, Stage, Terminatio
 from ..contract.messages import Message, Producer
 from ..contract.phases import ENDED, INFERENCE, LEAVING, Phase, RunPosition
 from ..contract.rows import CallRow
-from ..contract.tasks import UnknownCause
+from ..contract.tasks import TaskRow, UnknownCause
 from .denials import doubted
 from .effects import CancelChild, CancelWork, FinishRun, RunPhase
 from .handoffs import remember_agent
 from .inputs import Unfinished
 from .judging import judge_output, must_judge
-from .mirrors import withdraw_mirrors
+from .mirrors import adopt_mirrors, withdraw_mirrors
 from .run_tickets import close_run_ticket
 from .state import ENGINE, StepBuilder
 from .state_merge import merge_pending
-from .tasks import end_tasks, put_task
+from .tasks import end_tasks, put_task, task_of
 from .tickets import close_call, withdraw
 
 PARENT_ENDED = "its parent run ends"
@@ -41,6 +41,7 @@ PARENT_ENDED = "its parent run ends"
 CANCELLED_TEXT = "This call was cancelled before it finished."
 LATE = Termination(kind=TerminationKind.ERROR, code="run_timeout", detail="the run's deadline passed")
 """The end of a run whose deadline has passed."""
+_ALIVE: Final = marks_where(lambda rule: rule.alive)
 
 
 def fail(builder: StepBuilder, code: str, detail: str, *, error_id: str | None = None) -> None:
@@ -82,7 +83,10 @@ def end(builder: StepBuilder, termination: Termination) -> None:
     )  # only the owner knows whether an overrun body is still alive
     in_flight = has_listeners or builder.phase_open or builder.row.cursor is INFERENCE or bool(builder.row.tasks)
     in_flight = in_flight or builder.row.open_guardrails is not None
-    in_flight = in_flight or any(call.position.alive for call in builder.calls.values())
+    in_flight = in_flight or bool(builder.calls.marked(_ALIVE))
+    if builder.row.cursor is INFERENCE and builder.row.inference is not None:  # its owner reports what has arrived
+        unjudged = builder.row.open_guardrails is not None
+        builder.row.inference = replace(builder.row.inference, stopped=True, unsure=unjudged)
     builder.row.termination, builder.changed = termination, True
     builder.row.cursor = RunPosition.STOPPING
     builder.phase_open, builder.row.open_guardrails = False, None
@@ -96,7 +100,7 @@ def stop_work(builder: StepBuilder, termination: Termination) -> None:
     """Cancel the work in flight; the run ends when it has stopped."""
     reason = termination.detail or termination.kind.value
     builder.do(CancelWork(reason=reason))
-    for call in builder.calls.values():
+    for call in builder.calls.each(builder.calls.open):
         if call.child_run is not None and not call.settled:
             builder.do(
                 CancelChild(
@@ -143,19 +147,31 @@ def overran(builder: StepBuilder, item: Unfinished) -> None:
 
 def lose_bodies(builder: StepBuilder) -> None:
     """Mark the bodies of a process that has ended, or that is not taken up: their outcomes are unknown."""
-    for name in (*builder.calls, *(task.task_id for task in builder.row.tasks)):
-        _lose(builder, "process", name)
+    adopt_mirrors(builder)
+    for call in builder.calls.each(builder.calls.marked(CallPosition.BODY.mark)):
+        _lose_call(builder, "process", call)
+    for task in builder.row.tasks:
+        _lose_task(builder, "process", task)
 
 
 def _lose(builder: StepBuilder, how: UnknownCause, name: str) -> None:
     """Mark a call or task whose running body ended in an unknown way."""
-    call = builder.calls.get(name)
+    call, task = builder.calls.get(name), task_of(builder, name)
+    if call is not None:
+        _lose_call(builder, how, call)
+    if task is not None:
+        _lose_task(builder, how, task)
+
+
+def _lose_call(builder: StepBuilder, how: UnknownCause, call: CallRow) -> None:
     # the outcome of a child run is in its rows, whatever becomes of the process that watches
-    if call is not None and call.at is CallPosition.BODY and not call.unknown_cause and call.child_run is None:
+    if call.at is CallPosition.BODY and not call.unknown_cause and call.child_run is None:
         builder.put(call, unknown_cause=how)
-    for task in builder.row.tasks:
-        if task.task_id == name and not task.unknown_cause:
-            put_task(builder, task, unknown_cause=how)
+
+
+def _lose_task(builder: StepBuilder, how: UnknownCause, task: TaskRow) -> None:
+    if not task.unknown_cause:
+        put_task(builder, task, unknown_cause=how)
 
 
 def work_stopped(builder: StepBuilder, stubborn: tuple[Unfinished, ...]) -> None:
@@ -172,8 +188,8 @@ def settle(builder: StepBuilder) -> None:
     """End every unfinished call and task, then run the run_end hooks (if run_start began)."""
     if builder.row.inference is not None and builder.row.draft is None:
         discard_inference(builder, "the run ended")
-    for call in tuple(builder.calls.values()):
-        if call.settled and call.at is not CallPosition.SETTLED:  # the call's after hooks will not answer any more
+    for call in builder.calls.each(builder.calls.open):
+        if call.settled:  # the call's after hooks will not answer any more
             builder.put(call, at=CallPosition.SETTLED)
     merge_pending(builder, again=False)  # no body starts any more, so a conflict drops its batch and repeats no call
     by, why = ENGINE, "the run ended"
@@ -181,9 +197,7 @@ def settle(builder: StepBuilder) -> None:
     if termination is not None and termination.kind is TerminationKind.CANCELLED:
         by, why = termination.by or ENGINE, "the run was cancelled"  # the reason is in another event, redacted
     withdraw_mirrors(builder, None, by=by, reason=why)
-    for call in tuple(builder.calls.values()):
-        if call.settled:
-            continue
+    for call in builder.calls.each(builder.calls.open):
         if call.doubt:  # its body has not reported an outcome
             builder.row.unknown += (call.call_id,)
         code = "outcome_unknown" if call.doubt else "cancelled"

@@ -7,27 +7,28 @@ run one after the other, and a decided call is not held back by suspended ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec.structs import replace
 
 from ..contract import events as ev
-from ..contract.calls import EXECUTING, SUSPENDED, CallPosition, CallStatus
+from ..contract.calls import CallPosition, CallStatus, marks_where
 from ..contract.ids import body_error_id, child_run_id
 from ..contract.phases import TOOLS, Phase
 from ..contract.rows import CallRow
-from ..contract.spec import HANDOFF, ExecutionMode, ToolSpec
+from ..contract.spec import ExecutionMode, ToolSpec
 from .budgets import may_begin_body
 from .child_runs import in_body
 from .denials import doubted
 from .effects import RunPhase, StartCall
 from .gates import ask_gates, asks_gates
 from .guardrails import refuse_result
-from .handoffs import begin_handoff, carry_out, comes_before
+from .handoffs import begin_handoff, carry_out, without_handoffs
 from .inputs import CallPrinted, CallProgressed, CallRaised, CallReturned, CallSuspended, FromBody, ResultRefused
 from .state import StepBuilder
 from .state_merge import returned
+from .step_calls import ALONE, BEGUN, PROVISIONAL, RESUMED, StepCalls
 from .tasks import call_in_background
 from .termination import fail_by_call
 from .tickets import close_call, open_ticket
@@ -37,60 +38,76 @@ _ALLOWED: Final = CallPosition.ALLOWED
 _BODY: Final = CallPosition.BODY
 
 
-def startable(
-    calls: Iterable[CallRow], mode: ExecutionMode, tools: Mapping[str, ToolSpec], cap: int
-) -> tuple[CallRow, ...]:
+_BODIES: Final = marks_where(lambda rule: rule.body)
+_EXECUTING: Final = marks_where(lambda rule: rule.executing)
+_SUSPENDED: Final = marks_where(lambda rule: rule.status is CallStatus.SUSPENDED)
+
+
+def startable(calls: StepCalls, mode: ExecutionMode, tools: Mapping[str, ToolSpec], cap: int) -> tuple[CallRow, ...]:
     """Return the calls that may start now, in the model's order."""
-    earlier: list[CallRow] = []
-    rows = tuple(calls)
-    limit = cap if mode.bodies is None else min(cap, mode.bodies)
+    among = without_handoffs(calls) if calls.handoffs else calls.all
+    exclusive = calls.concurrency(tools)[0] | calls.marked(ALONE)
+    bodies = (calls.marked(_BODIES) & among).bit_count()
+    room = (cap if mode.bodies is None else min(cap, mode.bodies)) - bodies
+    if room <= 0 or calls.marked(_EXECUTING) & among & exclusive:
+        return ()
+    found = unblocked(calls, among, mode, alone=room + bodies == 1)
+    found &= in_turn(calls, tools)
+    if bodies:
+        found &= ~exclusive
     out: list[CallRow] = []
-    bodies, alone, judged = 0, False, -1
-    for call in rows:
-        bodies += call.position.body
-        if call.at in EXECUTING:
-            alone = alone or call.alone or _concurrency(call, tools) == "exclusive"
-        if call.provisional and call.at is _GATING:
-            judged = max(judged, call.index)
-    for call in rows:
-        if bodies + len(out) >= limit or alone or (limit == 1 and call.at is _GATING):
+    while found and len(out) < room:
+        first = found & -found
+        out.append(calls.first(first))
+        if first & exclusive:
             break
-        if call.index < judged:  # a verdict that will be final is being asked for: it may end the run
-            earlier.append(call)
-            continue
-        blocked = mode.suspended_blocks and any(other.attempts and other.at in SUSPENDED for other in earlier)
-        blocked = blocked and call.status is CallStatus.NEW  # a decided call acts at once
-        if call.at is _ALLOWED and not blocked and not (earlier and out_of_turn(call, earlier, tools)):
-            exclusive = call.alone or _concurrency(call, tools) == "exclusive"
-            if not exclusive or (bodies == 0 and not out):
-                out.append(call)
-                alone = exclusive
-        earlier.append(call)
+        found &= ~first & ~exclusive
     return tuple(out)
 
 
-def _concurrency(call: CallRow, tools: Mapping[str, ToolSpec]) -> str:
-    tool = tools.get(call.tool)
-    return "shared" if tool is None else tool.concurrency
+def unblocked(calls: StepCalls, among: int, mode: ExecutionMode, *, alone: bool) -> int:
+    """Return the set of the allowed calls that no gate and no suspended call holds back.
 
-
-def out_of_turn(call: CallRow, others: Iterable[CallRow], tools: Mapping[str, ToolSpec]) -> bool:
-    """Return True if an earlier call must settle first: one of the two is exclusive, or both are ordered.
-
-    A handoff is in turn when all other calls have settled, and the handoffs before it.
+    Args:
+        calls: of the step.
+        among: those that count.
+        mode: of the run.
+        alone: one body may run, so the calls behind one whose gate is asked wait for it.
     """
-    if call.effect == HANDOFF:
-        return any(other.at is not CallPosition.SETTLED and comes_before(other, call) for other in others)
-    open_before = [
-        other
-        for other in others
-        if other.index < call.index and other.at is not CallPosition.SETTLED and other.effect != HANDOFF
-    ]
-    for other in open_before:
-        mine, theirs = _concurrency(call, tools), _concurrency(other, tools)
-        if mine == "exclusive" or theirs == "exclusive" or (mine == theirs == "ordered"):
-            return True
-    return False
+    found = calls.marked(_ALLOWED.mark) & among
+    gating = calls.marked(_GATING.mark) & among if calls.present & _GATING.mark else 0
+    if gating and (
+        judged := gating & calls.marked(PROVISIONAL)
+    ):  # a verdict that will be final is being asked for: it may end the run
+        found &= -1 << judged.bit_length()
+    if alone and gating:
+        found &= (gating & -gating) - 1
+    if mode.suspended_blocks and calls.present & _SUSPENDED:
+        waiting = calls.marked(_SUSPENDED) & calls.marked(BEGUN) & among
+        if waiting:  # a decided call acts at once
+            found &= ((waiting & -waiting) - 1) | calls.marked(BEGUN | RESUMED)
+    return found
+
+
+def in_turn(calls: StepCalls, tools: Mapping[str, ToolSpec]) -> int:
+    """Return the set of the open calls for which no earlier call must settle first.
+
+    An earlier call must settle if one of the two is exclusive, or both are ordered. A handoff is in turn when all other
+    calls have settled, and the handoffs before it.
+    """
+    waiting = calls.open & without_handoffs(calls) if calls.handoffs else calls.open
+    exclusive, ordered = calls.concurrency(tools)
+    turn = waiting
+    if waiting & ordered:
+        turn &= ~ordered | _first(waiting & ordered)
+    if waiting & exclusive:
+        turn &= (_first(waiting & exclusive) << 1) - 1  # nothing passes the first exclusive call,
+        turn &= ~exclusive | _first(waiting)  # which passes nothing
+    return turn
+
+
+def _first(calls: int) -> int:
+    return calls & -calls
 
 
 def start(builder: StepBuilder, call: CallRow) -> None:

@@ -20,7 +20,7 @@ from contextlib import (
     suppress,
 )
 from functools import cache
-from typing import Final, Literal, cast
+from typing import Final, Literal
 from urllib.parse import urlsplit
 
 import attrs
@@ -30,7 +30,7 @@ import trio
 
 from greenroom.supervision import cleanup
 
-from ..abc import Model, ModelEvent
+from ..abc import Model, ModelEvent, UsageReport
 from ..contract.messages import ModelRequest
 from ..contract.plain import JSONObject
 from ..contract.secret_readers import hides
@@ -53,6 +53,17 @@ LINGER: Final = 1.0
 """Seconds to wait for counts behind the end mark of an answer."""
 DRAIN: Final = 0.05
 """Seconds to wait for the end of a finished body, so that the connection can be used again."""
+SLICE: Final = 4_096
+"""Bytes of a body that are read before other tasks may run: an empty line, of one byte, costs a microsecond."""
+CHUNK: Final = 64
+"""Bytes for which a chunk of a body counts beside its own: a chunk costs some 50 microseconds, whatever its size, and
+one read of the socket may bring ten thousand."""
+DELTAS: Final = 256
+"""Deltas that are handed on before other tasks may run: one event may hold ten thousand."""
+IDENTITY: Final = ("", "identity")
+"""The content encodings that are read: a few bytes of any other one may unpack to gigabytes."""
+SHOWN: Final = 200
+"""Characters of a header that an error shows."""
 KEEP: Final = 64
 """Idle connections that are kept for later requests."""
 
@@ -246,6 +257,8 @@ class HTTPModel(Model):
             **self._headers.value,
             **encoded.headers,
         }
+        headers = {name: value for name, value in headers.items() if name.lower() != "accept-encoding"}
+        headers["accept-encoding"] = "identity"
         return client.stream(
             "POST",
             f"{self.base_url}{encoded.path}",
@@ -257,44 +270,43 @@ class HTTPModel(Model):
     async def _refuse(self, answer: httpx.Response) -> None:
         """Raise the error of an answer that is no stream."""
         media = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if answer.status_code == 200 and media in ("text/event-stream", ""):
+        packed = answer.headers.get("content-encoding", "").strip().lower()
+        if answer.status_code == 200 and media in ("text/event-stream", "") and packed in IDENTITY:
             return
         body = await _beginning(answer)
-        headers = {name.lower(): value for name, value in answer.headers.items()}
+        if packed not in IDENTITY:
+            body = b""
+            if answer.status_code == 200:
+                said = f"{self.name} answered with the content encoding {packed[:40]!r}, although none was asked for"
+                raise ModelError(f"{said}; switch compression off in the service or in the proxy", kind="provider")
         report = plain_report(answer.status_code, body.decode("utf-8", "replace"))
         try:
             data = msgspec.json.decode(body)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             data = None
         if answer.status_code == 200 and not (isinstance(data, dict) and data.get("error")):
-            said = self._mask.text(f"{self.name} answered with {media!r}, not with an event stream; is base_url right?")
+            shown = self._mask.beginning(media, SHOWN)
+            said = f"{self.name} answered with {shown!r}, not with an event stream; is base_url right?"
             raise ModelError(said, kind="provider")
         if 300 <= answer.status_code < 400:
-            place = self._mask.text(headers.get("location", "another place"))[:200]
+            place = self._mask.beginning(answer.headers.get("location", "another place"), SHOWN)
             raise ModelError(f"{self.name} moved to {place}; change base_url", kind="invalid_request")
         if data is not None:
             status = None if answer.status_code == 200 else answer.status_code
             report = self._codec.error(status, data)
-        raise provider_error(self.name, report, self._mask, headers=headers)
+        raise provider_error(self.name, report, self._mask, headers=answer.headers)
 
     async def _read(self, answer: httpx.Response, reader: StreamReader) -> AsyncGenerator[ModelEvent, None]:
         pieces = _pieces(answer)
         try:
-            while not reader.finished:
-                piece = b""
-                try:
-                    with self._mapped(reader), trio.move_on_after(LINGER if reader.complete else math.inf) as late:
-                        piece = await anext(pieces)
-                except StopAsyncIteration:
-                    break
-                except ModelError:
-                    if not reader.complete:
-                        raise
-                    break
-                if late.cancelled_caught:
-                    break
-                for delta in reader.feed(piece):
+            while not reader.finished and (piece := await self._next(pieces, reader)) is not None:
+                known = reader.usage
+                for number, delta in enumerate(reader.feed(piece), 1):
                     yield delta
+                    if not number % DELTAS:
+                        await trio.lowlevel.checkpoint()
+                if reader.usage != known:
+                    yield UsageReport(reader.usage)
             if reader.finished:
                 await _drain(pieces)
         finally:
@@ -303,6 +315,18 @@ class HTTPModel(Model):
         for delta in last:
             yield delta
         yield response
+
+    async def _next(self, pieces: AsyncGenerator[bytes, None], reader: StreamReader) -> bytes | None:
+        """Return the next bytes of a body; None at its end, and when nothing comes behind a whole answer."""
+        try:
+            with self._mapped(reader), trio.move_on_after(LINGER if reader.complete else math.inf):
+                return await anext(pieces)
+        except StopAsyncIteration:
+            pass
+        except ModelError:
+            if not reader.complete:
+                raise
+        return None
 
     @contextmanager
     def _mapped(self, reader: StreamReader) -> Iterator[None]:
@@ -322,13 +346,25 @@ class HTTPModel(Model):
             raise reader.interrupted(f"the connection broke: {error}") from None
 
 
-def _pieces(answer: httpx.Response) -> AsyncGenerator[bytes, None]:
-    return cast("AsyncGenerator[bytes, None]", answer.aiter_bytes())  # declared as an iterator, which has no aclose
+async def _pieces(answer: httpx.Response) -> AsyncGenerator[bytes, None]:
+    """Yield a body as sent, for httpx would unpack a piece whole, in slices between which other tasks may run.
+
+    The checkpoint is shielded, so that a cancel is raised inside of httpx, whose generators end with it.
+    """
+    spent = 0
+    async for piece in answer.aiter_raw():
+        for start in range(0, len(piece), SLICE):
+            if spent > SLICE:
+                await trio.lowlevel.cancel_shielded_checkpoint()
+                spent = 0
+            part = piece[start : start + SLICE]
+            spent += len(part) + CHUNK
+            yield part
 
 
 async def _beginning(answer: httpx.Response) -> bytes:
     """Return the beginning of a body that is no stream, as far as it comes in time."""
-    body, pieces = b"", _pieces(answer)
+    body, pieces = bytearray(), _pieces(answer)
     try:
         with trio.move_on_after(BODY_TIME), suppress(httpx.HTTPError):
             async for piece in pieces:
@@ -337,7 +373,7 @@ async def _beginning(answer: httpx.Response) -> bytes:
                     break
     finally:
         await _leave(answer, pieces)  # noqa: ASYNC102 - shielded and bounded inside
-    return body[:BODY_LIMIT]
+    return bytes(body[:BODY_LIMIT])
 
 
 async def _leave(answer: httpx.Response, pieces: AsyncIterator[bytes]) -> None:

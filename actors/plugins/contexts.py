@@ -46,7 +46,7 @@ class PhaseContext(Generic[Deps_co]):
         state: the state keys, read only; in a test, a `gr.WritableState` with values.
         usage: of the run so far: model requests, tokens (input, output, cached, reasoning).
         text: the newest answer of the model, if any (from after_inference on, the answer of this step).
-        calls: of this step, in the model's order.
+        calls: of this step, in the model's order; made when it is read.
         call: in before_tool_execute and after_tool_execute: the call.
         termination: in run_end: why the run ends.
         read_messages: set by the runtime; in a test, a function without arguments that returns the messages.
@@ -63,13 +63,18 @@ class PhaseContext(Generic[Deps_co]):
     state: State = attrs.field(factory=State, validator=check_state)
     usage: Usage = attrs.field(factory=Usage)
     text: str | None = None
-    calls: tuple[CallFacts, ...] = ()
+    _calls: tuple[CallFacts, ...] | Callable[[], tuple[CallFacts, ...]] = attrs.field(default=(), repr=False)
     call: CallFacts | None = None
     termination: Termination | None = None
     read_messages: Callable[[], tuple[Message, ...]] = attrs.field(default=_nothing, repr=False, eq=False)
     answer_request: Callable[[Model | str | None, tuple[Message, ...]], Awaitable[ModelResponse]] = attrs.field(
         default=_no_model, repr=False, eq=False
     )
+
+    @property
+    def calls(self) -> tuple[CallFacts, ...]:
+        """The calls of this step, in the model's order. Each read makes them: a step may have thousands."""
+        return self._calls() if callable(self._calls) else self._calls
 
     async def ask_model(self, *messages: Message, model: Model | str | None = None) -> ModelResponse:
         """Ask a model in a hook, outside of the run's own requests.

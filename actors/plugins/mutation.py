@@ -17,6 +17,7 @@ from ..engine.inputs import CallEdit
 from ..errors import UsageError
 from ..state.access import updated
 from ..state.keys import StateKey
+from ..state.values import shown
 
 T = TypeVar("T")
 PLACEMENTS: Final = ("system", "session", "conversation", "suffix")
@@ -185,7 +186,7 @@ class Mutation:
         for name, value in settings.items():
             why = normalise(value)[1]
             if why is not None:
-                raise MutationError(f"override({name}={value!r:.80}): give plain JSON data ({why})")
+                raise MutationError(f"override({name}={shown(value)}): give plain JSON data ({why})")
         clean = {name: normalise(value)[0] for name, value in settings.items()}
         return self._changed(RequestChanges(model=model, settings=clean))
 
@@ -202,7 +203,8 @@ class Mutation:
         """
         data, why = normalise(arguments)
         if why is not None or not isinstance(data, dict):
-            raise MutationError(f"edit_call({call_id!r}, {arguments!r:.80}): give a JSON object as arguments")
+            way = "give a JSON object as arguments" if why is None else f"give a JSON object as arguments ({why})"
+            raise MutationError(f"edit_call({call_id!r}, {shown(arguments)}): {way}")
         return self._edited(CallEdit(call_id=_text(call_id, "edit_call(call_id)"), by="", arguments=data))
 
     def drop_call(self, call_id: str, text: str = "This call was dropped before it ran.") -> Mutation:
@@ -246,6 +248,8 @@ def _check_key(key: object) -> None:
 
 def _text(value: object, where: str) -> str:
     if not isinstance(value, str):
-        raise MutationError(f"{where}: {value!r:.80} is no str")
-    text: str = normalise(value)[0]
-    return text
+        raise MutationError(f"{where}: {shown(value)} is no str")
+    text, why = normalise(value)
+    if why is not None:
+        raise MutationError(f"{where}: {why}")
+    return str(text)

@@ -9,7 +9,7 @@ of an agent may live side by side: what one of them takes is taken, because its 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -43,7 +43,8 @@ def published(agent: Agent[object]) -> str:
     if agent.spec.on_new_input != "queue":
         facts["onNewInput"] = agent.spec.on_new_input
     tools, size = dict[str, list[Any]](), 0
-    for tool in sorted(agent.tools, key=lambda one: (len(msgspec.json.encode(one.schema)), one.name)):
+    known = [tool for tool in map(agent.tool, agent.spec.tools) if tool is not None]
+    for tool in sorted(known, key=lambda one: (len(msgspec.json.encode(one.schema)), one.name)):
         size += len(msgspec.json.encode(tool.schema))
         tools[tool.name] = [agent.spec.definition(tool.name, ""), tool.schema if size <= LARGEST else None]
     if tools:
@@ -113,20 +114,24 @@ AgentsElsewhere = Mapping[str, Sequence[PublishedAgent]]
 """By key the agents of all live processes, each in all its releases."""
 
 
-def tools_of_mirror(agents: AgentsElsewhere, ticket: Ticket) -> list[PublishedTool]:
-    """Return the tool that a child run's ticket is about: that of the ticket's fingerprint, else all of its name."""
+def is_action(ticket: Ticket, agent: str, definition: str) -> bool:
+    """Return whether a ticket shows the action of this agent with the ticket's tool in this definition."""
+    known = fingerprint(agent, ticket.tool, ticket.arguments, definition)
+    # a call of an older release, whose definition is unknown
+    return ticket.fingerprint in (known, fingerprint(agent, ticket.tool, ticket.arguments))
+
+
+def tools_of_mirror(
+    agents: AgentsElsewhere, ticket: Ticket
+) -> tuple[Collection[PublishedTool], Collection[PublishedTool]]:
+    """Return the tools that a child run's ticket may be about: those of its fingerprint, and all of its name."""
     named = [
         (agent.key, agent.tools[ticket.tool])
         for releases in agents.values()
         for agent in releases
         if ticket.tool in agent.tools
     ]
-    same = [
-        tool
-        for key, tool in named
-        if fingerprint(key, ticket.tool, ticket.arguments, tool.definition) == ticket.fingerprint
-    ]
-    return same or [tool for _, tool in named]
+    return [tool for key, tool in named if is_action(ticket, key, tool.definition)], [tool for _, tool in named]
 
 
 @attrs.define(eq=False)

@@ -195,9 +195,12 @@ class Agents:
         try:
             self._check(agent)
             if agent.handoffs or agent.children:
-                for other in (*self.graph(agent).values(), *self.below(agent)):
-                    self.spec_of(other)
+                self.spec_of(agent)
+                for other in self.graph(agent).values():
                     self._check(other)
+                for child in self.below(agent):
+                    self.spec_of(child)
+                    self._check(child)
         except BaseException:  # whatever it is, it is raised again
             for key in self.by_key.keys() - before:  # the key is free for the agent that is made right
                 del self.by_key[key]

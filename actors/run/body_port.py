@@ -19,7 +19,7 @@ from ..contract.tasks import TaskView
 from ..engine.inputs import CancelAsked, Input, SpawnAsked, TasksAsked
 from ..errors import ToolError
 from .children import Children
-from .delta_buffers import DeltaBuffers
+from .delta_buffers import DeltaBuffers, pieces
 
 _MARK: Final = 16
 """Hex digits of the mark that identifies a repeated spawn: enough for the thousand spawns of one body."""
@@ -54,7 +54,11 @@ class BodyPort:
 
     def output_from_thread(self, text: str) -> None:
         """Stream output from a worker thread, which limits its own pace: never waits for the store."""
-        trio.from_thread.run_sync(lambda: self._streams.text.add(text))
+        for piece in pieces(text):
+            trio.from_thread.run_sync(self._add_output, piece)
+
+    def _add_output(self, text: str) -> None:
+        self._streams.text.add(text)
 
     def _set_progress(self, fraction: float, text: str) -> None:
         self._streams.tell(fraction, text)

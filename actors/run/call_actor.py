@@ -23,9 +23,8 @@ from greenroom.supervision import Mailbox, failure_of, failure_of_call
 from ..agent import Agent
 from ..attachments import with_attachments
 from ..contract.calls import CallStatus
-from ..contract.codec import StoredResult, failure_text, normalise_result
+from ..contract.codec import failure_text, normalise_result
 from ..contract.decisions import Suspend
-from ..contract.excerpt import shown_value
 from ..contract.facts import CallFacts
 from ..contract.ids import body_error_id
 from ..contract.messages import Message
@@ -33,9 +32,10 @@ from ..contract.parts import InvalidPart
 from ..contract.phases import Phase
 from ..contract.plain import JSONValue
 from ..contract.rows import CallRow, RunInfo, RunRow
+from ..contract.sizes import TooLarge
 from ..contract.state import Keys
 from ..engine.effects import StartCall, StartTask
-from ..engine.inputs import CallRaised, CallReturned, CallSuspended, Input, ResultRefused
+from ..engine.inputs import CallRaised, CallSuspended, Input, ResultRefused
 from ..handoff import Filter, Handoff
 from ..plugins.contexts import PhaseContext
 from ..state.access import State, WritableState
@@ -51,6 +51,7 @@ from .children import SLACK, Child, Children, Cue, Release
 from .error_log import ErrorLog
 from .guardrails import in_order, log_failure
 from .hooks import HookFailed
+from .results import kept, stored
 from .sanitize import InvalidValue, messages_of, suspend_of, text_of
 from .services import ChildWork
 
@@ -121,6 +122,7 @@ class CallActor:
                 known=cue.known,
                 deps=self._deps,
                 submit=self._children.submit_input,
+                nudge=self._children.nudge,
                 journal=self._journal,
             )
             await self._child_runs.watch(call, child)
@@ -166,17 +168,17 @@ class CallActor:
         if isinstance(tool, Handoff):
             return await self._handed_over(tool, cue, state)
         try:
-            result = normalise_result(value)
-        except InvalidPart as error:
-            text = f"The tool {tool.name!r} ran, and its result cannot be kept: {error}."
-            return self._failed(tool, cue, of_call, ToolFailed(text, code="tool_error", fatal=tool.on_error == "raise"))
+            result = await stored(value)
+            done = kept(call_id, attempt, result, state, children=self._children, step=self._run_row.step)
+        except (InvalidPart, TooLarge) as error:
+            return self._unkept(tool, cue, of_call, error)
         if tool.output_guardrails:
             data, parts, _ = result
             shown = partial(with_attachments, value, data) if parts else partial(copied, data)
             refused = await self._guarded(child, tool, cue, of_call, shown)
             if refused is not None:
                 return refused
-        return returned(call_id, attempt, result, state)
+        return done
 
     @staticmethod
     def _suspended(tool: Tool[..., object], cue: StartCall, value: Suspend) -> Input:
@@ -191,7 +193,11 @@ class CallActor:
 
     async def _handed_over(self, tool: Handoff, cue: StartCall, state: WritableState) -> Input:
         """Return the outcome of a handoff whose callback has returned: its input filter is asked now."""
-        done = returned(cue.call_id, cue.attempt, normalise_result({"agent": tool.key}), state)
+        result, step = normalise_result({"agent": tool.key}), self._run_row.step
+        try:
+            done = kept(cue.call_id, cue.attempt, result, state, children=self._children, step=step)
+        except TooLarge as error:  # of what its callback wrote
+            return self._unkept(tool, cue, None, error)
         if tool.input_filter is None:
             return done
         try:
@@ -289,6 +295,11 @@ class CallActor:
         self._children.start(f"limit:{name}", watch, broke=None, ours=True)
         return ended
 
+    def _unkept(self, tool: Tool[..., object], cue: StartCall, of_call: str | None, error: Exception) -> Input:
+        """Return the input about a body that has returned what cannot be stored."""
+        text = f"The tool {tool.name!r} ran, and its result cannot be kept: {error}."
+        return self._failed(tool, cue, of_call, ToolFailed(text, code="tool_error", fatal=tool.on_error == "raise"))
+
     def _failed(self, tool: Tool[..., object], cue: StartCall, of_call: str | None, error: ToolFailed) -> Input:
         """Log the failure of a body and return the input about it."""
         run_id, call_id = self._info.run_id, cue.call_id
@@ -358,24 +369,3 @@ def gate_context(info: RunInfo, deps: object, call: CallRow, snapshot: StateSnap
 def make_mailbox(call_id: str) -> Mailbox[Cue]:
     """Return the mailbox of a parked call."""
     return Mailbox(f"call {call_id}", _MAILBOX)
-
-
-def returned(call_id: str, attempt: int, result: StoredResult, state: WritableState) -> CallReturned:
-    """Return the input about a body's result, with the text for the model and the body's state writes.
-
-    Never fails, because the effect has already happened.
-    """
-    data, parts, why = result
-    shown, large = shown_value(data)
-    if why is not None:
-        shown, large = f"The call succeeded, but its result cannot be shown ({why}).", False
-    return CallReturned(
-        call_id=call_id,
-        attempt=attempt,
-        result=data,
-        shown=shown,
-        large=large,
-        batch=state.batch(),
-        keys=state.used,
-        parts=parts,
-    )

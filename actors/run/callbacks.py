@@ -8,6 +8,9 @@ store's callbacks are synchronous, in the trio thread and in commit order, so th
 from __future__ import annotations
 
 import logging
+from typing import Final
+
+from greenroom.supervision import RecentCrashes
 
 from ..abc import StoreHooks
 from ..contract.codec import failure_text
@@ -16,17 +19,22 @@ from .change_signals import ChangeSignals
 from .error_log import RUN, ErrorLog
 from .services import Directory
 
+STORE_NAME: Final = "runtime/:store"
+"""Name of the store among the parts of a runtime."""
+
 
 class StoreReports(ChangeSignals, StoreHooks):
     """Receives the store's reports: publishes durable changes, hints commands to the owners, and logs outages.
 
     Attributes:
         outage: why the store is unavailable; None if it answers.
+        crashes: names the parts of the runtime that have crashed of late.
     """
 
     def __init__(self, directory: Directory, journal: ErrorLog) -> None:
         super().__init__()
         self.outage: Exception | None = None
+        self.crashes = RecentCrashes()
         self._directory, self._journal = directory, journal
 
     def posted(self, run_id: str, item: InboxItem) -> None:
@@ -59,6 +67,11 @@ class StoreReports(ChangeSignals, StoreHooks):
         self._journal.note(RUN, logging.WARNING, text)
         self._directory.registry.voided()
         self._directory.work()
+
+    def crashed(self, part: str, error: Exception) -> None:
+        """Log that a part of the store has crashed and begins again, and name the store for a minute."""
+        self.crashes.note(STORE_NAME)
+        self._journal.bug(RUN, f"{part} crashed; it begins again", error, child=STORE_NAME)
 
     def unavailable(self, error: Exception | None) -> None:
         """Record that the store stopped answering, or answers again (None); logged in `greenroom.run`.

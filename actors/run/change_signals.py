@@ -40,10 +40,11 @@ class RunSignal:
         watched: the store reports what other processes do to the run, for as long as this signal exists.
     """
 
-    __slots__ = ("__weakref__", "_change", "_closed", "_rest", "followers", "listeners", "tail", "watched")
+    __slots__ = ("__weakref__", "_change", "_closed", "_news", "_rest", "followers", "listeners", "tail", "watched")
 
     def __init__(self) -> None:
         self._change: trio.Event | None = None
+        self._news: trio.Event | None = None
         self._rest: trio.Event | None = None
         self._closed = False
         self.followers = 0
@@ -80,6 +81,20 @@ class RunSignal:
             self._rest = trio.Event()
         return self._rest
 
+    def news(self) -> trio.Event:
+        """Return a notice of the next news for a parent run: status or tickets change, or commands were read.
+
+        Each rest is news, and each change of a run of another process.
+
+        Raises:
+            RuntimeClosed: the runtime is closed; no further change is reported.
+        """
+        if self._closed:
+            raise closed()
+        if self._news is None:
+            self._news = trio.Event()
+        return self._news
+
     def changed(self) -> None:
         """Set the notice of a change, and call the listeners."""
         if self._change is not None:
@@ -88,11 +103,18 @@ class RunSignal:
         for listener in tuple(self.listeners):
             listener()
 
+    def report(self) -> None:
+        """Set the notice of news."""
+        if self._news is not None:
+            self._news.set()
+            self._news = None
+
     def rested(self) -> None:
-        """Set the notice of a rest."""
+        """Set the notices of a rest and of news."""
         if self._rest is not None:
             self._rest.set()
             self._rest = None
+        self.report()
 
     def close(self) -> None:
         """Set all notices; later requests for a notice raise RuntimeClosed."""
@@ -239,6 +261,12 @@ class ChangeSignals:
             listener(run_id, frames)
         if signal is not None:
             signal.changed()
+
+    def report(self, run_id: str) -> None:
+        """Publish news of a child run, or that a run of another process may have some (`RunSignal.news`)."""
+        signal = self._signals.get(run_id)
+        if signal is not None:
+            signal.report()
 
     def rested(self, run_id: str) -> None:
         """Publish that the run is durably done or waiting."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import attrs
 
 from ..contract.messages import CallRequest
 from ..contract.plain import JSONObject
-from ..contract.rows import CallRow, Mirror, RunInfo
+from ..contract.rows import CallRow, RunInfo
 from ..engine.inputs import Input
 from ..tools.agent_tool import AgentTool
 from ..tools.definition import Tool
@@ -48,6 +48,7 @@ class ChildCall:
         known: the child's tickets that the parent has mirrors of.
         deps: of the parent run.
         submit: hands an input to the parent's run loop.
+        nudge: lets the parent's run loop look whether the run can leave memory.
         journal: for failures of the tool's functions.
     """
 
@@ -60,6 +61,7 @@ class ChildCall:
     known: tuple[str, ...]
     deps: object
     submit: Callable[[Input], None]
+    nudge: Callable[[], None]
     journal: ErrorLog
 
     def __repr__(self) -> str:
@@ -68,7 +70,6 @@ class ChildCall:
 
 def child_call(
     row: CallRow,
-    mirrors: Iterable[Mirror],
     tool: Tool[..., object] | None,
     *,
     parent: RunInfo,
@@ -80,14 +81,12 @@ def child_call(
 
     Args:
         row: of the call.
-        mirrors: of the run that makes the call.
         tool: with the call's name in the agent, as it is now.
         parent: of the run that makes the call.
         deps: of that run.
         children: of that run; they hand the inputs on.
         journal: of the runtime.
     """
-    shown = (mirror.ticket for mirror in mirrors)
     return ChildCall(
         parent=parent,
         call_id=row.call_id,
@@ -95,8 +94,9 @@ def child_call(
         child_run=row.child_run or "",
         tool=tool if isinstance(tool, AgentTool) else None,
         arguments=row.arguments,
-        known=tuple(ticket.child_ticket_id or "" for ticket in shown if ticket.call_id == row.call_id),
+        known=tuple(mirror.ticket.child_ticket_id or "" for mirror in row.mirrors),
         deps=deps,
         submit=children.submit_input,
+        nudge=children.nudge,
         journal=journal,
     )

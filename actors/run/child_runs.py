@@ -11,7 +11,6 @@ owner may only leave memory; the machine names the child runs that it wants canc
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any, Final, cast
 
 import attrs
@@ -20,12 +19,13 @@ import trio
 from greenroom.supervision import failure_of
 
 from ..agent import Agent
-from ..contract.calls import CallPosition, CallStatus
+from ..contract.calls import CallStatus
 from ..contract.codec import normalise_result
-from ..contract.decisions import Command, Decision, Ticket
-from ..contract.excerpt import shown_value
+from ..contract.decisions import Command, Decision
+from ..contract.excerpt import shown_result
 from ..contract.ids import body_error_id
 from ..contract.lifecycle import RunStatus, Stage
+from ..contract.messages import Usage
 from ..contract.outcomes import Cancelled, Completed, Failed, Stopped, Waiting
 from ..contract.rows import RunRecord
 from ..engine.command_rules import reject
@@ -192,37 +192,27 @@ class ChildRuns:
 
         The `watcher` keeps the parent run in memory until the first report: the child run may have woken its parent.
         """
-        known, last = set(call.known), None
+        known = set(call.known)
+        last: ChildSeen | None = None
         signal = self._services.board.signal(call.child_run)
         while True:
-            change, rest = signal.change(), signal.rest()
+            notice = signal.news()
             seen = await self._look(call, known, late)
             waits, was = seen.status is RunStatus.WAITING, None if last is None else last.status
             if waits:
                 limit.deadline = math.inf
             elif was is not seen.status:
                 limit.deadline = trio.current_time() + patience
+            if watcher is not None:  # from here on another owner can watch, but not before it has looked
+                watcher.pausing, watcher.notice = True, notice
             if seen != last:
                 call.submit(seen)
-            if watcher is not None:
-                watcher.pausing = True  # from here on another owner can watch
+            else:
+                call.nudge()
             if seen.outcome is not None:
                 return
             last = seen
-            asked = any(ticket.status == "open" for ticket in seen.tickets)
-            await (change if asked else rest).wait()
-            while asked and self._glance(call.child_run) == (seen.status, _open(seen.tickets)):
-                await signal.change().wait()  # text is streamed, or progress: nothing that a parent shows
-
-    def _glance(self, run_id: str) -> tuple[RunStatus, frozenset[str]] | None:
-        """Return status and open tickets of a run that has an owner here, without a read; None if they are unknown."""
-        actor = self._roster.get(run_id)
-        if actor is None or actor.durable is None or actor.unread:
-            return None
-        state = actor.durable
-        parked = (call.ticket for call in state.calls.values() if call.at is CallPosition.PARKED)
-        tickets = (*parked, *state.row.open_mirrors, *state.row.run_tickets)
-        return state.row.status, _open(ticket for ticket in tickets if ticket is not None)
+            await notice.wait()
 
     async def _look(
         self,
@@ -253,7 +243,7 @@ class ChildRuns:
             agent=record.info.agent,
             tickets=tickets,
             outcome=await self._outcome(call, record, late) if done else None,
-            usage=record.row.usage,
+            usage=record.row.usage if done else Usage(),
             refused=refused,
         )
 
@@ -296,15 +286,15 @@ class ChildRuns:
         try:
             value = outcome.output if tool is None else await tool.result_of(outcome)
             data, parts, why = normalise_result(value)
+            shown, large, _ = shown_result(data)
         except BaseException as error:  # noqa: BLE001, ASYNC103 - user code: a failure of the tool
             failure = failure_of(error)
-            assert tool is not None  # noqa: S101 - only its function can fail
-            shown = text_of(self._logged(call, tool, failure))
-            fatal = tool.on_error == "raise"
+            # without a tool nothing but the size of the output can fail
+            shown = text_of(str(failure) if tool is None else self._logged(call, tool, failure))
+            fatal = tool is not None and tool.on_error == "raise"
             return ChildOutcome(  # noqa: ASYNC104 - the border has raised what passes
                 stage=stage, status=CallStatus.FAILED, shown=shown, code=code, call_code="tool_error", fatal=fatal
             )
-        shown, large = shown_value(data)
         if why is not None:
             shown, large = f"The call succeeded, but its result cannot be shown ({why}).", False
         ends: dict[str, Any] = {"stage": stage, "code": code, "result": data, "parts": parts}
@@ -355,7 +345,3 @@ class ChildRuns:
             if result.code not in ("store_unavailable", "busy"):
                 return True
             await trio.sleep(AGAIN)
-
-
-def _open(tickets: Iterable[Ticket]) -> frozenset[str]:
-    return frozenset(ticket.ticket_id for ticket in tickets if ticket.status == "open")

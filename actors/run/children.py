@@ -4,7 +4,8 @@ Theory of operation. A child returns results to its run loop through lists, not 
 is never refused: final inputs go into `inputs`, streamed text into one merging buffer per message, and the loop is
 nudged. Back-pressure exists only for streamed text (`DeltaBuffer.put` waits). A child publishes its exit in its last
 synchronous step. trio cannot kill a task, so a child that ignores its cancel is named as unresponsive and detached: its
-results are dropped, and its task stays in the runtime's nursery until the body ends.
+results are dropped, and its task stays in the runtime's nursery until the body ends. Only its own scope cancels a
+child: the scope is shielded, because a cancellation of the runtime's block reaches the owners first, in order.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def call_of(key: str) -> str:
 
 
 class ClaimLost(Exception):
-    """This owner must stop and write nothing more: a newer claim exists, or the store or the task nursery has ended."""
+    """This owner must stop and write nothing more: a newer claim exists, or the store or the runtime has ended."""
 
 
 @attrs.frozen
@@ -105,6 +106,7 @@ class Child:
         muted: the child was abandoned; its results are dropped.
         ours: no user code runs in the child, so a cancel ends it and it is never unresponsive.
         pausing: the child waits for a moment that is in the run's rows: the owner may end at any time.
+        notice: of a child that watches a child run: the notice for which it waits, or has waited last.
         at_deadline: called when a cancel has ended the child, such as the deadline of its scope; returns the child's
             final input, or None if the child has none.
     """
@@ -120,6 +122,7 @@ class Child:
     muted: bool = False
     ours: bool = False
     pausing: bool = False
+    notice: trio.Event | None = None
     at_deadline: Callable[[], Input | None] | None = None
     _over: bool = attrs.field(init=False, default=False)
     _ended: trio.Event | None = attrs.field(init=False, default=None)
@@ -172,11 +175,15 @@ def _without(mapping: Mapping[K, V], key: K) -> Mapping[K, V]:
     return {other: value for other, value in mapping.items() if other != key} or EMPTY
 
 
+_NOTHING_KEPT: Final = (0, 0)
+"""Shared, because most runs have no results here most of the time."""
+
+
 class Children:
     """The live children of one incarnation of a run actor.
 
-    Their tasks live in the runtime's `TaskNursery`. `end` is called when the incarnation ends; results that arrive
-    later are dropped. The mappings are replaced, never changed, because most are `EMPTY` most of the time.
+    Their tasks live in a nursery of the runtime (`Services.tasks`). `end` is called when the incarnation ends; results
+    that arrive later are dropped. The mappings are replaced, never changed, because most are `EMPTY` most of the time.
 
     Attributes:
         live: running children, by key.
@@ -189,11 +196,12 @@ class Children:
         crash: a child crashed in a way that crashes the run actor; else None.
         turn: called in the last step of a child, to process what the child submitted.
         fence: asked before an effect begins; None: only a newer claim can void the run's.
+        kept: a step, and the bytes of its results here so far.
     """
 
     __slots__ = (
-        "_ended", "_gone", "_hushed", "_nursery", "_questions", "_split", "calls", "crash", "fence", "inputs", "left",
-        "live", "messages", "nudge", "turn", "watched",
+        "_ended", "_gone", "_hushed", "_nursery", "_questions", "_split", "calls", "crash", "fence", "inputs", "kept",
+        "left", "live", "messages", "nudge", "turn", "watched",
     )  # fmt: skip
 
     def __init__(
@@ -216,6 +224,7 @@ class Children:
         self.fence = None if claim_is_good is None else ClaimFence(self, claim_is_good)
         self.live: dict[str, Child] = {}
         self.inputs: list[Input] = []  # a list: an empty deque costs 0.8 KB, for every run that waits
+        self.kept = _NOTHING_KEPT
         self.messages: Mapping[str, DeltaBuffers] = EMPTY
         self.calls: Mapping[tuple[str, int], DeltaBuffers] = EMPTY
         self._questions: TaskRequests | None = None
@@ -240,7 +249,7 @@ class Children:
         """
         if key in self.live:
             raise RuntimeError(f"child {key!r} is already there")
-        child = Child(key, trio.CancelScope(), grace, tool, ours=ours)
+        child = Child(key, trio.CancelScope(shield=True), grace, tool, ours=ours)
         if self._ended:  # started by a child that is ending itself: `end` does not see it
             child.scope.cancel("the run's owner has gone")
         self.live[key] = child
@@ -272,9 +281,9 @@ class Children:
         except BaseException as error:  # noqa: BLE001, ASYNC103 - `failure_of` raises what must pass
             try:
                 failure = failure_of(error)
-            except BaseException:  # an exit or a Ctrl-C: the task nursery is being closed under a live run
+            except BaseException:  # a Ctrl-C: the runtime ends under a live run
                 if not self._ended:  # the owner ends as well, without a crash: the durable rows are the checkpoint
-                    self.crash = ClaimLost("the workplace has ended")
+                    self.crash = ClaimLost("the runtime ends")
                 raise
             self._broke(child, failure, broke)
         finally:
@@ -419,6 +428,12 @@ class Children:
             out.append(ModelStreamed(message_id=message.message_id, text=text, reasoning=reasoning))
         return out
 
+    def cut_message_stream(self, message_id: str) -> tuple[str, ...]:
+        """Close the buffers of a message that ends early, and return its text that no event has shown."""
+        streams = self.messages.get(message_id)
+        self.messages = _without(self.messages, message_id)
+        return () if streams is None else tuple(iter(lambda: streams.text.take(last=True), ""))
+
     def keep_message_stream(self, message: ModelAnswered | ModelFailed, inference: Inference | None) -> list[Input]:
         """Return the text of an answer that another request will continue, as inputs.
 
@@ -479,6 +494,10 @@ class Children:
     def live_left(self) -> bool:
         """Return True if an overrun body is still alive."""
         return any(not body.ended.is_set() for body in self.left.values())
+
+    def noticed(self) -> bool:
+        """Return True if there is news of a child run at which its watcher has not looked yet."""
+        return any(child.notice is not None and child.notice.is_set() for child in self.live.values())
 
     def still_left(self) -> Mapping[str, OverrunBody]:
         """Return what is unresponsive after a cancel and its grace, by key: overrun bodies and running children."""

@@ -157,6 +157,7 @@ class ClockWatch:
         self._clock = clock
         self._sleepers: dict[ClockWaiter, None] = {}
         self._some = trio.Event()
+        self._apart: float | None = None  # while tasks wait; kept over a crash, so that no jump is missed meanwhile
 
     def __repr__(self) -> str:
         """Return the number of waiters."""
@@ -180,16 +181,24 @@ class ClockWatch:
         ctx.ready()
         while True:  # noqa: ASYNC913 - each time round waits, or ends the loop
             self._some = trio.Event()
-            apart = self._clock.apart()
             if not self._sleepers:
+                self._apart = None
                 await self._some.wait()
-                apart = self._clock.apart()
             while self._sleepers:
+                self._compare()
                 await trio.sleep(TICK)
-                if abs(self._clock.apart() - apart) > JUMP:
-                    apart = self._clock.apart()
-                    for sleeper in tuple(self._sleepers):
-                        sleeper.nudge()
+
+    def _compare(self) -> None:
+        """Wake all waiters if the clocks have moved apart since the last comparison."""
+        now = self._clock.apart()
+        before, self._apart = self._apart, now
+        if before is None:
+            return
+        if abs(now - before) <= JUMP:
+            self._apart = before  # slow drift adds up
+            return
+        for sleeper in tuple(self._sleepers):
+            sleeper.nudge()
 
 
 class RunTime:
@@ -199,12 +208,13 @@ class RunTime:
 
     def __init__(self, clock: Clock, state: RunState) -> None:
         self._clock, row = clock, state.row
-        tickets = [*row.run_tickets, *[mirror.ticket for mirror in row.mirrors]]
+        tickets = [*row.run_tickets]
         moments = [state.info.created_at, row.counters.active_since, *[task.started_at for task in row.tasks]]
         if row.inference is not None:
             moments.append(row.inference.started_at)
         for call in state.calls.values():
             moments.append(call.started_at)
+            tickets += [mirror.ticket for mirror in call.mirrors]
             if call.ticket is not None:
                 tickets.append(call.ticket)
         for ticket in tickets:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import secrets as random_ids
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Literal
 
 import attrs
@@ -28,6 +29,7 @@ from .run_registry import RunRegistry
 from .sanitize import InvalidDecision, command_of, run_id_of
 from .services import Services
 from .start_request import LOCAL
+from .stepping import in_steps
 
 
 @attrs.define(eq=False, repr=False)
@@ -146,24 +148,30 @@ class RunCommands:
                 self._agents,
                 services.clock.now(),
                 own=None if actor is None else actor.agent,
-                elsewhere=self._elsewhere,
+                elsewhere=await self._others(command),
             )
             # the store shields itself between submit and receipt, and its patience bounds the wait
             result = await services.store.post(run_id, command, rules)
             if rules.asked and not result.ok and services.shared:  # what others publish may be missing, or have changed
                 rules.elsewhere = await self._published.read()
                 result = await services.store.post(run_id, command, rules)
+            if result.code == "fingerprint_mismatch":
+                await self._wake(run_id, command, rules)
         except (StoreUnavailable, StoreDown) as error:
             result = reject(command, "store_unavailable", f"{error}; repeat the command with the same id")
             # a checkpoint: a caller that retries in a loop lets the store recover
             await trio.lowlevel.cancel_shielded_checkpoint()
-        if result.code == "fingerprint_mismatch":
-            await self._wake(run_id, command)
         return result
 
     @property
     def _elsewhere(self) -> AgentsElsewhere | None:
         return self._published.fresh if self._services.shared else {}
+
+    async def _others(self, command: Command) -> AgentsElsewhere | None:
+        """Return what other processes publish; it is read here if no agent of this process can be the run's."""
+        if command.kind == "decide" and self._services.shared and not self._agents.by_key:
+            return self._published.fresh or await self._published.read()
+        return self._elsewhere
 
     async def supersedes(self, agent: str) -> bool:
         """Return True if new input closes the open tickets of an agent's runs (`on_new_input="supersede"`).
@@ -180,15 +188,22 @@ class RunCommands:
         others = (await self._published.read()).get(agent, ()) if self._services.shared else ()
         return any(other.on_new_input == "supersede" for other in others)
 
-    async def _wake(self, run_id: str, command: Command) -> None:
-        """Wake the owners of a ticket whose tool has changed: they ask again. A mirror is of a run below."""
+    async def _wake(self, run_id: str, command: Command, rules: RuntimeJudge) -> None:
+        """Wake the owners of a ticket whose tool has changed: they ask again. A mirror is of a run below.
+
+        A process without the agent cannot own the run: a command of the kind wake gets the run an owner elsewhere.
+        """
         target, store = "" if command.decision is None else command.decision.target, self._services.store
-        self._roster.wake(run_id)
-        ticket = await store.ticket(run_id, target)
-        while ticket is not None and ticket.child_run_id is not None:
-            run_id = ticket.child_run_id
-            self._roster.wake(run_id)
-            ticket = await store.ticket(run_id, ticket.child_ticket_id or "")
+        with suppress(StoreUnavailable, StoreDown):  # the refusal is true; the next one wakes the run
+            while True:
+                self._roster.wake(run_id)
+                ticket = await store.ticket(run_id, target)
+                if ticket is None or ticket.child_run_id is None:
+                    break
+                run_id, target = ticket.child_run_id, ticket.child_ticket_id or ""
+            if rules.absent and self._services.shared:
+                wake = Command(command_id=self.new_id(), kind="wake", by=LOCAL, posted_at=self._services.clock.now())
+                await store.post(run_id, wake, rules)
 
     def check(self, record: RunRecord, decision: Decision) -> CommandResult:
         """Return the result that `decide` would give now.
@@ -233,4 +248,5 @@ class RunCommands:
         if outline is None or ticket is None:
             return decision
         redactor = self._services.redactor.within(outline.info.workspace)
-        return attrs.evolve(decision, edited_arguments=redactor.restored(edited, ticket.arguments))
+        restored = await in_steps(redactor.restored_steps(edited, ticket.arguments))
+        return attrs.evolve(decision, edited_arguments=restored)

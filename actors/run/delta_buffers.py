@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import attrs
 import trio
 
+from ..contract.excerpt import LARGE
 from .sanitize import text_of
 
 PIECE: Final = 65_536
@@ -17,6 +18,19 @@ BUFFER_LIMIT: Final = 65_536
 
 SplitText = Callable[[str], tuple[int, str]]
 """(unfinished text) -> how many characters may be shown, and what to keep of the rest."""
+
+
+def pieces(text: str) -> Iterator[str]:
+    """Yield a text in pieces that are taken at once, without a copy of the whole.
+
+    Raises:
+        TypeError: it is no str.
+    """
+    if not isinstance(text, str) or len(text) <= PIECE:
+        yield text_of(text)
+        return
+    for at in range(0, len(text), PIECE):
+        yield text_of(text[at : at + PIECE])
 
 
 class DeltaBuffer:
@@ -38,12 +52,9 @@ class DeltaBuffer:
 
     def add(self, text: str) -> None:
         """Add text at once, whatever its size (for threads, which limit their own pace)."""
-        text = text_of(text)
-        if len(text) <= PIECE:
-            self._parts.append(text)
-        else:
-            self._parts.extend(text[at : at + PIECE] for at in range(0, len(text), PIECE))
-        self._size += len(text)
+        for piece in pieces(text):
+            self._parts.append(piece)
+            self._size += len(piece)
         if self._ready <= 0 or self._size <= PIECE:
             self._ready = -1
         self._nudge()
@@ -55,12 +66,17 @@ class DeltaBuffer:
             self._room.set()
 
     async def put(self, text: str) -> None:
-        """Add text; wait while the buffer is over `BUFFER_LIMIT`. After `discard_further` it never waits."""
-        while self._size > BUFFER_LIMIT and not self._hushed:
-            if self._room is None:
-                self._room = trio.Event()
-            await self._room.wait()
-        self.add(text)
+        """Add text, piece by piece; wait while the buffer is over `BUFFER_LIMIT`, unless `discard_further` was called.
+
+        Raises:
+            TypeError: the text is no str.
+        """
+        for piece in pieces(text):
+            while self._size > BUFFER_LIMIT and not self._hushed:
+                if self._room is None:
+                    self._room = trio.Event()
+                await self._room.wait()
+            self.add(piece)
 
     def take(self, *, last: bool = False) -> str:
         """Return what may be shown of the waiting text, at most `PIECE` characters. `last`: no text will follow.
@@ -139,4 +155,4 @@ class DeltaBuffers:
 
     def tell(self, fraction: float, text: str) -> None:
         """Record the progress of a call; the newest report wins."""
-        self.progress = (fraction, text_of(text))
+        self.progress = (fraction, text_of(text, LARGE))

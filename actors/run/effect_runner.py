@@ -22,7 +22,7 @@ from ..abc import Model
 from ..agent import Agent
 from ..contract.guardrails import Tripped
 from ..contract.ids import body_error_id, error_id, phase_error_id
-from ..contract.inference import RequestChanges
+from ..contract.inference import Inference, RequestChanges
 from ..contract.messages import Message, ModelRequest
 from ..contract.phases import Phase
 from ..contract.rows import CallRow, RunInfo
@@ -64,7 +64,7 @@ from .hook_deadlines import HookDeadlines
 from .hook_models import HookModels
 from .hooks import HookFailed, HookRequest, limit_of, most_seconds, run_hooks
 from .instructions import ask_instructions
-from .model_actor import ModelCall
+from .model_actor import ModelCall, cut_request
 from .model_request import hook_request, model_request
 from .part_bytes import PartBytes
 from .sanitize import text_of
@@ -86,6 +86,7 @@ class EffectRunner:
     Attributes:
         history: the thread's messages, copies for models; None until the first model call reads them from the store.
         part_bytes: of the thread's images and files.
+        found: the model request that was in flight when this owner took the run up.
         stop_at: after `CancelWork`: when the grace of the slowest child is over, in trio time; else None.
         finished: `FinishRun` was performed.
     """
@@ -97,13 +98,15 @@ class EffectRunner:
     children: Children
     history: list[Message] | None
     part_bytes: PartBytes
+    found: Inference | None = None
     stop_at: float | None = None
     finished: bool = False
+    _asking: ModelCall | None = attrs.field(init=False, default=None)
 
     def __repr__(self) -> str:
         return f"<Performer of {self.info.run_id}>"
 
-    def perform(self, effect: Effect, state: RunState) -> None:  # noqa: C901 - one row per effect
+    def perform(self, effect: Effect, state: RunState) -> None:  # noqa: C901, PLR0912 - one row per effect
         """Perform one effect."""
         match effect:
             case CallModel():
@@ -130,6 +133,10 @@ class EffectRunner:
                 what, fields = effect.what, {"error_id": effect.error_id, "call_id": effect.call_id}
                 self.services.journal.bug(RUN, what, effect.raised.error, code=effect.code, **self._who(), **fields)
             case CancelWork():
+                if state.row.inference is not None and state.row.inference.stopped:
+                    # before the cancel, which a model may not obey
+                    now = self.services.clock.now()
+                    self.children.submit_input(cut_request(state.row.inference, self._asking, self.found, now))
                 stop_at = trio.current_time() + self.children.cancel_all(effect.reason) + SLACK
                 self.stop_at = self.stop_at or stop_at  # a second cancel allows no more time
             case _ as never:
@@ -170,6 +177,7 @@ class EffectRunner:
             breakers=models.breakers,
         )
         self.children.start(f"model:{effect.message_id}", child.run, broke=child.broke)
+        self._asking = child
 
     async def _thread(self) -> list[Message]:
         if self.history is None:
@@ -261,7 +269,7 @@ class EffectRunner:
             row = unknown_call(effect.call_id, effect.child_run)
         tool = None if self.agent is None else self._acting(state).tool(row.tool)
         facts: dict[str, Any] = {"parent": self.info, "deps": self.deps, "journal": self.services.journal}
-        call = child_call(row, state.row.mirrors, tool, children=self.children, **facts)
+        call = child_call(row, tool, children=self.children, **facts)
         if isinstance(effect, ForwardDecision):
             key = f"{child_run_key(effect.call_id)}:{effect.decision.decision_id}"
             self.children.start(key, partial(work.forward, call, effect.decision), broke=None, ours=True)

@@ -17,7 +17,7 @@ import trio
 from ..contract.claims import Claim
 from ..contract.commits import Receipt
 from ..contract.decisions import Command, InboxItem
-from ..contract.envelope import EventEncoder
+from ..contract.envelope import EventEncoder, decode_event
 from ..contract.lifecycle import RunStatus
 from ..contract.recording import RecordEntry
 from ..contract.rows import RunOutline
@@ -26,6 +26,7 @@ from ..engine.recording import Entry, ForcedEndEntry, RecordGap
 from ..errors import StoreDown, StoreError, UnknownRun
 from ..processes import Taken
 from .services import Services, logger, retry_until_available
+from .stepping import in_steps
 
 GAVE_UP: Final = "gave_up"
 """Degraded code of a run whose owner crashes and whose end cannot be written."""
@@ -59,10 +60,7 @@ async def end_if_given_up(services: Services, run_id: str, why: str, held: Itera
             return True
         if claim is None:
             continue
-        children = {ticket.child_run_id for ticket in (() if outline.row is None else outline.row.open_mirrors)}
-        with suppress(StoreError):  # unreadable rows may be the reason for giving up: then the mirrors must do
-            record = await services.store.load(run_id, calls="all")
-            children |= {call.child_run for call in (() if record is None else record.calls) if not call.settled}
+        children = await _child_runs(services, run_id)
         if await _end_by_force(services, claim, outline, items or (), why):
             for child in sorted(filter(None, children)):
                 command = Command(command_id=f"orphan:{child}", kind="cancel", reason="its parent run was given up")
@@ -70,6 +68,23 @@ async def end_if_given_up(services: Services, run_id: str, why: str, held: Itera
                     await services.directory.post(child, command)
             logger.error("run %s was given up and is ended now: %s", run_id, services.redactor.text(why))
             return True
+
+
+async def _child_runs(services: Services, run_id: str) -> set[str | None]:
+    """Return the child runs that may live: of the calls; of the events if the rows are why the run is given up."""
+    with suppress(StoreError):
+        record = await services.store.load(run_id, calls="all")
+        return {call.child_run for call in (() if record is None else record.calls) if not call.settled}
+    children, after = set[str | None](), 0
+    with suppress(StoreError):
+        while frames := await services.store.events(run_id, after=after):
+            for event in map(decode_event, frames):
+                after = event.sequence
+                if event.type == "run.child.started":
+                    children.add(event.payload["childRunId"])
+                elif event.type == "run.child.finished":
+                    children.discard(event.payload["childRunId"])
+    return children
 
 
 async def _unread(services: Services, outline: RunOutline) -> Sequence[InboxItem] | None:
@@ -93,7 +108,8 @@ async def _end_by_force(
     commit = forced_commit(outline, [item.command for item in items], why, services.clock.now())
     entry: Entry = ForcedEndEntry(why=why, items=tuple(items), posted=outline.posted, readable=outline.row is not None)
     commit = msgspec.structs.replace(commit, taken=(RecordEntry(commit.at, entry if services.record else RecordGap()),))
-    frames = EventEncoder(outline.info, services.redactor).frames(commit.expected_last, commit.at, commit.events)
+    encoder = EventEncoder(outline.info, services.redactor)
+    frames = await in_steps(encoder.frame_steps(commit.expected_last, commit.at, commit.events))
     arrived, receipts = trio.Event(), list[Receipt]()
 
     def deliver(receipt: Receipt) -> None:

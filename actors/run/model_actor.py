@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from datetime import datetime
 from typing import Final
 
 import attrs
@@ -18,13 +19,16 @@ import trio
 
 from greenroom.supervision import failure_of_call
 
-from ..abc import CallDelta, Model, ModelDelta, ReasoningDelta, TextDelta
+from ..abc import CallDelta, Model, ModelDelta, ReasoningDelta, TextDelta, UsageReport
 from ..contract.codec import message_of
+from ..contract.excerpt import is_large
+from ..contract.inference import Inference
 from ..contract.messages import ModelRequest, ModelResponse, Usage
 from ..contract.plain import exact
 from ..contract.policies import BreakerPolicy, Policies
+from ..contract.sizes import ANSWER_LIMIT, too_large
 from ..engine.effects import CallModel
-from ..engine.inputs import BUG, ONE_REQUEST, Input, ModelAnswered, ModelFailed
+from ..engine.inputs import BUG, ONE_REQUEST, Input, ModelAnswered, ModelCut, ModelFailed
 from ..errors import MODEL_ERROR_KINDS, AgentDefinitionError, ModelError, ModelErrorKind
 from ..tools.invoke import TEXT_LIMIT, shown_text
 from .breakers import Breakers, Circuit
@@ -32,8 +36,9 @@ from .children import Child, Children
 from .delta_buffers import BUFFER_LIMIT
 from .sanitize import InvalidValue, response_of, text_of, usage_of
 
-_DELTAS: Final = (TextDelta, ReasoningDelta, CallDelta)
-"""A tuple, because isinstance with a union would build the union each time."""
+_UNSHOWN: Final = (CallDelta, UsageReport)
+_DELTAS: Final = (TextDelta, ReasoningDelta, *_UNSHOWN)
+"""Tuples, because isinstance with a union would build the union each time."""
 _STEP: Final = 0.01
 """Part of the limit of silence that passes before an event moves it again."""
 Tell = Callable[[BaseException], None]
@@ -61,7 +66,9 @@ class ModelCall:
         answering: the first event has come.
         answered: the input that a response has become.
         received: the streamed text.
+        size: characters of it.
         begun: the tools of the calls that have begun, by their index.
+        reported: the newest `UsageReport`.
     """
 
     effect: CallModel
@@ -80,7 +87,9 @@ class ModelCall:
     answering: bool = attrs.field(init=False, default=False)
     answered: Input | None = attrs.field(init=False, default=None)
     received: list[str] = attrs.field(init=False, factory=list)
+    size: int = attrs.field(init=False, default=0)
     begun: dict[int, str] = attrs.field(init=False, factory=dict)
+    reported: UsageReport | None = attrs.field(init=False, default=None)
 
     def __repr__(self) -> str:
         return f"<Asking for {self.effect.message_id}>"
@@ -147,15 +156,30 @@ class ModelCall:
             return self._failed(error)
         return self._cut(f"{model.name} ended its stream without a response", "interrupted")
 
-    async def _take(self, event: ModelDelta) -> None:
+    def cut(self) -> ModelCut:
+        """Return what has arrived, for the end of the run, which stops this request now. Its buffers are closed."""
+        text, usage = text_of("".join(self.received)), Usage()
+        if isinstance(self.answered, ModelAnswered):  # whole, but too late for the run to use its calls
+            text, usage = "".join(self.answered.response.text), _known(self.answered.response)
+        elif self.sent:
+            usage = _known(self.reported) + Usage(incomplete=1)
+        rest = self.children.cut_message_stream(self.effect.message_id)
+        large = is_large(f"{self.effect.prefix}{text}")  # else one event holds the text
+        return ModelCut(message_id=self.effect.message_id, text=text, rest=rest if large else (), usage=usage)
+
+    async def _take(self, event: ModelDelta | UsageReport) -> None:
         """Take a delta; it gives the model its time again."""
         now = trio.current_time()
         if now >= self.until:
             self._extend(now)
-        if isinstance(event, CallDelta):
-            if event.tool or event.index not in self.begun:
+        if isinstance(event, _UNSHOWN):
+            if isinstance(event, UsageReport):
+                self.reported = event
+            elif event.tool or event.index not in self.begun:
                 self.begun[event.index] = text_of(event.tool)
             return
+        if self.size > ANSWER_LIMIT:
+            raise ModelError(f"its answer is too large: {too_large(self.size, ANSWER_LIMIT)}", kind="provider")
         streams = self.children.message_stream(self.effect.message_id)
         buffer = streams.text if isinstance(event, TextDelta) else streams.reasoning
         if buffer.waiting > BUFFER_LIMIT:
@@ -166,6 +190,7 @@ class ModelCall:
             await buffer.put(event.text)
         if buffer is streams.text:
             self.received.append(event.text)
+            self.size += len(event.text)
 
     def _extend(self, now: float) -> None:
         """Move the limit of silence. Moving costs, so it is moved once per `_STEP` of it, and is that much late."""
@@ -233,13 +258,30 @@ class ModelCall:
             retry_after=retry_after,
             usage=_known(usage) if self.sent else Usage(),
             jitter=self.jitter(),
-            received=text_of("".join(self.received)),
+            received=text_of("".join(self.received), ANSWER_LIMIT),
             cut_calls=tuple(filter(None, self.begun.values())),
         )
 
 
-def _known(source: ModelError | ModelResponse | None) -> Usage:
-    """Return the usage of a failed request, as far as known."""
+def cut_request(flight: Inference, asking: ModelCall | None, found: Inference | None, now: datetime) -> ModelCut:
+    """Return the report about a request that the end of the run stops.
+
+    Args:
+        flight: the request, as the run's row has it.
+        asking: the newest request of this owner.
+        found: the request that was in flight when this owner took the run up.
+        now: UTC.
+    """
+    wanted = (flight.message_id, flight.attempt)
+    if asking is not None and (asking.effect.message_id, asking.effect.attempt) == wanted:
+        return asking.cut()
+    if found is not None and (found.message_id, found.attempt) == wanted and flight.asked_at <= now:
+        return ModelCut(message_id=flight.message_id, usage=Usage(requests=1, incomplete=1))
+    return ModelCut(message_id=flight.message_id, text="")  # the request was not made yet
+
+
+def _known(source: ModelError | ModelResponse | UsageReport | None) -> Usage:
+    """Return the usage of a request, as far as known."""
     try:
         usage = usage_of(getattr(source, "usage", None))
     except InvalidValue:

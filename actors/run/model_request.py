@@ -66,6 +66,13 @@ def model_request(
         messages = (*before, *at["conversation"], *history[newest:], *at["suffix"])
         tools = tuple(info for info in tools if changes.offers(info.name))
         settings = {**settings, **changes.settings}
+    if any(message.cut for message in history):
+        messages = tuple(
+            part
+            for message in messages
+            for part in (message, Message(id=f"{message.id}.cut", role="user", content=CUT_NOTE))
+            if part is message or message.cut
+        )
     if effect.prefix or effect.cut_calls:
         messages = (*messages, *_continuation(effect.prefix, effect.cut_calls))
     choice = effect.tool_choice
@@ -90,6 +97,10 @@ def model_request(
         model=model,
         tool_choice=choice,
     )
+
+
+CUT_NOTE = "Your answer above was cut off: the run was ended while you wrote it."
+"""Follows an answer that was cut. A message of its own, so that the text stays as it was shown."""
 
 
 def _continuation(prefix: str, cut_calls: Iterable[str]) -> Iterator[Message]:
@@ -120,7 +131,7 @@ def hook_request(
     effect: RunPhase, state: RunState, agent: Agent[object], deps: object, history: list[Message], *, models: HookModels
 ) -> HookRequest:
     """Build a phase's request to its hooks, about the run as it is now."""
-    rows = tuple(state.calls.values())
+    rows = state.calls
     row = None if effect.call_id is None else state.calls[effect.call_id]
     length, draft = len(history), state.row.draft  # the list may grow while hooks run
 
@@ -143,7 +154,9 @@ def hook_request(
     }
 
     def context(view: State, edits: tuple[CallEdit, ...]) -> PhaseContext:
-        calls = tuple(_edited(CallFacts.of(row), edits) for row in rows)
+        def calls() -> tuple[CallFacts, ...]:
+            return tuple(_edited(CallFacts.of(row), edits) for row in rows.values())
+
         call = None if row is None else CallFacts.of(row)
         if effect.phase is Phase.TOOL_GATE and call is not None:
             return GateContext(state=view, calls=calls, call=call, **common)

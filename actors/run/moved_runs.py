@@ -67,17 +67,25 @@ class MovedRuns:
                 await self._some.wait()
                 self._some = trio.Event()
                 while self._moved:
-                    run_id = next(iter(self._moved))
-                    last = self._moved.pop(run_id)
-                    try:
-                        await self._read(run_id, last)
-                    except StoreUnavailable:  # the store has reported these events, and reports none of them again
-                        self.note(run_id, last)
-                        await trio.sleep(RETRY)
-                    except StoreDown:
-                        raise
-                    except StoreError:  # what is damaged, each follower meets itself
-                        await trio.lowlevel.checkpoint()
+                    await self._read_next()
+
+    async def _read_next(self) -> None:
+        """Read what is new of one run. The store reports each move once: a read that fails is noted again."""
+        run_id = next(iter(self._moved))
+        last, done = self._moved.pop(run_id), False
+        try:
+            await self._read(run_id, last)
+            done = True
+        except StoreUnavailable:
+            await trio.sleep(RETRY)
+        except StoreDown:
+            raise
+        except StoreError:  # what is damaged, each follower meets itself
+            done = True
+            await trio.lowlevel.checkpoint()
+        finally:
+            if not done:
+                self.note(run_id, last)
 
     async def _read(self, run_id: str, last: int) -> None:
         signal, board = self._board.find(run_id), self._board
@@ -95,6 +103,7 @@ class MovedRuns:
                 if after >= last:
                     break
         board.committed(run_id, 0, ())
+        board.report(run_id)
         if signal.rest_awaited:
             await self._look([run_id])
 
@@ -109,6 +118,8 @@ class MovedRuns:
                 if progress.dead is not None or not progress.owned or progress.waits or progress.done:
                     self._board.committed(run_id, 0, ())
                     self._board.rested(run_id)
+                else:
+                    self._board.report(run_id)
 
     async def look_again(self) -> None:
         """Look every few seconds at runs that are awaited here and owned elsewhere, and at those with notes here."""

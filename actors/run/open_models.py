@@ -1,8 +1,9 @@
 """`OpenModels`: the models of a runtime by name, and the models that are open.
 
 Theory of operation. `Model.open` is a context manager for what requests share, and a context manager is entered and
-left in one task. So each open model has a task in the nursery of this actor, a static child of the runtime's
-supervisor: stopped after all runs, before the store. A model that keeps the default `open` has no task.
+left in one task. So each open model has a task, in the nursery of the runtime's tasks. A static child of the
+runtime's supervisor closes them: it is stopped after all runs, before the store. A crash of that child closes nothing,
+because a closed model would fail the requests of runs. A model that keeps the default `open` has no task.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Final
 import attrs
 import trio
 
-from greenroom.supervision import ActorContext, failure_of, open_collapsing_nursery
+from greenroom.supervision import ActorContext, cleanup, failure_of
 
 from ..abc import Model
 from ..models import ModelFactory, resolve_model
@@ -22,6 +23,8 @@ from .error_log import MODEL, ErrorLog
 
 MODELS: Final = ":models"
 """Id of the child; no run id begins with a colon."""
+CLOSING: Final = 5.0
+"""Seconds for all models to close. Those that take longer are cancelled already, and are not waited for here."""
 
 
 @attrs.define(eq=False)
@@ -30,6 +33,8 @@ class _Opening:
 
     model: Model
     done: trio.Event = attrs.field(factory=trio.Event)
+    closed: trio.Event = attrs.field(factory=trio.Event)
+    scope: trio.CancelScope = attrs.field(factory=lambda: trio.CancelScope(shield=True))
     failure: BaseException | None = None
 
 
@@ -40,10 +45,11 @@ class OpenModels:
         breakers: the circuits of these models.
     """
 
-    def __init__(self, journal: ErrorLog, providers: Mapping[str, ModelFactory]) -> None:
+    def __init__(self, journal: ErrorLog, providers: Mapping[str, ModelFactory], tasks: trio.Nursery) -> None:
         self._journal = journal
         self._providers = providers
-        self._nursery: trio.Nursery | None = None
+        self._tasks = tasks
+        self._closed = False
         self.breakers = Breakers()
         self._named: dict[str, Model] = {}
         self._open: dict[int, _Opening] = {}  # by the model's identity: models may compare equal as they like
@@ -73,30 +79,39 @@ class OpenModels:
             return
         opening = self._open.get(id(model))
         if opening is None:
-            if self._nursery is None:
+            if self._closed:
                 raise RuntimeError("the models are closed")
             opening = self._open[id(model)] = _Opening(model)
-            self._nursery.start_soon(self._keep, opening, name=f"open {model.name}")
+            self._tasks.start_soon(self._keep, opening, name=f"open {model.name}")
         await opening.done.wait()
         if opening.failure is not None:
             raise opening.failure
 
     async def body(self, ctx: ActorContext[object]) -> None:
-        """Keep models open until cancelled."""
+        """Let models be open until cancelled; then close them."""
+        ctx.ready()
         try:
-            async with open_collapsing_nursery() as nursery:
-                self._nursery = nursery
-                ctx.ready()
-                await trio.sleep_forever()
-        finally:
-            self._nursery = None
-            self._open.clear()
+            await trio.sleep_forever()
+        except trio.Cancelled:
+            openings = tuple(self._open.values())
+            self.close()
+            with cleanup(CLOSING, what="close the models"):
+                for opening in openings:
+                    await opening.closed.wait()  # noqa: ASYNC102 - bounded by the clean-up
+            raise
+
+    def close(self) -> None:
+        """Let all models close; no further one is opened."""
+        self._closed = True
+        for opening in self._open.values():
+            opening.scope.cancel("the models are closed")
 
     async def _keep(self, opening: _Opening) -> None:
         try:
-            async with opening.model.open():
-                opening.done.set()
-                await trio.sleep_forever()
+            with opening.scope:
+                async with opening.model.open():
+                    opening.done.set()
+                    await trio.sleep_forever()
         except BaseException as error:  # noqa: BLE001, ASYNC103 - the model's own code; the border raises a cancel
             failure = failure_of(error)
             self._open.pop(id(opening.model), None)
@@ -106,3 +121,4 @@ class OpenModels:
         finally:
             opening.failure = opening.failure or RuntimeError("the models are closed")
             opening.done.set()
+            opening.closed.set()

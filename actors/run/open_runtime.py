@@ -1,29 +1,26 @@
 """`open_runtime`: open a store, recover its runs, and close everything in order.
 
-Theory of operation. One supervisor keeps the store, six shared actors (models, task nursery, passivation, wakeup timer,
-clock watch, work taker; on a shared store also the reader of moved runs) and one actor per run. Closing: commands are
-refused, live runs get `drain` seconds to reach a durable point, their work is cancelled, then the store writes its
-queue and closes. Closing ends no run: the next `open_runtime` on the store continues each of them.
+Theory of operation. One supervisor keeps the store, the parts that all runs share (models, passivation, wakeup timer,
+clock watch, work taker; on a shared store also the reader of moved runs) and, as its last child, the supervisor of the
+runs' owners. Parts are never given up (`part_exits.py`). Closing: commands are refused, live runs get `drain` seconds
+to reach a durable point, their work is cancelled, then the store writes its queue and closes. Closing ends no run: the
+next `open_runtime` on the store continues each of them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import trio
 
 from greenroom.supervision import (
     ActorContext,
     ChildSpec,
-    Crashed,
-    Exit,
-    GaveUp,
-    Ref,
     StartFailed,
     Supervisor,
     SupervisorGaveUp,
@@ -38,7 +35,6 @@ from ..agent import Agent
 from ..agent_options import Deps
 from ..attachments import File, Image
 from ..contract.codec import message_of
-from ..contract.ids import error_id
 from ..contract.outcomes import Cancelled, Completed, Failed, Waiting
 from ..contract.redaction import Redactor, searchable
 from ..entry import checks_options
@@ -47,26 +43,24 @@ from ..models import ModelFactory
 from ..stores.memory import MemoryStore
 from ..stores.sqlite import SQLiteStore
 from .clock import CLOCK, Clock, SharedClock
-from .error_log import RUN, ErrorLog
+from .error_log import ErrorLog
 from .moved_runs import MOVED
 from .open_models import MODELS
+from .owners import GRACE, WORKPLACE
+from .part_exits import STORE, PartExits, part_spec
 from .parts import Parts, assemble
 from .passivation import PASSIVATION
-from .run_registry import GRACE
 from .runtime import Runtime
-from .task_nursery import WORKPLACE
 from .wakeup_timer import ALARM
 from .work_taker import WORK
 
 T = TypeVar("T")
 
-STORE: Final = ":store"
-"""Id of the child that serves the store; no run id begins with a colon."""
-
-
 SQLITE_PATIENCE: Final = 30.0
 """Seconds that a SQLite file may be unavailable before the runtime fails."""
 
+SLACK: Final = 1.0
+"""Seconds that the supervisor of the owners gets beyond theirs."""
 _SHARED_STORE: Final = re.compile(
     r"postgres(ql)?://|\s*(service|host|hostaddr|port|dbname|user|password|passfile|sslmode|schema|pooled|listen)\s*="
 )
@@ -179,14 +173,14 @@ async def open_runtime(
     real_store = make_store(store, patience=store_patience)
     hidden = (*_values(secrets), *filter(searchable, real_store.secrets))
     journal = ErrorLog(Redactor(hidden))
-    exits = _Exits(journal)
+    exits = PartExits(journal)
     try:
         async with open_supervisor(
-            name="runtime", stop_budget=GRACE, on_exit=exits.note_exit, on_restart=exits.note_restart
+            name="runtime", on_exit=exits.note_exit, on_restart=exits.note_restart, tracebacks=False
         ) as supervisor:
             parts = assemble(
                 real_store,
-                supervisor,
+                supervisor.nursery,
                 clock=clock or (Clock(SharedClock(Clock(), real_store)) if real_store.shared else Clock()),
                 secrets=hidden,
                 agents=table,
@@ -197,7 +191,8 @@ async def open_runtime(
                 record=record,
                 providers=_providers(providers),
             )
-            exits.of_run = parts.roster.ended
+            parts.reports.crashes = exits.crashes
+            exits.ended[MODELS] = parts.services.models.close  # also of a part that ends in its pause after a crash
             await _open_store(supervisor, real_store, parts.reports)
             exits.open = True
             await _begin_parts(supervisor, parts)
@@ -227,38 +222,6 @@ async def _close(parts: Parts, drain: float) -> None:
         await parts.roster.drain(0.0 if cancelled else drain)
     finally:
         parts.close()
-
-
-class _Exits:
-    """Routes exits: those of runs go to the registry; a lost shared part fails the runtime; restarts are logged.
-
-    Attributes:
-        of_run: called with the exit of a run's actor.
-        failure: of a shared part; None if there is none.
-        open: the store is open. Before that, a failure is raised by `open_runtime` itself.
-    """
-
-    def __init__(self, journal: ErrorLog) -> None:
-        self._journal = journal
-        self.of_run: Callable[[Ref[Any], Exit], None] = lambda _ref, _exit: None
-        self.failure: BaseException | None = None
-        self.open = False
-
-    def note_exit(self, ref: Ref[object], exit_: Exit) -> None:
-        """Handle the final exit of a child of the supervisor."""
-        if isinstance(exit_, Crashed) and self.open:  # during closing there is no restart and no caller to raise to
-            self._journal.bug(RUN, f"{ref.name} crashed while the runtime closed", exit_.error, child=ref.name)
-        if ref.id not in (STORE, MODELS, WORKPLACE, PASSIVATION, ALARM, CLOCK, WORK, MOVED):
-            self.of_run(ref, exit_)
-        elif (isinstance(exit_, GaveUp) or (isinstance(exit_, Crashed) and self.open)) and self.failure is None:
-            self.failure = RuntimeError(f"{ref.name} has returned") if exit_.error is None else exit_.error
-
-    def note_restart(self, ref: Ref[object], exit_: Exit, attempt: int) -> None:
-        """Log that a run's owner crashed and begins again."""
-        if isinstance(exit_, Crashed):
-            what = f"the owner of run {ref.id} crashed; incarnation {attempt} follows"
-            fields: dict[str, Any] = {"run_id": ref.id, "error_id": error_id(ref.id, "owner"), "attempt": attempt}
-            self._journal.bug(RUN, what, exit_.error, code="internal_error", **fields)
 
 
 def _check_options(max_running: object, max_depth: object, **seconds: object) -> None:
@@ -320,15 +283,15 @@ async def _begin_parts(supervisor: Supervisor, parts: Parts) -> None:
     """Start the actors that all runs share, except the store."""
     services = parts.services
     for name, body in (
-        (MODELS, services.models.body),  # before the tasks of runs, so that it is stopped after them
-        (WORKPLACE, services.workplace.body),
+        (MODELS, services.models.body),
         (PASSIVATION, services.passivation.body),
         (ALARM, services.alarm.body),
         (CLOCK, services.clock_watch.body),
         (WORK, parts.taker.body),
         *([(MOVED, parts.moved.body)] if services.shared else []),
+        (WORKPLACE, parts.owners.body),  # the last one, so that runs are stopped before what they use
     ):
-        await _begin(supervisor, ChildSpec(id=name, start=body, shutdown=GRACE))
+        await _begin(supervisor, part_spec(name, body, shutdown=GRACE + SLACK))
 
 
 async def _open_store(supervisor: Supervisor, store: Store, hooks: StoreHooks) -> None:

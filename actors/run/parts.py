@@ -15,8 +15,6 @@ from typing import Final
 import attrs
 import trio
 
-from greenroom.supervision import Supervisor
-
 from ..abc import Store
 from ..agent import Agent
 from ..contract.redaction import Redactor
@@ -30,13 +28,13 @@ from .error_log import ErrorLog
 from .handle import Run
 from .moved_runs import MovedRuns
 from .open_models import OpenModels
+from .owners import RunOwners
 from .passivation import Passivation
 from .reader import RunReader
 from .run_registry import RunRegistry
 from .services import Directory, Services
 from .starting import Starter
 from .stream_redaction import StreamRedactor
-from .task_nursery import TaskNursery
 from .wakeup_timer import SPREAD, WakeupTimer
 from .work_taker import WorkTaker
 
@@ -51,6 +49,7 @@ class Parts:
     Attributes:
         services: shared by all runs.
         roster: the runs with an owner here.
+        owners: the supervisor of those owners.
         agents: agents, models and deps.
         reports: called by the store.
         reader, commands: the public parts.
@@ -62,6 +61,7 @@ class Parts:
 
     services: Services
     roster: RunRegistry
+    owners: RunOwners
     agents: Agents
     reports: StoreReports
     reader: RunReader
@@ -78,7 +78,7 @@ class Parts:
 
 def assemble(
     store: Store,
-    supervisor: Supervisor,
+    tasks: trio.Nursery,
     *,
     clock: Clock,
     secrets: tuple[str, ...],
@@ -94,7 +94,7 @@ def assemble(
     directory, redactor, clock_watch = Directory(), Redactor(secrets), ClockWatch(clock)
     journal = ErrorLog(redactor)
     reports = StoreReports(directory, journal)
-    models = OpenModels(journal, providers)
+    models = OpenModels(journal, providers, tasks)
     table = Agents(agents, deps, redactor, journal, models.named)
 
     services = Services(
@@ -106,7 +106,7 @@ def assemble(
         holdback=StreamRedactor(Redactor(secrets)),
         board=reports,
         threads=trio.CapacityLimiter(THREADS),
-        workplace=TaskNursery(),
+        tasks=tasks,
         models=models,
         alarm=WakeupTimer(store, clock, clock_watch, directory, spread=SPREAD if store.shared else 0.0),
         passivation=Passivation(passivate_after),
@@ -116,7 +116,9 @@ def assemble(
         record=record,
         shared=store.shared,
     )
-    roster = RunRegistry(services, supervisor, max_running)
+    owners = RunOwners(journal)
+    roster = RunRegistry(services, owners, max_running)
+    owners.ended, owners.opened = roster.ended, roster.place
     commands = RunCommands(services, roster, table)
     directory.registry, directory.post = roster, commands.post
     taker, moved = WorkTaker(services, roster, table), MovedRuns(services, roster, reports)
@@ -128,6 +130,6 @@ def assemble(
 
     directory.child_runs = ChildRuns(services, roster, table, starter := Starter(services, roster, handle), max_depth)
     return Parts(
-        services=services, roster=roster, agents=table, reports=reports, reader=reader, commands=commands,
-        starter=starter, taker=taker, moved=moved, handle=handle,
+        services=services, roster=roster, owners=owners, agents=table, reports=reports, reader=reader,
+        commands=commands, starter=starter, taker=taker, moved=moved, handle=handle,
     )  # fmt: skip

@@ -8,7 +8,7 @@ signal first, reads second and waits last, so it misses no change (`change_signa
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, Literal
 
@@ -25,12 +25,15 @@ from ..contract.redaction import Redactor
 from ..contract.rows import RunInfo, RunOutline, RunRecord
 from ..contract.run_lists import RunPage, RunProgress, RunQuery
 from ..contract.state import LAST_AGENT, KeyId
+from ..contract.waiting_for import WaitingFor
+from ..engine.lost_questions import lost_questions
 from ..errors import (
     RunDegradedError,
     RuntimeClosed,
     StoreDown,
     StoreError,
     StoreUnavailable,
+    ThreadForbidden,
     UnknownAgent,
     UnknownRun,
     UsageError,
@@ -47,6 +50,7 @@ from .run_actor import RunActor
 from .run_registry import RunRegistry
 from .sanitize import GREATEST, InvalidValue, check_range, run_id_of, target_of, text_of
 from .services import Services, retry_until_available
+from .thread_access import MayJoin, open_to
 from .view import RunView, make_outcome, make_view
 from .wait_reasons import may_be_held, waiting_for
 
@@ -105,6 +109,10 @@ class RunReader:
     def outage(self) -> Exception | None:
         """Why the store is unavailable; None if it answers."""
         return self._reports.outage
+
+    def crashed(self) -> Mapping[str, int]:
+        """Return the parts of the runtime that have crashed within the last minute: name -> number of crashes."""
+        return self._reports.crashes.counts()
 
     def statistics(self) -> RuntimeStatistics:
         """Return the runtime's current sizes."""
@@ -233,6 +241,25 @@ class RunReader:
         with self._services.board.looking():
             return await self._services.store.ticket(run_id, target)
 
+    async def check_thread(
+        self, info: RunInfo, by: str, may_join: MayJoin, *, copied: Sequence[Message] | None = None
+    ) -> None:
+        """Check that a principal may read what the thread of a run has up to the end of this run.
+
+        For programs that pass on the words of others to a run: its model has read all of that. See `Runtime.start` for
+        `may_join`. `copied`: only these messages count.
+
+        Raises:
+            ThreadForbidden: `may_join` refuses a run that wrote there.
+        """
+        store = self._services.store
+        with self._services.board.looking():
+            thread = await store.thread(info.thread_id)
+            up_to = info.run_id
+            if thread is None or await open_to(store, thread, by, may_join, up_to=up_to, copied=copied):
+                return
+        raise ThreadForbidden(f"the thread of run {info.run_id!r} is not open to {by!r}: a run reads all of its thread")
+
     # --- events ------------------------------------------------------------------------------------------------------
 
     async def events(
@@ -288,8 +315,7 @@ class RunReader:
         if services.shared:
             return await self._shared_view(record, thread)
         reason = None if done else self.missing_requirement(record)
-        outline = await self.outline(run_id) if may_be_held(record) else None
-        waits = waiting_for(self._roster, record, outline, reason)
+        waits = await self._wait(record, reason)
         degraded = None if reason is None else reason[0]
         return make_view(record, thread, services.redactor, degraded, waits)
 
@@ -301,10 +327,14 @@ class RunReader:
                 page = await services.store.summaries((run_id,))
             line = page.runs[0] if page.runs else None
             reason = await self._lack(record, None if line is None else line.progress)
-            outline = await self.outline(run_id) if may_be_held(record) else None
-            queued = line is not None and line.owner is None and not record.at_rest
-            waits = waiting_for(self._roster, record, outline, reason, queue=line.queue if line and queued else None)
+            waits = await self._wait(record, reason)
         return make_view(record, thread, services.redactor, None if reason is None else reason[0], waits)
+
+    async def _wait(self, record: RunRecord, lack: tuple[str, str] | None) -> WaitingFor | None:
+        run_id = record.info.run_id
+        unowned = self._roster.get(run_id) is None and not record.at_rest
+        outline = await self.outline(run_id) if unowned or may_be_held(record) else None
+        return waiting_for(self._roster, record, outline, lack, self._services.clock.now())
 
     async def part(self, run_id: str, sha256: str) -> bytes:
         """Return the bytes of an image or a file in the run's thread; see `Run.part`.
@@ -351,6 +381,9 @@ class RunReader:
             notice = signal.rest()
             if live is not None and known is not None and (known.row.status in _WORKING or live.unread):
                 await notice.wait()  # the owner is in this process, has work to do, and signals the next rest
+                continue
+            if final and live is not None and live.agent is not None and known is not None:
+                await notice.wait()  # the run rests, its owner is here: who waits for the end need not read the run
                 continue
             looked = await self._looked(run_id, notice)
             if looked is None:
@@ -491,7 +524,7 @@ class RunReader:
         )
 
     def _asks_anew(self, record: RunRecord) -> bool:
-        """Return True if a tool changed since a person was asked about its call, and the run is about to ask again.
+        """Return True if a release changed or removed the tool of a question: the run asks again, or continues.
 
         After a restart a waiting run is not in memory and has not noticed the change, so it gets an owner here.
         """
@@ -501,8 +534,9 @@ class RunReader:
             return False  # a decision about the old ticket finds out, in whichever process
         agent = self._acting(record, (None if actor is None else actor.agent) or self._agents.get(record.info.agent))
         suspended = [call for call in record.calls if call.status is CallStatus.SUSPENDED and call.definition]
-        if agent is None or all(
-            agent.spec.definition(call.tool, call.call_id) in ("", call.definition) for call in suspended
+        if agent is None or (
+            all(agent.spec.definition(call.tool, call.call_id) in ("", call.definition) for call in suspended)
+            and not lost_questions(agent.spec, record.calls, ())
         ):
             return False
         self._roster.wake(name)

@@ -35,6 +35,7 @@ from ..contract.decisions import InboxItem
 from ..contract.lifecycle import DONE, WAITING
 from ..contract.messages import Message
 from ..contract.phases import ADMISSION
+from ..contract.sizes import TooLarge
 from ..contract.spec import AgentSpec
 from ..engine.inputs import (
     Activate,
@@ -45,8 +46,9 @@ from ..engine.inputs import (
     FailUnrecoverable,
     Input,
 )
+from ..engine.lost_questions import lost_questions
 from ..engine.state import RunState
-from ..errors import NewerRelease, StoreDown, StoreUnavailable
+from ..errors import NewerRelease, StoreDown, StoreError, StoreUnavailable
 from ..state.declared_keys import invalid_state
 from ..state.values import own_message
 from .agents import MISFIT, RunUnavailable
@@ -104,6 +106,7 @@ class RunActor:
         given: the claim with which the first incarnation begins; or why it asks for one, which it does only if this
             needs an owner here; None: it asks in any case.
         claim: the present claim, until the run is done or released.
+        token: of the newest claim that it has had.
         refusals: how often in a row the run could not be worked on here.
         abandon: end the run at once as failed(internal_error), for this reason.
         burial: how to end a run whose ordinary end could not be written.
@@ -141,6 +144,7 @@ class RunActor:
     child_moved: bool = False
     given: Claim | Errand | None = None
     claim: Claim | None = None
+    token: int = 0
     refusals: int = 0
     _void: bool = attrs.field(init=False, default=False)
     _asking: trio.CancelScope | None = attrs.field(init=False, default=None)
@@ -242,6 +246,9 @@ class RunActor:
                 self.claim = None
                 if was_born and not self.services.shared:
                     raise  # another owner claimed the new run first and released it: begin from the store
+        except StoreError as error:  # after a commit that is too large: the next incarnation would make it again
+            self.abandon = str(error) if isinstance(error.__cause__, TooLarge) else self.abandon
+            raise
         finally:
             self.left = await life.end()  # noqa: ASYNC102 - bounded inside
 
@@ -264,7 +271,7 @@ class RunActor:
             if owned is None:
                 return None
             claim, state, inbox, history = owned
-            self.claim = claim
+            self.claim, self.token = claim, claim.token
             self.deadline, self.sequence = state.info.deadline, state.row.last_sequence
             agent = None if self.abandon is not None else await self._live_agent(state, inbox)
             first = self._first(agent, state, inbox)
@@ -283,7 +290,7 @@ class RunActor:
         if inbox:
             part_bytes.note([item.command for item in inbox])
         children = Children(
-            self.services.workplace.nursery,
+            self.services.tasks,
             ctx.mailbox.nudge,
             self.services.holdback.within(state.info.workspace).split,
             self.left,
@@ -297,6 +304,7 @@ class RunActor:
             deps=self.deps,
             children=children,
             history=None if history is None else [*map(own_message, history)],
+            found=state.row.inference,
         )
         return RunLoop(
             self.services,
@@ -328,7 +336,10 @@ class RunActor:
             claim = await self._claim()
         if claim is None:
             return None
-        self.claim = claim  # from here on the end of the actor gives the claim back, also if the rows are unreadable
+        self.claim, self.token = (
+            claim,
+            claim.token,
+        )  # from here on the end of the actor gives the claim back, also if the rows are unreadable
         record = await retry_until_available(store.load, self.run_id)
         if record is None or record.row.status is DONE:
             self.claim = None
@@ -425,7 +436,10 @@ class RunActor:
             commands = (CommandArrived(item=item) for item in inbox)
             if state.row.cursor is ADMISSION and self._late():  # it is not begun for the sake of ending
                 return (Activate(admitted=False, agent_digest=agent.spec.digest), *commands, DeadlinePassed())
-            return (*left, Activate(admitted=self.orders.admitted, agent_digest=agent.spec.digest), *commands)
+            spec = self.services.agents.spec_of(agent).acting(state.row.agent)
+            lost = lost_questions(spec, state.calls.values(), inbox)
+            digest = agent.spec.digest
+            return (*left, Activate(admitted=self.orders.admitted, agent_digest=digest, withdrawn=lost), *commands)
         if _is_cancelled(state, inbox):
             return (CancelUnowned(items=inbox),)
         if self._late():  # also of an end that has begun

@@ -7,6 +7,7 @@ model requests and hooks while the thread's history is unread); all other effect
 order of the commits, so the outbox is a queue. Awaits happen only in `live` and the steps that it awaits; between two
 of them `_turn` drains everything that is ready, so no invariant is broken across a checkpoint. While the owner waits, a
 child that ends takes the turn in its own last step (`_take_turn`): a step of a run wakes no task but those of its work.
+A commit whose events are large waits in `_unwritten`: the owner makes them in steps before it takes another input.
 
 Example, a step that calls one unsafe tool:
 
@@ -30,13 +31,14 @@ from greenroom.supervision import Mailbox
 
 from ..contract.calls import CallPosition
 from ..contract.claims import Claim
-from ..contract.commits import Receipt
+from ..contract.commits import Commit, Receipt
 from ..contract.decisions import Command, Decision, InboxItem
 from ..contract.envelope import EventEncoder
 from ..contract.lifecycle import DONE, TERMINAL, WAITING, RunStatus
 from ..contract.phases import ADMISSION, ENDED, INFERENCE, LEAVING, PHASE_OF, TOOLS
 from ..contract.recording import RecordEntry
 from ..contract.spec import AgentSpec
+from ..contract.stepwise import Steps
 from ..engine.asking import is_continued
 from ..engine.effects import (
     AnswerBody,
@@ -80,6 +82,7 @@ from .children import EXPIRE, Child, Children, ClaimLost, OverrunBody
 from .clock import RunTime
 from .effect_runner import EffectRunner
 from .services import Services, retry_until_available
+from .stepping import in_steps
 
 Hint = InboxItem
 """The message of a run actor's mailbox: a command that is already durable. A lost hint loses no command."""
@@ -110,10 +113,11 @@ match costs three times as much; so every `match` over structs begins with the m
 
 
 class _Entry(msgspec.Struct):
-    """A submitted commit: the effects and the state that wait for its receipt."""
+    """A submitted commit: what waits for its receipt, and whether it opens or closes tickets (`asks`)."""
 
     effects: list[Effect]
     state: RunState
+    asks: bool
 
 
 class _Ending(msgspec.Struct, frozen=True):
@@ -138,7 +142,7 @@ class RunLoop:
     __slots__ = (
         "_admitting", "_at", "_behind", "_children", "_claim", "_closing", "_context", "_encoder", "_expiring",
         "_first", "_in_turn", "_leave_at", "_mailbox", "_orders", "_outbox", "_performer", "_receipts", "_record",
-        "_resting", "_services", "_spec", "_state", "_time", "durable", "passive",
+        "_resting", "_services", "_spec", "_state", "_time", "_unwritten", "durable", "passive",
     )  # fmt: skip
 
     def __init__(
@@ -163,6 +167,7 @@ class RunLoop:
         self.durable = state
         self._outbox: list[_Entry] = []  # a list: an empty deque costs 0.8 KB, for every run that waits
         self._receipts: list[Receipt] = []
+        self._unwritten: list[tuple[Commit, Steps[tuple[bytes, ...]]]] = []
         self._closing: _Ending | None = None
         self._expiring = _NONE
         self._behind = self._admitting = False
@@ -185,16 +190,18 @@ class RunLoop:
         self._children.turn = self._take_turn
         self._begin()
         while not self._over() or (self.passive and self._services.shared and not await self.released()):
-            if self._closing is not None or not (self._behind or self._admitting):
+            if not self._unwritten and (self._closing is not None or not (self._behind or self._admitting)):
                 at = self._at = self._next_time()
                 if at == math.inf:
                     await self._mailbox.wait()
                 else:
                     with self._services.clock_watch.waiting(self._mailbox), trio.move_on_at(at):
                         await self._mailbox.wait()
-            if self._behind:
+            if self._unwritten:
+                await self._write_large()
+            elif self._behind:
                 await self._catch_up()
-            if self._admitting:
+            elif self._admitting:
                 await self._admit()
             self._turn()
 
@@ -254,9 +261,8 @@ class RunLoop:
                 performer.part_bytes.keep(commit.parts)
             if commit.row.stage in TERMINAL:
                 self._closing = _Ending(before, message, carried)
-            self._outbox.append(_Entry([], taken.state))
-            frames = self._encoder.frames(commit.expected_last, commit.at, commit.events)
-            self._services.store.submit(self._claim, commit, frames, self._deliver)
+            self._outbox.append(_Entry([], taken.state, bool(commit.tickets)))
+            self._submit(commit)
         for effect in taken.effects:
             reads = type(effect) in _READS
             # what reads the thread waits until the thread is written
@@ -264,6 +270,23 @@ class RunLoop:
                 self._outbox[-1].effects.append(effect)
             elif not (reads and self._orders.draining):  # the next owner makes the request, or runs the phase
                 performer.perform(effect, taken.state)
+
+    def _submit(self, commit: Commit) -> None:
+        """Submit a commit, or keep it for `_write_large` if its events are large, or one before it waits."""
+        made = commit.expected_last, commit.at, commit.events
+        frames = None if self._unwritten else self._encoder.small_frames(*made)
+        if frames is None:
+            self._unwritten.append((commit, self._encoder.frame_steps(*made)))
+        else:
+            self._services.store.submit(self._claim, commit, frames, self._deliver)
+
+    async def _write_large(self) -> None:
+        """Make the events of the commits that wait, with a checkpoint after each step, and submit them in order."""
+        while self._unwritten:
+            commit, steps = self._unwritten[0]
+            frames = await in_steps(steps)
+            del self._unwritten[0]
+            self._services.store.submit(self._claim, commit, frames, self._deliver)
 
     def _outdated(self, effect: Effect) -> bool:
         """Return True if the machine moved on while the effect waited for its receipt, or the owner drains."""
@@ -334,13 +357,8 @@ class RunLoop:
         input_read = entry.state.row.inbox != self.durable.row.inbox
         before, self.durable = self.durable, entry.state
         status, parent = entry.state.row.status, entry.state.info.parent_run
-        # at rest, tickets open and close by commands, by what was seen of child runs, and by a new release of the agent
-        if parent is not None and (
-            status is not before.row.status
-            or input_read
-            or entry.state.row.mirrors is not before.row.mirrors
-            or entry.state.row.counters.tickets != before.row.counters.tickets
-        ):
+        if parent is not None and (status is not before.row.status or input_read or entry.asks):
+            self._services.board.report(self._claim.run_id)
             self._services.directory.registry.child_moved(parent)
         self._publish_rest(status, again=input_read)
         # the exit of its owner reports the rest of a run that is done, and every waiter waits for the exit of an owner
@@ -381,7 +399,7 @@ class RunLoop:
                     raise self._children.crash
                 if self._receipts:
                     self._received(self._receipts.pop(0))
-                elif self._closing is not None or self._behind or not self._take_input():
+                elif self._unwritten or self._closing is not None or self._behind or not self._take_input():
                     break
         finally:
             self._in_turn = False
@@ -397,7 +415,10 @@ class RunLoop:
         if self._mailbox.parked and self._context is not None:
             try:
                 self._context.run(self._turn)
-                if not (self._behind or self._admitting or self._over()) and self._next_time() == self._at:
+                if (
+                    not (self._unwritten or self._behind or self._admitting or self._over())
+                    and self._next_time() == self._at
+                ):
                     return
             except BaseException as error:  # noqa: BLE001, ASYNC103 - the owner raises the exception in its own task
                 self._children.crash = error
@@ -533,8 +554,8 @@ class RunLoop:
         times = [at for at, _ in self._children.watched.values()]
         if self._state.row.next_due is not None:
             deadline = self._state.deadline
-            moments = [ticket.expires_at for ticket in timed(self._state) if ticket.ticket_id not in self._expiring]
-            times += [self._services.clock.trio_time(moment) for moment in (deadline, *moments) if moment is not None]
+            first = next((moment for moment, name in timed(self._state) if name not in self._expiring), None)
+            times += [self._services.clock.trio_time(moment) for moment in (deadline, first) if moment is not None]
         return min(times, default=math.inf)
 
     def _over(self) -> bool:
@@ -549,10 +570,11 @@ class RunLoop:
         if not self._resting or trio.current_time() < self._leave_at:
             return False
         # nothing but rows may be left: no work, no unread input, no expiry on its way, no end under way
-        occupied = self._busy() or self._behind or len(self._mailbox) or self._children.live_left()
+        children = self._children
+        occupied = self._busy() or self._behind or len(self._mailbox) or children.live_left() or children.noticed()
         expiring = any(key.startswith(EXPIRE) for key in self._children.live)
         self.passive = not (occupied or expiring) and self._state.row.termination is None
-        if self.passive and self._services.shared and self._state.row.mirrors:
+        if self.passive and self._services.shared and self._state.row.mirrored:
             self.passive = False  # a child run may move in another process: the owner watches
         return self.passive
 

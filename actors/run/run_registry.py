@@ -15,22 +15,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextvars import Context, copy_context
 from typing import Final
 
 import attrs
 import trio
 
-from greenroom.supervision import (
-    ActorExited,
-    ChildSpec,
-    Exit,
-    GaveUp,
-    MailboxFull,
-    Ref,
-    Supervisor,
-    SupervisorStopping,
-)
+from greenroom.supervision import ActorExited, ChildSpec, Crashed, Exit, GaveUp, MailboxFull, Ref, Shutdown
 
 from ..agent import Agent
 from ..contract.claims import Claim
@@ -42,12 +32,11 @@ from ..errors import RuntimeClosed
 from ..processes import ReadyRun
 from .children import EMPTY, OverrunBody
 from .forced_end import GAVE_UP
+from .owners import GRACE, RunOwners
 from .run_actor import Errand, ForcedEnd, NewRunClaim, RunActor
 from .run_loop import Hint, RunPermissions
 from .services import ASK_AGAIN, Services, logger
 
-GRACE: Final = 6.0
-"""Seconds for runs to unwind once their work is cancelled: a little more than the default grace of a tool."""
 CRASHES: Final = 2
 """Restarts of a run actor within `CRASH_WINDOW` seconds. The next crash gives up: failed(internal_error)."""
 CRASH_WINDOW: Final = 60.0
@@ -74,7 +63,7 @@ class RunRegistry:
     """
 
     services: Services
-    _supervisor: Supervisor
+    _owners: RunOwners
     max_running: int | None
     _actors: dict[str, RunActor] = attrs.field(init=False, factory=dict)
     _degraded: dict[str, tuple[str, str]] = attrs.field(init=False, factory=dict)
@@ -86,7 +75,7 @@ class RunRegistry:
     _queue: deque[str] = attrs.field(init=False, factory=deque)
     _held: set[str] = attrs.field(init=False, factory=set)
     _freed: set[str] = attrs.field(init=False, factory=set)
-    _context: Context = attrs.field(init=False, factory=copy_context)
+    _unplaced: dict[str, ChildSpec[Hint]] = attrs.field(init=False, factory=dict)
     _next_claims: dict[str, Claim] = attrs.field(init=False, factory=dict)
     _overran: dict[str, Mapping[str, OverrunBody]] = attrs.field(init=False, factory=dict)
     changed: Callable[[], None] | None = attrs.field(init=False, default=None)
@@ -376,15 +365,39 @@ class RunRegistry:
             id=run_id, start=body, restart="transient", shutdown=GRACE, max_restarts=CRASHES, within=CRASH_WINDOW
         )
         try:
-            # in the runtime's context, not in that of the task that woke the run
-            actor.ref = self._context.run(self._supervisor.start_child, spec)
-        except SupervisorStopping:  # the store failed and the block is ending: the next start takes the run up
-            self._forget(run_id)
+            actor.ref = self._owners.start(spec)
         except BaseException:  # no half-started actor is kept
             self._forget(run_id)
             raise
+        if actor.ref is None:
+            self._unplaced[run_id] = spec
         if self.changed is not None:
             self.changed()
+
+    def place(self) -> None:
+        """Start the actors for which there was no place while their supervisor began again."""
+        unplaced, self._unplaced = self._unplaced, {}
+        for run_id, spec in unplaced.items():
+            if (actor := self._actors.get(run_id)) is not None:
+                actor.ref = self._owners.start(spec)
+
+    def _again(self, run_id: str, before: RunActor, *, held: bool) -> None:
+        """Give a run its next owner, because the supervisor of the owners has crashed."""
+        if run_id in self._queue:
+            self._queue.remove(run_id)
+        given = self._next_claim(run_id, before) or before.given
+        self.spawn(
+            run_id, born=before.born, claim=given if isinstance(given, Claim) else None,
+            errand=None if isinstance(given, Claim) else given, agent=before.agent,
+            deps=before.deps if before.has_deps else None, held=held, abandon=before.abandon, burial=before.burial,
+            left=before.left,
+        )  # fmt: skip
+        self._actors[run_id].needed = before.needed
+
+    def _next_claim(self, run_id: str, before: RunActor | None) -> Claim | None:
+        """Return the claim that came while a run had an owner; None if there is none, or the owner's was newer."""
+        claim = self._next_claims.pop(run_id, None)
+        return None if claim is None or (before is not None and before.token >= claim.token) else claim
 
     def hold(self, run_id: str) -> None:
         """Hold a live run for its thread: a command started the actor without knowing that the thread is busy."""
@@ -395,11 +408,15 @@ class RunRegistry:
         if (actor := self._actors.get(run_id)) is not None:
             actor.orders.admitted = False
         self._admit()
+        self.services.board.runtime.rested()  # for `join`: the run is not running any more
 
     def ended(self, ref: Ref[object], exit_: Exit) -> None:
         """Handle the final exit of a run's actor; called in the actor's last step."""
         actor, held, shared = self._actors.get(ref.id), ref.id in self._held, self.services.shared
         self._forget(ref.id)
+        if actor is not None and isinstance(exit_, Shutdown | Crashed) and self._owners.stopping and not self.closing:
+            self._again(ref.id, actor, held=held)
+            return
         if actor is not None and actor.degraded is not None:
             self._refused(ref.id, actor, actor.degraded, held=held)
         else:
@@ -407,7 +424,7 @@ class RunRegistry:
                 for notes in (self._said, self._refusals, self._sequences):
                     notes.pop(ref.id, None)
             self.services.agents.failing.discard(ref.id)
-        claim = self._next_claims.pop(ref.id, None) if shared else None
+        claim = self._next_claim(ref.id, actor)
         if isinstance(exit_, GaveUp) and not self.closing:
             why = f"the run's owner crashed again and again: {_said(exit_.error)}"
             if actor is None or actor.abandon is None:
@@ -486,4 +503,4 @@ class RunRegistry:
                 actor.ref.nudge()
         if self._actors and seconds > 0:
             with trio.move_on_after(seconds):  # not shielded: cancelling the block ends the drain
-                await self._supervisor.join()
+                await self._owners.join()

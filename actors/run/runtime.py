@@ -9,7 +9,7 @@ gateway among them, use the public parts `reader` and `commands`.
 from __future__ import annotations
 
 import secrets as random_ids
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final, Generic, Literal, TypedDict, TypeVar, Unpack, overload
@@ -22,7 +22,6 @@ from ..agent import Agent
 from ..agent_options import Deps
 from ..attachments import File, Image
 from ..contract.lifecycle import RunStatus, Stage
-from ..contract.rows import RunInfo
 from ..contract.run_lists import RunOrder, RunPage
 from ..contract.spec import AgentSpec, Execution
 from ..entry import checks_options
@@ -41,6 +40,7 @@ from .reader import RunReader
 from .replay_run import played, replay_of
 from .sanitize import run_id_of
 from .start_request import StartRequest, check_id, fork_of, inheriting, new_run
+from .thread_access import MayJoin
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ class StartOptions(TypedDict, Generic[Deps], total=False):
     on_busy: Literal["queue", "refuse"]
     title: str | None
     attachments: Sequence[Image | File]
-    may_join: Callable[[RunInfo], bool] | None
+    may_join: MayJoin | None
     background: bool | None
     queue: str | None
     at: datetime | None
@@ -68,6 +68,11 @@ class StartOptions(TypedDict, Generic[Deps], total=False):
 
 
 _START_OPTIONS: Final = frozenset(StartOptions.__annotations__)
+
+
+def _check_may_join(may_join: object) -> None:
+    if may_join is not None and not callable(may_join):
+        raise UsageError(f"may_join={may_join!r:.200}: give a function of a RunInfo that returns a bool, or None")
 
 
 @attrs.define(eq=False, repr=False)
@@ -132,10 +137,11 @@ class Runtime:
                 together), may_join, background, queue, at, priority, dedupe (see below).
 
         A run reads the whole thread that it joins. `may_join(info)` returns whether the caller may see a run; it is
-        called for every run in the thread, including pruned runs whose messages are still there (for these once per
-        combination of by, agent, session_id and workspace). One False refuses the start. A thread whose runs are all
-        pruned belongs to its owner: `by` must be the principal of its first run. The result holds in the transaction
-        that writes the run. None allows any thread, for a caller with access to everything.
+        called for every run in the thread, in the thread of a fork also for those whose messages the fork has copied,
+        and for pruned runs whose messages are still there (once per combination of by, agent, session_id and
+        workspace). One False refuses the start. A thread whose runs are all pruned belongs to its owner: `by` must be
+        the principal of its first run. The result holds in the transaction that writes the run. None allows any thread,
+        for a caller with access to everything.
 
         A run begins in this process, or, with `background=True`, waits in its queue until a process has room
         (`max_running`). `queue` is the queue's name (default: the agent's key), `at` the earliest time at which the run
@@ -168,8 +174,7 @@ class Runtime:
             raise unknown_option("start", unknown, StartOptions.__annotations__)
         values: dict[str, Any] = {**options}
         deps, may_join = values.pop("deps", None), values.pop("may_join", None)
-        if may_join is not None and not callable(may_join):
-            raise UsageError(f"may_join={may_join!r:.200}: give a function of a RunInfo that returns a bool, or None")
+        _check_may_join(may_join)
         queueing = AT_ONCE
         if not OPTIONS.isdisjoint(values):
             queueing = Queueing(**{name: values.pop(name) for name in OPTIONS if name in values})
@@ -259,7 +264,14 @@ class Runtime:
 
     @checks_options
     async def fork(
-        self, run_id: str, *, step: int, new_run_id: str | None = None, by: str | None = None, deps: object = None
+        self,
+        run_id: str,
+        *,
+        step: int,
+        new_run_id: str | None = None,
+        by: str | None = None,
+        deps: object = None,
+        may_join: MayJoin | None = None,
     ) -> Run[Any]:
         """Start a new run that begins where another run was at the end of `step`, in a thread of its own.
 
@@ -272,9 +284,12 @@ class Runtime:
             new_run_id: id of the fork; the same fork again returns the same run. None: a new id.
             by: the principal that forks; "local" if not given, also if another principal started the parent.
             deps: dependencies of the fork.
+            may_join: says whether the caller may see a run, as in `start`; it is called for each run of which the fork
+                gets a message, also for those of other threads that a fork before has copied. None allows all.
 
         Raises:
             UnknownRun: no run has this id.
+            ThreadForbidden: `may_join` refuses a run of which the fork would get a message.
             UsageError: the run has no finished step of that number, or an argument is invalid.
             UnknownAgent: no agent has the key of the run's agent, here or in a live process that shares the store.
             AgentDefinitionError: the agent has no model.
@@ -284,6 +299,7 @@ class Runtime:
         """
         parts, reader = self._parts, self.reader
         parts.roster.check_open()
+        _check_may_join(may_join)
         record = await reader.record(run_id)
         if record is None:
             raise UnknownRun(run_id)
@@ -294,6 +310,8 @@ class Runtime:
         with parts.services.board.looking():
             thread = await self.store.messages(record.info.thread_id)
         new = fork_of(record, thread, step, name, self.clock.now(), by=by)
+        if may_join is not None:
+            await reader.check_thread(record.info, new.info.by, may_join, copied=new.messages)
         if deps is not None:
             new = replace(new, info=replace(new.info, has_deps=True))
         with parts.services.board.looking():

@@ -12,11 +12,13 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal, get_args
 
 import attrs
+import msgspec
 from msgspec.structs import replace
 
 from ..contract.codec import MESSAGE_LIMIT, normalise
 from ..contract.converters import converter
 from ..contract.decisions import Command, Decision, SetResult, Suspend
+from ..contract.excerpt import excerpt
 from ..contract.ids import content_digest
 from ..contract.json_schema import unusable_schema
 from ..contract.messages import (
@@ -30,6 +32,7 @@ from ..contract.messages import (
 )
 from ..contract.parts import Part, fault_of_parts
 from ..contract.plain import JSONObject, JSONValue, encodable, exact
+from ..contract.sizes import ANSWER_LIMIT, STEP_LIMIT, VALUE_LIMIT, measured, oversized, too_large
 from ..errors import UsageError
 from ..options import unknown_value
 from ..state.values import public_message, shown
@@ -38,7 +41,7 @@ LATEST: Final = 100 * 365 * 86_400.0
 """Longest wait of a ticket in seconds: a hundred years, because a moment after year 9999 has no date."""
 
 FINISHES: Final[tuple[str, ...]] = get_args(FinishReason)
-_KINDS: Final = ("decide", "cancel", "send", "pause", "expire")
+_KINDS: Final = ("decide", "cancel", "send", "pause", "expire", "wake")
 _CANCEL_MODES: Final = ("now", "after_step")
 _DECIDING: Final = ("decide", "expire")
 """Kinds of commands that need a decision."""
@@ -56,18 +59,21 @@ class InvalidValue(Exception):
     """A value is invalid; the text names the value and the reason."""
 
 
-def text_of(value: str) -> str:
+def text_of(value: str, limit: int = VALUE_LIMIT) -> str:
     """Return a text as a plain str without lone surrogates; the same object if it is one.
+
+    Of a text of more than `limit` characters, head, tail and size: what says how something ended must not fail.
 
     Raises:
         TypeError: the value is not a str, such as the text of a model's delta.
     """
-    if type(value) is str and value.isascii():
+    if type(value) is str and value.isascii() and len(value) <= limit:
         return value
     if not isinstance(value, str):
         raise TypeError(f"a text is {type(value).__name__}, not str")
-    cleaned: str = normalise(value)[0]
-    return cleaned
+    if str.__len__(value) > limit:
+        value = excerpt(exact(value))[0]
+    return str.encode(value, "utf-8", "replace").decode()
 
 
 def input_of(value: object, what: str, *, may_be_blank: bool = False) -> str:
@@ -77,14 +83,15 @@ def input_of(value: object, what: str, *, may_be_blank: bool = False) -> str:
     the thread.
 
     Raises:
-        UsageError: the value is not a str, or blank.
+        UsageError: the value is not a str, blank, or too large.
     """
     if not isinstance(value, str):
-        raise UsageError(f"{what} is {value!r:.200}; give a str")
+        raise UsageError(f"{what} is {shown(value)}; give a str")
+    _check_size(value, what)
     if not value.strip():
         if may_be_blank:
             return ""
-        raise UsageError(f"{what} is blank ({value!r:.40}); give a text with something in it")
+        raise UsageError(f"{what} is blank ({value[:40]!r}); give a text with something in it")
     return text_of(value)
 
 
@@ -92,11 +99,18 @@ def given_text(value: object, what: str) -> str:
     """Return a text of a caller, without lone surrogates.
 
     Raises:
-        UsageError: the value is not a str.
+        UsageError: the value is not a str, or is too large.
     """
     if not isinstance(value, str):
-        raise UsageError(f"{what}={value!r:.200}: give a str")
+        raise UsageError(f"{what}={shown(value)}: give a str")
+    _check_size(value, what)
     return text_of(value)
+
+
+def _check_size(value: str, what: str) -> None:
+    """Raise UsageError for a text that is too large; its length is known without a look at it."""
+    if str.__len__(value) > VALUE_LIMIT:
+        raise UsageError(f"{what} is too large: {too_large(str.__len__(value))}")
 
 
 def name_of(value: object, what: str) -> str:
@@ -106,8 +120,8 @@ def name_of(value: object, what: str) -> str:
         UsageError: the value is not a str, is longer than 2,048 bytes, or has a NUL character.
     """
     name = given_text(value, what)
-    if len(name.encode()) > LONGEST_NAME or _NUL in name:
-        raise UsageError(f"{what}={value!r:.200}: give at most {LONGEST_NAME:,} bytes, and no NUL")
+    if len(name) > LONGEST_NAME or len(name.encode()) > LONGEST_NAME or _NUL in name:
+        raise UsageError(f"{what}={name[:200]!r}: give at most {LONGEST_NAME:,} bytes, and no NUL")
     return name
 
 
@@ -176,10 +190,12 @@ def object_of(value: object, what: str) -> JSONObject:
     return data
 
 
-def _str(value: object, what: str) -> str:
+def _str(value: object, what: str, limit: int = VALUE_LIMIT) -> str:
     if not isinstance(value, str):
         raise InvalidValue(f"{what} is {type(value).__name__}, not str")
-    return text_of(value)
+    if str.__len__(value) > limit:
+        raise InvalidValue(f"{what} is too large: {too_large(str.__len__(value), limit)}")
+    return text_of(value, limit)
 
 
 # --- tools -----------------------------------------------------------------------------------------------------------
@@ -201,6 +217,7 @@ def messages_of(value: object, thread: Sequence[Message]) -> tuple[JSONValue, ..
         raise InvalidValue(f"it returned {type(value).__name__}; return messages")
     known, used = {message.id: message for message in thread}, set[str]()
     out: list[JSONValue] = []
+    size = 0
     for number, given in enumerate(value, 1):
         if number > len(thread) + _MORE_MESSAGES:
             raise InvalidValue(f"it returned more than {number - 1:,} messages of {len(thread):,}")
@@ -215,6 +232,9 @@ def messages_of(value: object, thread: Sequence[Message]) -> tuple[JSONValue, ..
             message = replace(message, id=f"inherited.{number}")
         used.add(message.id)
         data = data_of(converter.unstructure(message), f"message {number}")
+        size += len(message.content) + measured([call.arguments for call in message.calls], STEP_LIMIT)
+        if size > STEP_LIMIT:
+            raise InvalidValue(f"its messages up to number {number} are too large: {too_large(size, STEP_LIMIT)}")
         try:
             converter.structure(data, Message)
         except Exception as error:  # cattrs raises groups of what it met
@@ -271,9 +291,12 @@ def response_of(response: object) -> ModelResponse:
     texts: object = response.text
     if not isinstance(texts, tuple | list):  # a single str would be read as one text per character
         raise InvalidValue(f"text is {type(texts).__name__}; give a tuple of texts, such as text=('...',)")
+    calls = tuple(response.calls)
+    if size := oversized([texts, [call.arguments for call in calls], response.items], ANSWER_LIMIT):
+        raise InvalidValue(f"it is too large: {too_large(size, ANSWER_LIMIT)}")
     return ModelResponse(
-        text=tuple(_str(text, "a text") for text in response.text),
-        calls=tuple(map(_call, response.calls)),
+        text=tuple(_str(text, "a text", ANSWER_LIMIT) for text in response.text),
+        calls=tuple(map(_call, calls)),
         usage=usage_of(response.usage),
         model=_str(response.model, "model"),
         refusal=None if response.refusal is None else _str(response.refusal, "refusal"),
@@ -296,6 +319,8 @@ def usage_of(usage: object) -> Usage:
         raise InvalidValue(f"usage is {type(usage).__name__}, not Usage")
     for name in _COUNTS:
         count = getattr(usage, name)
+        if name == "incomplete" and count is msgspec.UNSET:
+            continue
         if type(count) is not int or not 0 <= count <= GREATEST:
             raise InvalidValue(f"usage.{name} is {count!r:.80}; give a whole number, 0 or more")
     return usage

@@ -32,7 +32,6 @@ from .error_log import ErrorLog
 from .open_models import OpenModels
 from .passivation import Passivation
 from .stream_redaction import StreamRedactor
-from .task_nursery import TaskNursery
 from .wakeup_timer import WakeupTimer
 
 T = TypeVar("T")
@@ -127,7 +126,7 @@ class Services:
         holdback: says how much of an unfinished text may be shown.
         board: signals of changed runs.
         threads: slots for sync tools.
-        workplace: the nursery of all runs' tasks.
+        tasks: the nursery of all runs' tasks; see `owners.py`.
         models: those with a name, and those that are open.
         alarm: wakes runs that are not in memory.
         passivation: says when resting runs leave memory.
@@ -146,7 +145,7 @@ class Services:
     holdback: StreamRedactor
     board: ChangeSignals
     threads: trio.CapacityLimiter
-    workplace: TaskNursery
+    tasks: trio.Nursery
     models: OpenModels
     alarm: WakeupTimer
     passivation: Passivation

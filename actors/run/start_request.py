@@ -9,7 +9,7 @@ up to the end of a step.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final, Literal, cast
 
@@ -25,7 +25,7 @@ from ..contract.messages import Message, Producer
 from ..contract.parts import Part, facts_of, light
 from ..contract.plain import exact
 from ..contract.redaction import Redactor
-from ..contract.rows import OpenGuardrails, RunInfo, RunRecord, RunRow, ThreadInfo
+from ..contract.rows import OpenGuardrails, RunInfo, RunRecord, RunRow
 from ..contract.spec import MODES, AgentSpec, Execution, ExecutionMode, execution_data
 from ..contract.state import INHERITED, KeyId, StateWrite
 from ..contract.titles import title_of
@@ -193,13 +193,6 @@ def in_thread(new: NewRun, thread_id: str) -> NewRun:
     payload = replace(drafted.payload, thread_id=thread_id)
     info = replace(new.info, thread_id=thread_id)
     return replace(new, info=info, created=replace(drafted, payload=payload))
-
-
-def open_to(thread: ThreadInfo, by: str, may_join: Callable[[RunInfo], bool]) -> bool:
-    """Return True if a principal may read a thread: all its runs, or an emptied thread of its own."""
-    if not thread.members:
-        return thread.owner == by
-    return thread.owner != "" and all(map(may_join, thread.members))
 
 
 def fork_of(

@@ -26,7 +26,9 @@ from .handle import Run
 from .run_actor import NewRunClaim
 from .run_registry import RunRegistry
 from .services import Services, logger
-from .start_request import in_thread, open_to
+from .start_request import in_thread
+from .stepping import in_steps
+from .thread_access import MayJoin, open_to
 
 
 class _ThreadChanged(Exception):
@@ -66,7 +68,7 @@ class Starter:
         new: NewRun,
         agent: Agent[object] | None,
         deps: object,
-        may_join: Callable[[RunInfo], bool] | None,
+        may_join: MayJoin | None,
         *,
         background: bool = False,
     ) -> Run[object]:
@@ -83,7 +85,8 @@ class Starter:
         while True:
             with board.looking():
                 thread = await store.thread(info.thread_id)
-            if thread is not None and not open_to(thread, info.by, may_join):
+                is_open = thread is None or await open_to(store, thread, info.by, may_join)
+            if not is_open:
                 text = f"thread {info.thread_id!r} is not open to {info.by!r}; leave thread_id out for a new one"
                 raise ThreadForbidden(text)
             try:
@@ -105,7 +108,9 @@ class Starter:
         if self._services.record:
             new = replace(new, taken=(birth_of(new),))
         encoder = EventEncoder(info, self._services.redactor)
-        (frame,) = encoder.frames(0, info.created_at, (new.created,))
+        first = 0, info.created_at, (new.created,)
+        frames = encoder.small_frames(*first)
+        (frame,) = await in_steps(encoder.frame_steps(*first)) if frames is None else frames
         roster, shared = self._roster, self._services.shared
         full = shared and roster.room == 0 and deps is None and info.parent_run is None
         if shared:

@@ -169,7 +169,7 @@ def _alternatives(heads: Iterable[str]) -> Iterator[str]:
     yield r"<[A-Za-z0-9_.\-:]{0,64}"  # an element
     yield r"[\[(]\\{0,8}(?:[\"'][A-Za-z0-9_.\- ]{0,64}\\{0,8}(?:[\"'][\s,]{0,8})?)?"  # a pair
     yield r"(?:[\s\"'`(\[,]|\A)--?[A-Za-z0-9_\-]{0,64}(?:\\{0,8}[\"'][\s,]{0,8}|[ \t]{1,8})?"  # an option
-    yield r"(?:[\s\"']|\A)-u[\"',\s]{0,4}[^\s:\"']{0,64}(?::[^\s\"']{0,8})?"
+    yield r"(?:[\s\"']|\A)(?:-u|--user)[=\"',\s]{0,4}[^\s:=\"']{0,64}(?::[^\s\"']{0,8})?"
     yield rf"(?i:{_beginnings(['identified by __'])})"
 
 

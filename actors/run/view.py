@@ -96,7 +96,7 @@ def open_tickets(record: RunRecord, redactor: Redactor) -> tuple[Ticket, ...]:
                 expiry_result=redactor.value(ticket.expiry_result),
             )
         )
-        for ticket in (*parked, *record.row.open_mirrors, *record.row.run_tickets)
+        for ticket in (*parked, *record.open_mirrors, *record.row.run_tickets)
         if ticket is not None and ticket.status == "open"
     )
 

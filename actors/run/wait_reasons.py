@@ -2,16 +2,18 @@
 
 Theory of operation. Reasons have an order, and the first that applies is returned: another run works on the thread;
 agent or deps are missing here; the deps provider has not answered; no process has taken the run from its queue; no slot
-is free; people or background tasks must act. The first and the last are in the store, the others are known to this
-runtime only, so a reader without a runtime sees fewer reasons (`stored_wait`).
+is free; people or background tasks must act. Thread, queue, people and tasks are in the store, the others are known to
+this runtime only, so a reader without a runtime sees fewer reasons (`stored_wait`).
 """
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Final
 
+from ..contract.envelope import timestamp
 from ..contract.lifecycle import RunStatus, Stage
-from ..contract.rows import RunOutline, RunRecord
+from ..contract.rows import QueuePlace, RunOutline, RunRecord
 from ..contract.waiting_for import WaitingFor, WaitKind
 from .forced_end import GAVE_UP
 from .run_registry import RunRegistry
@@ -30,17 +32,17 @@ def waiting_for(
     record: RunRecord,
     outline: RunOutline | None,
     lack: tuple[str, str] | None,
-    *,
-    queue: str | None = None,
+    now: datetime,
 ) -> WaitingFor | None:
     """Return what a run waits for; None if it works or is done.
 
     Args:
         roster: the registry of the runtime that looks at the run.
         record: the run's rows.
-        outline: for a run that has not begun to work: whether its thread holds it; None for others.
+        outline: for a run without an owner here, or that has not begun to work: whether its thread holds it, and its
+            place in a queue; None for others.
         lack: what the run needs and lacks here, or in all processes that share the store.
-        queue: the queue in which the run waits for any process; None if it has an owner, or the store is not shared.
+        now: the time.
     """
     row, run_id = record.row, record.info.run_id
     if row.status is RunStatus.DONE:
@@ -52,8 +54,8 @@ def waiting_for(
     actor = roster.get(run_id)
     if actor is not None and actor.asking:
         return WaitingFor(kind="deps", detail="the provider of its deps has not answered yet")
-    if queue is not None:
-        return WaitingFor(kind="queue", detail=f"it waits in the queue {queue!r} for a process that has room")
+    if actor is None and outline is not None and outline.queue is not None:
+        return _in_queue(outline.queue, now)
     if roster.queued(run_id):
         return WaitingFor(kind="slot", detail=f"{roster.max_running} runs work already (max_running)")
     return _at_rest(record) if row.status is RunStatus.WAITING else None
@@ -64,11 +66,25 @@ def may_be_held(record: RunRecord) -> bool:
     return record.row.stage in (Stage.CREATED, Stage.PLANNED)
 
 
-def stored_wait(record: RunRecord, outline: RunOutline | None) -> WaitingFor | None:
-    """Return what a run waits for as far as the store alone shows: its thread, people or tasks."""
+def stored_wait(record: RunRecord, outline: RunOutline | None, now: datetime) -> WaitingFor | None:
+    """Return what a run waits for as far as the store alone shows: its thread, its queue, people or tasks."""
     if outline is not None and outline.held:
         return WaitingFor(kind="thread", detail=_BUSY, run_id=outline.behind)
+    if outline is not None and outline.queue is not None:
+        return _in_queue(outline.queue, now)
     return _at_rest(record) if record.row.status is RunStatus.WAITING else None
+
+
+def _in_queue(place: QueuePlace, now: datetime) -> WaitingFor:
+    waits = f"it waits in the queue {place.name!r}"
+    if place.ready_at > now:
+        waits += f" until {timestamp(place.ready_at)}"
+    if place.paused:
+        return WaitingFor(kind="queue", detail=f"{waits}, which is paused")
+    if place.ready_at > now:
+        return WaitingFor(kind="queue", detail=waits)
+    many = "" if place.max_running is None else f"; at most {place.max_running} of its runs work at once"
+    return WaitingFor(kind="queue", detail=f"{waits} for a process that has room{many}")
 
 
 def _behind(roster: RunRegistry, front: str | None) -> WaitingFor:
@@ -79,7 +95,7 @@ def _behind(roster: RunRegistry, front: str | None) -> WaitingFor:
 
 def _at_rest(record: RunRecord) -> WaitingFor | None:
     tickets = [call.ticket for call in record.calls if call.ticket is not None and call.ticket.status == "open"]
-    tickets += record.row.open_mirrors
+    tickets += record.open_mirrors
     tickets += [run_ticket for run_ticket in record.row.run_tickets if run_ticket.status == "open"]
     if tickets:
         names = sorted({ticket.tool or ticket.reason for ticket in tickets})

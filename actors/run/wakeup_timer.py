@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import math
 import random
+from collections import deque
+from contextlib import suppress
 from datetime import datetime
 from typing import Final, Protocol
 
@@ -70,6 +72,7 @@ class WakeupTimer:
         self._refused = 0
         self._deadlines: dict[str, datetime] = {}
         self._again: dict[str, float] = {}
+        self._due: deque[ReadyRun] = deque()  # claimed, and without an owner yet: no other part knows of the claim
 
     def __repr__(self) -> str:
         return "<WakeupTimer>"
@@ -112,6 +115,7 @@ class WakeupTimer:
 
     async def body(self, ctx: ActorContext[object]) -> None:
         """Wake due runs until cancelled."""
+        self._take()
         await self._look_ahead()
         ctx.ready()
         while True:
@@ -136,18 +140,24 @@ class WakeupTimer:
         for run_id in tried:
             self.forget(run_id)
             self._owners.retry(run_id)
-        try:
-            due = await self._store.claim_due(now, self._owners.ability(), limit=BATCH + self._refused)
-        except StoreUnavailable:
-            due = ()
-        woken = [ready for ready in due if self._owners.take(ready)]
+        with suppress(StoreUnavailable):
+            self._due.extend(await self._store.claim_due(now, self._owners.ability(), limit=BATCH + self._refused))
+        due = len(self._due)
+        woken = self._take()
         # refused runs stay due: a longer page keeps them from hiding the runs behind them
-        self._refused = len(due) - len(woken)
+        self._refused = due - woken
         if woken or (tried and not due):
             await trio.lowlevel.checkpoint()
         else:
             await trio.sleep(PAUSE)
         await self._look_ahead()
+
+    def _take(self) -> int:
+        """Give owners to the runs that were claimed; returns how many took one."""
+        woken = 0
+        while self._due:
+            woken += self._owners.take(self._due.popleft())
+        return woken
 
     async def _look_ahead(self) -> None:
         self._at = min(self._again.values(), default=math.inf)

@@ -7,12 +7,16 @@ be ready, and once a second, because reports are hints. What was claimed gets an
 In a store that is not shared, every run has its owner here from the start, except those that `start` has put into a
 queue. While a run that is ready is left, the taker looks once a second; while one is left that will be ready later, it
 sleeps until then; else it waits, and costs nothing.
+
+What was claimed is kept until it has an owner, because no other part knows of the claim: a crash of the taker in
+between would strand the runs.
 """
 
 from __future__ import annotations
 
 import math
 import sys
+from collections import deque
 from collections.abc import Mapping
 from contextlib import nullcontext
 from datetime import datetime
@@ -23,7 +27,7 @@ import trio
 from greenroom.supervision import ActorContext
 
 from ..errors import StoreUnavailable
-from ..processes import Ability
+from ..processes import Ability, ReadyRun
 from .agent_elsewhere import published
 from .agents import Agents
 from .run_registry import RunRegistry
@@ -52,6 +56,7 @@ class WorkTaker:
         self._left = self._shared  # runs may be without an owner: poll
         self._at: datetime | None = None  # when the next run becomes ready; unused in a shared store, which is polled
         self._published: tuple[Mapping[str, str], int | None] | None = None
+        self._claimed: deque[ReadyRun] = deque()
 
     def __repr__(self) -> str:
         return f"<WorkTaker, room for {'any number' if self._roster.room is None else self._roster.room}>"
@@ -92,8 +97,8 @@ class WorkTaker:
             self.noted()
             await retry_until_available(self._claim)
             return
-        for ready in await retry_until_available(store.claim_ready, sys.maxsize, self.ability(), now):
-            self._roster.take(ready)
+        self._claimed.extend(await retry_until_available(store.claim_ready, sys.maxsize, self.ability(), now))
+        self._take()
         await retry_until_available(self._look_ahead)
         if self._left or self._at is not None:
             self._some.set()  # the body waits already
@@ -101,6 +106,7 @@ class WorkTaker:
     async def body(self, ctx: ActorContext[object]) -> None:
         """Claim until cancelled."""
         ctx.ready()
+        self._take()
         claimed, ahead = -math.inf, trio.current_time() + LOOK_AHEAD * self._services.jitter()
         while True:
             until = trio.current_time() + POLL * self._services.jitter() if self._left else math.inf
@@ -131,16 +137,21 @@ class WorkTaker:
                 self._more = True
                 return
             most = AT_ONCE if room is None else min(room, AT_ONCE)
-            claimed = await services.store.claim_ready(most, self.ability(), services.clock.now())
+            self._claimed.extend(await services.store.claim_ready(most, self.ability(), services.clock.now()))
             if roster.closing:  # the store gives back what no actor has
                 return
-            for ready in claimed:
-                roster.take(ready)
-            if len(claimed) < most:
+            if self._take() < most:
                 break
         self._more = False
         if not self._shared:
             await self._look_ahead()
+
+    def _take(self) -> int:
+        """Give owners to the claimed runs; returns how many there were."""
+        count = len(self._claimed)
+        while self._claimed:
+            self._roster.take(self._claimed.popleft())
+        return count
 
     async def _look_ahead(self) -> None:
         """Find out whether runs are left in queues that are paused or at their limit, or that are ready later."""

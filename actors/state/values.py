@@ -26,6 +26,7 @@ from ..contract.converters import converter
 from ..contract.decisions import Decision, Ticket
 from ..contract.dropped_constraints import dropped_constraint
 from ..contract.messages import Message
+from ..contract.sizes import oversized, too_large
 
 _SHOWN: Final = Repr()
 _SHOWN.maxstring = _SHOWN.maxother = 120
@@ -43,7 +44,10 @@ def write(value: object, kind: object) -> Any:
         NotSerializable: reading the data would not return the value.
     """
     try:
-        data = _json(converter.unstructure(value), "$", MAX_DEPTH)
+        plain = converter.unstructure(value)
+        if size := oversized(plain):
+            raise NotSerializable(f"the value is too large: {too_large(size)}")
+        data = _json(plain, "$", MAX_DEPTH)
     except RecursionError:
         raise NotSerializable(_DEEP) from None
     except (TypeError, ValueError, AttributeError, CattrsError) as error:

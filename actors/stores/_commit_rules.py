@@ -10,6 +10,7 @@ from ..contract.commits import Commit, NewRun
 from ..contract.decisions import Command, CommandResult
 from ..contract.parts import light
 from ..contract.rows import CommandContext, Judge
+from ..contract.sizes import COMMIT_LIMIT, too_large
 from ..errors import StoreError, ThreadBusy
 
 
@@ -26,6 +27,18 @@ def fault(commit: Commit, frames: Sequence[bytes]) -> InvalidCommit | None:
             f"run {commit.run_id}: row.last_sequence is {commit.row.last_sequence}, the newest event is {commit.last}"
         )
     return None
+
+
+def size_fault(run_id: str, size: int) -> InvalidCommit | None:
+    """Return why a commit, or a new run, of this many bytes is not written; None if it may be."""
+    if size <= COMMIT_LIMIT:
+        return None
+    error = InvalidCommit(
+        f"run {run_id}: a commit of {size:,} bytes, and at most {COMMIT_LIMIT:,} are written together; keep large "
+        "results, inputs and state outside, and their names here"
+    )
+    error.__cause__ = too_large(size, COMMIT_LIMIT)
+    return error
 
 
 def birth_fault(new: NewRun) -> InvalidCommit | None:
@@ -58,15 +71,16 @@ def judged(judge: Judge, facts: CommandContext, command: Command) -> CommandResu
 def journaled(facts: CommandContext, command: Command, result: CommandResult) -> Command:
     """Return an accepted command as its run reads it.
 
-    An early decision is bound to the call's present action; images and files are without their bytes.
+    A decision by the call's id is bound to the call's present action; images and files are without their bytes.
     """
-    decision, call = command.decision, facts.call
+    decision, call, early = command.decision, facts.call, result.code == "early"
     if command.parts:
         command = attrs.evolve(command, parts=light(command.parts))
-    if result.code != "early" or decision is None or call is None:
+    if decision is None or call is None or not (early or decision.target == call.call_id):
         return command
-    bound = attrs.evolve(decision, fingerprint=decision.fingerprint or call.fingerprint)
-    return attrs.evolve(command, decision=bound, early=True)
+    shown = call.fingerprint if facts.ticket is None else facts.ticket.fingerprint
+    bound = attrs.evolve(decision, fingerprint=decision.fingerprint or shown)
+    return attrs.evolve(command, decision=bound, early=early or command.early)
 
 
 def target_key(facts: CommandContext, command: Command) -> str | None:

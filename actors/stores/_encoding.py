@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import msgspec
 
@@ -13,12 +13,19 @@ from ..contract.decisions import Ticket
 from ..contract.messages import Message
 from ..contract.parts import Part
 from ..contract.pending_input import apart
+from ..contract.sizes import measured
 from ..contract.state import StateWrite
 from ..contract.ticket_summary import summary_of
+from ._commit_rules import InvalidCommit, size_fault
 from ._record_codec import dump_taken
 from ._timestamps import milliseconds
+from .faults import Outage
 
 Row = tuple[Any, ...]
+
+_SMALL: Final = 4_096
+"""Bytes of what is new in a commit up to which it is not measured where nothing else needs its bytes: an event that
+is cut has as many."""
 
 
 class EncodedRows(msgspec.Struct, frozen=True):
@@ -51,10 +58,11 @@ def encode_commit(commit: Commit, frames: Sequence[bytes]) -> EncodedRows:
     """Encode the rows of a commit.
 
     Raises:
+        InvalidCommit: they are too large together.
         TypeError: a value has no form in JSON. Other exceptions of an encoder for a strange value pass.
     """
     dump = codec.dump
-    row = dump(apart(commit.row) if commit.row.sent else commit.row)
+    row = dump(apart(commit.row))
     calls = [(call.call_id, call.step, call.index, call.status.value, dump(call)) for call in commit.calls]
     tickets = [_ticket_row(ticket) for ticket in commit.tickets]
     messages = encode_messages(commit.messages) if commit.messages else ()
@@ -65,11 +73,27 @@ def encode_commit(commit: Commit, frames: Sequence[bytes]) -> EncodedRows:
     for rows in (calls, tickets, messages, state, parts):
         for values in rows:
             size += len(values[-1] or b"")
+    if (fault := size_fault(commit.run_id, size)) is not None:
+        raise fault
     return EncodedRows(row, calls, tickets, messages, state, size, taken=taken, parts=parts)
 
 
+def encode_again(commit: Commit, frames: Sequence[bytes]) -> tuple[EncodedRows | None, Exception | None]:
+    """Encode the rows of a commit whose first encoding has found no memory; returns the rows, or the error.
+
+    Raises:
+        Outage: there is no memory now, either.
+    """
+    try:
+        return encode_commit(commit, frames), None
+    except MemoryError as error:
+        raise Outage(error) from error
+    except Exception as error:  # noqa: BLE001 - of this commit alone
+        return None, error
+
+
 def encode_new(new: NewRun, frame: bytes) -> EncodedRows:
-    """Encode the rows of a new run. Raises as `encode_commit` does."""
+    """Encode the rows of a new run. Raises as `encode_commit` does; a fork's history is copied, and may be larger."""
     row, info = codec.dump(new.row), codec.dump(new.info)
     messages = encode_messages(new.messages) if new.messages else ()
     state = _encode_state(new.state) if new.state else ()
@@ -83,6 +107,9 @@ def encode_new(new: NewRun, frame: bytes) -> EncodedRows:
     )
     parts = encode_parts(new.parts) if new.parts else ()
     size += sum(len(data or b"") for _, data in parts)
+    copied = 0 if new.thread_parent is None else sum(len(values[-1]) for values in messages)
+    if (fault := size_fault(new.info.run_id, size - copied)) is not None:
+        raise fault
     return EncodedRows(row, (), (), messages, state, size, info, taken, parts)
 
 
@@ -111,3 +138,33 @@ def _encode_state(state: Sequence[StateWrite]) -> Sequence[tuple[bool, str, int,
 def brief_of(ticket: Ticket) -> bytes | None:
     """Return an open ticket's summary for lists; None for a closed ticket."""
     return codec.dump(summary_of(ticket)) if ticket.status == "open" else None
+
+
+def unencoded_fault(commit: Commit, frames: Sequence[bytes]) -> InvalidCommit | None:
+    """Return why a commit is too large, for a store that keeps objects: one without anything large is not encoded.
+
+    Whatever is large in a commit shows in its events, in its messages or in the state that it writes; the run's row
+    alone is as large as it was in an earlier commit.
+    """
+    new = [message.content for message in commit.messages]
+    if commit.state:
+        new += [write.value for write in commit.state]
+    size = sum(map(len, frames)) + sum(part.size for part in commit.parts)
+    return None if size + measured(new, _SMALL) <= _SMALL else _measured(encode_commit, commit, frames)
+
+
+def unencoded_birth_fault(new: NewRun, frame: bytes) -> InvalidCommit | None:
+    """Return why a new run is too large, as `unencoded_fault` does."""
+    texts = [[message.content for message in new.messages], [write.value for write in new.state]]
+    size = len(frame) + sum(part.size for part in new.parts) + measured(texts, _SMALL)
+    return None if size <= _SMALL else _measured(encode_new, new, frame)
+
+
+def _measured(encode: Callable[..., EncodedRows], *values: object) -> InvalidCommit | None:
+    try:
+        encode(*values)
+    except InvalidCommit as fault:
+        return fault
+    except Exception:  # noqa: BLE001 - a value without a form in JSON is no matter of its size
+        return None
+    return None

@@ -2,16 +2,18 @@
 
 Theory of operation. The queue's `wake` writes at once, in the stretch of the caller. A result may make its receiver
 queue the next request from inside `settle`; the loop of the outer `wake` executes that, so the stack stays flat. In an
-outage `wake` does nothing, and the task in `serve` retries the same batch on trio's clock.
+outage, and after a crash (`_restarts.py`), `wake` does nothing, and the task in `serve` retries the same batch on
+trio's clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import trio
 
 from ._requests import Request
+from ._restarts import Restarts
 from ._write_queue import Execute, WriteQueue, failed, pauses
 from .faults import Outage
 
@@ -24,16 +26,26 @@ class InlineWriter:
         execute: writes a batch.
         patience: seconds of retries while the store is unavailable.
         batch: most requests per transaction.
+        renew: called after a crash of `execute`, which may have left a connection in any state.
     """
 
-    def __init__(self, queue: WriteQueue, execute: Execute, *, patience: float, batch: int) -> None:
-        self._queue = queue
+    def __init__(
+        self,
+        queue: WriteQueue,
+        execute: Execute,
+        *,
+        patience: float,
+        batch: int,
+        renew: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._queue, self._renew = queue, renew
         self._execute = execute
         self._patience = patience
         self._most = batch
         self._batch: Sequence[Request] = ()  # retried unchanged
         self._busy = self._paused = False
         self._trouble = trio.Event()
+        self._restarts = Restarts(queue.crashed)
         queue.wake = self._wake
 
     def _wake(self) -> None:
@@ -72,7 +84,12 @@ class InlineWriter:
             queue.stall(outage.error)
             self._trouble.set()
         except Exception as error:  # noqa: BLE001 - a supervision boundary: all waiting requests must be settled
-            self.fail(error)
+            if self._restarts.begins_again("the store's writer", error):
+                self._renew()
+                queue.stall(error)
+                self._trouble.set()
+            else:
+                self.fail(error)
         finally:
             self._busy = False
 
@@ -83,16 +100,20 @@ class InlineWriter:
 
     async def serve(self) -> None:
         """Retry through every outage until cancelled or the store has failed; on a cancel try a last time."""
-        queue = self._queue
         try:
-            while queue.down is None:
-                await self._trouble.wait()
-                self._trouble = trio.Event()
-                if queue.outage is not None and queue.down is None:
-                    await self._recover()
+            await self._restarts.kept("the task of the store's writer", self._attend)
         finally:
-            if queue.down is None:
+            if self._queue.down is None:
                 self._flush()
+
+    async def _attend(self) -> None:
+        queue = self._queue
+        while queue.down is None:
+            if queue.outage is None:
+                await self._trouble.wait()
+            self._trouble = trio.Event()
+            if queue.outage is not None and queue.down is None:
+                await self._recover()
 
     async def _recover(self) -> None:
         until = trio.current_time() + self._patience

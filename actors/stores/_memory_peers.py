@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, NoReturn
 
 import trio
@@ -43,6 +44,7 @@ from ._requests import (
     ReleaseRequest,
     ReviveRequest,
 )
+from ._restarts import Restarts
 from ._write_queue import WriteQueue
 
 FREED_AT_ONCE: Final = 500
@@ -85,6 +87,7 @@ class Peer:
         self._agents: Mapping[str, str] = {}
         self._room: int | None = None
         self.frozen = False
+        self._hints = Restarts(hooks.crashed)
         self._row = hub.join(self, name, level, self._time.now())
         self.good_until = hub.times.good_until(trio.current_time())
 
@@ -106,8 +109,8 @@ class Peer:
         try:
             async with open_collapsing_nursery() as nursery:
                 self._nursery = nursery
-                nursery.start_soon(self._take_turns)
-                nursery.start_soon(self._stop_in_time)
+                Restarts(self._hooks.crashed).start(nursery, "the turns of this process", self._take_turns)
+                Restarts(self._hooks.crashed).start(nursery, "the end of the lease", self._stop_in_time)
                 try:
                     await self._queue.serve()
                 finally:
@@ -152,7 +155,7 @@ class Peer:
     def hear(self, delay: float, hint: Callable[[], None]) -> None:
         """Call `hint` after some seconds. A frozen process hears nothing."""
         if self._nursery is not None and not self.frozen:
-            self._nursery.start_soon(self._listen, delay, hint)
+            self._hints.start(self._nursery, "a hint", partial(self._listen, delay, hint))
 
     async def _listen(self, delay: float, hint: Callable[[], None]) -> None:
         await trio.sleep(delay)

@@ -15,7 +15,7 @@ from ..contract.parts import Part
 from ..contract.pending_input import waiting
 from ..contract.phases import LEAVING
 from ..contract.recording import RecordDelta
-from ..contract.rows import CallRow, CommandContext, RunInfo, RunOutline, RunRow
+from ..contract.rows import CallRow, CommandContext, QueuePlace, RunInfo, RunOutline, RunRow
 from ..contract.run_lists import ASKED, RunSummary
 from ..contract.state import StateWrite
 from ..contract.ticket_summary import summary_of
@@ -187,7 +187,8 @@ class RunTables:
             self.since = None
             return
         began = milliseconds(at) if self.since is None else self.since
-        self.since = min([began, *(milliseconds(ticket.requested_at) for ticket in self.open_tickets.values())])
+        oldest = next(iter(self.open_tickets.values()), None)  # in the order in which they were opened
+        self.since = began if oldest is None else min(began, milliseconds(oldest.requested_at))
 
     def summary(self) -> RunSummary:
         """Return the run's line in a list."""
@@ -206,7 +207,7 @@ class RunTables:
             dead=self.dead,
         )
 
-    def outline(self) -> RunOutline:
+    def outline(self, queue: QueuePlace | None) -> RunOutline:
         """Return the run without its calls, tickets and commands."""
         row = self.row
         return RunOutline(
@@ -219,6 +220,7 @@ class RunTables:
             held=self.held,
             behind=self.thread.active or next(iter(self.thread.held)) if self.held else None,
             row=row,
+            queue=queue,
         )
 
     def ticket(self, target: str) -> Ticket | None:

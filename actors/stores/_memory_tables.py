@@ -17,6 +17,7 @@ from ..contract.rows import Judge, ThreadInfo
 from ..contract.run_lists import RunCounts
 from ..errors import LeaseLost, UnknownRun
 from . import _commit_rules
+from ._encoding import unencoded_birth_fault, unencoded_fault
 from ._memory_rows import RunTables, ThreadRecord
 from ._memory_work import WorkTables
 from ._requests import PostResult, PruneSlice
@@ -58,7 +59,7 @@ class MemoryTables(WorkTables):
         behind = thread.active or next(iter(thread.held), None)
         if behind is not None and new.on_busy == "refuse":
             raise _commit_rules.busy(thread_id, behind)
-        fault = _commit_rules.birth_fault(new)
+        fault = _commit_rules.birth_fault(new) or unencoded_birth_fault(new, frame)
         copied = self._copied(new, thread)
         known = {message.id for message in copied}
         messages = [*copied, *(message for message in new.messages if message.id not in known)]
@@ -101,6 +102,7 @@ class MemoryTables(WorkTables):
             return Receipt(kind="lease_lost", last=len(run.frames), error=LeaseLost(text))
         fault = (
             _commit_rules.fault(commit, frames)
+            or unencoded_fault(commit, frames)
             or (None if run.ended is None else _commit_rules.InvalidCommit(_commit_rules.done_text(commit.run_id)))
             or (commit.messages and _commit_rules.repeated(run.info.thread_id, run.thread.repeated(commit.messages)))
         )

@@ -13,6 +13,7 @@ import attrs
 from ..contract.claims import Claim
 from ..contract.commits import NewRun
 from ..contract.lifecycle import WAITING
+from ..contract.rows import QueuePlace
 from ..errors import UnknownRun
 from ..processes import Ability, QueueInfo, ReadyRun, Taken
 from ._memory_rows import RunTables, ThreadRecord
@@ -273,14 +274,21 @@ class WorkTables:
         """Set the limits of a queue."""
         self.limits[request.name] = QueueLimits(request.max_running, request.paused)
 
+    def place(self, run: RunTables) -> QueuePlace | None:
+        """Return where a run waits for a process that takes it; None if it is at rest or has an owner."""
+        if run.at_rest or run.owner is not None:
+            return None
+        limits = self.limits[run.queue]
+        return QueuePlace(name=run.queue, ready_at=run.ready_at, paused=limits.paused, max_running=limits.max_running)
+
     def queues(self, now: datetime) -> Sequence[QueueInfo]:
         """Return the queues, by name."""
-        ready, later = dict[str, list[datetime]](), dict[str, datetime]()
+        ready, later = dict[str, list[datetime]](), dict[str, list[datetime]]()
         for run in self.loose.values():
             if self.ready(run, now):
                 ready.setdefault(run.queue, []).append(run.ready_at)
             elif self.ready(run, run.ready_at):
-                later[run.queue] = min(run.ready_at, later.get(run.queue, run.ready_at))
+                later.setdefault(run.queue, []).append(run.ready_at)
         return [
             QueueInfo(
                 name=name,
@@ -289,7 +297,8 @@ class WorkTables:
                 ready=len(ready.get(name, ())),
                 working=self._working(name),
                 oldest=min(ready.get(name, ()), default=None),
-                later=later.get(name),
+                scheduled=len(later.get(name, ())),
+                later=min(later.get(name, ()), default=None),
             )
             for name, limits in sorted(self.limits.items())
         ]

@@ -4,13 +4,17 @@ Theory of operation. A temporary error never ends a store or a run: no space, no
 lock, a failed read or write. Two errors are permanent: a file that was removed or replaced (`FileGone`), and a damaged
 one. SQLite reports "malformed" for damage and for a failed read alike (a read that ends in EIO becomes SQLITE_CORRUPT,
 and a short read is filled with zeros). So that report is a suspicion, and `examine` decides: with a new connection,
-whose cache is empty, SQLite checks the whole file.
+whose cache is empty, SQLite checks the whole file. The check writes a page that it could not read into its findings, as
+it does with damage; so a finding counts only if it is none of a failed read, and comes again after the file was read
+to its end without SQLite.
 """
 
 from __future__ import annotations
 
 import errno
+import re
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -53,6 +57,11 @@ _NUMBERS: Final = frozenset(
 
 _CHUNK: Final = 1 << 20
 """Bytes read at once."""
+_READ_ERROR: Final = re.compile(r"error code[= ](\d+)")
+"""How a finding of SQLite's check names the result code of a page that it did not get."""
+
+Check = Callable[[Path, float], str | None]
+"""(path, seconds to wait for a lock) -> what a check of the whole file reports."""
 
 
 class Damaged(StoreError):
@@ -119,36 +128,48 @@ def connect(path: Path, mode: str, busy: float) -> sqlite3.Connection:
     )
 
 
-def examine(file: OpenFile, busy: float) -> str | None:
-    """Return what SQLite's check of the whole file finds; None if the file is sound.
+def checked(path: Path, busy: float) -> str | None:
+    """Return what SQLite's check of the whole file reports; None if it reports nothing."""
+    with closing(connect(path, "rw", busy)) as connection:
+        connection.execute("PRAGMA query_only = ON")
+        problem = str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
+    return None if problem == "ok" else " ".join(problem.replace("*** in database main ***", "").split())
 
-    Reads the whole file, possibly twice.
+
+def examine(file: OpenFile, busy: float, check: Check = checked) -> str | None:
+    """Return what SQLite's check of the whole file finds, twice; None if the file is sound.
+
+    Reads the whole file, up to three times.
 
     Raises:
         UnreadableData: the check was impossible: the file cannot be read now, or is locked.
     """
     try:
-        try:
-            return _checked(file.path, busy)
-        except sqlite3.DatabaseError as error:
-            if not is_suspect(error):
-                raise
-            _read_through(file)  # the check itself has met an unreadable page, or one that no check can follow
-        try:
-            return _checked(file.path, busy)
-        except sqlite3.DatabaseError as error:
-            if not is_suspect(error):
-                raise
-            return str(error)
+        if _found(file.path, busy, check) is None:
+            return None
+        _read_through(file)
+        return _found(file.path, busy, check)
     except (sqlite3.Error, OSError, MemoryError) as error:
         raise UnreadableData(f"{file.path} cannot be read now ({error}); look at the disk") from error
 
 
-def _checked(path: Path, busy: float) -> str | None:
-    with closing(connect(path, "rw", busy)) as connection:
-        connection.execute("PRAGMA query_only = ON")
-        problem = str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
-    return None if problem == "ok" else " ".join(problem.replace("*** in database main ***", "").split())
+def _found(path: Path, busy: float, check: Check) -> str | None:
+    """Return what one check reports: a finding, or an error of the check itself that may be damage.
+
+    Raises:
+        UnreadableData: a page could not be read.
+        sqlite3.Error: the check was impossible.
+    """
+    try:
+        finding = check(path, busy)
+    except sqlite3.DatabaseError as error:
+        if not is_suspect(error):
+            raise
+        return str(error)  # the check has met an unreadable page, or one that no check can follow
+    code = None if finding is None else _READ_ERROR.search(finding)
+    if code is not None and int(code[1]) & 0xFF in _CODES:
+        raise UnreadableData(f"{path} cannot be read now ({finding}); look at the disk")
+    return finding
 
 
 def _read_through(file: OpenFile) -> None:

@@ -114,7 +114,7 @@ class AskWriter:
         request = None
         try:
             for request in batch:
-                results[request] = self._result(self._actions.get(request) or self._begun(request))
+                results[request] = self._result(self._actions.get(request) or self._begun(request), request.size)
         except Outage as outage:
             sender = self._senders.get(request)
             if sender is not None and sender.sent and self._link.unknown:
@@ -133,13 +133,14 @@ class AskWriter:
         action = self._actions[request] = self._action(request)
         return action
 
-    def _result(self, action: Action) -> Result[Any]:
-        """Execute one request; its own error is its result."""
+    def _result(self, action: Action, size: int) -> Result[Any]:
+        """Execute one request of so many bytes; its own error is its result."""
         self._link.unknown = False  # that was of the request before; a lock that this one waits for leaves it unwritten
         meet(self._faults, "begin")
         try:
             if self._faults is not None:
                 self._faults("write")
+            self._link.carries = size
             value = self._link.anew(action)
         except (InjectedCrash, Outage, StoreDown):
             raise
@@ -150,6 +151,8 @@ class AskWriter:
             return Result(error=invalid)
         except Exception as error:  # noqa: BLE001 - a judge may raise anything: only the caller of its post gets the exception
             return Result(error=error)
+        finally:
+            self._link.carries = 0
         self._link.unknown = True  # to a fault that comes now
         meet(self._faults, "after_commit")
         self.statistics = attrs.evolve(self.statistics, transactions=self.statistics.transactions + 1)

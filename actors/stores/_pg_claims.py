@@ -182,7 +182,9 @@ _QUEUES: Final = f"""WITH names AS (
 SELECT n.name, q.max_running, coalesce(q.paused, false),
   (SELECT count(*) FROM {{s}}.runs WHERE queue = n.name AND {READY} AND ready_at <= now()),
   (SELECT count(*) FROM {{s}}.runs WHERE queue = n.name AND {WORKS}),
-  (SELECT min(ready_at) FROM {{s}}.runs WHERE queue = n.name AND {READY} AND ready_at <= now())
+  (SELECT min(ready_at) FROM {{s}}.runs WHERE queue = n.name AND {READY} AND ready_at <= now()),
+  (SELECT count(*) FROM {{s}}.runs WHERE queue = n.name AND {READY} AND ready_at > now()),
+  (SELECT min(ready_at) FROM {{s}}.runs WHERE queue = n.name AND {READY} AND ready_at > now())
 FROM names n LEFT JOIN {{s}}.queues q ON q.name = n.name ORDER BY n.name"""
 
 _SET_QUEUE: Final = """INSERT INTO {s}.queues(name, max_running, paused) VALUES (%s, %s, %s)
@@ -413,8 +415,17 @@ class ReviveRun:
 def queues(link: Link) -> list[QueueInfo]:
     """Return the queues, by name."""
     return [
-        QueueInfo(name=name, max_running=most, paused=paused, ready=ready, working=working, oldest=_time(oldest))
-        for name, most, paused, ready, working, oldest in link.persistent(_QUEUES)
+        QueueInfo(
+            name=name,
+            max_running=most,
+            paused=paused,
+            ready=ready,
+            working=working,
+            oldest=_time(oldest),
+            scheduled=scheduled,
+            later=_time(later),
+        )
+        for name, most, paused, ready, working, oldest, scheduled, later in link.persistent(_QUEUES)
     ]
 
 

@@ -49,6 +49,10 @@ _WAITED: Final = 3.0
 _LOCKED: Final = "55P03"
 _OUTAGES: Final = ("08", "53", "57", "58", "25006", "28", "3D", "F0", "XX001", "XX002")
 """Connection, resources (disk full, too many connections), shutdown, I/O, read-only server, login, damage."""
+_NO_MEMORY: Final = "53200"
+"""The server has no memory for this statement; it may have for others."""
+SLOWEST: Final = 2**20
+"""Bytes per second that a connection carries at least: so much more time has the answer to a large statement."""
 _SCHEMA: Final = ("42", "3F")
 """Unknown table or column, no right, unknown schema."""
 _STALE: Final = frozenset({"0A000", "26000"})
@@ -97,6 +101,10 @@ class Again(Exception):
         self.error, self.waited = error, waited
 
 
+class NoMemory(Outage):
+    """The server has no memory for a statement; nothing was written, and the statement may be at fault."""
+
+
 def severity(error: BaseException) -> Severity:
     """Return what an error of the driver means."""
     state = getattr(error, "sqlstate", None)
@@ -130,6 +138,7 @@ class Link:
     Attributes:
         since: when the statement that is on the way was sent, by `time.monotonic`; None: there is none.
         opened: how often a connection was opened.
+        carries: bytes of the statement that is sent next, if they are many.
         unknown: it is unknown whether the statement that met the newest outage was executed.
         repeated: how often `anew` has called a function again that may have been executed.
         payloads: of notifications that have arrived.
@@ -149,7 +158,7 @@ class Link:
         self._search_text = setting_text(_SEARCH, *settings).encode()
         self.payloads = ArrivedPayloads()
         self.since: float | None = None
-        self.opened = 0
+        self.opened = self.carries = 0
         self._attempt: Attempt | None = None
         self._cut_after: float | None = None
         self._sent = False  # the statement on the way may have been sent
@@ -417,7 +426,8 @@ class Link:
             self.unknown = lost and self._sent  # without a connection nothing was sent
             self._broke = was_open and lost
             self.close()
-            raise Outage(self._clean(error)) from None
+            kind_of_outage = NoMemory if getattr(error, "sqlstate", None) == _NO_MEMORY else Outage
+            raise kind_of_outage(self._clean(error)) from None
         finally:
             self.since = None
 
@@ -463,6 +473,7 @@ class Link:
         since = self.since
         if since is None:
             return False
+        answer += self.carries / SLOWEST
         if self._attempt is not None:
             answer = max(answer, 2 * self.target.patience * self.target.hosts) if connecting is None else connecting
         if now - since <= answer:

@@ -259,9 +259,10 @@ class PgKeeper:
                     await self._stop_outdated(hooks, turned.oldest)
                 self._report(hooks, turned)
             except Outage as outage:
-                if not self._hang_up():
+                hung_up = self._hang_up()
+                if not hung_up:
                     logger.info("%s does not reach its server: %s", self.name, outage.error)
-                    await trio.sleep(next(retries))
+                await trio.sleep(0.0 if hung_up else next(retries))
                 self.nudge()
             else:
                 retries = pauses()

@@ -49,6 +49,7 @@ from ._requests import (
     ReleaseRequest,
     ReviveRequest,
 )
+from ._restarts import Restarts
 from ._write_queue import failed, one_of
 from .faults import LEAVE, Faults, Outage
 
@@ -243,7 +244,7 @@ class PgPeers:
         # Not `nursery.start`: a shielded task that is started in a cancelled scope would be waited for and never end.
         watched = trio.CancelScope(shield=True)
         async with open_collapsing_nursery() as nursery:
-            nursery.start_soon(self._watch_answers, links, watched)
+            nursery.start_soon(self._watch_answers, links, watched, name="the watch over answers")
             try:
                 yield
             finally:
@@ -267,15 +268,16 @@ class PgPeers:
         async def watch() -> None:
             try:
                 await trio.sleep_forever()
-            finally:
+            except trio.Cancelled:
                 while inside:
                     for link in [*self._links, *links()]:
                         link.cut_late(answer, time.monotonic(), connecting=connecting)
                     with trio.CancelScope(shield=True):
                         await trio.sleep(_MOMENT / 5)
+                raise
 
         async with open_collapsing_nursery() as nursery:
-            nursery.start_soon(watch)
+            Restarts(self._crashed).start(nursery, "the watch over a closing store", watch)
             try:
                 yield
             finally:
@@ -312,13 +314,18 @@ class PgPeers:
             try:
                 with kept:
                     async with open_collapsing_nursery() as nursery:
-                        nursery.start_soon(self._keeper.serve, hooks)
-                        nursery.start_soon(self._hints.serve, hooks)
+                        keeper, sender = partial(self._keeper.serve, hooks), partial(self._hints.serve, hooks)
+                        Restarts(hooks.crashed).start(nursery, "the lease of this process", keeper)
+                        Restarts(hooks.crashed).start(nursery, "the hints to other processes", sender)
             except Exception as error:  # noqa: BLE001 - a supervision boundary: of a hook, or a statement that the server refuses
                 failure = failed(error)
             await self.leave()
             if failure is not None:
                 raise failure from failure.__cause__
+
+    def _crashed(self, part: str, error: Exception) -> None:
+        if self._hooks is not None:
+            self._hooks.crashed(part, error)
 
     async def leave(self) -> None:
         """Give the runs back, and close the connections."""
@@ -347,12 +354,16 @@ class PgPeers:
 
     async def _watch_answers(self, links: Callable[[], Sequence[Link]], watched: trio.CancelScope) -> None:
         """Shut each connection down whose statement waits too long for its answer."""
-        with watched:
+
+        async def watch() -> None:
             while True:
                 await trio.sleep(self._answer / _LOOKS)
                 now = time.monotonic()
                 for link in [*self._links, *links()]:
                     link.cut_late(self._answer, now)
+
+        with watched:
+            await Restarts(self._crashed).kept("the watch over answers", watch)
 
     async def _in_thread(self, function: Callable[[], T]) -> T:
         """Call a function in a thread; user code cannot use up these threads.

@@ -17,7 +17,7 @@ from ..contract.decisions import Command, CommandResult, InboxItem, Ticket
 from ..contract.lifecycle import Stage
 from ..contract.pending_input import waiting
 from ..contract.phases import LEAVING
-from ..contract.rows import CallRow, CommandContext, RunRow
+from ..contract.rows import CallRow, CommandContext, JudgedRow
 from ..errors import NewerRelease, StoreError, UnknownRun
 from . import _commit_rules
 from ._encoding import encode_parts
@@ -189,7 +189,7 @@ class CommandPoster:
         if level > LEVEL:
             raise NewerRelease(f"run {self._request.run_id} was written by a newer release; upgrade Greenroom")
         position, body, answer, nonce, ticket, call, prior, early_at, early, unread = rest
-        row = None if blob is None else codec.load(RunRow, blob)
+        row = None if blob is None else codec.glance(JudgedRow, blob)
         known = None if body is None else (codec.load(Command, body), codec.load(CommandResult, answer))
         context = CommandContext(
             stage=Stage(stage),

@@ -15,7 +15,7 @@ from ..contract import codec
 from ..contract.codec import NewerSchema, SchemaError
 from ..contract.decisions import Command, InboxItem, Ticket
 from ..contract.messages import Message
-from ..contract.pending_input import whole
+from ..contract.pending_input import whole, with_calls
 from ..contract.recording import RecordDelta
 from ..contract.rows import CallRow, RunInfo, RunOutline, RunRecord, RunRow, ThreadInfo
 from ..contract.state import StateWrite
@@ -24,7 +24,7 @@ from . import _paging
 from ._outages import no_answer
 from ._pg_connect import AT_ONCE, SNAPSHOT, Again, Link
 from ._pg_driver import psycopg
-from ._pg_schema import DUE, OVERDUE
+from ._pg_schema import DUE, OVERDUE, TO_DO
 from ._pg_values import Texts
 from ._record_codec import load_taken
 from ._row_values import check_stage, items_of, outline_of, thread_of, writes_of
@@ -207,6 +207,7 @@ def load(link: Link, run_id: str, calls: Literal["step", "all"]) -> RunRecord | 
     row = load_row(link, number, run_id, blob)
     check_stage(row, run_id, stage)
     made = sorted(rows["call"], key=itemgetter(0, 1))
+    calls_read = tuple(codec.load(CallRow, body) for _, _, _, body, _ in made if body is not None)
     tickets, items = (sorted(rows[kind], key=itemgetter(0)) for kind in ("ticket", "item"))
     writes = [
         (writer, thread, key, revision, value)
@@ -215,8 +216,8 @@ def load(link: Link, run_id: str, calls: Literal["step", "all"]) -> RunRecord | 
     ]
     return RunRecord(
         info=codec.load(RunInfo, info),
-        row=row,
-        calls=tuple(codec.load(CallRow, body) for _, _, _, body, _ in made if body is not None),
+        row=with_calls(row, calls_read),
+        calls=calls_read,
         tickets=tuple(codec.load(Ticket, body) for _, _, _, body, _ in tickets),
         inbox=items_of((position, body) for position, _, _, body, _ in items),
         call_ids=frozenset(name for _, _, name, _, _ in made),
@@ -241,8 +242,10 @@ def outline(link: Link, run_id: str) -> RunOutline | None:
     sql = """SELECT r.agent, r.stage, r.step, r.last_seq, r.posted, r.consumed, r.held AND r.ended_at IS NULL,
         r.created_at, r.info, r.row, t.thread_id, CASE WHEN r.held AND r.ended_at IS NULL THEN (
           SELECT o.run_id FROM {s}.runs o WHERE o.thread = r.thread AND o.ended_at IS NULL AND NOT o.held
-          ORDER BY o.number LIMIT 1) END
-        FROM {s}.runs r JOIN {s}.threads t ON t.number = r.thread WHERE r.run_id = %s"""
+          ORDER BY o.number LIMIT 1) END,
+        r.owner IS NULL AND #TO_DO#, r.queue, r.ready_at, q.paused, q.max_running
+        FROM {s}.runs r JOIN {s}.threads t ON t.number = r.thread LEFT JOIN {s}.queues q ON q.name = r.queue
+        WHERE r.run_id = %s""".replace("#TO_DO#", TO_DO)
     rows = link.execute(sql, (run_id,))
     return outline_of(run_id, rows[0]) if rows else None
 

@@ -55,8 +55,8 @@ moved AS (UPDATE {{s}}.runs r SET row = c.row, stage = c.stage, status = c.statu
   facts = r.facts + (c.touches = 1 OR r.stage <> c.stage OR r.judged <> c.judged OR c.consumed > r.consumed)::int,
   next_due = c.due, leaving = c.leaving = 1, crashes = CASE WHEN c.step > r.step THEN 0 ELSE r.crashes END,
   waiting_since = CASE WHEN c.status = 'waiting' THEN least(CASE WHEN c.fresh = 1 THEN c.at
-    ELSE coalesce(r.waiting_since, c.at) END, c.opened, (SELECT min(o.requested_at) FROM {{s}}.tickets o
-    WHERE o.run = r.number AND o.status = 'open'#WRITTEN#)) END,
+    ELSE coalesce(r.waiting_since, c.at) END, c.opened, (SELECT o.requested_at FROM {{s}}.tickets o
+    WHERE o.run = r.number AND o.status = 'open'#WRITTEN# ORDER BY o.number LIMIT 1)) END,
   ended_at = CASE WHEN c.ends = 1 THEN c.at END, late = c.late = 1,
   owner = CASE WHEN c.ends = 1 THEN NULL ELSE r.owner END
   FROM c JOIN l USING (number)

@@ -13,7 +13,7 @@ A batch that is executed again after an outage is the same list of requests: res
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import attrs
 from msgspec.structs import replace
@@ -22,8 +22,8 @@ from ..abc import StoreStatistics
 from ..contract.commits import Receipt
 from ..errors import LeaseLost, StoreError
 from . import _commit_rules
-from ._encoding import EncodedRows, encode_commit
-from ._pg_connect import Link
+from ._encoding import EncodedRows, encode_again
+from ._pg_connect import Link, NoMemory
 from ._pg_driver import psycopg
 from ._pg_sql import BatchEntry, Piece, commit_statement
 from ._pg_values import Bigints
@@ -215,7 +215,7 @@ class CommitWriter:
             self._results[place] = Receipt(kind="lease_lost", error=error)
             return None
         if isinstance(request.error, MemoryError):  # encoding ran out of memory: there may be enough now
-            request.blobs, request.error = encode_commit(commit, request.frames), None
+            request.blobs, request.error = encode_again(commit, request.frames)
         fault: Exception | None = request.error or _commit_rules.fault(commit, request.frames)
         if fault is None and isinstance(request.blobs, EncodedRows):
             return claim, request.blobs
@@ -243,21 +243,29 @@ class CommitWriter:
     def _write_round(self, groups: Sequence[_Group]) -> None:
         try:
             self._write(groups)
-        except (psycopg.Error, UnicodeEncodeError, _InjectedFault):
+        except (psycopg.Error, UnicodeEncodeError, _RequestFault):
+            self._write_singly(groups)
+        except NoMemory:
+            if len(groups) == 1:
+                raise
             self._write_singly(groups)
 
     def _write(self, groups: Sequence[_Group]) -> None:
         """Write entries with one statement, and note the receipts.
 
         Raises:
-            psycopg.Error, UnicodeEncodeError: a request's own error; nothing was written.
+            psycopg.Error, UnicodeEncodeError, _RequestFault: a request's own error; nothing was written.
         """
         meet(self._faults, "begin")
         for _ in groups:
             self._check_fault()
-        text, parameters = commit_statement([group.entry for group in groups])
+        text, parameters = self._statement(groups)
         meet(self._faults, "before_commit")
-        rows = self._link.anew(lambda: self._link.prompt(text, parameters))
+        self._link.carries = sum(piece.rows.size for group in groups for piece in group.entry.pieces)
+        try:
+            rows = self._link.anew(lambda: self._link.prompt(text, parameters))
+        finally:
+            self._link.carries = 0
         answers = {row[0]: row[1:] for row in rows}
         meet(self._faults, "after_commit")
         missing = [group.entry.number for i, group in enumerate(groups, 1) if i not in answers]
@@ -270,6 +278,21 @@ class CommitWriter:
                 self._not_returned(group, found.get(group.entry.number))
         self._wrote([(group.entry.number, group.entry.last.last) for i, group in enumerate(groups, 1) if i in answers])
 
+    @staticmethod
+    def _statement(groups: Sequence[_Group]) -> tuple[str, list[Any]]:
+        """Return the statement for entries, and its parameters.
+
+        Raises:
+            Outage: there is no memory for them.
+            _RequestFault: a value has no form in a parameter.
+        """
+        try:
+            return commit_statement([group.entry for group in groups])
+        except MemoryError as error:
+            raise Outage(error) from error
+        except Exception as error:  # of one request's values: the others are written
+            raise _RequestFault(error) from error
+
     def _check_fault(self) -> None:
         """Raise what a test injects for one request."""
         if self._faults is None:
@@ -279,10 +302,18 @@ class CommitWriter:
         except (InjectedCrash, Outage):
             raise
         except Exception as error:  # of this request alone: the others are written
-            raise _InjectedFault(error) from error
+            raise _RequestFault(error) from error
 
     def _write_singly(self, groups: Sequence[_Group]) -> None:
-        """Write each commit with a statement of its own; one that cannot be written breaks its claim."""
+        """Write each commit with a statement of its own; one that cannot be written breaks its claim.
+
+        So does one for which the server has no memory, if it has enough for others.
+
+        Raises:
+            Outage: the server is unavailable, or has memory for none.
+        """
+        refused: list[tuple[_Group, int, NoMemory]] = []
+        before = self.statistics.transactions
         for group in groups:
             for place, piece in zip(group.places, group.entry.pieces, strict=True):
                 if self._results[place] is not None:
@@ -295,10 +326,17 @@ class CommitWriter:
                 entry = BatchEntry(claim.number, claim.token, claim.nth + 1, [piece])
                 try:
                     self._write([_Group(claim, entry, [place], True)])
-                except (psycopg.Error, UnicodeEncodeError, _InjectedFault) as error:
-                    cause = error.error if isinstance(error, _InjectedFault) else error
+                except NoMemory as error:
+                    refused.append((group, place, error))
+                    break  # the later commits of the claim follow this one
+                except (psycopg.Error, UnicodeEncodeError, _RequestFault) as error:
+                    cause = error.error if isinstance(error, _RequestFault) else error
                     found = self._look([claim.number]).get(claim.number)
                     self._results[place] = self._out_of_order(request, found) or self._broken(request, claim, cause)
+        for group, place, refusal in refused:
+            if self.statistics.transactions == before:
+                raise refusal
+            self._results[place] = self._broken(self._batch[place], group.claim, refusal.error)
 
     def _count(self, groups: Sequence[_Group], answers: Mapping[int, object]) -> None:
         written = [group for i, group in enumerate(groups, 1) if i in answers]
@@ -385,8 +423,8 @@ class CommitWriter:
         self._ends = {}
 
 
-class _InjectedFault(Exception):
-    """A fault that a test injects for one request."""
+class _RequestFault(Exception):
+    """The values of one request cannot be sent, or a test injects a fault for it."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))

@@ -16,6 +16,7 @@ from ..contract import codec
 from ..contract.codec import SchemaError
 from ..contract.decisions import InboxItem, Ticket
 from ..contract.messages import Message
+from ..contract.pending_input import with_calls
 from ..contract.recording import RecordDelta
 from ..contract.rows import CallRow, RunInfo, RunOutline, RunRecord, ThreadInfo
 from ..contract.state import StateWrite
@@ -24,7 +25,7 @@ from . import _paging
 from ._outages import Damaged, UnreadableData, is_outage, is_suspect, no_answer, passes
 from ._record_codec import load_taken
 from ._row_values import check_stage, items_of, outline_of, thread_of, writes_of
-from ._schema import DUE, OVERDUE
+from ._schema import BASE, DUE, OVERDUE, TO_DO
 from ._sql import OPEN, active_run, find_ticket, load_row
 from ._timestamps import moment
 from .faults import READ, Faults
@@ -190,7 +191,7 @@ def load(connection: sqlite3.Connection, run_id: str, calls: Literal["step", "al
     names = connection.execute("SELECT call_id FROM calls WHERE run = ?", (number,))
     return RunRecord(
         info=codec.load(RunInfo, info),
-        row=row,
+        row=with_calls(row, rows),
         calls=rows,
         tickets=_tickets(connection, number, None if calls == "all" else frozenset(call.call_id for call in rows)),
         inbox=_inbox(connection, number, consumed),
@@ -201,17 +202,17 @@ def load(connection: sqlite3.Connection, run_id: str, calls: Literal["step", "al
 
 def outline(connection: sqlite3.Connection, run_id: str) -> RunOutline | None:
     """Return a run's own row, also if a part of it is unreadable."""
-    sql = (
-        "SELECT thread, agent, stage, step, last_seq, posted, consumed, dispatch = 'held' AND ended_at IS NULL,"
-        " created_at, info, row,"
-        " (SELECT thread_id FROM threads WHERE number = thread) FROM runs WHERE run_id = ?"
-    )
+    name = "(SELECT thread_id FROM threads WHERE number = thread)"
+    held = "dispatch = 'held' AND ended_at IS NULL"
+    waits = f"{TO_DO} AND (unclaimed OR token <= ({BASE})), queue, ready_at, queues.paused, queues.max_running"
+    columns = f"thread, agent, stage, step, last_seq, posted, consumed, {held}, created_at, info, row, {name}, {waits}"
+    sql = f"SELECT {columns} FROM runs LEFT JOIN queues ON queues.name = runs.queue WHERE run_id = ?"  # noqa: S608 - constants
     values = connection.execute(sql, (run_id,)).fetchone()
     if values is None:
         return None
-    thread, *columns = values
-    held = columns[6]
-    return outline_of(run_id, (*columns, active_run(connection, thread) if held else None))
+    thread, *found = values
+    behind = active_run(connection, thread) if found[6] else None
+    return outline_of(run_id, (*found[:11], behind, *found[11:]))
 
 
 def ticket(connection: sqlite3.Connection, run_id: str, target: str) -> Ticket | None:

@@ -42,6 +42,11 @@ class CommitRequest:
     blobs: object = None
     error: Exception | None = None
 
+    @property
+    def size(self) -> int:
+        """Bytes that the request carries; 0 if it is not encoded."""
+        return getattr(self.blobs, "size", 0)
+
     def settle(self, result: Receipt, hooks: StoreHooks) -> None:
         """Report the durable events to the runtime, then deliver the receipt."""
         try:
@@ -61,6 +66,11 @@ class PendingRequest(Generic[T]):
 
     result: Result[T] | None = attrs.field(default=None, init=False)
     _waiter: trio.lowlevel.Task | None = attrs.field(default=None, init=False)
+
+    @property
+    def size(self) -> int:
+        """Bytes that the request carries; 0 if they are few."""
+        return 0
 
     def settle(self, result: Result[T], hooks: StoreHooks) -> None:
         """Store the result and wake the task if it waits already."""
@@ -99,6 +109,11 @@ class CreateRequest(PendingRequest[Created]):
     frame: bytes
     blobs: object = None
     claimed: bool = True
+
+    @property
+    def size(self) -> int:
+        """Bytes that the request carries; 0 if it is not encoded."""
+        return getattr(self.blobs, "size", 0)
 
     def settle(self, result: Result[Created], hooks: StoreHooks) -> None:
         """Report the durable event to the runtime, then wake the creator."""
@@ -182,6 +197,11 @@ class PostRequest(PendingRequest[PostResult]):
     run_id: str
     command: Command
     judge: Judge
+
+    @property
+    def size(self) -> int:
+        """Bytes of the command's text and parts."""
+        return len(self.command.text) + sum(part.size for part in self.command.parts)
 
     def settle(self, result: Result[PostResult], hooks: StoreHooks) -> None:
         """Report the journaled command to the runtime, then wake the caller of `post`."""

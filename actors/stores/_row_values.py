@@ -9,7 +9,7 @@ from ..contract import codec
 from ..contract.codec import SchemaError
 from ..contract.decisions import Command, InboxItem
 from ..contract.lifecycle import Stage
-from ..contract.rows import RunInfo, RunOutline, RunRow, ThreadInfo
+from ..contract.rows import QueuePlace, RunInfo, RunOutline, RunRow, ThreadInfo
 from ..contract.state import StateWrite
 from ._timestamps import moment
 
@@ -41,10 +41,12 @@ def outline_of(run_id: str, columns: Sequence[Any]) -> RunOutline:
 
     Args:
         run_id: the run.
-        columns: agent, stage, step, last_seq, posted, consumed, held, created_at, info, row, thread_id, and the run
-            that works on the thread while this run is held.
+        columns: agent, stage, step, last_seq, posted, consumed, held, created_at, info, row, thread_id, the run that
+            works on the thread while this run is held; then, of a run that waits in a queue, whether it does, and the
+            queue, ready_at, and the queue's paused and max_running.
     """
-    agent, stage, step, last, posted, consumed, held, created, info, row, thread_id, behind = columns
+    agent, stage, step, last, posted, consumed, held, created, info, row, thread_id, behind, *place = columns
+    waits, queue, ready_at, paused, most = place
     facts = RunInfo(
         run_id=run_id,
         thread_id=thread_id,
@@ -65,6 +67,9 @@ def outline_of(run_id: str, columns: Sequence[Any]) -> RunOutline:
         held=bool(held),
         behind=behind,
         row=own if own is not None and own.stage == stage else None,
+        queue=QueuePlace(name=queue, ready_at=moment(ready_at), paused=bool(paused), max_running=most)
+        if waits
+        else None,
     )
 
 

@@ -16,7 +16,7 @@ from ..contract.lifecycle import TERMINAL, WAITING
 from ..contract.messages import Message
 from ..contract.parts import Part
 from ..contract.pending_input import waiting, whole
-from ..contract.rows import CallRow, RunInfo, RunRow
+from ..contract.rows import CallRow, JudgedRow, RunInfo, RunRow
 from ..contract.titles import searched
 from ._encoding import EncodedRows, Row, encode_messages, encode_parts
 from ._timestamps import milliseconds
@@ -57,10 +57,14 @@ _INSERT_RUN: Final = (
     " VALUES (?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _SINCE: Final = (
-    "UPDATE runs SET waiting_since = min(waiting_since, coalesce((SELECT min(requested_at) FROM tickets"
-    " INDEXED BY tickets_open WHERE run = ?1 AND status = 'open'), waiting_since)) WHERE number = ?1"
+    "UPDATE runs SET waiting_since = min(waiting_since, coalesce((SELECT requested_at FROM tickets"
+    " INDEXED BY tickets_open WHERE run = ?1 AND status = 'open' ORDER BY rowid LIMIT 1), waiting_since))"
+    " WHERE number = ?1"
 )
-"""A run waits since its oldest open ticket is open, also if it worked between that one and the newest."""
+"""A run waits since its oldest open ticket is open, also if it worked between that one and the newest.
+
+The rows of tickets are in the order in which the tickets were opened, so the first one is the oldest.
+"""
 _PUT_CALL: Final = (
     "INSERT INTO calls(run, call_id, step, idx, status, body) VALUES (?, ?, ?, ?, ?, ?)"
     " ON CONFLICT(run, call_id) DO UPDATE SET step = excluded.step, idx = excluded.idx, status = excluded.status,"
@@ -324,10 +328,10 @@ def waiting_input(connection: sqlite3.Connection, number: int, consumed: int) ->
     """Return how many sent texts wait for a step of the run, and their bytes."""
     sql = "SELECT body FROM inbox WHERE run = ? AND position > ? AND kind = 'send'"
     unread = (codec.load(Command, body) for (body,) in connection.execute(sql, (number, consumed)))
-    return waiting(find_row(connection, number), unread)
+    return waiting(judged_row(connection, number), unread)
 
 
-def find_row(connection: sqlite3.Connection, number: int) -> RunRow:
-    """Return the run's row as stored: without the texts that are in the inbox."""
+def judged_row(connection: sqlite3.Connection, number: int) -> JudgedRow:
+    """Return what a command is judged on of the run's row; costs little, however large the row is."""
     columns = connection.execute("SELECT row FROM runs WHERE number = ?", (number,)).fetchone()
-    return codec.load(RunRow, columns[0])
+    return codec.glance(JudgedRow, columns[0])

@@ -2,8 +2,8 @@
 
 Theory of operation. The thread takes all waiting requests, writes them and returns all results with one
 `run_sync_soon`. While it writes, the next batch gathers: the group grows with the load by itself. In an outage the
-thread retries the same batch; when its patience is over, or it dies of another error, its end is reported to the trio
-thread, which shuts the queue.
+thread retries the same batch, and so it does after a crash (`_restarts.py`). When its patience is over, or it crashes
+too often, its end is reported to the trio thread, which shuts the queue.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from typing import Any, Final
 
 import trio
 
+from ..errors import StoreDown
 from ._requests import Request
+from ._restarts import Restarts
 from ._write_queue import LARGEST_BATCH, Execute, WriteQueue, failed, pauses
 from .faults import Outage
 
@@ -34,6 +36,7 @@ class ThreadWriter:
         execute: writes a batch, in the thread.
         patience: seconds of retries while the store is unavailable.
         look: called in the thread every `LOOK` seconds while idle; an exception ends the store.
+        renew: called in the thread after a crash of `execute`, which may have left a connection in any state.
         most: requests per batch, because the first waits for the last.
     """
 
@@ -44,11 +47,13 @@ class ThreadWriter:
         *,
         patience: float,
         look: Callable[[], None] = lambda: None,
+        renew: Callable[[], None] = lambda: None,
         most: int = LARGEST_BATCH,
     ) -> None:
         self._queue = queue
         self._execute = execute
-        self._look = look
+        self._look, self._renew = look, renew
+        self._restarts = Restarts(lambda part, error: self._soon(queue.crashed, part, error))
         self._patience = patience
         self._most = most
         self._token = trio.lowlevel.current_trio_token()
@@ -66,7 +71,7 @@ class ThreadWriter:
         if not await self._begin():
             return
         try:
-            await self._ended.wait()
+            await self._restarts.kept("the task of the store's writer", self._ended.wait)
         finally:
             self.stop()
             with trio.move_on_after(LONGEST_STOP, shield=True):
@@ -108,6 +113,7 @@ class ThreadWriter:
         """Execute a batch until it is written; returns the requests that are left to settle, and their results.
 
         An outage may settle some of them before. Without any left, the retries look whether the store answers again.
+        After a crash the same batch is executed, too: what of it is durable is not written twice.
         """
         until = None
         for pause in pauses():
@@ -116,12 +122,17 @@ class ThreadWriter:
                 results = self._execute(batch)
             except Outage as outage:
                 if last_try:
-                    raise outage.error from None
+                    raise failed(outage.error)  # noqa: B904 - its cause is the store's own error
                 if until is None:
                     until = time.monotonic() + self._patience
                 self._soon(self._queue.stall, outage.error)
                 batch = self._settled_before(batch, outage)
                 self._stop.wait(max(0.0, min(pause, until - time.monotonic())))
+                continue
+            except Exception as crash:  # a supervision boundary: of a bug, or an injected fault
+                if not self._restarts.begins_again("the store's writer", crash):
+                    raise
+                self._renew()
                 continue
             if until is not None:
                 self._soon(self._queue.recover)
@@ -155,5 +166,5 @@ class ThreadWriter:
     def _finish(self, error: BaseException | None) -> None:
         """The thread has ended."""
         if error is not None and not self._deserted:
-            self._queue.shut(failed(error))
+            self._queue.shut(error if isinstance(error, StoreDown) else failed(error))
         self._ended.set()

@@ -3,7 +3,7 @@
 Theory of operation. A batch is first written straight through. If a request cannot be written, everything is rolled
 back and written again with a savepoint around each request (slower, and rare). An error of the whole store rolls
 everything back and is raised as Outage: the caller retries the same batch later, so a transaction is all of its
-requests, in order, or none.
+requests, in order, or none. A batch that crashes after its commit is durable: executed again, it returns its results.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 from msgspec.structs import replace
@@ -23,11 +23,11 @@ from ..contract.commits import Commit, Created, NewRun, Receipt
 from ..contract.decisions import Command, InboxItem
 from ..contract.lifecycle import TERMINAL, WAITING, Stage
 from ..contract.phases import LEAVING
-from ..contract.rows import CommandContext, RunInfo, RunRow
+from ..contract.rows import CommandContext, JudgedRow, RunInfo
 from ..errors import LeaseLost, StoreError, UnknownRun
 from ..processes import ReadyRun
 from . import _commit_rules, _prune, _sql, _work_sql
-from ._encoding import EncodedRows, encode_commit
+from ._encoding import EncodedRows, encode_again
 from ._outages import Damaged, UnreadableData, is_outage, is_suspect
 from ._requests import (
     ClaimRequest,
@@ -49,6 +49,8 @@ from ._requests import (
 from ._schema import BASE
 from ._work_sql import ReadyRow
 from .faults import Faults, InjectedCrash, Outage
+
+T = TypeVar("T")
 
 
 class _Unwritable(Exception):
@@ -113,6 +115,7 @@ class TransactionWriter:
         self._queues: set[str] = set()
         self._older, self._served = True, ""
         self._changes = _Changes()
+        self._durable: tuple[Sequence[Request], Sequence[Any]] | None = None  # not returned yet
         self.statistics = StoreStatistics()
 
     def execute(self, batch: Sequence[Request]) -> Sequence[Any]:
@@ -124,6 +127,8 @@ class TransactionWriter:
             FileGone: the file was removed or replaced; written requests are not acknowledged.
             InjectedCrash, or any other exception of a fault after the commit: discard the connection.
         """
+        if self._durable is not None and self._durable[0] is batch:
+            return self._reported(self._durable[1])
         if self._suspicion is not None:
             self._look_closer(self._suspicion)
         try:
@@ -144,8 +149,11 @@ class TransactionWriter:
             raise Outage(unread) from error
         if finding is not None:
             raise Damaged(f"the file is damaged ({finding}); restore it from a backup") from error
+        try:
+            self._connection.execute("PRAGMA shrink_memory")  # a misread page must not stay in the cache
+        except (sqlite3.Error, MemoryError) as met:
+            raise Outage(met) from error
         self._suspicion = None
-        self._connection.execute("PRAGMA shrink_memory")  # a misread page must not stay in the cache
 
     def _attempt(self, batch: Sequence[Request], *, careful: bool) -> Sequence[Any]:
         self._changes = _Changes()
@@ -153,8 +161,11 @@ class TransactionWriter:
             self._roll_back()  # of the previous attempt, if its own rollback failed
             self._fault("begin")
             self._connection.execute("BEGIN IMMEDIATE")
-            results = [self._guarded(request) if careful else self._straight(request) for request in batch]
-            self._add_events()
+            if careful:
+                results = [self._guarded(request) for request in batch]
+            else:
+                results = [self._straight(request) for request in batch]
+                self._at_fault(self._add_events)
             self._fault("before_commit")
             self._connection.execute("COMMIT")
         except (_Unwritable, Outage):
@@ -168,9 +179,15 @@ class TransactionWriter:
                     UnreadableData(f"the data that was read is invalid ({error}); the file is being checked")
                 ) from error
             raise Outage(error) from error
+        self._durable = batch, results
+        return self._reported(results)
+
+    def _reported(self, results: Sequence[Any]) -> Sequence[Any]:
+        """Return the results of a batch that is durable."""
         self._in_place()  # checked after the commit: an acknowledged write was in place when it became durable
         self._fault("after_commit")
         self._remember()
+        self._durable = None
         return results
 
     def _fault(self, point: str) -> None:
@@ -200,12 +217,23 @@ class TransactionWriter:
         )
 
     def _straight(self, request: Request) -> Any:
-        try:
+        def write() -> Any:
             self._fault("write")
             return self._apply(request)
+
+        return self._at_fault(write)
+
+    def _at_fault(self, write: Callable[[], T]) -> T:
+        """Write something of a batch.
+
+        Raises:
+            _Unwritable: some request is at fault: others must not suffer for it.
+        """
+        try:
+            return write()
         except (InjectedCrash, Outage):
             raise
-        except Exception as error:  # of this request alone: others must not suffer for it
+        except Exception as error:  # of one request: the whole batch is written again with savepoints
             if is_outage(error):
                 raise
             raise _Unwritable from error
@@ -316,7 +344,7 @@ class TransactionWriter:
         if position is None or old or broken == claim.token or claim.run_id != commit.run_id:
             return Receipt(kind="lease_lost", error=LeaseLost(_commit_rules.stale_text(commit.run_id, claim.token)))
         if isinstance(request.error, MemoryError):  # encoding ran out of memory: there may be enough now
-            request.blobs, request.error = encode_commit(commit, request.frames), None
+            request.blobs, request.error = encode_again(commit, request.frames)
         blobs = request.blobs
         fault = request.error or _commit_rules.fault(commit, request.frames)
         if fault is not None or not isinstance(blobs, EncodedRows):
@@ -486,7 +514,7 @@ class TransactionWriter:
             agent=agent,
         )
         if command.kind == "pause":
-            return attrs.evolve(facts, leaving=_sql.find_row(connection, number).cursor in LEAVING)
+            return attrs.evolve(facts, leaving=_sql.judged_row(connection, number).cursor in LEAVING)
         if command.kind == "send":
             inputs, size = _sql.waiting_input(connection, number, consumed)
             return attrs.evolve(facts, inputs=inputs, input_bytes=size)
@@ -496,11 +524,11 @@ class TransactionWriter:
         ticket = _sql.find_ticket(connection, number, target)
         call_id = target if ticket is None else ticket.call_id
         call = None if call_id is None else _sql.find_call(connection, number, call_id)
-        row = _sql.find_row(connection, number)
+        row = _sql.judged_row(connection, number)
         facts = attrs.evolve(facts, ticket=ticket, call=call, active_agent=row.agent)
         return attrs.evolve(facts, prior=self._prior(number, row, facts, consumed))
 
-    def _prior(self, number: int, row: RunRow, facts: CommandContext, consumed: int) -> Command | None:
+    def _prior(self, number: int, row: JudgedRow, facts: CommandContext, consumed: int) -> Command | None:
         """Return the decision that has the target; until used, an early one for the call counts for its ticket, too."""
         key = facts.target_key
         earlier = None if key is None else _sql.find_target(self._connection, number, key)

@@ -176,8 +176,9 @@ def queues(connection: sqlite3.Connection, now: datetime) -> Sequence[QueueInfo]
     waiting = {name: (count, oldest) for name, count, oldest in rows}
     sql = f"SELECT queue, count(*) FROM runs INDEXED BY runs_to_do WHERE {_WORKING} GROUP BY queue"  # noqa: S608 - constants
     working = dict(connection.execute(sql, (base,)))
-    sql = f"SELECT queue, min(ready_at) FROM runs INDEXED BY runs_ready WHERE unclaimed AND NOT {_READY} GROUP BY queue"  # noqa: S608 - constants
-    later = dict(connection.execute(sql, (milliseconds(now),)))
+    sql = f"SELECT queue, count(*), min(ready_at) FROM runs INDEXED BY runs_ready WHERE unclaimed AND NOT {_READY}"  # noqa: S608 - constants
+    rows = connection.execute(f"{sql} GROUP BY queue", (milliseconds(now),))
+    later = {name: (count, next_) for name, count, next_ in rows}
     rows = connection.execute("SELECT name, max_running, paused FROM queues ORDER BY name")
     return [
         QueueInfo(
@@ -187,7 +188,8 @@ def queues(connection: sqlite3.Connection, now: datetime) -> Sequence[QueueInfo]
             ready=waiting[name][0] if name in waiting else 0,
             working=working.get(name, 0),
             oldest=moment(waiting[name][1]) if name in waiting else None,
-            later=moment(later[name]) if name in later else None,
+            scheduled=later[name][0] if name in later else 0,
+            later=moment(later[name][1]) if name in later else None,
         )
         for name, most, paused in rows
     ]

@@ -35,6 +35,9 @@ PATIENCE: Final = 30.0
 LARGEST_BATCH: Final = 1_000
 """Most requests per transaction, because the first waits for the last."""
 
+LARGEST_BYTES: Final = 8 * 2**20
+"""Bytes of the requests of a transaction beyond which no other is added: each of them waits for all of them."""
+
 Execute = Callable[[Sequence[Request]], Sequence[Any]]
 """Writes requests as one transaction: one result each. Raises Outage; any other exception ends the writer."""
 
@@ -199,14 +202,14 @@ class WriteQueue:
     # -----------------------------------------------------------------------------------------------
 
     def take(self, most: int, *, wait: float | None = None) -> tuple[Sequence[Request], bool]:
-        """Return the next requests, at most `most`; with False if they precede `end`.
+        """Return the next requests, at most `most` and not many bytes; with False if they precede `end`.
 
         Args:
             most: most requests to take.
             wait: seconds to wait for the first; None: do not wait.
         """
         batch: list[Request] = []
-        more = True
+        more, size = True, 0
         try:
             request = self._waiting.get_nowait() if wait is None else self._waiting.get(timeout=wait)
             while True:
@@ -214,7 +217,8 @@ class WriteQueue:
                     more = False
                 else:
                     batch.append(request)
-                if len(batch) >= most:
+                    size += request.size
+                if len(batch) >= most or size >= LARGEST_BYTES:
                     break
                 request = self._waiting.get_nowait()
         except Empty:
@@ -258,6 +262,10 @@ class WriteQueue:
         if self.outage is not None:
             self.outage = None
             self._hooks.unavailable(None)
+
+    def crashed(self, part: str, error: Exception) -> None:
+        """Report the crash of a part of the store that begins again."""
+        self._hooks.crashed(part, error)
 
     def shut(self, down: StoreDown) -> None:
         """Settle each waiting and each later request as "down"; the first reason is kept.

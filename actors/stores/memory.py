@@ -217,8 +217,7 @@ class MemoryStore(RequestStore):
             return [self._answered[1]]
         meet(faults, "before_commit")
         result = self._apply(batch[0])
-        if self._peer is not None:
-            self._answered = batch[0], result
+        self._answered = batch[0], result
         faults("after_commit")
         return [result]
 
@@ -340,8 +339,9 @@ class MemoryStore(RequestStore):
 
     async def outline(self, run_id: str) -> RunOutline | None:
         """Return a run without its calls, tickets and commands. See `Store.outline`."""
-        run = (await self._read()).runs.get(run_id)
-        return None if run is None else run.outline()
+        ledger = await self._read()
+        run = ledger.runs.get(run_id)
+        return None if run is None else run.outline(ledger.place(run))
 
     async def ticket(self, run_id: str, target: str) -> Ticket | None:
         """Return one ticket, by its id or its call's. See `Store.ticket`."""

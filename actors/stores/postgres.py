@@ -38,6 +38,7 @@ from ._pg_target import PgTarget, session_name
 from ._pg_threads import free_threads, repair_threads
 from ._pg_write import MOST, ClaimBook, CommitWriter
 from ._query_store import QueryStore
+from ._restarts import Restarts
 from ._thread_writer import ThreadWriter
 from ._timestamps import milliseconds
 from ._write_queue import Execute, NullHooks, WriteQueue, Writer, pauses
@@ -88,6 +89,10 @@ class _MergedHooks(NullHooks):
     def pruned(self) -> None:
         """Report a slice of a prune."""
         self._hooks.pruned()
+
+    def crashed(self, part: str, error: Exception) -> None:
+        """Report the crash of a desk that begins again."""
+        self._hooks.crashed(part, error)
 
     def unavailable(self, error: Exception | None) -> None:
         """Report the first outage, and the end of the last one."""
@@ -181,8 +186,8 @@ class PostgresStore(QueryStore[Link]):
         self._readers: ReadLinks | None = None
         self._committer: CommitWriter | None = None
         self._asker: AskWriter | None = None
-        self._commits: GatheringQueue = GatheringQueue(lambda queue: self._make_writer(queue, self._execute_commits))
-        self._queue: _AskQueue = _AskQueue(lambda queue: self._make_writer(queue, self._execute_asks))
+        self._commits: GatheringQueue = GatheringQueue(lambda queue: self._make_writer(queue, self._execute_commits, 0))
+        self._queue: _AskQueue = _AskQueue(lambda queue: self._make_writer(queue, self._execute_asks, 1))
         self._queue.other = self._commits
 
     def __repr__(self) -> str:
@@ -264,9 +269,9 @@ class PostgresStore(QueryStore[Link]):
                     nursery.cancel_scope.cancel()
 
             if self._indexes is not None:
-                nursery.start_soon(self._indexes.serve)
-            nursery.start_soon(serve, self._queue)
-            nursery.start_soon(serve, self._commits)
+                Restarts(self._queue.crashed).start(nursery, "the maker of indexes", self._indexes.serve)
+            nursery.start_soon(serve, self._queue, name="the desk that is asked")
+            nursery.start_soon(serve, self._commits, name="the desk that commits")
         if failure is not None:
             self._commits.shut(failure)
             self._queue.shut(failure)
@@ -353,10 +358,13 @@ class PostgresStore(QueryStore[Link]):
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
-    def _make_writer(self, queue: WriteQueue, execute: Execute) -> Writer:
+    def _make_writer(self, queue: WriteQueue, execute: Execute, desk: int) -> Writer:
+        def renew() -> None:
+            self._links[desk].close()  # what was on its way is sent again over another connection
+
         if not self.threaded:
-            return InlineWriter(queue, execute, patience=self._patience, batch=MOST)
-        return ThreadWriter(queue, execute, patience=self._patience, most=MOST)
+            return InlineWriter(queue, execute, patience=self._patience, batch=MOST, renew=renew)
+        return ThreadWriter(queue, execute, patience=self._patience, renew=renew, most=MOST)
 
     def _execute_commits(self, batch: Sequence[Any]) -> Sequence[object]:
         if self._committer is None:

@@ -182,14 +182,20 @@ class SQLiteStore(QueryStore[sqlite3.Connection]):
         raise AssertionError("pauses() never ends")
 
     def _open(self) -> sqlite3.Connection | None:
-        """Return the writer's connection; None for a read-only store."""
-        real, connection = resolved(self.path), None
+        """Return the writer's connection; None for a read-only store. Any look at the file may meet an error."""
+        try:
+            if self._faults is not None:
+                self._faults(OPEN)
+            return self._open_file(resolved(self.path))
+        except sqlite3.Error as error:
+            raise StoreOpenError(explain(self.path, error)) from error
+        except (OSError, MemoryError) as error:
+            why = error if str(error) else "there is no memory for it"
+            raise StoreOpenError(f"{self.path} cannot be opened: {why}") from error
+
+    def _open_file(self, real: Path) -> sqlite3.Connection | None:
+        connection = None
         with ExitStack() as undo:
-            try:
-                if self._faults is not None:
-                    self._faults(OPEN)
-            except (OSError, MemoryError) as error:
-                raise StoreOpenError(f"{self.path} cannot be opened: {error}") from error
             lock = None if self._read_only else self._prepared(real, undo)
             if lock is None:
                 look_for(real)

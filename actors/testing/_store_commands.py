@@ -142,7 +142,8 @@ async def even_a_careless_judge_journals_one_decision_per_ticket(store: Store, h
 async def the_judge_sees_ticket_call_and_earlier_decision(store: Store, _: HookLog, me: str) -> None:
     """A ticket is found by its id or as the newest of its call; its earlier decision is found, consumed or not.
 
-    The run's agent and, for a decision, the active agent are named.
+    A decision by the call's id is journaled with the fingerprint of the ticket. The run's agent and, for a decision,
+    the active agent are named.
     """
     author = await create(store, new_run(me, me))
     suspended = call_row("a", at=CallPosition.PARKED)
@@ -165,7 +166,9 @@ async def the_judge_sees_ticket_call_and_earlier_decision(store: Store, _: HookL
     tickets = [facts.ticket and facts.ticket.ticket_id for facts in seen]
     expect(tickets, [f"{me}.t1", f"{me}.t1", f"{me}.t1", f"{me}.t2"], "by id, or the newest of the call")
     expect([facts.call for facts in seen], [suspended] * 4, "with the ticket's call")
-    expect([facts.prior for facts in seen], [None, winner, winner, None], "with the decision that the ticket has")
+    named_call = Decision(target="a", action="resume", decision_id="d1", fingerprint="print of a")
+    bound = attrs.evolve(winner, decision=named_call)
+    expect([facts.prior for facts in seen], [None, bound, bound, None], "with the decision that the ticket has")
     expect([facts.pending for facts in seen], [0, 0, 0, 0], "consumed commands are not pending")
     await store.post(me, say("hello"), look)
     named = [(facts.agent, facts.active_agent) for facts in seen]

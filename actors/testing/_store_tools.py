@@ -45,6 +45,7 @@ class HookLog:
     freed: list[str] = attrs.field(factory=list)
     voids: int = 0
     epochs: list[str] = attrs.field(factory=list)
+    crashes: list[tuple[str, Exception]] = attrs.field(factory=list)
 
     def posted(self, run_id: str, item: InboxItem) -> None:
         """Record the item."""
@@ -61,6 +62,10 @@ class HookLog:
     def unavailable(self, error: Exception | None) -> None:
         """Record the outage."""
         self.outages.append(error)
+
+    def crashed(self, part: str, error: Exception) -> None:
+        """Record the crash."""
+        self.crashes.append((part, error))
 
     def moved(self, run_id: str, last: int) -> None:
         """Record the change."""

@@ -171,8 +171,13 @@ async def a_paused_queue_keeps_its_runs(store: Store, _: HookLog, me: str) -> No
     expect(await desk.names(), [], "the queue of an agent has its key as name, and is paused")
     info = await desk.info(me)
     expect((info and info.paused, info and info.ready), (True, 1), "the queue says so")
+    outline = await store.outline(f"{me}.a")
+    place = outline and outline.queue
+    expect(place and (place.name, place.paused), (me, True), "the run's outline says so, too")
     await store.set_queue(me)
     expect(await desk.names(), ["a"], "it is claimed afterwards")
+    outline = await store.outline(f"{me}.a")
+    expect(outline and outline.queue, None, "a claimed run waits in no queue")
 
 
 @scenario

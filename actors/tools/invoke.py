@@ -19,6 +19,7 @@ from greenroom.supervision.exits import leaves
 
 from ..contract.codec import failure_text, message_of
 from ..contract.decisions import Suspend
+from ..contract.excerpt import excerpt
 from ..contract.plain import JSONObject
 from ..errors import GreenroomError, ToolError
 from ..state.values import shown
@@ -197,7 +198,7 @@ def shown_text(error: BaseException) -> str:
 
 def _own_text(error: ToolError) -> str:
     try:
-        return str(error)
+        return excerpt(str(error))[0]
     except BaseException as broken:  # noqa: BLE001, ASYNC103 - a subclass may have a `__str__` of its own
         failure_of_call(broken)
         return message_of(error)  # noqa: ASYNC104 - the border has raised what passes

@@ -17,6 +17,7 @@ from greenroom.actors.abc import ReasoningDelta as ReasoningDelta
 from greenroom.actors.abc import Pruned as Pruned
 from greenroom.actors.abc import Store as Store
 from greenroom.actors.abc import TextDelta as TextDelta
+from greenroom.actors.abc import UsageReport as UsageReport
 from greenroom.actors.agent import Agent as Agent
 from greenroom.actors.agent import stop_at_tools as stop_at_tools
 from greenroom.actors.attachments import File as File
@@ -259,6 +260,7 @@ __all__ = [
     "Unreplayable",
     "Usage",
     "UsageError",
+    "UsageReport",
     "Verdict",
     "Waiting",
     "WaitingFor",

@@ -1,7 +1,7 @@
 """The private names of trio that the chaos kit uses, in one module, with a self-test that detects changes of trio.
 
 Used: `trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING`, `trio._core._run._r`, `_autojump` of a MockClock, and
-`_abort_func`, `_attempt_abort`, `_next_send` and `_next_send_fn` of a task. No other module of this package uses them;
+`_abort_func`, `_attempt_abort` and `_next_send_fn` of a task. No other module of this package uses them;
 the cancel sweep needs only the first three.
 """
 
@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, NoReturn
 
-import outcome
 import trio
 import trio._core._run as trio_run
 import trio.testing
 
-Injection = Literal["aborted", "replaced", "unabortable", "not-started"]
+Injection = Literal["statement", "aborted", "unabortable", "not-parked"]
 
 SYSTEM_TASKS = frozenset({"<init>", "trio._core._entry_queue.EntryQueue.task", "<TrioToken.run_sync_soon task>"})
 """Names of trio's own tasks; their steps are not steps of the program."""
@@ -36,7 +35,7 @@ def self_test() -> None:
     for name in ("_ALLOW_DETERMINISTIC_SCHEDULING", "_r"):
         if not hasattr(trio_run, name):
             raise TrioChangedError(f"trio {trio.__version__} has no trio._core._run.{name}")
-    for name in ("_abort_func", "_attempt_abort", "_next_send", "_next_send_fn"):
+    for name in ("_abort_func", "_attempt_abort", "_next_send_fn"):
         if not hasattr(trio.lowlevel.Task, name):
             raise TrioChangedError(f"trio {trio.__version__} has no Task.{name}")
     if not hasattr(trio.testing.MockClock, "_autojump"):
@@ -115,10 +114,9 @@ def deterministic(seed: int) -> Iterator[None]:
 
 
 def inject(task: trio.lowlevel.Task, error: BaseException) -> Injection:
-    """Raise `error` in `task` at its present checkpoint.
+    """Raise `error` in a parked task: its operation is aborted, as by a cancellation, and has not happened.
 
-    The operation of a parked task is aborted, as by a cancellation; a runnable task resumes with the error instead of
-    the result of its completed operation. A task before its first step cannot be crashed, nor a task whose operation
+    A task that is not parked cannot be crashed so, because its operation has happened; nor can a task whose operation
     rejects the abort.
     """
 
@@ -129,10 +127,14 @@ def inject(task: trio.lowlevel.Task, error: BaseException) -> Injection:
     if private._next_send_fn is None and private._abort_func is not None:
         private._attempt_abort(throw)
         return "aborted" if private._next_send_fn is not None else "unabortable"
-    if private._next_send_fn is not None and private._next_send is not None:
-        private._next_send = outcome.Error(error)
-        return "replaced"
-    return "not-started"
+    return "not-parked"
+
+
+def has_begun(task: trio.lowlevel.Task) -> bool:
+    """Return True once a task has run its first step."""
+    private: Any = task
+    coroutine: Any = private.coro
+    return getattr(coroutine, "cr_await", None) is not None
 
 
 def before_jump(clock: trio.testing.MockClock, may_jump: Callable[[], bool]) -> None:

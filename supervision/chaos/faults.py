@@ -5,16 +5,21 @@ The cancellations between steps k-1 and k, for every k, are therefore all cancel
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import trio
 from attrs import define, field
 from trio.abc import Instrument
 from trio.lowlevel import Task
 
-from ._internals import SYSTEM_TASKS, Injection, inject
+from ._internals import SYSTEM_TASKS, Injection, has_begun, inject
 from .scheduling import run
 from .sites import site_of, waits_for_children
+from .statements import program_frames, statements
 
 
 @define(eq=False)
@@ -65,6 +70,11 @@ class Fault(StepHook):
         """True once the fault has happened."""
         return self.site is not None
 
+    @property
+    def place(self) -> str | None:
+        """The place of the strike in the program; None before the strike."""
+        return self.site
+
     def _look(self, k: int, task: Task) -> None:
         raise NotImplementedError  # each subclass decides where to strike
 
@@ -90,22 +100,82 @@ class CancelAt(Fault):
 class CrashAt(Fault):
     """Raise `error` in the first matching task that is about to run at or after step k and can be crashed.
 
-    A task that waits for its children at the end of a nursery's block is exempt: an error there would be an error of
-    trio.
+    The operation that the task awaits returns its result, and the next statement of the program's own code raises: in
+    the innermost frame that is the program's, or in its caller if that frame returns first. Clean-up and the headers of
+    `try` and `with` are not struck (`statements`), nor is a task before its first step. A step without such a statement
+    is passed over, and the crash waits for the next one.
+
+    `before_task_step` may also be called for a task that is parked: its operation is then aborted, as by a
+    cancellation, and raises the error.
 
     Attributes:
         how: Result of the injection; None before an attempt.
+        statement: The statement that raised, as `file:line:function`; None before the strike, or for a parked task.
     """
 
-    def __init__(self, k: int, match_task: Callable[[Task], bool], error: BaseException) -> None:
+    def __init__(
+        self, k: int, match_task: Callable[[Task], bool], error: BaseException, *, inside: Sequence[str] | None = None
+    ) -> None:
         super().__init__()
-        self._from_step, self._match, self._error = k, match_task, error
+        self._from_step, self._match, self._error, self._inside = k, match_task, error, inside
+        self._frames: dict[FrameType, object] = {}
+        self._before: Any = None
+        self._armed: tuple[Task, str, int] | None = None
         self.how: Injection | None = None
+        self.statement: str | None = None
+
+    @property
+    def place(self) -> str | None:
+        """The statement that raised, or the await site of a task that was parked."""
+        return self.statement or self.site
 
     def _look(self, k: int, task: Task) -> None:
-        if k < self._from_step or self.struck or waits_for_children(task) or not self._match(task):
+        if k < self._from_step or self.struck or self._armed is not None or not self._match(task):
+            return
+        if task is not trio.lowlevel.current_task():
+            self._abort(task)
+        elif has_begun(task):
+            self._arm(task)
+
+    def _abort(self, task: Task) -> None:
+        if waits_for_children(task):  # an error there would be an error of trio
             return
         site = site_of(task)
         self.how = inject(task, self._error)
-        if self.how in ("aborted", "replaced"):
+        if self.how == "aborted":
             self._strike(task, site)
+
+    # --- one step with a trace function ------------------------------------------------------------------------------
+
+    def _arm(self, task: Task) -> None:
+        frames = program_frames(task, self._inside)
+        if not frames:
+            return
+        self._armed, self._before = (task, site_of(task), self.k), sys.gettrace()
+        self._frames = {frame: frame.f_trace for frame in frames}
+        for frame in frames:
+            frame.f_trace = self._line
+        sys.settrace(self._call)
+
+    def after_task_step(self, task: Task) -> None:
+        """Called by trio."""
+        if self._armed is None or self._armed[0] is not task:
+            return
+        sys.settrace(self._before)
+        for frame, before in self._frames.items():
+            frame.f_trace = before  # type: ignore[assignment]  # as it was read
+        self._frames, self._armed, self._before = {}, None, None
+
+    def _call(self, frame: FrameType, _: str, __: object) -> Callable[..., Any] | None:
+        return self._line if frame in self._frames else None  # a frame that begins meanwhile is not traced
+
+    def _line(self, frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
+        if event != "line" or self.struck or self._armed is None:
+            return self._line
+        code = frame.f_code
+        if frame.f_lineno not in statements(code.co_filename):
+            return self._line
+        self.how, self.statement = "statement", f"{Path(code.co_filename).name}:{frame.f_lineno}:{code.co_name}"
+        task, site, self.struck_at = self._armed
+        self.site, self.task, self.at = site, task.name, trio.current_time()
+        raise self._error

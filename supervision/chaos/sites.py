@@ -14,11 +14,11 @@ from trio.lowlevel import Task
 
 from ._internals import SYSTEM_TASKS
 
-_TRIO: Final = str(Path(trio.__file__).parent)
+_TRIO: Final = f"{Path(trio.__file__).parent}/"  # with the slash: trio_websocket is another package
 _HERE: Final = Path(__file__).parent
 # Both spellings: the package's folder may be a symbolic link.
 _KIT: Final = tuple({str(folder) for here in (_HERE, _HERE.resolve()) for folder in (here, here.parent / "nursery.py")})
-_FOREIGN: Final = (_TRIO, contextlib.__file__, *_KIT)
+FOREIGN: Final = (_TRIO, contextlib.__file__, *_KIT)
 """Files whose frames are not await sites: trio, the context managers of the standard library, and the kit itself."""
 
 _TRAPS: Final = frozenset(
@@ -35,7 +35,7 @@ def site_of(task: Task) -> str:
     best = "start"
     for frame, line in task.iter_await_frames():
         code = frame.f_code
-        if not code.co_filename.startswith(_FOREIGN):
+        if not code.co_filename.startswith(FOREIGN):
             best = f"{code.co_filename.rsplit('/', 1)[-1]}:{line}:{code.co_name}"
     return best
 
@@ -45,7 +45,7 @@ def operation_of(task: Task) -> str:
     operation = "?"
     for frame, _ in task.iter_await_frames():
         code = frame.f_code
-        if not code.co_filename.startswith(_FOREIGN):
+        if not code.co_filename.startswith(FOREIGN):
             operation = "?"  # the next trio frame is called from here
         elif operation == "?" and code.co_filename.startswith(_TRIO) and code.co_name not in _TRAPS:
             owner = frame.f_locals.get("self")

@@ -48,6 +48,7 @@ class _Plan:
     check: Callable[..., Iterable[str]]
     get_scope: Callable[..., trio.CancelScope | None] | None = None
     match_task: Callable[[Task], bool] | None = None
+    inside: Sequence[str] | None = None
     contained: bool = False
     settle_within: float | None = None
     io_budget: float = IO_BUDGET
@@ -100,6 +101,7 @@ def sweep_crash(
     check: Check[W] = nothing_more,
     *,
     match_task: Callable[[Task], bool] | None = None,
+    inside: Sequence[str] | None = None,
     contained: bool = False,
     and_cancel: bool = False,
     get_scope: Callable[[W], trio.CancelScope | None] | None = None,
@@ -111,6 +113,9 @@ def sweep_crash(
 ) -> Report:
     """Raise `InjectedCrashError` in a matching task at every step, or at every pair of steps with a cancellation.
 
+    A crash is an exception of the program's own code. The operation that the task awaits returns its result, and the
+    next statement raises, so that whatever holds a lock has entered the block that releases it; see `CrashAt`.
+
     The crash may leave the scenario, bare or in a group, as an error of a trio task does; no other error may. If the
     world has an attribute `injected`, the attribute is set to the error after the strike, so that `check` can test
     whether the crash was reported or masked.
@@ -120,6 +125,8 @@ def sweep_crash(
         scenario: The program.
         check: Returns the promises broken in a world after the run.
         match_task: Selects the tasks that may crash; default all.
+        inside: Modules whose statements crash, each with the modules below it. Default: all but the standard library,
+            installed packages and `greenroom.supervision`.
         contained: True if the scenario handles the crash (with a supervisor, for example): a crash that leaves the
             scenario is then a violation.
         and_cancel: Combine each crash with a cancellation.
@@ -140,6 +147,7 @@ def sweep_crash(
         check=check,
         get_scope=get_scope,
         match_task=match_task,
+        inside=inside,
         contained=contained,
         settle_within=settle_within,
         io_budget=io_budget,
@@ -240,7 +248,7 @@ def _run_one(plan: _Plan, token: CaseToken, report: Report, *, trace: bool = Fal
     if times and plan.settle_within is not None and clock.current_time() - max(times) > plan.settle_within:
         messages.append(f"it took {clock.current_time() - max(times):.1f} virtual seconds to settle")
     messages += plan.check(world)
-    site, task = (struck[0].site, struck[0].task) if struck else (None, None)
+    site, task = (struck[0].place, struck[0].task) if struck else (None, None)
     report.violations += [Violation(token=token, site=site, task=task, message=message) for message in messages]
     if trace:
         report.trace, report.struck_at = recorder.steps, [fault.struck_at for fault in struck]
@@ -261,7 +269,7 @@ def _faults(
     cancel = None if step is None else CancelAt(step, scope)
     if token.kind not in ("crash", "pair"):
         return cancel, None
-    return cancel, CrashAt(token.k, plan.match_task or (lambda _: True), error)
+    return cancel, CrashAt(token.k, plan.match_task or (lambda _: True), error, inside=plan.inside)
 
 
 def escaped(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 
 import pytest
@@ -42,6 +43,7 @@ class Tree:
     crashes: list = field(factory=list)
     doubled: list = field(factory=list)
     stubborn: list = field(factory=list)
+    beats: int = 0
     escaped: BaseException | None = None
 
     def on_exit(self, ref, exit_):
@@ -55,12 +57,14 @@ class Tree:
         self.crashes.append(exit_.error)
 
 
-def static(tree, name, stop_time=0.3):
+def static(tree, name, stop_time=0.3, beat=math.inf):
     async def body(ctx):
         tree.up.append(name)
         try:
             ctx.ready()
-            await trio.sleep_forever()
+            while True:
+                await trio.sleep(beat)
+                tree.beats += 1
         finally:
             with cleanup(1.0, what=name):
                 await trio.sleep(stop_time)  # noqa: ASYNC102 - a clean-up that takes time is what is tested
@@ -160,7 +164,7 @@ async def static_crash_scenario(tree):
             async with open_supervisor(
                 name="t", max_restarts=1, registry=tree.registry, on_exit=tree.on_exit, on_restart=tree.on_restart
             ) as sup:
-                tree.refs += await sup.start_children([static(tree, "writer"), static(tree, "index")])
+                tree.refs += await sup.start_children([static(tree, name, beat=1.4) for name in ("writer", "index")])
                 await trio.sleep(3)
         except (SupervisorGaveUp, StartFailed) as error:
             tree.escaped = error

@@ -313,6 +313,7 @@ class CrashAgain(chaos.StepHook):
     def __init__(self, k: int, times: int) -> None:
         super().__init__(self._look)
         self._k, self._times = k, times
+        self._fault: chaos.CrashAt | None = None
         self.errors: list[chaos.InjectedCrashError] = []
 
     def _look(self, k: int, task: trio.lowlevel.Task) -> None:
@@ -320,11 +321,16 @@ class CrashAgain(chaos.StepHook):
             return
         if has_crashed(task) or not can_crash(task):
             return
-        error = chaos.InjectedCrashError(f"crash {len(self.errors) + 1}")
-        fault = chaos.CrashAt(0, lambda one: one is task, error)
-        fault.before_task_step(task)
-        if fault.struck:
-            self.errors.append(error)
+        self._error = chaos.InjectedCrashError(f"crash {len(self.errors) + 1}")
+        self._fault = chaos.CrashAt(0, lambda one: one is task, self._error)
+        self._fault.before_task_step(task)
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        fault, self._fault = self._fault, None
+        if fault is not None:
+            fault.after_task_step(task)
+            if fault.struck:
+                self.errors.append(self._error)
 
 
 def test_a_run_whose_actor_crashes_three_times_is_given_up_and_says_so(make, sample, request):

@@ -45,14 +45,14 @@ def mode(request: pytest.FixtureRequest) -> str | ExecutionMode:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give each scene its kinds of stores; the lifecycle suite is also played on PostgreSQL, twice.
+    """Give each scene its kinds of stores; the lifecycle suite and the sizes are also played on PostgreSQL, twice.
 
     Under virtual time, scenes that measure time to the millisecond, or count the steps of an idle runtime, are not: a
     process among others takes a turn every few seconds, and claims what a timer has woken after a drawn pause. In real
     time (`LIVE`) all are that need no virtual time (`NOT_LIVE`).
     """
     kinds: tuple[str, ...] = KINDS
-    if "test_lifecycle_" in metafunc.module.__name__:
+    if "test_lifecycle_" in metafunc.module.__name__ or metafunc.module.__name__.endswith("test_sizes"):
         kinds += () if metafunc.module.__name__.endswith(MEASURING) else (SERVED,)
         kinds += () if metafunc.function.__name__ in NOT_LIVE else (LIVE,)
     for name in ("shelf", "watched"):

@@ -79,3 +79,22 @@ async def test_a_rejected_decision_costs_the_same_after_four_calls_and_after_two
     few, many = await cost(tmp_path / "few.db", 4), await cost(tmp_path / "many.db", 200)
     assert few > 0
     assert many < 1.5 * few + 100
+
+
+async def size_of_row(path: Any, calls: int) -> int:
+    """Bytes of the row of a run whose step has so many calls that wait for decisions."""
+    script = [call("pay", id=f"c{number}") for number in range(calls)]
+    store = gr.SQLiteStore(path, writer="inline")
+    async with home(store) as runtime:
+        run = await runtime.start(agent(script, "done", tools=[pay]), "hi", execution="parallel_streaming")
+        assert isinstance(await run.wait(), gr.Waiting)
+        view = await run.view()
+        assert [len(message.calls) for message in view.messages if message.role == "assistant"] == [calls]
+        assert store._transactor is not None
+        ((size,),) = store._transactor._connection.execute("SELECT length(row) FROM runs").fetchall()
+        return int(size)
+
+
+async def test_the_row_that_a_decision_is_judged_on_is_as_large_with_four_hundred_calls(tmp_path, autojump_clock):
+    few, many = await size_of_row(tmp_path / "few.db", 4), await size_of_row(tmp_path / "many.db", 400)
+    assert many < few + 50, "numbers grow"

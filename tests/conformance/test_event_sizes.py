@@ -58,6 +58,7 @@ async def played(shelf, steps, *, tools=()) -> list[gr.Event]:
     return events
 
 
+@pytest.mark.rule("L-107")
 async def test_a_large_chunk_of_output_becomes_many_events_that_are_all_of_it(shelf, autojump_clock):
     size = 4 * PIECE + 7
     events = await played(shelf, [call("shout", size=size, id="c1"), "done"], tools=[shout])

@@ -11,6 +11,7 @@ from typing import Any
 import h11
 import pytest
 import trio
+import trio.testing
 
 import greenroom as gr
 from greenroom.testing import ScriptedModel, call, delay, fail, text, think
@@ -340,7 +341,6 @@ async def test_an_id_that_was_used_for_something_else_is_refused_before_the_stre
         front = Front(address)
         await front.ask("r1", "refund both")
         cases = [
-            front.body("r1", front.answers(YES, YES)),
             front.body("r9", messages=[{"id": "u-r1", "role": "user", "content": "something else"}]),
             front.body("r1", messages=[{"id": "u2", "role": "user", "content": "another message"}]),
         ]
@@ -348,6 +348,102 @@ async def test_an_id_that_was_used_for_something_else_is_refused_before_the_stre
             reply = await front.post(body)
             assert (reply.status, reply.json()["error"]["code"]) == (409, "run_exists")
         assert len((await runtime.runs()).runs) == 1
+
+
+# --- clients before version 1.0 of the protocol ----------------------------------------------------------------------
+
+
+class OlderFront(Front):
+    """Names no version, and answers interrupts under the `runId` that they came with, as CopilotKit does."""
+
+    def body(self, run_id: str, resume: Any = None, **more: Any) -> dict[str, Any]:
+        found = super().body(run_id, resume, **more)
+        del found["protocolVersion"]
+        return found
+
+
+def said(events: list[dict[str, Any]]) -> list[str]:
+    """What an answer that had no effect was answered: codes."""
+    notices = [event["value"] for event in events if event.get("name") == "greenroom.refused"]
+    return [one["code"] for one in (*notices, *(event for event in events if event["type"] == "RUN_ERROR"))]
+
+
+@pytest.mark.parametrize("kind", [Front, OlderFront])
+async def test_interrupts_are_answered_under_the_run_id_that_began_the_run(kind):
+    """The same request again leads to the same; other answers or another message under that id are refused."""
+    async with gr.open_runtime(agents=[two_refunds()]) as runtime, gateway(runtime) as address:
+        front = kind(address)
+        await front.ask("r1", "refund both")
+        body = front.body("r1", front.answers(YES, YES))
+        first, again = [parsed((await front.post(body)).body) for _ in range(2)]
+        assert first == again
+        assert (first[0]["runId"], first[-1]["runId"], first[-1]["outcome"]) == ("r1", "r1", {"type": "success"})
+        assert len((await runtime.runs()).runs) == 1
+        other = front.body("r1", front.answers(YES, {"approved": False}))
+        assert said(parsed((await front.post(other)).body)) == ["already_decided"]
+        strange = front.body("r1", messages=[{"id": "u2", "role": "user", "content": "another message"}])
+        assert (await front.post(strange)).json()["error"]["code"] == "run_exists"
+
+
+async def test_a_result_that_the_client_has_made_of_its_answer_gives_way_to_the_result_of_the_call():
+    async with gr.open_runtime(agents=[two_refunds()]) as runtime, gateway(runtime) as address:
+        front = OlderFront(address)
+        await front.ask("r1", "refund both")
+        for number, one in enumerate(front.client.interrupts):
+            own = {
+                "id": f"own-{number}",
+                "role": "tool",
+                "toolCallId": one["toolCallId"],
+                "content": '{"approved":true}',
+            }
+            front.client.messages.append(own)
+        await front.run("r1", front.answers(YES, YES))
+    assert front.contents("tool") == ["paid 5 for 1", "paid 5 for 2"]
+
+
+async def test_an_older_client_is_sent_success_for_a_run_that_was_cancelled():
+    async with (
+        gr.open_runtime(agents=[clerk([text("Wait. "), delay(100), "late"])]) as runtime,
+        gateway(runtime) as address,
+    ):
+        front = OlderFront(address)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(front.ask, "r1", "wait")
+            await trio.testing.wait_all_tasks_blocked(0.05)  # the text has been sent
+            found = (await runtime.runs(thread_id="th")).runs
+            await (await runtime.get(found[0].info.run_id)).cancel(reason="enough")
+    end = front.events[-1]
+    assert (end["outcome"], end["metadata"]["greenroom"]["termination"]) == ({"type": "success"}, "cancelled")
+
+
+async def test_an_older_client_does_not_judge_by_itself_whether_an_interrupt_has_expired():
+    async with gr.open_runtime(agents=[clerk(call("hurry", id="c1"), "done")]) as runtime, gateway(runtime) as address:
+        front = OlderFront(address)
+        await front.ask("r1", "go")
+    (interrupt,) = front.client.interrupts
+    assert "expiresAt" not in interrupt
+    assert interrupt["metadata"]["greenroom"]["expiresAt"]
+
+
+async def test_an_older_client_gets_the_open_interrupts_again_when_its_answers_are_refused():
+    async with gr.open_runtime(agents=[two_refunds()]) as runtime, gateway(runtime) as address:
+        front = OlderFront(address)
+        await front.ask("r1", "refund both")
+        asked = [one["id"] for one in front.client.interrupts]
+        events = await front.run("r1", front.answers(YES, YES)[:1])
+    assert said(events) == ["interrupts_open"]
+    assert [one["id"] for one in events[-1]["outcome"]["interrupts"]] == asked
+
+
+async def test_a_run_that_an_older_client_has_resumed_finishes_before_its_error():
+    """The client keeps the answered interrupts until an AG-UI run finishes, and sends no further message before."""
+    helper = clerk(call("refund", order="A", cents=5, id="A"), fail("unauthorized", "no key"))
+    async with gr.open_runtime(agents=[helper]) as runtime, gateway(runtime) as address:
+        front = OlderFront(address)
+        await front.ask("r1", "refund")
+        events = parsed((await front.post(front.body("r1", front.answers(YES)))).body)
+    assert [event["type"] for event in events][-2:] == ["RUN_FINISHED", "RUN_ERROR"]
+    assert events[-1]["code"] == "model_error"
 
 
 async def test_a_message_behind_one_that_was_answered_with_an_error_begins_a_run_alone():

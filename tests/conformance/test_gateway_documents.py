@@ -163,6 +163,9 @@ async def test_every_route_answers_as_the_document_says(tmp_path):
             facts = {"description": "Pays back.", "tools": ["refund", "count"], "digests": digests}
             assert known[0] == {"key": "clerk", "here": True, **facts}
             assert (await play("GET", "/v1/queues")).json() == {"queues": []}
+            limited = (await play("POST", "/v1/queues/mails", body={"maxRunning": 2, "paused": False})).json()
+            assert (await play("GET", "/v1/queues")).json() == {"queues": [limited]}
+            assert (await play("POST", "/v1/prune", body={"before": "2020-01-31T09:30:00Z"})).json()["runs"] == 0
             for target in ("/v1/openapi.json", "/v1/asyncapi.json", "/", "/favicon.ico"):
                 assert (await play("GET", target, token=None)).status == 200
             page = (await play("GET", "/")).body.decode()

@@ -305,6 +305,31 @@ async def test_a_list_that_is_asked_for_does_not_wait_for_the_pause_of_the_feed(
         nursery.cancel_scope.cancel()
 
 
+async def test_a_list_that_is_asked_for_while_another_one_is_read_does_not_wait_for_the_pause(autojump_clock):
+    """It is asked for in the pause, between the look at the lists and the wait for the next one."""
+    async with gr.open_runtime(agents=[clerk()]) as runtime, trio.open_nursery() as nursery:
+        await waiting(runtime, "r1")
+        feed = RunListFeed(runtime.reader, 0.1, lambda *_: None)
+        asked: list[float] = []
+
+        class Hurried(Patient):
+            def touch(self, watch):
+                super().touch(watch)
+                if watch.name == "second" and not asked:
+                    asked.append(trio.current_time())
+                    feed.join(ListWatch(self, feed, "third", gr.RunQuery(), 10_000))
+
+        person = Hurried(autojump_clock)
+        nursery.start_soon(feed.run)
+        feed.join(ListWatch(person, feed, "first", gr.RunQuery(), 10_000))
+        await trio.testing.wait_all_tasks_blocked()
+        feed.join(ListWatch(person, feed, "second", gr.RunQuery(), 10_000))
+        await trio.testing.wait_all_tasks_blocked()
+        assert set(person.pages) == {"first", "second", "third"}
+        assert person.pages["third"] - asked[0] < 3
+        nursery.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize(
     ("fields", "code"),
     [

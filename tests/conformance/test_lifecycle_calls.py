@@ -14,18 +14,13 @@ from greenroom.actors.tools.marks import definition_mark
 from greenroom.testing import call
 
 from ..support.scene_plugins import gate
-from ..support.scene_tools import TOOLS, pay
+from ..support.scene_tools import pay
 from ..support.scenes import Scene, after, approve, cancel, decide, deny, restart
 
 A, B, C = call("pay", id="A"), call("sign", id="B"), call("look", id="C")
 RESULT, ARGUMENTS = "use_decision_as_tool_result", "pass_decision_to_tool"
 
 # --- the table -------------------------------------------------------------------------------------------------------
-
-
-async def without_the_tool(scene):
-    """The next process has the agent without the tool that the call is for."""
-    scene.agent = scene.play.agent([B], "done", tools=[tool for tool in TOOLS if tool.name != "sign"])
 
 
 MOVES = {
@@ -47,7 +42,14 @@ MOVES = {
         "D",
         {"script": [[call("ask", mode=RESULT, id="D")], "done"], "do": [approve("D", "so be it")]},
     ),
-    ("resuming", "failed"): ("B", {"script": [[B], "done"], "do": [without_the_tool, restart, approve("B")]}),
+    ("resuming", "failed"): (
+        "B",
+        {
+            "script": [[B], "done"],
+            "do": [approve("B", edited_arguments={"cents": 9})],
+            "plugins": [gate("x", lambda ctx: gr.Deny("too much") if ctx.arguments.get("cents") == 9 else None)],
+        },
+    ),
     ("new", "succeeded"): ("C", {"script": [[C], "done"], "plugins": [gate("x", gr.SetResult("so"))]}),
     ("resuming", "suspended"): (
         "C",

@@ -7,8 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 import greenroom as gr
-from greenroom.testing import call
+from greenroom.testing import ScriptedModel, call
 
+from ..support.child_scenes import CHILD, K, in_child
 from ..support.runs import LIVE, SERVED
 from ..support.scene_tools import TOOLS
 from ..support.scenes import Act, Scene, after, approve, decide, deny, pause, restart
@@ -199,3 +200,124 @@ async def test_a_question_of_a_body_is_asked_again_too(play, autojump_clock):
     life = await played(play, [*do, approve("B", "here")], first=first)
     assert life.replies == ["rejected fingerprint_mismatch", "accepted"]
     assert life.tool_texts["B"] == "here!"
+
+
+# --- a release that removes the tool ---------------------------------------------------------------------------------
+
+
+def removal(**options: Any) -> Act:
+    """From the next process on the agent has no tool of this name."""
+
+    async def act(scene: Scene) -> None:
+        scene.agent = gr.Agent("helper", model=scene.agent.model, **{"tools": TOOLS, **options})
+
+    return act
+
+
+@pytest.mark.rule("A-29")
+@pytest.mark.parametrize("asks", ["a gate", "the body"])
+async def test_an_approval_of_a_tool_that_is_gone_is_refused_and_the_question_withdrawn(play, autojump_clock, asks):
+    first = made(OLD) if asks == "a gate" else made(ASKS, needs_approval=False)
+    do = [removal(), restart, after(5, decide("r.t1")), after(20, decide("r.t1"))]
+    life = await played(play, do, first=first)
+    assert life.replies[0] == "rejected fingerprint_mismatch"
+    assert life.replies[1] in ("rejected run_done", "rejected already_decided")
+    assert "the tool fire is not there any more" in life.scene.details[0]
+    (resolved,) = life.payloads("approval.resolved")
+    assert (resolved["resolution"], resolved["reason"]) == (
+        "withdrawn",
+        "the tool is not there any more; no approval could act",
+    )
+    assert [payload["reason"] for payload in life.payloads("degraded")][-1] == "tool_changed"
+    assert (life.calls["B"], life.codes["B"]) == ("new suspended cancelled", "unknown_tool") or asks == "the body"
+    assert (life.view.stage, life.effects) == ("completed", [])
+    assert life.tool_texts["B"] == "This call was withdrawn: the tool fire is not there any more."
+
+
+@pytest.mark.rule("A-29")
+@pytest.mark.parametrize("on_deny", ["continue", "cancel_run"])
+@pytest.mark.parametrize("target", ["r.t1", "B"])
+async def test_a_denial_needs_no_tool(play, autojump_clock, on_deny, target):
+    do = [removal(on_deny=on_deny), restart, after(5, decide(target, "cancel", reason="no"))]
+    life = await played(play, do)
+    assert (life.replies, life.effects) == (["accepted"], [])
+    assert life.tickets == {"r.t1": ("tool_permission", "denied")}
+    assert life.view.stage == ("completed" if on_deny == "continue" else "cancelled")
+
+
+@pytest.mark.rule("A-30")
+async def test_a_result_needs_no_tool(play, autojump_clock):
+    """The answer of a person is the call's result; no body runs."""
+    first = made(ASKS.replace('message="where?"', 'resume_mode="use_decision_as_tool_result"'), needs_approval=False)
+    life = await played(play, [removal(), restart, after(5, decide("r.t1", result="there"))], first=first)
+    assert (life.replies, life.tool_texts["B"], life.view.stage) == (["accepted"], "there", "completed")
+
+
+@pytest.mark.rule("A-30")
+async def test_the_outcome_of_a_body_whose_tool_is_gone_can_be_given_and_not_tried_again(play, autojump_clock):
+    do = [
+        after(2, removal()),
+        after(0, restart),
+        after(20, decide("r.t1")),
+        after(1, decide("r.t1", result="it took effect")),
+    ]
+    life = await played(play, do, first=made(OLD, needs_approval=False))
+    assert life.replies == ["rejected fingerprint_mismatch", "accepted"]
+    assert "give the result, or deny" in life.scene.details[0]
+    assert (life.tool_texts["B"], life.view.stage) == ("it took effect", "completed")
+
+
+@pytest.mark.rule("A-29")
+@pytest.mark.parametrize("mode", ["parallel_batch_approval"])
+async def test_the_decisions_of_a_batch_act_without_the_call_whose_tool_is_gone(play, autojump_clock):
+    step = [B, call("sign", id="S"), call("sign", id="D")]
+    do = [approve("S"), removal(), restart, after(5, decide("r.t1")), approve("D")]
+    life = await played(play, do, step=step)
+    assert (life.replies, sorted(life.effects)) == (
+        ["accepted", "rejected fingerprint_mismatch", "accepted"],
+        ["D", "S"],
+    )
+    assert life.codes["B"] == "unknown_tool"
+
+
+@pytest.mark.rule("A-29")
+async def test_a_tool_that_comes_back_before_its_run_has_an_owner_is_the_tool_that_was_shown(play, autojump_clock):
+    do = [removal(), restart, after(5, release(made(OLD))), after(5, restart), approve("B")]  # a wait would be an owner
+    life = await played(play, do)
+    assert (life.replies, life.tool_texts["B"], list(life.tickets)) == (["accepted"], "old: a", ["r.t1"])
+
+
+# --- a tool of a child run -------------------------------------------------------------------------------------------
+
+
+def inside(*tools: Any, key: str = "expert") -> Any:
+    """The agent of a child run, as a tool."""
+    return gr.Agent(key, model=ScriptedModel([B, "fired"]), tools=[*TOOLS, *tools]).as_tool()
+
+
+@pytest.mark.rule("A-29", "CR-31")
+@pytest.mark.parametrize("what", ["the code", "a parameter", "gone"])
+@pytest.mark.parametrize("to", ["mirror", "child"])
+async def test_a_question_of_a_child_run_is_asked_again_or_withdrawn(play, autojump_clock, what, to):
+    """Whichever of the two tickets is decided: it is refused, and the parent shows what becomes of the question."""
+    tools = [] if what == "gone" else [NEXT[what]]
+    decides = decide("r.t1") if to == "mirror" else in_child(f"{CHILD}.t1")
+    do = [release(inside(*tools)), restart, after(5, decides)]
+    do += [] if what == "gone" else [after(30, decide("r.t2"))]
+    life = await play(K, "done", tools=[*TOOLS, inside(made(OLD))], do=do)
+    assert life.replies[0] == "rejected fingerprint_mismatch"
+    assert life.tickets["r.t1"] == ("child_approval", "withdrawn")
+    assert (life.view.stage, life.tool_texts["K"]) == ("completed", "fired")
+    assert life.effects == ([] if what == "gone" else ["B"])
+    reasons = [payload.get("reason", "") for payload in life.payloads("approval.resolved")]
+    assert "the tool" in reasons[0]
+
+
+@pytest.mark.rule("A-29", "CR-31")
+@pytest.mark.parametrize("what", ["the code", "gone"])
+async def test_a_question_of_a_child_run_can_be_denied_whatever_its_tool_is(play, autojump_clock, what):
+    tools = [] if what == "gone" else [NEXT[what]]
+    do = [release(inside(*tools)), restart, after(5, decide("r.t1", "cancel", reason="no"))]
+    life = await play(K, "done", tools=[*TOOLS, inside(made(OLD))], do=do)
+    assert (life.replies, life.effects) == (["accepted"], [])
+    assert (life.view.stage, life.tool_texts["K"]) == ("completed", "fired")

@@ -95,6 +95,27 @@ async def test_several_tickets_of_a_child_run_have_a_mirror_each(play, autojump_
     assert sorted(life.effects) == ["A", "B"]
 
 
+@pytest.mark.rule("CR-30")
+@pytest.mark.parametrize("body", [call("look", seconds=200.0, id="L"), call("note", seconds=200.0, id="L")])
+@pytest.mark.parametrize("times", [1, 2])
+async def test_a_question_is_mirrored_and_decided_while_another_call_works(play, autojump_clock, body, times):
+    """Each answer is read before the other call ends; the answer to the first question may lead to a second one."""
+    spy = Spy()
+    tools = with_expert([body, call("ask", times=times, id="Q")], "told", execution="parallel_streaming")
+    asked = [
+        act for n in range(times) for act in (after(20, spy.see(tickets)), after(1, decide(f"r.t{n + 1}", result="so")))
+    ]
+    life = await play(K, "done", tools=tools, do=[*asked, after(30, spy.see(decided))])
+    assert [list(found) for found in spy.found[:-1]] == [[f"r.t{n + 1}"] for n in range(times)]
+    assert spy.found[-1] == ({"Q": "so"}, ["L"]), "the other call works"
+    assert (life.view.stage, life.calls["K"]) == ("completed", "new running succeeded")
+
+
+async def decided(scene):
+    """What bodies have continued with, and the bodies that are executed."""
+    return dict(scene.outside.decided), list(scene.outside.running)
+
+
 @pytest.mark.rule("CR-16")
 @SEQUENTIAL
 async def test_a_mirror_is_judged_by_the_tools_of_the_child_run(play, autojump_clock):

@@ -229,6 +229,24 @@ async def test_a_cancel_has_closed_the_connection_before_wait_returns(name, bega
                 assert server.requests[0].closed_by_peer()
 
 
+@pytest.mark.rule("L-110")
+@each_provider
+async def test_a_cancelled_request_counts_with_the_tokens_that_the_service_has_reported(name):
+    """Anthropic reports the input before its answer, Gemini with each piece; the others report at the end."""
+    async with open_fault_server(reply("On", begun=True, hang=True)) as server:
+        agent = helper(model_of(name, server))
+        async with gr.open_runtime(agents=[agent]) as runtime:
+            run = await runtime.start(agent, "Go.")
+            async with run.events() as events:
+                async for event in events:
+                    if event.type == "run.message.delta":
+                        await run.cancel()
+            view = await run.view()
+    assert [message.content for message in view.messages] == ["Go.", "On"]
+    assert (view.usage.requests, view.usage.incomplete) == (1, 1)
+    assert bool(view.usage.input) is (name in ("anthropic", "gemini"))
+
+
 @pytest.mark.slow
 @pytest.mark.rule("M-10")
 async def test_a_thousand_cancels_in_the_middle_of_a_stream_leave_no_connection_and_no_task(sampled):

@@ -2,11 +2,13 @@
 
 import json
 import logging
+from datetime import timedelta
 
 import pytest
 import trio
 
 import greenroom as gr
+from greenroom.actors.contract.envelope import timestamp
 from greenroom.testing import call, delay
 from greenroom.transport import Principal
 from greenroom.transport.gateway.api import Api, plain_view
@@ -104,6 +106,34 @@ async def test_a_run_that_waits_for_a_slot_says_so(shelf, autojump_clock):
         assert "1 runs" in (await second.view()).waiting_for.detail
         await second.result()
         assert await waits(second) is None
+
+
+@pytest.mark.rule("L-94")
+@pytest.mark.parametrize("why", ["paused", "later", "paused later", "limited"])
+async def test_a_run_that_waits_in_its_queue_says_why(shelf, why, autojump_clock):
+    async with home(shelf, agents=[agent(delay(100), "a", "b", "c")]) as runtime:
+        at = runtime.clock.now() + timedelta(hours=1) if "later" in why else None
+        await runtime.store.set_queue("mails", paused="paused" in why, max_running=1 if why == "limited" else None)
+        if why == "limited":
+            await runtime.start("helper", "x", queue="mails")
+            await trio.sleep(1)
+        run = await runtime.start("helper", "x", queue="mails", at=at)
+        await trio.sleep(1)
+        found = (await run.view()).waiting_for
+        until = "" if at is None else f" until {timestamp(at)}"
+        ends = {
+            "paused": ", which is paused",
+            "limited": " for a process that has room; at most 1 of its runs work at once",
+        }
+        assert found == gr.WaitingFor(
+            kind="queue", detail=f"it waits in the queue 'mails'{until}{ends.get(why.split()[0], '')}"
+        )
+        (info,) = await runtime.store.queues()
+        assert (info.ready + info.scheduled, info.scheduled, info.later) == (1, int(at is not None), at)
+        await runtime.store.set_queue("mails")
+        await trio.sleep(3700)
+        assert await waits(run) is None
+        assert (await runtime.store.queues())[0].scheduled == 0
 
 
 async def test_the_gateway_names_no_run_that_may_not_be_seen(autojump_clock):

@@ -123,15 +123,15 @@ def held_runs(patch):
 
 
 def tasks(patch):
-    """Tasks that never end."""
+    """Tasks that end with the runtime only."""
     look = MovedRuns.note
 
     def noting(self, run_id, last):
         look(self, run_id, last)
-        self._services.workplace.nursery.start_soon(trio.sleep_forever)
+        self._services.tasks.start_soon(self._services.board.runtime.change().wait)
 
     patch.setattr(MovedRuns, "note", noting)
-    return {"TaskNursery._nursery (tasks)"}
+    return {"OpenModels._tasks (tasks)"}
 
 
 def reports(patch):

@@ -8,7 +8,10 @@ import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.no_cover]
 
-FAMILIES = ("doors", "texts", "secrets", "disks", "clocks", "routes", "odds", "roles")
+FAMILIES = (
+    *("doors", "texts", "secrets", "disks", "clocks", "routes", "odds", "roles", "sizes", "principals", "growth"),
+    "streams",
+)
 BROKEN = """
 import sys
 from scripts import attack

@@ -101,7 +101,7 @@ def test_an_age_that_is_none_is_refused(database, capsys, age):
 
 def test_what_can_not_be_is_refused(tmp_path, database, capsys):
     code, output = said(capsys, "prune", "--older-than", "1d", "--db", tmp_path / "nothing.db")
-    assert (code, "does not exist" in output.err, (tmp_path / "nothing.db").exists()) == (5, True, False)
+    assert (code, "there is no database" in output.err, (tmp_path / "nothing.db").exists()) == (5, True, False)
     code, output = said(capsys, "prune", "--older-than", "99999999w", "--db", database)
     assert (code, "before the year 1" in output.err) == (2, True)
     with pytest.raises(SystemExit) as end:

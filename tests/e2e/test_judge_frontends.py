@@ -4,126 +4,54 @@ A block is the file that its first line names. The gateway is the page's, too, i
 from another origin: the DOM's fetch sends an Origin, and asks for leave before what a browser would ask for.
 """
 
-import http.client
 import json
-import os
 import re
-import shlex
 import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ..support.frontend_pages import (
+    LEA,
+    PATIENCE,
+    Gateway,
+    files_of,
+    page_files,
+    page_of,
+    running,
+    served,
+    team_served,
+)
 from ..support.judges import need_node_modules, need_program
-from ..support.ports import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.judge]
 
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-FILES = {"desk.py", "team.py", "Chat.jsx", "conversation.js", "runs.js", "socket.js"}
 ORIGIN = "http://localhost:5173"
-ANN, LEA = "the-token-of-ann-in-tests", "the-token-of-lea-in-tests"
-PATIENCE = 120
 
 
 # --- the page's files, its gateways, and windows ---------------------------------------------------------------------
 
 
-def files_of(text: str) -> tuple[dict[str, str], list[str]]:
-    """Name -> text of each block that is a file, and the commands. Every block is one or the other."""
-    files, commands = dict[str, str](), list[str]()
-    for language, block in BLOCK.findall(text):
-        named = re.match(r"(?:#|//) ([\w.]+)\n", block)
-        if language == "console":
-            commands += re.findall(r"^\$ (.*)$", block, re.MULTILINE)
-        else:
-            assert named, f"a {language} block without the name of its file: {block[:60]}"
-            files[named[1]] = block
-    return files, commands
-
-
 @pytest.fixture(scope="module")
 def folder(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With the blocks, and the npm packages."""
-    need_program("node")
-    modules = need_node_modules("frontends") / "node_modules"
-    found = tmp_path_factory.mktemp("frontends")
-    files, _ = files_of((root / "docs" / "frontends.md").read_text(encoding="utf-8"))
-    assert set(files) == FILES
-    for name, text in files.items():
-        (found / name).write_text(text, encoding="utf-8")
-    (found / "package.json").write_text('{"type": "module"}', encoding="utf-8")
-    (found / "node_modules").symlink_to(modules)
-    return found
-
-
-class Gateway:
-    """Where it is, and a request to its own API."""
-
-    def __init__(self, port: int, token: str) -> None:
-        self.port, self.token, self.url = port, token, f"http://127.0.0.1:{port}"
-
-    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
-        sent = {"authorization": f"Bearer {self.token}", **headers}
-        connection.request(method, path, None if body is None else json.dumps(body).encode(), sent)
-        reply = connection.getresponse()
-        data = reply.read()
-        connection.close()
-        return reply.status, json.loads(data) if data else None
-
-    def runs(self, thread: str) -> list[dict[str, Any]]:
-        """Of a chat, the newest first."""
-        found: list[dict[str, Any]] = self.ask("GET", f"/v1/runs?thread={thread}")[1]["runs"]
-        return found
-
-
-@contextmanager
-def running(command: list[str], folder: Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        command, cwd=folder, env=os.environ | environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    return page_files(root, tmp_path_factory.mktemp("frontends"), "frontends")
 
 
 @pytest.fixture(scope="module")
 def gateway(root: Path, folder: Path) -> Iterator[Gateway]:
-    """As the command of the page serves it, but on a free port."""
-    _, (command,) = files_of((root / "docs" / "frontends.md").read_text(encoding="utf-8"))
-    program, *words = shlex.split(command)
-    assert program == "greenroom"
-    with running([str(Path(sys.executable).parent / program), *words, "--port", "0", "--json"], folder) as process:
-        assert process.stdout is not None
-        report = json.loads(process.stdout.readline())
-        token = Path(report["tokenFile"]).read_text(encoding="utf-8").strip()
-        yield Gateway(int(report["url"].rpartition(":")[2]), token)
+    """As the command of the page serves it."""
+    with served(root, folder) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
 def team(folder: Path) -> Iterator[Gateway]:
     """The program of the page with a principal for each person."""
-    port, text = free_port(), (folder / "team.py").read_text(encoding="utf-8")
-    assert "port=8766" in text
-    (folder / "team_here.py").write_text(text.replace("port=8766", f"port={port}"), encoding="utf-8")
-    with running([sys.executable, "team_here.py"], folder, ANN_TOKEN=ANN, LEA_TOKEN=LEA) as process:
-        found = Gateway(port, ANN)
-        while not serves(found):
-            assert process.poll() is None
+    with team_served(folder) as found:
         yield found
-
-
-def serves(gateway: Gateway) -> bool:
-    try:
-        return gateway.ask("GET", "/healthz")[0] == 200
-    except ConnectionRefusedError:
-        return False
 
 
 class Screen:
@@ -255,7 +183,10 @@ def test_a_reload_keeps_the_run_and_a_second_window_is_reported_that_it_waits(sc
     assert f"waits until {first['run']}" in seen
     assert first["status"] == "running"
     screen.click("Stop")
-    screen.see("The run has ended: cancelled")
+    seen = screen.see("The run has ended: cancelled")
+    assert "Once upon a time  (cut off)" in seen
+    screen.do("reload")
+    assert "Once upon a time  (cut off)" in screen.see("The run has ended: cancelled")
     screen.see("Once upon a time", "two")
     screen.click("Stop", "two")
     screen.see("The run has ended: cancelled", "two")
@@ -291,6 +222,10 @@ def test_the_ag_ui_conversation_approves_denies_leaves_comes_back_and_cancels(fo
     assert approved["text"] == "I pay it back. The refund is settled."
     assert approved["asked"][0]["metadata"]["greenroom"]["arguments"] == {"order": "7", "cents": 1200}
     assert report["denied"] == {"end": "success", "tools": ["The reviewer denied this call: paid already"]}
+    wrong = report["wrong"]
+    assert wrong["end"].startswith("bad_message: "), wrong
+    assert "payload.yes is not known here" in wrong["end"]
+    assert (wrong["asked"], wrong["then"], wrong["errors"]) == (2, "success", [])
     assert report["left"] == {"end": "aborted", "status": "running"}
     assert report["cancelled"] == {
         "end": "cancelled",
@@ -350,6 +285,28 @@ def test_a_reviewer_decides_and_may_not_begin_and_a_page_that_goes_cancels(scree
 def test_a_page_of_another_origin_gets_nothing(gateway):
     status, reported = gateway.ask("GET", "/v1/runs", origin="http://localhost:5174")
     assert (status, reported["error"]["code"]) == (403, "forbidden_origin")
+
+
+NAME = re.compile(r"`([A-Za-z_$][\w$]*(?:\.[\w$]+)*)(?:\(.*?\))?`")
+"""A name in the text of the page: of a function, a class, a field, or a part of the protocol."""
+
+
+def test_every_name_in_the_text_of_the_page_is_in_its_code_or_in_what_the_code_uses(root):
+    """A name that only our own classes have is none of a front end."""
+    page = page_of(root)
+    code = "\n".join(files_of(page)[0].values())
+    prose = re.sub(r"^```.*?^```$", "", page, flags=re.MULTILINE | re.DOTALL)
+    names = {part for name in NAME.findall(prose) for part in name.split(".")}
+    assert {"Conversation", "onRefused", "sendAutomaticallyWhen", "pendingInterrupts"} & names
+    known = [
+        code,
+        *(text.read_text(encoding="utf-8") for text in (root / "docs").glob("*.md") if text.name != "frontends.md"),
+    ]
+    used = need_node_modules("frontends") / "node_modules"
+    for package in ("ai", "@ai-sdk/react", "@ag-ui/client", "@ag-ui/core", "eventsource"):
+        known += [text.read_text(encoding="utf-8") for text in (used / package / "dist").glob("*.d.ts")]
+    words = set(re.findall(r"[\w$]+", "\n".join(known)))
+    assert sorted(names - words) == []
 
 
 def test_every_block_of_the_page_has_a_name_or_is_a_command() -> None:

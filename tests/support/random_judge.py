@@ -137,7 +137,7 @@ class Judge:
             theirs = [e.payload for e in seen if e.payload["childRunId"] == run_id]
             if theirs and theirs[0]["stage"] != record.row.stage.value:
                 yield f"{run_id} is {record.row.stage}, its parent has seen {theirs[0]['stage']}"
-            if theirs and dict(theirs[0]["usage"]) != msgspec.structs.asdict(record.row.usage):
+            if theirs and dict(theirs[0]["usage"]) != msgspec.to_builtins(record.row.usage):
                 yield f"{run_id} has used {record.row.usage}, its parent has added {theirs[0]['usage']}"
             ended, theirs_ended = self._end_of(run_id), self._end_of(parent)
             if (
@@ -220,7 +220,7 @@ class Judge:
                 if call.child_run is None or call.settled or not call.child_started:
                     continue
                 child = await life.runtime.store.load(call.child_run, calls="all")
-                mirrors = [m for m in record.row.mirrors if m.ticket.call_id == call.call_id]
+                mirrors = [m for m in record.mirrors if m.ticket.call_id == call.call_id]
                 shown = {m.ticket.child_ticket_id for m in mirrors if m.decision is None}
                 there = set() if child is None else {t.ticket_id for t in _open_of(child)}
                 if shown != there:
@@ -229,4 +229,4 @@ class Judge:
 
 def _open_of(record: Any) -> list[Any]:
     tickets = [call.ticket for call in record.calls if call.ticket is not None and not call.settled]
-    return [t for t in (*tickets, *record.row.open_mirrors, *record.row.run_tickets) if t.status == "open"]
+    return [t for t in (*tickets, *record.open_mirrors, *record.row.run_tickets) if t.status == "open"]

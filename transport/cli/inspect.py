@@ -231,7 +231,7 @@ async def _known(place: Place, wanted: str) -> RunSnapshot:
         if record is None:
             raise gr.UnknownRun(wanted)
         thread = tuple(await store.messages(record.info.thread_id))
-        waits = stored_wait(record, await store.outline(run_id))
+        waits = stored_wait(record, await store.outline(run_id), datetime.now(UTC))
         lines = (await store.summaries([run_id])).runs if store.shared else ()
         return RunSnapshot(
             record=record,

@@ -81,7 +81,7 @@ def parser() -> argparse.ArgumentParser:
     _cancel(commands)
     _pause(commands)
     _send(commands)
-    store_options.queues(commands, _command, _kept)
+    store_options.queues(commands, _command, _where)
     store_options.db(commands, _command, store)
     return whole
 
@@ -314,7 +314,7 @@ def _replay(commands: _Commands[_Parser]) -> None:
 def _prune(commands: _Commands[_Parser]) -> None:
     text = (
         "Delete the runs of a database that ended long ago, with the messages of threads that have no run left, and "
-        "return their space. No other process may have the database open. The ids of deleted runs stay in use."
+        "return their space. A server that has the database open does it. The ids of deleted runs stay in use."
     )
     subparser = _command(commands, "prune", "delete runs that ended long ago", text)
     _kept(subparser)

@@ -61,8 +61,10 @@ class NoGateway(StoreOpenError):
     """A process uses the database and serves no gateway."""
 
 
-async def find_in_time(given: argparse.Namespace) -> ServedBy | Unowned | Shared:
+async def find_in_time(given: argparse.Namespace, *, remote: bool = True) -> ServedBy | Unowned | Shared:
     """Do the same as `find`, but wait for concurrent commands that have the database open.
+
+    `remote`: a server may be named; otherwise the options of the command name a database only (`find_kept`).
 
     Raises:
         UsageError, StoreOpenError: See `find`.
@@ -70,7 +72,7 @@ async def find_in_time(given: argparse.Namespace) -> ServedBy | Unowned | Shared
     until = trio.current_time() + PATIENCE
     while True:
         try:
-            return find(given)
+            return find(given) if remote else find_kept(given)
         except NoGateway:
             if trio.current_time() >= until:
                 raise
@@ -92,6 +94,15 @@ def find(given: argparse.Namespace) -> ServedBy | Unowned | Shared:
     url = named(given)
     if url is not None:
         return ServedBy(url=url, token=_token(given) or os.environ.get(TOKEN) or None)
+    return find_kept(given)
+
+
+def find_kept(given: argparse.Namespace) -> ServedBy | Unowned | Shared:
+    """Return the owner of the named database, or the database itself, or a shared store; see `find`.
+
+    Raises:
+        UsageError, StoreOpenError: See `find`.
+    """
     database = places.kept(given)
     if isinstance(database, SharedStore):
         return Shared(store=database, secrets=hidden_values(given))
@@ -123,8 +134,8 @@ def named(given: argparse.Namespace) -> str | None:
 
 
 def _token(given: argparse.Namespace) -> str | None:
-    if given.token is not None and given.token_file is not None:
+    token: str | None = getattr(given, "token", None)  # not all commands have the options
+    file: Path | None = getattr(given, "token_file", None)
+    if token is not None and file is not None:
         raise UsageError("--token and --token-file both name a token; give one of them")
-    if given.token_file is not None:
-        return tokens.read(given.token_file)
-    return given.token or None
+    return tokens.read(file) if file is not None else token or None

@@ -14,10 +14,12 @@ import greenroom as gr
 from greenroom.actors.abc import Store
 from greenroom.actors.stores.sqlite import owner_of
 
+from ..client import connect
 from ..terminal import text_format
 from ..terminal.open_screen import open_screen
 from . import exits, places
 from .inspect import opened, reading
+from .owner import NoGateway, ServedBy, Shared, find_in_time
 from .places import Place
 
 _UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
@@ -37,9 +39,7 @@ def prune(given: argparse.Namespace) -> int:
         raise gr.UsageError(
             f"--older-than {given.older_than.days}d is before the year 1; give a shorter time"
         ) from error
-    if not given.dry_run and isinstance(database, Path):
-        _check(database)
-    pruned = trio.run(_forecast if given.dry_run else _prune, database, before)
+    pruned = trio.run(_forecast, database, before) if given.dry_run else trio.run(_done, given, before)
     screen = open_screen(machine=given.json)
     screen.outcome(
         {
@@ -79,20 +79,26 @@ async def _forecast(database: Place, before: datetime) -> gr.Pruned:
         return await store.prune(before, dry_run=True)
 
 
-def _check(database: Path) -> None:
-    """Check that the file exists and that no process has it open.
+async def _done(given: argparse.Namespace, before: datetime) -> gr.Pruned:
+    """Prune a store, or let the gateway do it that has the file open.
 
     Raises:
-        StoreOpenError: The file does not exist, or a process has it open.
+        StoreOpenError: The file does not exist, or a process has it open that serves no gateway.
     """
-    if not database.exists():
-        raise gr.StoreOpenError(f"{database} does not exist; name the database with --db")
-    if (owner := owner_of(database)) is not None:
-        who = f"process {owner.pid}" if owner.pid else "another process"
+    try:
+        place = await find_in_time(given, remote=False)
+    except NoGateway as error:
+        database = places.kept(given)
+        pid = owner.pid if isinstance(database, Path) and (owner := owner_of(database)) is not None else 0
+        who = f"process {pid}" if pid else "another process"
         raise gr.StoreOpenError(
             f"{database} is open in {who}, and one process owns a file: stop that one first, or let its program call "
             "`await runtime.store.prune(before)`; --dry-run looks without opening it"
-        )
+        ) from error
+    if isinstance(place, ServedBy):
+        async with connect(place.url, token=place.token) as client:
+            return await client.prune(before)
+    return await _prune(place.store if isinstance(place, Shared) else place.database, before)
 
 
 async def _prune(database: Place, before: datetime) -> gr.Pruned:

@@ -183,7 +183,7 @@ class RunReport:
         ]
         counts += [
             text_format.plural(usage.requests, "model request"),
-            f"{usage.input:,} tokens in, {usage.output:,} out",
+            f"{usage.input:,} tokens in, {usage.output:,} out" + (" as far as reported" if usage.incomplete else ""),
         ]
         screen.row(" · ".join(counts), "dim")
         screen.row()
@@ -211,6 +211,8 @@ class RunReport:
             if waits is not None and waits.kind == "thread":
                 front = f": {waits.run_id}" if waits.run_id else ""
                 screen.row(f"{waits.detail}{front}; this one begins when that one is done", "warn")
+            if waits is not None and waits.kind == "queue":
+                screen.row(text_format.clean(waits.detail), "warn")
             if view.pending:
                 screen.row(f"{text_format.plural(view.pending, 'accepted command')} not acted on yet", "dim")
             screen.row(self._further())

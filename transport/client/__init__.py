@@ -8,6 +8,8 @@
 docs/client.md is the guide.
 """
 
+from greenroom.actors.processes import QueueInfo
+
 from .client import Client, StartedRun, connect
 from .connection import ConnectionState
 from .errors import (
@@ -42,6 +44,7 @@ __all__ = [
     "NotAllowed",
     "NotAuthenticated",
     "NotReachable",
+    "QueueInfo",
     "RequestRefused",
     "RunListIterator",
     "StartedRun",

@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import secrets
 import ssl
-from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, Literal, overload
+from urllib.parse import quote
 
 import attrs
 
+from greenroom.actors.abc import Pruned
 from greenroom.actors.attachments import File, Image, parts_of
 from greenroom.actors.contract.decisions import ActionWord, CommandResult, Decision, decision_of
-from greenroom.actors.contract.parts import Part
 from greenroom.actors.contract.plain import JSONObject
 from greenroom.actors.entry import checks_options
 from greenroom.actors.errors import UsageError
 from greenroom.actors.options import unknown_value
-from greenroom.actors.run.sanitize import InvalidValue, data_of, input_of, object_of, text_of
+from greenroom.actors.processes import QueueInfo
+from greenroom.actors.run.queueing import Queueing
+from greenroom.actors.run.sanitize import InvalidValue, data_of, input_of, object_of
 from greenroom.actors.run.view import RunView
 from greenroom.supervision.nursery import open_collapsing_nursery
 
 from ..protocol.down import Ack, Error
 from ..protocol.limits import Limits
-from ..protocol.up import MAX_ID, Cancel, Decide, Fork, Pause, RunCommand, Send, SentAttachment, Start, Watch
+from ..protocol.up import Cancel, Decide, Fork, Pause, RunCommand, Send, Start, Watch
 from . import frames, http_requests
+from .arguments import checked, command_id_of, moment_text, optional, sent_attachment
 from .connection import Connection, ConnectionState
 from .endpoint import read_endpoint
 from .errors import refusal
@@ -111,7 +114,7 @@ class Client:
                 f"follow(after={after!r}, on_reset={on_reset!r}): give after >= 0 and on_reset 'raise' or 'continue'"
             )
         self._link.check()
-        return self._follow(_checked(run_id, "run_id"), after, epoch, on_reset)
+        return self._follow(checked(run_id, "run_id"), after, epoch, on_reset)
 
     @asynccontextmanager
     async def _follow(
@@ -164,7 +167,7 @@ class Client:
         result is "duplicate" if the first one arrived.
         """
         decision = decision_of(target, action, options, _DECIDE)
-        id_ = _id(decision.decision_id)
+        id_ = command_id_of(decision.decision_id)
         edited = decision.edited_arguments
         try:
             edited = None if edited is None else object_of(edited, "edited_arguments")
@@ -177,13 +180,13 @@ class Client:
         return await self._command(
             Decide(
                 id=id_,
-                run=_checked(run_id, "run_id"),
-                target=_checked(decision.target, "target"),
+                run=checked(run_id, "run_id"),
+                target=checked(decision.target, "target"),
                 action=decision.action,
                 result=result,
                 edited_arguments=edited,
-                reason=_text(decision.reason, "reason"),
-                fingerprint=_text(decision.fingerprint, "fingerprint"),
+                reason=optional(decision.reason, "reason"),
+                fingerprint=optional(decision.fingerprint, "fingerprint"),
             )
         )
 
@@ -205,8 +208,10 @@ class Client:
         """
         if mode not in ("now", "after_step"):
             raise unknown_value("mode", mode, ("now", "after_step"))
-        run = _checked(run_id, "run_id")
-        return await self._command(Cancel(id=_id(command_id), run=run, mode=mode, reason=_text(reason, "reason")))
+        run = checked(run_id, "run_id")
+        return await self._command(
+            Cancel(id=command_id_of(command_id), run=run, mode=mode, reason=optional(reason, "reason"))
+        )
 
     async def pause(self, run_id: str, *, reason: str | None = None, command_id: str | None = None) -> CommandResult:
         """Pause a run before its next step, or at once if the run waits.
@@ -219,8 +224,8 @@ class Client:
 
         Cancellation: the command may or may not have been sent. Repeat the call with the same `command_id`.
         """
-        run = _checked(run_id, "run_id")
-        return await self._command(Pause(id=_id(command_id), run=run, reason=_text(reason, "reason")))
+        run = checked(run_id, "run_id")
+        return await self._command(Pause(id=command_id_of(command_id), run=run, reason=optional(reason, "reason")))
 
     async def send(
         self, run_id: str, text: str, *, attachments: Sequence[Image | File] = (), command_id: str | None = None
@@ -233,10 +238,12 @@ class Client:
 
         Cancellation: the command may or may not have been sent. Repeat the call with the same `command_id`.
         """
-        run = _checked(run_id, "run_id")
+        run = checked(run_id, "run_id")
         parts = parts_of(attachments)
         said = input_of(text, "the text", may_be_blank=bool(parts))
-        return await self._command(Send(id=_id(command_id), run=run, text=said, attachments=tuple(map(_sent, parts))))
+        return await self._command(
+            Send(id=command_id_of(command_id), run=run, text=said, attachments=tuple(map(sent_attachment, parts)))
+        )
 
     async def start(
         self,
@@ -249,6 +256,12 @@ class Client:
         on_busy: Literal["queue", "refuse"] = "queue",
         title: str | None = None,
         attachments: Sequence[Image | File] = (),
+        deadline: datetime | None = None,
+        background: bool | None = None,
+        queue: str | None = None,
+        at: datetime | None = None,
+        priority: int | None = None,
+        dedupe: str | None = None,
         command_id: str | None = None,
     ) -> StartedRun:
         """Start a run; the run is durable when `start` returns.
@@ -263,6 +276,13 @@ class Client:
             title: One line for lists of runs; the first line of the text if None.
             attachments: Images and files of the input, within the gateway's limit of a message (64 KiB by default);
                 larger ones are sent with POST /v1/runs.
+            deadline: The run ends then at the latest; with a time zone.
+            background: True: the run waits in its queue until a process has room.
+            queue: Name of the queue; the agent's key if None. Needs the scope admin.
+            at: The run does not begin before; with a time zone.
+            priority: -100 to 100, as in `Runtime.start`. Needs the scope admin.
+            dedupe: While an open run of this principal was started with the same text, that run is returned. For a
+                principal that sees all runs it may be a run of others.
             command_id: Id of this request.
 
         Raises:
@@ -279,17 +299,26 @@ class Client:
         """
         if on_busy not in ("queue", "refuse"):
             raise UsageError(f"on_busy={on_busy!r} is not known; use 'queue' or 'refuse'")
-        parts = parts_of(attachments)
+        parts, places = (
+            parts_of(attachments),
+            Queueing(background=background, queue=queue, at=at, priority=priority, dedupe=dedupe),
+        )
         order = Start(
-            attachments=tuple(map(_sent, parts)),
-            id=_id(command_id),
-            agent=_checked(agent, "agent"),
+            attachments=tuple(map(sent_attachment, parts)),
+            id=command_id_of(command_id),
+            agent=checked(agent, "agent"),
             text=input_of(text, "the text", may_be_blank=bool(parts)),
-            run=_text(run_id, "run_id"),
-            thread=_text(thread_id, "thread_id"),
-            session=_text(session_id, "session_id"),
+            run=optional(run_id, "run_id"),
+            thread=optional(thread_id, "thread_id"),
+            session=optional(session_id, "session_id"),
             on_busy=on_busy,
             title=None if title is None else input_of(title, "the title"),
+            deadline=moment_text(deadline, "deadline"),
+            background=background,
+            queue=places.queue,
+            at=moment_text(at, "at"),
+            priority=priority,
+            dedupe=places.dedupe,
         )
         return await self._start(order, run_id or "")
 
@@ -318,10 +347,10 @@ class Client:
         Cancellation: the fork may or may not have been started. Repeat the call with the same `command_id`; the run is
         forked at most once.
         """
-        run = _checked(run_id, "run_id")
+        run = checked(run_id, "run_id")
         if type(step) is not int or not 0 <= step < 2**53:
             raise UsageError(f"step={step!r:.200}: give 0 or the number of a finished step")
-        order = Fork(id=_id(command_id), run=run, step=step, new_run=_text(new_run_id, "new_run_id"))
+        order = Fork(id=command_id_of(command_id), run=run, step=step, new_run=optional(new_run_id, "new_run_id"))
         return await self._start(order, run)
 
     async def _start(self, order: Start | Fork, run_id: str) -> StartedRun:
@@ -362,7 +391,7 @@ class Client:
             NotReachable: The gateway does not answer now.
             ConnectError: The connection was given up.
         """
-        run_id = _checked(run_id, "run_id")
+        run_id = checked(run_id, "run_id")
         return http_requests.view_of(self._link.address, await self._get(http_requests.run_path(run_id), run_id=run_id))
 
     async def runs(
@@ -395,8 +424,8 @@ class Client:
             "thread": thread_id,
             "prefix": prefix,
             "by": by,
-            "since": _moment(since, "since"),
-            "until": _moment(until, "until"),
+            "since": moment_text(since, "since"),
+            "until": moment_text(until, "until"),
             "text": text,
             "order": order,
             "limit": limit,
@@ -435,14 +464,14 @@ class Client:
         self._link.check()
         frame = Watch(
             id=f"{PREFIX}{secrets.token_hex(8)}",
-            status=_text(status, "status"),
-            agent=_text(agent, "agent"),
-            thread=_text(thread_id, "thread_id"),
-            prefix=_text(prefix, "prefix"),
-            by=_text(by, "by"),
-            since=_moment(since, "since"),
-            until=_moment(until, "until"),
-            text=_text(text, "text"),
+            status=optional(status, "status"),
+            agent=optional(agent, "agent"),
+            thread=optional(thread_id, "thread_id"),
+            prefix=optional(prefix, "prefix"),
+            by=optional(by, "by"),
+            since=moment_text(since, "since"),
+            until=moment_text(until, "until"),
+            text=optional(text, "text"),
             order=order,
             limit=limit,
         )
@@ -459,11 +488,58 @@ class Client:
             link.lists.leave(watching)
             link.poke()
 
-    async def _get(self, path: str, query: JSONObject | None = None, *, run_id: str = "") -> dict[str, Any]:
+    # --- the store ---------------------------------------------------------------------------------------------------
+
+    async def queues(self) -> Sequence[QueueInfo]:
+        """Return the queues of the gateway's store, by name, over HTTP.
+
+        Raises:
+            NotAllowed: The principal lacks the scope `admin`.
+            NotReachable: The gateway does not answer now.
+            ConnectError: The connection was given up.
+        """
+        return http_requests.queues_of(self._link.address, await self._get("/v1/queues"))
+
+    async def set_queue(self, name: str, *, max_running: int | None = None, paused: bool = False) -> None:
+        """Limit a queue, or pause it, over HTTP; both are set. Runs that work already continue.
+
+        Raises:
+            UsageError: The limit is less than 1, or the name is none of a queue.
+            NotAllowed, NotReachable, ConnectError: See `queues`.
+        """
+        path = f"/v1/queues/{quote(checked(name, 'name'), safe='')}"
+        await self._get(path, body={"maxRunning": max_running, "paused": paused})
+
+    async def prune(self, before: datetime) -> Pruned:
+        """Delete the runs that ended before a time, over HTTP; see `Store.prune`.
+
+        Raises:
+            UsageError: The time has no zone.
+            NotAllowed, NotReachable, ConnectError: See `queues`.
+        """
+        answer = await self._get("/v1/prune", body={"before": moment_text(before, "before")})
+        return http_requests.pruned_of(self._link.address, answer)
+
+    async def revive_run(self, run_id: str) -> bool:
+        """Let a dead letter be claimed again, over HTTP. False if the run is no dead letter.
+
+        Raises:
+            UnknownRun: There is no such run that this principal may see.
+            NotAllowed: The principal lacks the scope `start`.
+            NotReachable, ConnectError: See `queues`.
+        """
+        run_id = checked(run_id, "run_id")
+        answer = await self._get(f"{http_requests.run_path(run_id)}/revive", run_id=run_id, body={})
+        return answer.get("revived") is True
+
+    async def _get(
+        self, path: str, query: JSONObject | None = None, *, run_id: str = "", body: JSONObject | None = None
+    ) -> dict[str, Any]:
+        """GET, or POST a body."""
         link = self._link
         link.check()
         return await http_requests.fetch(
-            link.address, path, query, token=link.token, context=link.context, run_id=run_id
+            link.address, path, query, token=link.token, context=link.context, run_id=run_id, body=body
         )
 
 
@@ -511,43 +587,6 @@ async def connect(
         finally:
             link.end()
             nursery.cancel_scope.cancel()
-
-
-def _sent(part: Part) -> SentAttachment:
-    if part.data is None:
-        return SentAttachment(media_type=part.media_type, url=part.url)
-    return SentAttachment(media_type=part.media_type, data=b64encode(part.data).decode(), name=part.name or None)
-
-
-def _id(given: str | None) -> str:
-    """Return the id of a request: the given one, or 128 random bits.
-
-    Raises:
-        UsageError: The id is invalid.
-    """
-    if not given:
-        return secrets.token_hex(16)
-    if not isinstance(given, str) or len(given) > MAX_ID or not given.isprintable():
-        raise UsageError(f"the id {given!r:.200} cannot be; give at most {MAX_ID} printable characters")
-    return given
-
-
-def _checked(value: object, what: str) -> str:
-    if not isinstance(value, str):
-        raise UsageError(f"{what}={value!r:.200}: give a str")
-    return text_of(value)
-
-
-def _moment(value: object, what: str) -> str | None:
-    if value is None:
-        return None
-    if not isinstance(value, datetime) or value.tzinfo is None:
-        raise UsageError(f"{what}={value!r:.200}: give a datetime with a time zone")
-    return value.isoformat()
-
-
-def _text(value: object, what: str) -> str | None:
-    return None if value is None else _checked(value, what)
 
 
 def _rejected(id_: str, code: str, detail: str) -> CommandResult:

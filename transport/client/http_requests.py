@@ -11,6 +11,7 @@ import msgspec
 import trio
 
 from greenroom import __version__
+from greenroom.actors.abc import Pruned
 from greenroom.actors.contract.calls import CallStatus
 from greenroom.actors.contract.casing import from_wire
 from greenroom.actors.contract.codec import SchemaError, parse
@@ -20,6 +21,7 @@ from greenroom.actors.contract.messages import Usage
 from greenroom.actors.contract.plain import JSONObject
 from greenroom.actors.contract.tasks import TaskView
 from greenroom.actors.contract.waiting_for import WaitingFor
+from greenroom.actors.processes import QueueInfo
 from greenroom.actors.run.view import RunView
 
 from ..protocol import lines
@@ -41,8 +43,9 @@ async def fetch(
     token: str | None,
     context: ssl.SSLContext | None = None,
     run_id: str = "",
+    body: JSONObject | None = None,
 ) -> dict[str, Any]:
-    """GET a JSON object.
+    """GET a JSON object; with a body, POST that.
 
     Raises:
         NotReachable: The gateway does not answer now.
@@ -55,19 +58,24 @@ async def fetch(
     headers = [("host", address.authority), ("user-agent", f"greenroom/{__version__}"), ("connection", "close")]
     if token:
         headers.append(("authorization", f"Bearer {token}"))
+    data = b"" if body is None else msgspec.json.encode(body)
+    if body is not None:
+        headers += [("content-type", "application/json"), ("content-length", str(len(data)))]
+    request = h11.Request(method="GET" if body is None else "POST", target=target, headers=headers)
     stream = await address.open_stream(context)
     try:
-        status, body = await _exchange(stream, h11.Request(method="GET", target=target, headers=headers))
+        status, answer = await _exchange(stream, request, data)
     except (h11.RemoteProtocolError, trio.BrokenResourceError) as error:
         raise address.unreachable(f"the answer is no HTTP: {error}") from error
     finally:
         await trio.aclose_forcefully(stream)
-    return _json(address, status, body, run_id)
+    return _json(address, status, answer, run_id)
 
 
-async def _exchange(stream: trio.abc.Stream, request: h11.Request) -> tuple[int, bytes]:
+async def _exchange(stream: trio.abc.Stream, request: h11.Request, data: bytes) -> tuple[int, bytes]:
     connection = h11.Connection(h11.CLIENT)
-    await stream.send_all((connection.send(request) or b"") + (connection.send(h11.EndOfMessage()) or b""))
+    events = [request, *([h11.Data(data=data)] if data else []), h11.EndOfMessage()]
+    await stream.send_all(b"".join(connection.send(event) or b"" for event in events))
     status, body = 0, bytearray()
     while True:
         connection.receive_data(bytes(await stream.receive_some(_CHUNK)))
@@ -159,6 +167,33 @@ def lines_of(address: Endpoint, data: JSONObject) -> ListedRuns:
         )
     except (KeyError, TypeError, ValueError, SchemaError) as error:
         raise _unreadable(address, "list of runs", error) from error
+
+
+def queues_of(address: Endpoint, data: JSONObject) -> tuple[QueueInfo, ...]:
+    """Parse the queues of a store.
+
+    Raises:
+        NotAGateway: The data is no list of queues.
+    """
+    try:
+        return tuple(parse(QueueInfo, from_wire(QueueInfo, line)) for line in data["queues"])
+    except (KeyError, TypeError, ValueError, SchemaError) as error:
+        raise _unreadable(address, "list of queues", error) from error
+
+
+def pruned_of(address: Endpoint, data: JSONObject) -> Pruned:
+    """Parse what a prune has deleted.
+
+    Raises:
+        NotAGateway: The data says nothing of it.
+    """
+    try:
+        runs, messages, freed, reusable = (
+            int(data[name]) for name in ("runs", "messages", "freedBytes", "reusableBytes")
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise _unreadable(address, "result", error) from error
+    return Pruned(runs=runs, messages=messages, freed=freed, reusable=reusable)
 
 
 def _unreadable(address: Endpoint, what: str, error: Exception) -> NotAGateway:

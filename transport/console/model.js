@@ -167,13 +167,13 @@ export class RunModel {
     this.touch(item);
   }
 
-  completed({ messageId: id, role, text, large }, at) {
+  completed({ messageId: id, role, text, large, cut = false }, at) {
     if (large) text = this.messages.get(`message ${id}`)?.text || text; // an excerpt: the deltas hold all of it
     if (role === "user") return; // an item of the kind input has this text already
     if (!text && !this.messages.has(`message ${id}`)) return; // a message of tool calls only
     const item = this.#message("message", id, at);
     this.said = text;
-    this.touch(Object.assign(item, { text, role, live: false }));
+    this.touch(Object.assign(item, { text, role, cut, live: false }));
   }
 
   discarded({ messageId: id, reason }) {
@@ -366,6 +366,12 @@ const HANDLERS = {
   "run.inference.started": it.asked,
   "run.inference.completed": it.answered,
   "run.inference.retried": it.retried,
+  "run.inference.cut"({ messageId: id, usage }) {
+    this.thinking = null;
+    for (const name of ["input", "output"]) this.usage[name] += usage?.[name] ?? 0;
+    const item = this.messages.get(`reasoning ${id}`);
+    if (item) this.touch(Object.assign(item, { live: false }));
+  },
   "run.context.trimmed"({ messages, by }, at) {
     this.note("item.trimmed", { messages, by }, at, { icon: "again" });
   },

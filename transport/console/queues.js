@@ -1,4 +1,4 @@
-// The queues of a store: how many runs wait, how many work, and how old the oldest waiting run is.
+// The queues of a store: how many runs wait or are scheduled, how many work, and how old the oldest waiting run is.
 
 import { dialog, show } from "./dialogs.js";
 import { foreign } from "./blocks.js";
@@ -32,15 +32,17 @@ export function showQueues(api, explain) {
   return show(element, element.querySelector(".dialog-close"));
 }
 
-function line({ name, ready, working, maxRunning: limit, paused, oldest }) {
+function line({ name, ready, scheduled = 0, working, maxRunning: limit, paused, oldest }) {
   const state = paused ? h("span", { class: "queue-paused", say: "queues.paused" }) : null;
+  const later = scheduled ? h("span", { class: "queue-later" }) : null;
+  if (later) say(later, "queues.scheduled", { n: number(scheduled) });
   const works = h("td");
   if (limit === null) tell(works, number(working));
   else say(works, "queues.of", { n: number(working), limit: number(limit) });
   return h(
     "tr",
     {},
-    h("th", { scope: "row" }, foreign(oneLine(name, 60)), state),
+    h("th", { scope: "row" }, foreign(oneLine(name, 60)), state, later),
     h("td", {}, number(ready)),
     works,
     h("td", {}, oldest ? wholeSeconds(Math.max(0, Date.now() - Date.parse(oldest)) / 1000) : "–"),

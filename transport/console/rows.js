@@ -101,8 +101,9 @@ class MessageRow extends Row {
     this.element.classList.toggle("is-live", item.live);
     this.element.classList.toggle("is-gone", Boolean(item.discarded));
     tell(this.meta, item.took === undefined ? "" : duration(item.took / 1000));
-    this.gone.hidden = !item.discarded;
+    this.gone.hidden = !item.discarded && !item.cut;
     if (item.discarded) say(this.gone, "item.message.discarded", { reason: item.discarded });
+    else if (item.cut) say(this.gone, "item.message.cut");
   }
 }
 

@@ -7,6 +7,8 @@ one. The events are always fed from sequence 1 on; those that the client receive
 silently. The beginning and the end of an AG-UI run derive from the log and from the interrupts that the client answers,
 so the same request yields the same events at any later time.
 
+A text that the end of the run has cut has `metadata.greenroom.cut` in its TEXT_MESSAGE_END.
+
 Everything that was opened is closed before RUN_FINISHED and RUN_ERROR, in every case, and no event follows those.
 Timestamps are those of the events.
 
@@ -20,7 +22,7 @@ Timestamps are those of the events.
 | run.message.discarded | open elements are closed; MESSAGES_SNAPSHOT without the message |
 | run.inference.completed | the reasoning is closed; its tokens are counted for `usage` |
 | run.inference.retried | CUSTOM; its tokens are counted, under no model |
-| run.usage.spent | its tokens are counted, under no model |
+| run.usage.spent, run.inference.cut | its tokens are counted, under no model |
 | run.tool.call | TOOL_CALL_START, TOOL_CALL_ARGS, TOOL_CALL_END |
 | run.tool.result | TOOL_CALL_RESULT; a failure is in `metadata.greenroom` |
 | run.tool.progress, run.tool.output.delta | ACTIVITY_SNAPSHOT of type greenroom.tool, then ACTIVITY_DELTA |
@@ -31,6 +33,10 @@ Timestamps are those of the events.
 | run.cancelled | STATE_SNAPSHOT, RUN_FINISHED cancelled |
 | run.failed | RUN_ERROR with the failure's code |
 | all others | nothing |
+
+A client before version 1.0 knows the outcomes success and interrupt only, and lets nothing pass an interrupt that has
+expired. It gets success for a cancelled run (`metadata.greenroom.termination` and the stage in STATE_SNAPSHOT say
+cancelled), the time of expiry in `metadata.greenroom`, and RUN_FINISHED before the RUN_ERROR of a run that it resumed.
 
 `STATE_SNAPSHOT` returns the client's own state, with `greenroom` added: run, agent, stage, step and open tickets.
 `ag_ui_history` defines the ids of messages, `ag_ui_interrupts` the form of interrupts and answers.
@@ -64,6 +70,7 @@ def begin(
     thread_id: str,
     run_id: str,
     parent_run_id: str | None = None,
+    versioned: bool = True,
     known: Sequence[Payload] = (),
     agreed: int | None = None,
     shared: object = None,
@@ -78,6 +85,7 @@ def begin(
         thread_id: As sent by the client.
         run_id: As sent by the client; not the id of the Greenroom run.
         parent_run_id: As sent by the client.
+        versioned: The client has named its version of the protocol; those before 1.0 name none.
         known: The messages that the client has sent, as plain data without nulls.
         agreed: Length of the prefix of `known` that the client has sent; the rest is sent to the client first. None:
             all.
@@ -91,6 +99,7 @@ def begin(
         thread_id=thread_id,
         run_id=run_id,
         parent_run_id=parent_run_id,
+        versioned=versioned,
         known=tuple(known),
         agreed=agreed,
         shared=shared,
@@ -213,7 +222,7 @@ def _completed(draft: AgUiBuilder, before: RunHistory, payload: Payload) -> None
             draft.open_text(name)
         if rest:
             draft.put("TEXT_MESSAGE_CONTENT", messageId=name, delta=rest)
-        draft.close_text()
+        draft.close_text(cut=payload.get("cut", False))
     else:
         draft.close_text()
         draft.snapshot()
@@ -292,6 +301,7 @@ _ON: Final[Mapping[str, Callable[[AgUiBuilder, RunHistory, Payload], None]]] = {
     "run.inference.completed": _answered,
     "run.inference.retried": _retried,
     "run.usage.spent": _spent,
+    "run.inference.cut": _spent,
     "run.message.completed": _completed,
     "run.message.discarded": _discarded,
     "run.tool.call": _called,

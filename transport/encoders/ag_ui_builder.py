@@ -24,7 +24,7 @@ class AgUiState:
     """The state of one AG-UI run between two events. Created by `begin`; opaque to callers.
 
     Attributes:
-        thread_id, run_id, parent_run_id, known, agreed, shared, answered, after: As passed to `begin`.
+        thread_id, run_id, parent_run_id, versioned, known, agreed, shared, answered, after: As passed to `begin`.
         history: The fold of the events so far.
         started, ended: True after RUN_STARTED, and after RUN_FINISHED or RUN_ERROR.
         step, text, reasoning: Open elements at the client: a step's name, and ids of messages.
@@ -35,6 +35,7 @@ class AgUiState:
     thread_id: str
     run_id: str
     parent_run_id: str | None
+    versioned: bool
     known: tuple[Payload, ...]
     agreed: int | None
     shared: Any
@@ -128,10 +129,10 @@ class AgUiBuilder:
         self.text = name
         self.put("TEXT_MESSAGE_START", messageId=name, role="assistant")
 
-    def close_text(self) -> None:
-        """Close the open message, if any."""
+    def close_text(self, *, cut: bool = False) -> None:
+        """Close the open message, if any. `cut`: the run ended while the model wrote it."""
         if self.text is not None:
-            self.put("TEXT_MESSAGE_END", messageId=self.text)
+            self.put("TEXT_MESSAGE_END", messageId=self.text, metadata={"greenroom": {"cut": True}} if cut else None)
         self.text = None
 
     def open_reasoning(self, name: str) -> None:
@@ -166,7 +167,10 @@ class AgUiBuilder:
 
     def _interrupt(self, ticket: Payload) -> dict[str, Any]:
         call_id = ticket.get("callId")
-        return interrupt(ticket, None if call_id is None else call_name(self.history, call_id))
+        shown = interrupt(ticket, None if call_id is None else call_name(self.history, call_id))
+        if not self.state.versioned and "expiresAt" in shown:
+            shown["metadata"]["greenroom"]["expiresAt"] = shown.pop("expiresAt")
+        return shown
 
     def end(self) -> None:
         """End the AG-UI run with the end of the run."""
@@ -180,8 +184,9 @@ class AgUiBuilder:
         self.close()
         self._share()
         facts = {name: payload[name] for name in ("termination", "code", "detail", "reason") if payload.get(name)}
+        cancelled = kind == "run.cancelled" and self.state.versioned  # older clients know success and interrupt only
         self._finished(
-            outcome={"type": "cancelled" if kind == "run.cancelled" else "success"},
+            outcome={"type": "cancelled" if cancelled else "success"},
             result=payload.get("output"),
             metadata={"greenroom": facts},
         )
@@ -202,8 +207,14 @@ class AgUiBuilder:
         self.ended = True
 
     def fail(self, code: str, message: str) -> None:
-        """End the AG-UI run with an error."""
+        """End the AG-UI run with an error.
+
+        A client before version 1.0 keeps the interrupts that it has answered until an AG-UI run finishes, and sends no
+        further message before; so its run finishes first.
+        """
         self.close()
+        if self.state.answered and not self.state.versioned:
+            self._finished()
         self.put("RUN_ERROR", message=message, code=code, usage=_usage(self.usage))
         self.ended = True
 

@@ -243,6 +243,7 @@ _FOLDS: Final[Mapping[str, Callable[[RunHistory, Payload], RunHistory]]] = {
     "run.step.finished": _step_finished,
     "run.inference.started": _asked_model,
     "run.inference.completed": _answered,
+    "run.inference.cut": _answered,
     "run.inference.retried": _retried,
     "run.usage.spent": _retried,
     "run.message.delta": _text,
@@ -294,12 +295,15 @@ def messages(history: RunHistory, known: Sequence[Payload]) -> list[Payload]:
     Args:
         history: The history of the run.
         known: The messages that the client has sent. Messages of other origin are kept unchanged; messages of this run
-            are replaced by their present form, or left out if they were discarded or do not exist yet.
+            are replaced by their present form, or left out if they were discarded or do not exist yet. Left out as well
+            is a result that a client has made of a call of this run: some write the answer to an interrupt as one.
     """
     own = {entry.id: entry for entry in history.entries}
     placed: list[Payload] = []
     for message in known:
         entry = own.get(message["id"])
+        if entry is None and str(message.get("toolCallId", "")).startswith(f"{history.run}:"):
+            continue
         if entry is not None and entry.role != "given":
             placed.append(_message(entry, history))
         elif entry is not None or not made_by(history.run, message):

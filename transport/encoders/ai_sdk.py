@@ -13,7 +13,7 @@ before it, every tool part in a state that the protocol defines. At most one blo
 | (the first that is sent) | `start` with the run's id as messageId, `data-run` |
 | run.step.started, run.step.finished | `start-step`, `finish-step` |
 | run.message.delta, run.reasoning.delta | `text-*`, `reasoning-*`: a new block when the kind changes |
-| run.message.completed | the part of the text that was not streamed; `text-end` |
+| run.message.completed | the part of the text that was not streamed; `text-end`, with `cut` if the run ended first |
 | run.message.discarded | v7: `reset-step` removes the text. v6 cannot: `data-discarded` names message and blocks |
 | run.tool.call | nothing yet: a part of a call that waits behind an approval would prevent the client from answering |
 | run.tool.started | `tool-input-available` |
@@ -176,7 +176,7 @@ def _completed_message(d: AiSdkBuilder, payload: Payload) -> None:
         d.take_back(message_id, "the message reads otherwise than it was streamed")
         shown = ""
     d.more("text", message_id, text[len(shown) :])
-    d.end_block()
+    d.end_block(cut=payload.get("cut", False))
 
 
 def _discarded(d: AiSdkBuilder, payload: Payload) -> None:

@@ -170,11 +170,14 @@ class AiSdkBuilder:
             self.say("finish-step")
             self.in_step = False
 
-    def end_block(self) -> None:
-        """Close the open block, if any."""
+    def end_block(self, *, cut: bool = False) -> None:
+        """Close the open block, if any. `cut`: the run ended while the model wrote it; the part keeps that."""
         now = self.answering
         if now is not None and now.open is not None:
-            self.say(f"{now.open}-end", id=now.blocks[-1])
+            data = _metadata(now.id, now.blocks[-1]) if cut else None
+            self.say(
+                f"{now.open}-end", id=now.blocks[-1], providerMetadata=data and {"greenroom": {**data, "cut": True}}
+            )
             self.answering = attrs.evolve(now, open=None)
 
     def more(self, kind: Literal["text", "reasoning"], message_id: str, text: str) -> None:
@@ -189,8 +192,7 @@ class AiSdkBuilder:
             self.end_block()
             block = f"{message_id}-{kind}-{len(now.blocks) + 1}"
             now = attrs.evolve(now, open=kind, blocks=(*now.blocks, block))
-            data = {"greenroom": {"messageId": message_id, "blockId": block}}
-            self.say(f"{kind}-start", id=block, providerMetadata=data)
+            self.say(f"{kind}-start", id=block, providerMetadata={"greenroom": _metadata(message_id, block)})
         self.say(f"{kind}-delta", id=now.blocks[-1], delta=text)
         self.answering = attrs.evolve(now, text=now.text + text) if kind == "text" else now
 
@@ -237,6 +239,10 @@ class AiSdkBuilder:
             return
         self.say("tool-approval-response", approvalId=part.approval, approved=approved, reason=reason or None)
         self.put(call_id, part=attrs.evolve(part, state="approval-responded", approved=approved))
+
+
+def _metadata(message_id: str, block: str) -> dict[str, Any]:
+    return {"messageId": message_id, "blockId": block}
 
 
 def with_approval_request(part: ToolPart, ticket_id: str) -> ToolPart:

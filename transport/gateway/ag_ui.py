@@ -5,7 +5,8 @@
 | a new user message | a Greenroom run starts in the thread `threadId`; principal, thread and message determine its id |
 | the same message again | the same run is sent again, from its start to its first rest |
 | nothing new | the run of the newest user message is sent again, completely: the stream broke, or the page reloaded |
-| `resume` | decisions, all or none; the run is sent from there on (`ag_ui_resume`) |
+| `resume`, under any `runId` but that of another run | decisions, all or none; the run is sent from there on
+(`ag_ui_resume`) |
 | `resume` and a new user message | also sent to the run, which reads it at its next step; a done run is followed by a
 new one |
 
@@ -14,6 +15,9 @@ One Greenroom run therefore spans several AG-UI runs. No state is kept in memory
 An invalid request is answered with an HTTP status before a stream begins: a field of the wrong type, an unknown agent,
 a `runId` or message id that was used for another content. Conditions that the protocol defines are RUN_ERROR:
 unanswered open interrupts, answers that do not fit. Neither has an effect.
+
+A client that names no `protocolVersion` is older than version 1.0 of the protocol, and is sent nothing that it would
+refuse (`encoders.ag_ui`).
 
 A run remembers the `runId` that started it (as its session id); the newest `REMEMBERED` runs of a thread are searched.
 """
@@ -30,6 +34,7 @@ import greenroom as gr
 from greenroom.actors.contract.envelope import decode_event
 from greenroom.actors.contract.ids import content_digest
 from greenroom.actors.contract.lifecycle import RunStatus
+from greenroom.actors.contract.plain import JSONObject
 from greenroom.actors.contract.rows import RunInfo
 
 from ..encoders import ag_ui
@@ -67,18 +72,36 @@ async def run_ag_ui(gateway: Gateway, request: Request) -> Response | Streamed:
     if not await gateway.api.knows_agent(agent):
         raise Refused("unknown_agent", f"no agent has the key {agent!r:.200}; GET /v1/agents lists them")
     try:
-        if run_input.resume:
-            part = await _resume(gateway, who, agent, run_input)
-        elif unanswered(run_input.messages):
-            part = await _begin(gateway, who, agent, run_input)
-        else:
-            part = await _repeat(gateway, who, agent, run_input)
+        part = await _answer(gateway, who, agent, run_input)
     except ResumeRefused as declined:
-        _, frames = ag_ui.finish(_state(run_input, who), code=declined.code, message=declined.message)
+        state = _state(run_input, who, answered=[entry.interruptId for entry in run_input.resume or ()])
+        _, frames = ag_ui.finish(state, code=declined.code, message=declined.message)
         return Response(body=ag_ui.frame(frames), content_type=EVENT_STREAM, headers=[("cache-control", "no-cache")])
     state = _state(run_input, who, part, await _behind(gateway, who, run_input, part))
     ahead = await gateway.api.ahead(who, run_input.threadId, part.run_id)
-    return AgUiResponse(gateway, who, part.run_id, state, ahead).response()
+    return AgUiResponse(gateway, who, part.run_id, state, ahead=ahead, refused=part.refused).response()
+
+
+async def _answer(gateway: Gateway, who: Principal, agent: str, run_input: RunAgentInput) -> RunSegment:
+    """Do what the request asks for, and return what to send.
+
+    A client before version 1.0 is stuck with the interrupts of a refused `resume`: an error does not replace them, and
+    the client sends nothing without an answer to them. So it is sent the run as it is, which ends with the interrupts
+    that are open, or with the end of the run.
+    """
+    if not run_input.resume:
+        begins = unanswered(run_input.messages)
+        return await (_begin if begins else _repeat)(gateway, who, agent, run_input)
+    try:
+        return await _resume(gateway, who, agent, run_input)
+    except ResumeRefused as declined:
+        if run_input.protocolVersion is not None:
+            raise
+        try:
+            part = await _repeat(gateway, who, agent, run_input)
+        except (ResumeRefused, Refused):
+            raise declined from None
+        return attrs.evolve(part, refused={"code": declined.code, "message": declined.message})
 
 
 @attrs.frozen(kw_only=True)
@@ -90,12 +113,14 @@ class RunSegment:
         answered: The response begins with what these answers have led to.
         after: Alternatively, the response has everything after this sequence.
         behind: A run that ended meanwhile; the response has a snapshot of it.
+        refused: Code and message of an answer that had no effect; the response has them as CUSTOM `greenroom.refused`.
     """
 
     run_id: str
     answered: Sequence[str] = ()
     after: int | None = None
     behind: str | None = None
+    refused: JSONObject | None = None
 
 
 # --- ids -------------------------------------------------------------------------------------------------------------
@@ -188,7 +213,7 @@ async def _resume(gateway: Gateway, who: Principal, agent: str, run_input: RunAg
     if existing is not None and existing.run_id != run_id and existing.session_id == session_of(run_input.runId):
         await decide(gateway, who, record, entries, [])
         return attrs.evolve(await _begin(gateway, who, agent, run_input), behind=run_id)
-    await _check_unused(gateway, who, run_input, None)
+    await _check_unused(gateway, who, run_input, run_id)
     new = await _new(gateway, who, run_input.threadId, waiting)
     said = [(command_of(run_input.threadId, message.id), *read_content(message)) for message in new]
     sends = [
@@ -227,7 +252,7 @@ async def _info(gateway: Gateway, who: Principal, run_id: str) -> RunInfo | None
 
 
 async def _check_unused(gateway: Gateway, who: Principal, run_input: RunAgentInput, run_id: str | None) -> None:
-    """Check that a `runId` that has started a run is not used for another."""
+    """Check that a `runId` that has started a run is not used for another; it may name the answers to that run, too."""
     session = session_of(run_input.runId)
     page = await gateway.runtime.runs(thread_id=run_input.threadId, limit=REMEMBERED)
     for summary in page.runs:
@@ -249,7 +274,11 @@ async def _check_interrupts(gateway: Gateway, who: Principal, thread_id: str) ->
 
 
 def _state(
-    run_input: RunAgentInput, who: Principal, part: RunSegment | None = None, known: Sequence[Payload] | None = None
+    run_input: RunAgentInput,
+    who: Principal,
+    part: RunSegment | None = None,
+    known: Sequence[Payload] | None = None,
+    answered: Sequence[str] = (),
 ) -> AgUiState:
     users = [message.id for message in run_input.messages if message.role == "user"]
     sent = plain_messages(run_input.messages)
@@ -258,12 +287,13 @@ def _state(
         thread_id=run_input.threadId,
         run_id=run_input.runId,
         parent_run_id=run_input.parentRunId,
+        versioned=run_input.protocolVersion is not None,
         known=sent if known is None else known,
         agreed=None if known is None else _agreed(sent, known),
         shared=run_input.state,
         start_message=next((name for name in users if run_of(who, run_input.threadId, name) == run_id), None),
         sent={command_of(run_input.threadId, name): name for name in users},
-        answered=() if part is None else part.answered,
+        answered=answered if part is None else part.answered,
         after=None if part is None else part.after,
     )
 
@@ -291,13 +321,29 @@ async def _behind(gateway: Gateway, who: Principal, run_input: RunAgentInput, pa
 
 
 class AgUiResponse(RunResponse[AgUiState]):
-    """The chunks of one response. `ahead`: the runs that block this one, of which the client is not informed yet."""
+    """The chunks of one response.
+
+    Args:
+        gateway, who, run_id, state: As for `RunResponse`.
+        ahead: The runs that block this one, of which the client is not informed yet.
+        refused: See `RunSegment`.
+    """
 
     def __init__(
-        self, gateway: Gateway, who: Principal, run_id: str, state: AgUiState, ahead: Sequence[str] = ()
+        self,
+        gateway: Gateway,
+        who: Principal,
+        run_id: str,
+        state: AgUiState,
+        *,
+        ahead: Sequence[str] = (),
+        refused: JSONObject | None = None,
     ) -> None:
         super().__init__(gateway, who, run_id, state)
-        self._ahead = tuple(ahead)
+        notices = [("queued", {"behind": other}) for other in ahead] + ([("refused", refused)] if refused else [])
+        self._notices: list[Sent] = [
+            {"type": "CUSTOM", "name": f"greenroom.{name}", "value": value} for name, value in notices
+        ]
 
     def _encoded(self, found: gr.EventSlice) -> bytes:
         out: list[Sent] = []
@@ -306,17 +352,14 @@ class AgUiResponse(RunResponse[AgUiState]):
             state, frames = ag_ui.step(state, decode_event(frame))
             out += frames
         self._next = state
-        return ag_ui.frame(out + self._queued(out))
+        return ag_ui.frame(self._with_notices(out))
 
-    def _queued(self, sent: Sequence[Sent]) -> list[Sent]:
-        """Return the notice that the message waits behind another run of its thread.
-
-        Sent once, at the start of the stream.
-        """
-        if not sent or self._next.ended:
-            return []
-        ahead, self._ahead = self._ahead, ()
-        return [{"type": "CUSTOM", "name": "greenroom.queued", "value": {"behind": run_id}} for run_id in ahead]
+    def _with_notices(self, sent: list[Sent]) -> list[Sent]:
+        """Return the events with the notices of this response, once, behind the start of the AG-UI run."""
+        if not sent:
+            return sent
+        notices, self._notices = self._notices, []
+        return [sent[0], *notices, *sent[1:]]
 
     def _ended(self, state: AgUiState, cause: Exception | None) -> tuple[AgUiState, bytes]:
         code, message = _run_error(cause)

@@ -14,23 +14,29 @@ import greenroom as gr
 from greenroom.actors.attachments import attachment_of, decoded, decoded_url
 from greenroom.actors.contract.casing import wire, wire_of
 from greenroom.actors.contract.decisions import REJECTIONS, CommandResult, Decision
+from greenroom.actors.contract.ids import content_digest
 from greenroom.actors.contract.lifecycle import RunStatus
 from greenroom.actors.contract.plain import JSONObject
 from greenroom.actors.contract.rows import RunInfo
 from greenroom.actors.contract.waiting_for import WaitingFor
 from greenroom.actors.processes import QueueInfo
 from greenroom.actors.run.listing import query_of
+from greenroom.actors.run.queueing import Queueing
+from greenroom.actors.run.sanitize import moment_of
 from greenroom.actors.run.start_request import check_id
+from greenroom.actors.run.thread_access import MayJoin
 from greenroom.actors.run.view import RunView
 
 from ..protocol.codes import Refused
 from ..protocol.down import Ack
-from ..protocol.up import Cancel, Decide, Fork, Pause, RunCommand, SentAttachment, Start
+from ..protocol.up import Cancel, Decide, Fork, LimitQueue, Pause, PruneRuns, RunCommand, Send, SentAttachment, Start
 from .access import Principal, everything
 from .listing import VisiblePage, visible_page
 
 AHEAD: Final = 100
 """Newest runs of a thread that are searched for the run that blocks the others."""
+LONGEST_QUEUE: Final = 128
+"""Most characters of a queue's name, as in a start; a longer one could only be a mistake."""
 
 
 @contextmanager
@@ -172,6 +178,8 @@ class Api:
                 closing.
         """
         who.need("start")
+        if (order.queue is not None or order.priority is not None) and not who.may("admin"):
+            raise Refused("not_allowed", "queue and priority move the runs of others: they need the scope 'admin'")
         run_id = run_of(who, order.id) if order.run is None else order.run
         known = await self._exists(run_id)
         with _refusals():
@@ -188,7 +196,9 @@ class Api:
                     on_busy=order.on_busy,
                     title=order.title,
                     attachments=tuple(map(_attachment, order.attachments)),
-                    may_join=None if who.sees is everything else who.sees,
+                    deadline=_moment("deadline", order.deadline),
+                    may_join=_asked(who),
+                    **_queueing(who, order),
                 )
             except gr.ThreadForbidden as error:
                 text = f"the thread {order.thread!r:.200} is not open to you; omit the thread for a new one"
@@ -197,12 +207,14 @@ class Api:
                 raise await self._taken(who, run_id, error) from error
             except gr.ThreadBusy as error:
                 raise await self._busy(who, order, error) from error
+        known = known or run.id != run_id  # the open run with the same `dedupe`
         return Ack(id=order.id, run=run.id, thread=run.thread_id, status="duplicate" if known else "accepted")
 
     async def fork(self, who: Principal, order: Fork) -> Ack:
         """Start a run at a step of another one; the run is durable when this returns. A repeated order is a duplicate.
 
-        The principal must see the run, because the fork has its history. The principal owns the fork and its thread.
+        The principal must see the run, and each run of whose messages the fork gets a copy. The principal owns the fork
+        and its thread.
 
         Raises:
             Refused: not_allowed, unknown_run, unknown_agent, run_exists, run_pruned, unprocessable (the run has not
@@ -215,7 +227,11 @@ class Api:
         with _refusals():
             try:
                 check_id("newRun", order.new_run)
-                run = await self.runtime.fork(order.run, step=order.step, new_run_id=run_id, by=who.name)
+                run = await self.runtime.fork(
+                    order.run, step=order.step, new_run_id=run_id, by=who.name, may_join=_asked(who)
+                )
+            except gr.ThreadForbidden as error:
+                raise _shut(order.run) from error
             except gr.RunExists as error:
                 raise await self._taken(who, run_id, error) from error
         return Ack(id=order.id, run=run.id, thread=run.thread_id, status="duplicate" if known else "accepted")
@@ -244,11 +260,19 @@ class Api:
     async def command(self, who: Principal, command: RunCommand) -> Ack:
         """Check and journal a command to a run.
 
+        Words that the run has not asked for are a road into its thread, as a start is: `send`, and a result for a
+        pause, which joins the conversation. An answer to a question of the run is none.
+
         Raises:
             Refused: not_allowed, unknown_run, unprocessable, and every rejection of `REJECTIONS`.
         """
         who.need("start" if isinstance(command, Cancel) else "decide")
-        await self._visible(who, command.run)
+        info = await self._visible(who, command.run)
+        if (may_join := _asked(who)) is not None and await self._brings_words(command):
+            try:
+                await self.runtime.reader.check_thread(info, who.name, may_join)
+            except gr.ThreadForbidden as error:
+                raise _shut(command.run) from error
         try:
             result = await self._answer(who, command)
         except gr.UsageError as error:
@@ -266,6 +290,31 @@ class Api:
         with _refusals():
             return await self.runtime.store.queues()
 
+    async def set_queue(self, who: Principal, name: str, order: LimitQueue) -> QueueInfo:
+        """Limit or pause a queue; return its new facts.
+
+        Raises:
+            Refused: not_allowed, unprocessable, store_unavailable.
+        """
+        who.need("admin")
+        if not name.isprintable() or " " in name or not 0 < len(name) <= LONGEST_QUEUE:
+            text = f"{name!r:.150} names no queue: a name has 1 to {LONGEST_QUEUE} characters, and no spaces"
+            raise Refused("unprocessable", text)
+        with _refusals():
+            await self.runtime.store.set_queue(name, max_running=order.max_running, paused=order.paused)
+            return next(queue for queue in await self.runtime.store.queues() if queue.name == name)
+
+    async def prune(self, who: Principal, order: PruneRuns) -> gr.Pruned:
+        """Delete the runs that ended before a time, with the messages of threads that have no run left.
+
+        Raises:
+            Refused: not_allowed, unprocessable, store_unavailable.
+        """
+        who.need("admin")
+        with _refusals():
+            before = moment_of(_moment("before", order.before), "before")
+            return await self.runtime.store.prune(before)
+
     async def revive(self, who: Principal, run_id: str) -> bool:
         """Let a dead letter be claimed again; False if the run is none.
 
@@ -279,6 +328,15 @@ class Api:
             if dead:
                 await self.runtime.resume(run_id)
         return dead
+
+    async def _brings_words(self, command: RunCommand) -> bool:
+        """Return True if a command has words for the model that no call of the run has asked for."""
+        if isinstance(command, Decide):
+            if command.result is None:
+                return False
+            ticket = await self.runtime.reader.ticket(command.run, command.target)
+            return ticket is None or ticket.call_id is None
+        return isinstance(command, Send)
 
     async def _answer(self, who: Principal, command: RunCommand) -> CommandResult:
         commands = self.runtime.commands
@@ -329,6 +387,32 @@ class Api:
 
     async def _exists(self, run_id: str) -> bool:
         return await self.runtime.reader.info(run_id) is not None
+
+
+def _asked(who: Principal) -> MayJoin | None:
+    """Return the question that each road into a thread asks about its runs; None for a principal that sees all."""
+    return None if who.sees is everything else who.sees
+
+
+def _queueing(who: Principal, order: Start) -> dict[str, Any]:
+    """Return the options of a start about its queue, as far as they are given.
+
+    A key that several principals choose must not join their runs, or tell one of them that another has such a run: it
+    counts per principal, unless the principal sees all runs.
+
+    Raises:
+        UsageError: a value is invalid.
+    """
+    given = Queueing(dedupe=order.dedupe).dedupe
+    dedupe = given if given is None or who.sees is everything else f"by.{content_digest([who.name, given])}"
+    values: dict[str, Any] = {"background": order.background, "queue": order.queue, "at": _moment("at", order.at)}
+    values |= {"priority": order.priority, "dedupe": dedupe}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _shut(run_id: str) -> Refused:
+    """Return the refusal of a road into the thread of a visible run."""
+    return Refused("not_allowed", f"the thread of run {run_id!r:.200} is not open to you; start a run in another one")
 
 
 def run_of(who: Principal, command_id: str) -> str:

@@ -31,9 +31,13 @@ class ResponseBody(msgspec.Struct, frozen=True, kw_only=True, rename=camel):
 
 
 class Health(ResponseBody, frozen=True, kw_only=True):
-    """The process is alive (ok), or accepts work (ready)."""
+    """The process is alive (ok), or accepts work (ready).
+
+    `crashed`: parts that have crashed within the last minute and begun again, each with its number of crashes.
+    """
 
     status: Literal["ok", "ready"]
+    crashed: dict[str, int] | None = None
 
 
 class OpenTicket(ResponseBody, frozen=True, kw_only=True):
@@ -104,7 +108,7 @@ class QueueLine(ResponseBody, frozen=True, kw_only=True):
     """A queue of runs. `ready` runs wait to be claimed, `oldest` is since when the oldest of them is ready.
 
     `working` runs have an owner and do not wait for people, at most `max_running` of them over all processes (null: no
-    limit). No run of a `paused` queue is claimed.
+    limit). No run of a `paused` queue is claimed. `scheduled` runs become ready later, the first of them at `later`.
     """
 
     name: str
@@ -113,12 +117,23 @@ class QueueLine(ResponseBody, frozen=True, kw_only=True):
     ready: int
     working: int
     oldest: datetime | None
+    scheduled: int
+    later: datetime | None
 
 
 class QueueList(ResponseBody, frozen=True, kw_only=True):
     """The queues of the store, by name."""
 
     queues: tuple[QueueLine, ...]
+
+
+class PrunedBody(ResponseBody, frozen=True, kw_only=True):
+    """What a prune has deleted. `reusable_bytes` stay in the file for new rows."""
+
+    runs: int
+    messages: int
+    freed_bytes: int
+    reusable_bytes: int
 
 
 class Revived(ResponseBody, frozen=True, kw_only=True):
@@ -215,6 +230,19 @@ class ErrorBody(ResponseBody, frozen=True, kw_only=True):
 
 BODIES: Final[Mapping[str, type[ResponseBody]]] = {
     cls.__name__: cls
-    for cls in (Health, RunBody, AgentList, QueueList, RunList, EventPage, Started, Accepted, Revived, ErrorBody)
+    for cls in (
+        Health,
+        RunBody,
+        AgentList,
+        QueueLine,
+        QueueList,
+        RunList,
+        EventPage,
+        Started,
+        Accepted,
+        Revived,
+        PrunedBody,
+        ErrorBody,
+    )
 }
 """Component name -> class; a route's `responses` uses these names."""

@@ -245,10 +245,12 @@ class RunListFeed:
         """Pause. A list requested meanwhile receives its first page at once, because a person is waiting."""
         until = trio.current_time() + seconds
         while trio.current_time() < until:
-            for watch in [candidate for candidate in self._watches if candidate.ready and candidate.wants == "asked"]:
+            asked = [watch for watch in self._watches if watch.ready and watch.wants == "asked"]
+            for watch in asked:
                 await self._give_page(watch)
-            with trio.move_on_at(until):
-                await self._lot.park()
+            if not asked:  # else another list may have been requested while these were read
+                with trio.move_on_at(until):
+                    await self._lot.park()
 
     async def _round(self) -> None:
         changed, flood, compare = tuple(self._changed), self._flood, self._compare

@@ -16,6 +16,7 @@ import trio
 import greenroom as gr
 from greenroom.actors.contract.ids import content_digest
 from greenroom.actors.run.error_log import ErrorLog
+from greenroom.supervision import RecentCrashes
 
 from ..protocol.codes import GOING_AWAY, RESTART, CloseCode, Refused
 from ..protocol.framing import server_sent_event
@@ -62,6 +63,7 @@ class Gateway:
         emptied: Set when the last connection ends after that.
         parting: Close code for WebSockets when the gateway stops.
         on_abort: Effect on a run whose client closes its chat stream.
+        crashes: Names the parts of the gateway that have crashed of late.
     """
 
     runtime: gr.Runtime
@@ -77,6 +79,7 @@ class Gateway:
     closing: bool = False
     stopping: trio.Event = attrs.field(factory=trio.Event)
     emptied: trio.Event = attrs.field(factory=trio.Event)
+    crashes: RecentCrashes = attrs.field(factory=RecentCrashes)
     parting: CloseCode = GOING_AWAY
     open: int = 0
     turned_away: int = 0

@@ -35,7 +35,11 @@ READ: Final = 65_536
 HANDSHAKE: Final = 10.0
 """Seconds for trio-websocket's side of a handshake that has been validated."""
 LINGER: Final = 2.0
-"""Seconds for a peer to continue sending until it has read the last response."""
+"""Seconds of silence after which a peer that has not closed yet counts as one that reads nothing more."""
+LINGER_MOST: Final = 10.0
+"""Seconds for a peer to send the rest of a body that was refused; many clients read no response before its end."""
+MARGIN: Final = 5.0
+"""Seconds by which the announced time of an idle connection is shorter than its limit: a request may be on its way."""
 TURNED_AWAY: Final = 256
 """Connections beyond the limit that are refused with a response at the same time; further ones are closed at once."""
 LEAST_TURNED: Final = 8
@@ -70,14 +74,14 @@ class HttpConnection:
     stream: SharedStream
     http: h11.Connection
     _method: str = ""
-    _over: bool = False
+    _kept: bool = False
 
     async def serve(self) -> None:
         """Answer requests until the connection ends."""
         limits = self.gateway.limits
         wait = limits.header_seconds
         while True:
-            self._method, head = "", None
+            self._method, self._kept, head = "", False, None
             try:
                 head = await self._head(wait)
                 if head is None:
@@ -89,7 +93,7 @@ class HttpConnection:
                 await self.refuse(refused, _VERSION if head is not None else ())
                 return
             await self._answer(head)
-            if self.gateway.closing or self._over or not self._next():
+            if self.gateway.closing or not self._next():
                 return
             wait = limits.idle_seconds
 
@@ -102,11 +106,11 @@ class HttpConnection:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     async def _head(self, wait: float) -> Head | None:
-        """Return the next request's head; None if the peer has no further request.
+        """Return the next request's head; None if the peer has no further request, or sent none in time.
 
         Raises:
             Refused: The bytes are not HTTP, too large, or incomplete in time.
-            PeerGone: No request arrived.
+            PeerGone: The gateway stops, and no request has begun.
         """
         event, idle, limits = self._event(), self.gateway.idle, self.gateway.limits
         request_begun = event is not h11.NEED_DATA or bool(self.http.trailing_data[0])
@@ -124,8 +128,10 @@ class HttpConnection:
             finally:
                 idle.discard(limit)
         if limit.cancelled_caught:
-            if not request_begun:
+            if not request_begun and self.gateway.closing:
                 raise PeerGone
+            if not request_begun:
+                return None
             raise Refused("request_timeout", "the head of the request was incomplete after the time limit")
         if not isinstance(event, h11.Request):
             return None
@@ -133,7 +139,9 @@ class HttpConnection:
         if len(event.target) + sum(len(name) + len(value) + 4 for name, value in event.headers) > limits.header_bytes:
             raise Refused("headers_too_large", f"request line and headers are larger than {limits.header_bytes} bytes")
         self._method = event.method.decode("latin-1")
-        return read_head(event)
+        head = read_head(event)
+        self._kept = head.kept
+        return head
 
     def _event(self) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
         try:
@@ -189,7 +197,7 @@ class HttpConnection:
 
     def _next(self) -> bool:
         """Prepare for the next request; return False if there can be none."""
-        if self.http.our_state is not h11.DONE or self.http.their_state is not h11.DONE:
+        if self.stream.torn or self.http.our_state is not h11.DONE or self.http.their_state is not h11.DONE:
             return False
         self.http.start_next_cycle()
         return True
@@ -198,21 +206,22 @@ class HttpConnection:
         """Let the peer read the last response before the connection is closed.
 
         Closing a socket with unread bytes resets the connection, which also discards what the peer has not read yet
-        (RFC 9112 section 9.6). Therefore reading continues for a moment, until the peer closes.
+        (RFC 9112 section 9.6). Therefore the gateway ends its half of the connection, and reads on until the peer
+        closes or is silent.
         """
         if self.stream.torn and not self.stream.finished:
             return
-        with trio.move_on_after(LINGER):
+        with trio.move_on_after(LINGER_MOST), trio.move_on_after(LINGER) as silence:
             await self.stream.finish()
             while await self.stream.discard_some(READ):
-                pass
+                silence.deadline = trio.current_time() + LINGER
 
     # --- answering ---------------------------------------------------------------------------------------------------
 
     async def _answer(self, head: Head) -> None:
         response, who = await self._found(head)
-        if isinstance(response, Streamed) and head.method == "HEAD":
-            response = Response(status=response.status, content_type=response.content_type)
+        if head.method == "HEAD" and isinstance(response, Streamed):
+            who = None  # nothing is streamed
         if isinstance(response, Streamed) and who is not None and not self.gateway.admit(who):
             response, who = refusal(Refused("too_many_connections", f"{who.name} has too many connections")), None
         self._pass_over()
@@ -289,6 +298,8 @@ class HttpConnection:
             fields += [("access-control-expose-headers", "x-vercel-ai-ui-message-stream, retry-after")]
         if close or self.gateway.closing:
             fields.append(("connection", "close"))
+        elif self._kept and (seconds := _announced(self.gateway.limits.idle_seconds)):
+            fields += [("connection", "keep-alive"), ("keep-alive", f"timeout={seconds}")]
         return h11.Response(status_code=status, headers=[(name.encode(), value.encode()) for name, value in fields])
 
     async def _whole(self, response: Response, *, origin: str | None, close: bool = False) -> None:
@@ -305,16 +316,18 @@ class HttpConnection:
         await self.stream.send_all(b"".join(part for part in parts if part))
 
     async def _streamed(self, streamed: Streamed, *, origin: str | None) -> None:
-        """Send a streamed response. The connection ends with it.
+        """Send a streamed response, or the head of one.
 
-        The response does not announce the close: with `connection: close`, Node's fetch mistakes a torn chunked body
-        for a complete one.
+        The chunks end the response, not the connection, and the head announces no close: with `connection: close`,
+        Node's fetch mistakes a torn chunked body for a complete one.
         """
-        self._over = True
         fields = [("content-type", streamed.content_type), ("cache-control", "no-cache"), ("x-accel-buffering", "no")]
         head = self._response(streamed.status, [*fields, *streamed.headers], origin, close=False)
         await self.stream.send_all(self.http.send(head) or b"")
-        await ResponseStream(self.gateway, self.stream, self.http).run(streamed)
+        if self._method == "HEAD":
+            self.http.send(h11.EndOfMessage())
+        else:
+            await ResponseStream(self.gateway, self.stream, self.http).run(streamed)
 
     # --- upgrades ----------------------------------------------------------------------------------------------------
 
@@ -364,6 +377,11 @@ class HttpConnection:
             await conversation.say_goodbye()  # noqa: ASYNC102 - failure_of has raised a cancellation again
         finally:
             gateway.forget(conversation)
+
+
+def _announced(idle_seconds: float) -> int:
+    """Return the seconds for which a client may keep an idle connection; 0 if they are too few to announce."""
+    return int(max(idle_seconds - MARGIN, idle_seconds / 2))
 
 
 async def serve_connection(gateway: Gateway, inner: trio.abc.Stream) -> None:

@@ -23,6 +23,7 @@ PARAMS: Final[Mapping[str, Schema]] = {
     "agent": {"type": "string", "description": "An agent's key."},
     "chat": {"type": "string", "description": "A chat's id: the thread of its runs."},
     "version": {"enum": ["v6", "v7"], "description": "Major version of the AI SDK."},
+    "queue": {"type": "string", "description": "A queue's name: an agent's key, or the one that a start gave."},
     "name": {"type": "string", "description": "A file's name."},
 }
 """Schemas of the parameters in routes' templates."""

@@ -35,6 +35,7 @@ class Head:
         subprotocols: The offered subprotocols.
         modern: True for HTTP/1.1.
         size: Announced size of the body in bytes; None if the body is chunked.
+        kept: True if the peer keeps the connection for further requests (HTTP/1.1 without `Connection: close`).
     """
 
     method: str
@@ -45,6 +46,7 @@ class Head:
     subprotocols: tuple[str, ...]
     modern: bool
     size: int | None
+    kept: bool
 
 
 def read_head(request: h11.Request) -> Head:
@@ -62,6 +64,8 @@ def read_head(request: h11.Request) -> Head:
         raise Refused("bad_message", "there are both Content-Length and Transfer-Encoding; send one")
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in by_name.items()}
     path, query = _target(request.target.decode("latin-1"), headers.get("host"))
+    modern = request.http_version == b"1.1"
+    connection = [value for name, value in request.headers if name == b"connection"]
     offered = [value.decode("latin-1") for name, value in request.headers if name == b"sec-websocket-protocol"]
     return Head(
         method=request.method.decode("latin-1"),
@@ -70,9 +74,15 @@ def read_head(request: h11.Request) -> Head:
         headers=headers,
         upgrade=headers.get("upgrade", "").lower() == "websocket",
         subprotocols=tuple(protocol.strip() for shown_target in offered for protocol in shown_target.split(",")),
-        modern=request.http_version == b"1.1",
+        modern=modern,
         size=None if b"transfer-encoding" in by_name else int(headers.get("content-length", "0")),
+        kept=modern and b"close" not in _tokens(b",".join(connection)),
     )
+
+
+def _tokens(header: bytes) -> list[bytes]:
+    """Return the tokens of a header that is a list, in lower case."""
+    return [token.strip().lower() for token in header.split(b",")]
 
 
 def _target(target: str, host: str | None) -> tuple[str, str]:
@@ -101,8 +111,7 @@ def check_upgrade(head: Head) -> None:
         raise Refused("not_found", f"WebSockets are at {PATH}")
     if head.method != "GET" or not head.modern or head.size != 0:
         raise Refused("bad_message", "a WebSocket begins with GET and HTTP/1.1, without a body")
-    tokens = [token.strip().lower() for token in headers.get("connection", "").split(",")]
-    if "upgrade" not in tokens:
+    if b"upgrade" not in _tokens(headers.get("connection", "").encode("latin-1")):
         raise Refused("bad_message", "the header Connection must hold Upgrade")
     if headers.get("sec-websocket-version") != "13":
         raise Refused("bad_message", "the header Sec-WebSocket-Version must be 13")

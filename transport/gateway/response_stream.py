@@ -1,7 +1,7 @@
 """`ResponseStream`: the body of a streamed response, such as server-sent events, from the first chunk to the last.
 
 When the gateway stops, only the wait for a chunk is interrupted: chunks are written completely, and the end of the
-stream is well-formed.
+stream is well-formed. A well-formed end leaves the connection to the next request of its peer.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from .shared_stream import SharedStream
 
 READ: Final = 65_536
 """Bytes per read of the socket."""
+AHEAD: Final = 65_536
+"""Bytes that a peer may send before the response has ended, such as its next request; the rest waits in the socket."""
 LAST_CHUNK: Final = 1.0
 """Seconds to write a chunk that was ready when the gateway began to stop."""
 ABANDONED: Final = 5.0
@@ -95,10 +97,20 @@ class ResponseStream:
             await self.stream.send_all(self.http.send(h11.Data(data=chunk)) or b"")
 
     async def _watch(self, scope: trio.CancelScope) -> None:
-        """Detect the disconnect of the peer, which sends no further data on this connection."""
+        """Detect the disconnect of the peer. What the peer sends meanwhile belongs to its next request.
+
+        Beyond `AHEAD` bytes nothing is read before the response has ended; a disconnect then shows at a write.
+        """
+        room = AHEAD
         try:
-            while await self.stream.receive_some(READ):
-                pass
+            while room > 0:
+                data = await self.stream.receive_some(min(READ, room))
+                self.http.receive_data(data)
+                if not data:
+                    break
+                room -= len(data)
+            else:
+                return
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
         self.stream.torn = True

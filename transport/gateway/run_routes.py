@@ -35,7 +35,7 @@ RETRY: Final = b"retry: 1000\n\n"
 """Milliseconds before an EventSource reconnects."""
 
 _encode = msgspec.json.Encoder().encode
-_QUEUE: Final = ("name", "max_running", "paused", "ready", "working", "oldest")
+_QUEUE: Final = ("name", "max_running", "paused", "ready", "working", "oldest", "scheduled", "later")
 
 
 # --- health ----------------------------------------------------------------------------------------------------------
@@ -47,10 +47,14 @@ async def healthz(_: Gateway, __: Request) -> Response:
 
 
 async def readyz(gateway: Gateway, _: Request) -> Response:
-    """Report that the process accepts work: gateway and runtime are open, and the store can be read."""
+    """Report that the process accepts work: gateway and runtime are open, and the store can be read.
+
+    Parts that have crashed within the last minute are named, each with its number of crashes.
+    """
     gateway.ready_or_refuse()
     await gateway.runtime.runs(limit=1)
-    return json_response({"status": "ready"})
+    crashed = {**gateway.runtime.reader.crashed(), **gateway.crashes.counts()}
+    return json_response({"status": "ready", **({"crashed": crashed} if crashed else {})})
 
 
 async def measured(gateway: Gateway, _: Request) -> Response:
@@ -97,6 +101,19 @@ async def queues(gateway: Gateway, _: Request) -> Response:
     """List the queues of the store."""
     lines = [wire_of(queue, _QUEUE) for queue in await gateway.api.queues()]
     return json_response({"queues": lines})
+
+
+async def set_queue(gateway: Gateway, request: Request) -> Response:
+    """Limit or pause a queue."""
+    order = request.read(up.LimitQueue, "queue")
+    return json_response(wire_of(await gateway.api.set_queue(request.who, request.params["queue"], order), _QUEUE))
+
+
+async def prune(gateway: Gateway, request: Request) -> Response:
+    """Delete runs that ended long ago."""
+    pruned = await gateway.api.prune(request.who, request.read(up.PruneRuns, "prune"))
+    sizes = {"runs": pruned.runs, "messages": pruned.messages}
+    return json_response(sizes | {"freedBytes": pruned.freed, "reusableBytes": pruned.reusable})
 
 
 async def revive_run(gateway: Gateway, request: Request) -> Response:
@@ -283,6 +300,16 @@ ROUTES: Final[tuple[Route[Gateway], ...]] = (
     Route(
         method="GET", template="/v1/queues", handler=queues, scope="admin",
         summary="The queues of runs", responses={200: ("Their lengths and limits.", "QueueList")},
+    ),
+    Route(
+        method="POST", template="/v1/queues/{queue}", handler=set_queue, scope="admin",
+        summary="Limit a queue, or pause it", body=up.LimitQueue,
+        responses={200: ("Its lengths and limits.", "QueueLine")},
+    ),
+    Route(
+        method="POST", template="/v1/prune", handler=prune, scope="admin",
+        summary="Delete runs that ended long ago", body=up.PruneRuns,
+        responses={200: ("What was deleted.", "PrunedBody")},
     ),
     Route(
         method="GET", template="/v1/runs", handler=list_runs, scope="follow",

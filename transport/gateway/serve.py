@@ -13,7 +13,8 @@ import trio
 import greenroom as gr
 from greenroom.actors.entry import checks_options
 from greenroom.actors.options import unknown_value
-from greenroom.supervision import ActorContext, ChildSpec, Exit, Ref, open_collapsing_nursery, open_supervisor
+from greenroom.actors.run.part_exits import part_spec
+from greenroom.supervision import ActorContext, Exit, Ref, open_collapsing_nursery, open_supervisor
 from greenroom.supervision.exits import Crashed
 
 from ..bearer_token import new_token
@@ -136,14 +137,20 @@ async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
 
 
 async def _serve(gateway: Gateway, hall: Acceptor, started: Callable[[], None]) -> None:
-    def log_exit(ref: Ref[object], exit_: Exit, _: int = 0) -> None:
+    def log_exit(ref: Ref[object], exit_: Exit) -> None:
         if isinstance(exit_, Crashed):
             gateway.log_failure(ref.name, exit_.error)
 
-    async with open_supervisor(name="gateway", on_restart=log_exit, on_exit=log_exit) as supervisor:
-        await supervisor.start_child_ready(ChildSpec(id="connections", start=hall.body, shutdown=FAREWELL))
-        await supervisor.start_child_ready(ChildSpec(id="lists", start=_lists(gateway), shutdown=1.0))
-        await supervisor.start_child_ready(ChildSpec(id="pulse", start=_pulse(gateway), shutdown=1.0))
+    def log_restart(ref: Ref[object], exit_: Exit, _: int) -> None:
+        gateway.crashes.note(ref.name)
+        log_exit(ref, exit_)
+
+    async with open_supervisor(
+        name="gateway", on_restart=log_restart, on_exit=log_exit, tracebacks=False
+    ) as supervisor:
+        await supervisor.start_child_ready(part_spec("connections", hall.body, shutdown=FAREWELL))
+        await supervisor.start_child_ready(part_spec("lists", _lists(gateway), shutdown=1.0))
+        await supervisor.start_child_ready(part_spec("pulse", _pulse(gateway), shutdown=1.0))
         end_renames = gateway.runtime.reader.on_rename(gateway.renamed)
         started()
         restart = True
@@ -198,6 +205,8 @@ class Acceptor:
 def _lists(gateway: Gateway) -> Callable[[ActorContext[Any]], Any]:
     async def body(ctx: ActorContext[object]) -> None:
         ctx.ready()
+        if ctx.attempt:  # changes may have been lost with the incarnation before
+            gateway.feed.begin_again()
         await gateway.feed.run()
         await trio.sleep_forever()
 

@@ -114,7 +114,11 @@ _ERRORS = (
     ErrorCode("decision_id_conflict", 409, "The id was used for another command."),
     ErrorCode("already_decided", 409, "The ticket has another decision; `current` has the decision."),
     ErrorCode("run_done", 409, "The run has ended."),
-    ErrorCode("fingerprint_mismatch", 409, "The ticket shows another action than the one that was decided."),
+    ErrorCode(
+        "fingerprint_mismatch",
+        409,
+        "The ticket shows another action than the one that was decided, or one whose tool has changed or is gone.",
+    ),
     ErrorCode(
         "reset", 410, "The cursor is of another log, or beyond its head: read the run, continue after its sequence."
     ),

@@ -33,6 +33,7 @@ CommandId = Annotated[
 Cursor = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1, description="0, or the sequence of an event.")]
 Step = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1, description="0, or the number of a finished step.")]
 PageLimit = Annotated[int, msgspec.Meta(ge=1, le=1000, description="Runs of a page, at most.")]
+Priority = Annotated[int, msgspec.Meta(ge=-100, le=100, description="Each step counts like ten seconds of waiting.")]
 Input = Annotated[str, msgspec.Meta(description="Something for the model to read; blank is unprocessable.")]
 # Meta feeds the generated documents; the validators below produce the messages for the client.
 
@@ -55,6 +56,11 @@ def _after(_: object, __: object, value: int) -> None:
 def _step(_: object, __: object, value: int) -> None:
     if not 0 <= value < 2**53:
         raise ValueError("step must be 0 or the number of a finished step")
+
+
+def _priority(_: object, __: object, value: int | None) -> None:
+    if value is not None and not -100 <= value <= 100:
+        raise ValueError("priority must be -100 to 100")
 
 
 @attrs.frozen(kw_only=True)
@@ -105,6 +111,11 @@ class Start:
     `run` is the run's id (default: derived from `id`). `title` is one line for lists of runs (default: the first line
     of `text`). `attachments` are images and files of the input, at most 100 and 8 MiB together, within the limits of
     messages and bodies; with some, `text` may be blank.
+
+    `deadline` and `at` are times with a zone: when the run ends at the latest, and before which it does not begin.
+    `background` lets the run wait in its queue until a process has room; `queue`, `at` and `priority` (-100 to 100)
+    imply it. While an open run of the principal was started with the same `dedupe`, that run is the answer. `queue` and
+    `priority` need the scope admin: they decide which runs of others are first.
     """
 
     id: CommandId = attrs.field(validator=_id)
@@ -116,6 +127,30 @@ class Start:
     on_busy: Literal["queue", "refuse"] = "queue"
     title: str | None = None
     attachments: tuple[SentAttachment, ...] = ()
+    deadline: str | None = None
+    background: bool | None = None
+    queue: str | None = None
+    at: str | None = None
+    priority: Priority | None = attrs.field(default=None, validator=_priority)
+    dedupe: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class LimitQueue:
+    """Limit a queue, or pause it; POST /v1/queues/{queue} accepts it. Both fields are set: the default is no limit.
+
+    At most `max_running` of its runs work at once, over all processes. No run of a `paused` queue begins.
+    """
+
+    max_running: int | None = None
+    paused: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class PruneRuns:
+    """Delete the runs that ended before a time with a zone; POST /v1/prune accepts it."""
+
+    before: str
 
 
 @attrs.frozen(kw_only=True)

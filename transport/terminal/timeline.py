@@ -127,11 +127,17 @@ class Timeline:
         what = f"{text_format.plural(payload['messages'], 'older message')} left out of the request ({payload['by']})"
         yield Line(at=at, kind="note", who=self.agent, what=what)
 
-    def _message(self, _: Event, payload: JSONObject, __: float) -> Iterator[Line]:
-        """Keep a text that precedes calls, to become a line with the first call; a final text is the run's output."""
-        if payload["role"] == "assistant":
-            self._said = payload["text"].strip()
-        yield from ()
+    def _message(self, _: Event, payload: JSONObject, at: float) -> Iterator[Line]:
+        """Keep a text that precedes calls, to become a line with the first call; a final text is the run's output.
+
+        A text that the end of the run has cut is neither.
+        """
+        said = payload["text"].strip() if payload["role"] == "assistant" else self._said
+        if payload.get("cut"):
+            yield Line(at=at, kind="text", who=self.agent, what=text_format.clean(said))
+            yield Line(at=at, kind="note", who=self.agent, what="was cut off in this answer: the run ended")
+            said = ""
+        self._said = said
 
     def _called(self, _: Event, payload: JSONObject, at: float) -> Iterator[Line]:
         if self._said:

@@ -17,7 +17,22 @@ from ...errors import ModelError
 from . import parts
 from .faults import from_object
 from .history import Entry, Said, Thread
-from .port import Codec, Decoder, Encoded, PartialCall, Reported, StreamError, calls_of, count, mapping, string
+from .port import (
+    Codec,
+    Decoder,
+    Encoded,
+    PartialCall,
+    Reported,
+    StreamError,
+    besides,
+    calls_of,
+    cause,
+    count,
+    json_text,
+    mapping,
+    model_name,
+    string,
+)
 from .schemas import closed_schema, object_schema, words
 from .settings import extra_body, extra_headers, renamed
 
@@ -28,6 +43,11 @@ SAMPLED: Final = "2023-06-01"
 MAX_TOKENS: Final = 8192
 """Default for max_tokens, which the format requires."""
 RENAMED: Final = {"max_tokens": "max_tokens", "stop_sequences": "stop_sequences", "service_tier": "service_tier"}
+COUNTS: Final = (
+    *("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens"),
+    "output_tokens_details",
+)
+"""The counts that are read."""
 SAMPLING: Final = {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k"}
 FINISHES: Final[Mapping[str, FinishReason]] = {
     "end_turn": "stop",
@@ -72,7 +92,7 @@ class AnthropicCodec(Codec):
         body: dict[str, JSONValue] = {
             "model": self._model,
             "max_tokens": MAX_TOKENS,
-            "messages": _merged(thread, rest),
+            "messages": _merged(rest),
             "stream": True,
             **renamed(settings, self._renamed),
         }
@@ -126,11 +146,11 @@ def _form(schema: JSONObject) -> dict[str, JSONValue] | None:
     return None if found is None else closed_schema(found)
 
 
-def _merged(thread: Thread, rest: Sequence[Entry]) -> list[dict[str, JSONValue]]:
+def _merged(rest: Sequence[Entry]) -> list[dict[str, JSONValue]]:
     """Return messages of alternating roles: all results of a step are in one user message, in front of other text."""
     out: list[dict[str, JSONValue]] = []
     for entry in rest:
-        role, blocks = "assistant" if entry.message.role == "assistant" else "user", list(_blocks(thread, entry))
+        role, blocks = "assistant" if entry.message.role == "assistant" else "user", list(_blocks(entry))
         if blocks and out and out[-1]["role"] == role:
             out[-1]["content"] += blocks
         elif blocks:
@@ -140,22 +160,20 @@ def _merged(thread: Thread, rest: Sequence[Entry]) -> list[dict[str, JSONValue]]
     return out
 
 
-def _blocks(thread: Thread, entry: Entry) -> Iterator[JSONObject]:
-    message, kept = entry
-    if kept:
-        yield from (block for block in kept if block["type"] != "text" or block["text"].strip())
+def _blocks(entry: Entry) -> Iterator[JSONObject]:
+    message = entry.message
+    if entry.items:
+        yield from (block for block in entry.items if block["type"] != "text" or block["text"].strip())
         return
     if message.call_id is not None:
-        tool_use_id = thread.wire_id(message.call_id)
         content: JSONValue = message.content
         if message.parts:
             content = [*_text(content), *map(parts.anthropic, message.parts)]
-        yield {"type": "tool_result", "tool_use_id": tool_use_id, "content": content}
+        yield {"type": "tool_result", "tool_use_id": entry.result_id, "content": content}
         return
     yield from _text(message.content)
     yield from map(parts.anthropic, message.parts)
-    for call in message.calls:
-        call_id = thread.wire_id(call.call_id)
+    for call, call_id in zip(message.calls, entry.call_ids, strict=True):
         yield {"type": "tool_use", "id": call_id, "name": call.tool, "input": call.arguments}
 
 
@@ -178,6 +196,7 @@ class AnthropicDecoder(Decoder):
         super().__init__()
         self._provider = provider
         self._blocks: dict[int, dict[str, JSONValue]] = {}  # by index, as the calls
+        self._pieces: dict[int, dict[str, list[str]]] = {}  # by index and field: the texts that grow
         self._calls: dict[int, PartialCall] = {}
         self._counts: dict[str, JSONValue] = {}
         self._reason = ""
@@ -189,7 +208,7 @@ class AnthropicDecoder(Decoder):
         match string(data.get("type")) or name:
             case "message_start":
                 message = mapping(data.get("message"))
-                self.model = string(message.get("model"))
+                self.model = model_name(message.get("model"))
                 self._count(mapping(message.get("usage")))
             case "content_block_start":
                 yield from self._begin(index, mapping(data.get("content_block")))
@@ -207,34 +226,41 @@ class AnthropicDecoder(Decoder):
 
     def _begin(self, index: int, block: JSONObject) -> Iterator[ModelDelta]:
         made = self._blocks[index] = {key: value for key, value in block.items() if value is not None}
-        if made.get("type") == "tool_use":
-            given = made.get("input")
-            call = self._calls[index] = PartialCall(string(made.get("id")), string(made.get("name")))
+        self._pieces[index] = {}
+        kind = string(made.get("type"))
+        given = made.get("input") if kind == "tool_use" else None
+        counted = besides(made, kind) if kind in ("text", "thinking") else made
+        self.keep({key: value for key, value in counted.items() if value is not given})
+        if kind == "tool_use":
+            call = self._calls[index] = self.new_call(string(made.get("id")), string(made.get("name")))
             call.ready = given or None
+            if given:
+                self.grow_values(json_text(given))
             yield CallDelta(index, call.tool)
-        for kind, delta in (("text", TextDelta), ("thinking", ReasoningDelta)):
-            if made.get("type") == kind:
-                made[kind] = string(made.get(kind))
-                self.grow(made[kind])
-                if made[kind]:
-                    yield delta(made[kind])
+        if kind in ("text", "thinking"):
+            text = made[kind] = string(made.get(kind))
+            self.grow(text)
+            if text:
+                yield TextDelta(text) if kind == "text" else ReasoningDelta(text)
 
     def _delta(self, index: int, delta: JSONObject) -> Iterator[ModelDelta]:
+        if index not in self._blocks:
+            self.part()
         block = self._blocks.setdefault(index, {})
         match delta.get("type"):
             case "text_delta" if text := string(delta.get("text")):
                 block.setdefault("type", "text")
-                self._grow(block, "text", text)
+                self._grow(index, "text", text)
                 yield TextDelta(text)
             case "thinking_delta" if text := string(delta.get("thinking")):
                 block.setdefault("type", "thinking")
-                self._grow(block, "thinking", text)
+                self._grow(index, "thinking", text)
                 yield ReasoningDelta(text)
             case "signature_delta":
-                self._grow(block, "signature", string(delta.get("signature")))
+                self._grow(index, "signature", string(delta.get("signature")))
             case "input_json_delta" if index in self._calls:
                 text = string(delta.get("partial_json"))
-                self.grow(text)
+                self.grow_values(text)
                 if text:
                     self._calls[index].ready = None
                     self._calls[index].arguments.append(text)
@@ -242,18 +268,19 @@ class AnthropicDecoder(Decoder):
             case _:  # empty, or a kind of delta that is new
                 pass
 
-    def _grow(self, block: dict[str, JSONValue], field: str, text: str) -> None:
+    def _grow(self, index: int, field: str, text: str) -> None:
         self.grow(text)
-        block[field] = string(block.get(field)) + text
+        begun = string(self._blocks[index].get(field))
+        self._pieces.setdefault(index, {}).setdefault(field, [begun]).append(text)
 
     def _stop(self, delta: JSONObject) -> None:
         if reason := string(delta.get("stop_reason")):
             self._reason, self.complete = reason, True
-            self._explanation = string(mapping(delta.get("stop_details")).get("explanation"))
+            self._explanation = cause(mapping(delta.get("stop_details")).get("explanation"))
 
     def _count(self, usage: JSONObject) -> None:
         """Merge counts: those of `message_delta` are totals, and replace earlier ones where they are given."""
-        self._counts |= {key: value for key, value in usage.items() if value is not None}
+        self._counts |= {key: usage[key] for key in COUNTS if usage.get(key) is not None}
         self.usage = usage_of(self._counts)
 
     def response(self) -> ModelResponse:
@@ -261,6 +288,8 @@ class AnthropicDecoder(Decoder):
         if self._reason == "model_context_window_exceeded":
             text = "the answer filled the model's context window"
             raise ModelError(text, kind="context_overflow", usage=self.usage)
+        for index, fields in self._pieces.items():
+            self._blocks[index] |= {field: "".join(pieces) for field, pieces in fields.items()}
         finish = FINISHES.get(self._reason, "other")
         if finish == "refusal":  # the text so far is not to be used
             refusal = self._explanation or "the model refused to answer"

@@ -7,6 +7,8 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
 
+import attrs
+
 from ...contract.messages import Usage
 from ...contract.plain import JSONObject
 from ...errors import MAY_PASS, ModelError, ModelErrorKind
@@ -15,6 +17,8 @@ from .port import Reported
 
 LONGEST: Final = 1_000
 """Most characters of a provider's sentence in an error."""
+READ: Final = 16_384
+"""Most characters of a provider's report that are looked at, spaces among them."""
 
 CODES: Final[Mapping[str, ModelErrorKind]] = {
     "rate_limit_exceeded": "rate_limited",
@@ -139,16 +143,17 @@ def provider_error(
         name: the model's name.
         report: its status is None for a report inside a stream.
         mask: hides the key in the provider's words.
-        headers: of the response, with names in lower case.
+        headers: of the response; names are asked for in lower case.
         usage: tokens of the failed request.
     """
     headers = headers or {}
-    request_id = headers.get("x-request-id") or headers.get("request-id") or ""
+    request_id = mask.beginning(headers.get("x-request-id") or headers.get("request-id") or "", 100)
     status = "" if report.status is None else f" {report.status}"
-    words = ": ".join(filter(None, (*report.codes[:1], " ".join(report.message.split())))) or "no reason given"
-    said = mask.text(words)
+    report = attrs.evolve(report, message=mask.beginning(report.message, READ))
+    code = mask.beginning(report.codes[0], LONGEST) if report.codes else ""
+    said = mask.text(": ".join(filter(None, (code, " ".join(report.message.split())))) or "no reason given")
     said = said if len(said) <= LONGEST else f"{said[: LONGEST - 1]}…"
-    behind = f" (request {mask.text(request_id)[:100]})" if request_id else ""
+    behind = f" (request {request_id})" if request_id else ""
     waits = retry_after(headers)
     return ProviderError(
         f"{name} answered{status} {said}{behind}",
@@ -156,7 +161,7 @@ def provider_error(
         retry_after=report.retry_after if waits is None else waits,
         usage=usage,
         should_retry={"true": True, "false": False}.get(headers.get("x-should-retry", "").lower()),
-        request_id=mask.text(request_id),
+        request_id=request_id,
     )
 
 
@@ -187,7 +192,7 @@ def _number(text: str | None) -> float | None:
 def _date(text: str | None) -> datetime | None:
     try:
         found = parsedate_to_datetime(text or "")
-    except ValueError:
+    except (ValueError, OverflowError):  # a year or a zone of twenty digits
         return None
     return found if found.tzinfo is not None else None
 

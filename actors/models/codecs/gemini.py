@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 from urllib.parse import quote
 
-import msgspec
-
 from ...abc import CallDelta, ModelDelta, ReasoningDelta, TextDelta
 from ...contract.messages import FinishReason, ModelRequest, ModelResponse, ToolInfo, Usage
 from ...contract.plain import JSONObject, JSONValue
@@ -20,7 +18,23 @@ from ...errors import ModelError
 from . import parts
 from .faults import from_object
 from .history import Entry, Said, Thread
-from .port import Codec, Decoder, Encoded, PartialCall, Reported, StreamError, calls_of, count, items, mapping, string
+from .port import (
+    Codec,
+    Decoder,
+    Encoded,
+    PartialCall,
+    Reported,
+    StreamError,
+    besides,
+    calls_of,
+    cause,
+    count,
+    items,
+    json_text,
+    mapping,
+    model_name,
+    string,
+)
 from .schemas import words
 from .settings import extra_body, extra_headers, renamed
 
@@ -41,6 +55,8 @@ MALFORMED: Final = frozenset(
 )
 UNSIGNED: Final = b64encode(b"skip_thought_signature_validator").decode()
 """The documented signature for a call that another provider's model, or no model, has made."""
+DETAILS: Final = 64
+"""Details of an error, and violations in one of them, that are read; three come in practice."""
 WITHOUT_SIGNATURES: Final = ("gemini-1", "gemini-2")
 """Beginnings of the names of models that check no signatures."""
 
@@ -79,7 +95,7 @@ class GeminiCodec(Codec):
         if (thinking := settings.get("thinking")) is not None:
             config["thinkingConfig"] = _thinking(thinking)
         body: dict[str, JSONValue] = {
-            "contents": _contents(thread, rest, signed=not self._model.startswith(WITHOUT_SIGNATURES))
+            "contents": _contents(rest, signed=not self._model.startswith(WITHOUT_SIGNATURES))
         }
         if system:
             body["systemInstruction"] = {"parts": [{"text": system}]}
@@ -102,7 +118,7 @@ class GeminiCodec(Codec):
         if isinstance(data, list):
             data = data[0] if data else None
         error = mapping(mapping(data).get("error"))
-        details = list(map(mapping, items(error.get("details"))))
+        details = list(map(mapping, items(error.get("details"))[:DETAILS]))
         reasons = tuple(detail.get("reason") for detail in details)
         daily = "daily_quota" if any(map(_is_daily, details)) else None
         report = from_object(status, error, (daily, *reasons, error.get("status"), error.get("code")))
@@ -121,7 +137,9 @@ def _choice(choice: str) -> dict[str, JSONValue]:
 
 
 def _is_daily(detail: JSONObject) -> bool:
-    return any("PerDay" in string(one.get("quotaId")) for one in map(mapping, items(detail.get("violations"))))
+    return any(
+        "PerDay" in string(one.get("quotaId")) for one in map(mapping, items(detail.get("violations"))[:DETAILS])
+    )
 
 
 def _delay(text: object) -> float | None:
@@ -143,12 +161,11 @@ def _function(tool: ToolInfo) -> JSONObject:
     return {"name": tool.name, "description": tool.description, "parametersJsonSchema": tool.schema}
 
 
-def _contents(thread: Thread, rest: Sequence[Entry], *, signed: bool) -> list[dict[str, JSONValue]]:
+def _contents(rest: Sequence[Entry], *, signed: bool) -> list[dict[str, JSONValue]]:
     out: list[dict[str, JSONValue]] = []
-    tools = thread.tools()
     for entry in rest:
         role = "model" if entry.message.role == "assistant" else "user"
-        found = list(_parts(thread, entry, tools, signed=signed))
+        found = list(_parts(entry, signed=signed))
         if found and out and out[-1]["role"] == role:
             out[-1]["parts"] += found
         elif found:
@@ -158,17 +175,20 @@ def _contents(thread: Thread, rest: Sequence[Entry], *, signed: bool) -> list[di
     return out
 
 
-def _parts(thread: Thread, entry: Entry, tools: Mapping[str, str], *, signed: bool) -> Iterator[JSONObject]:
-    message, kept = entry
-    if kept:
-        yield from kept
+def _parts(entry: Entry, *, signed: bool) -> Iterator[JSONObject]:
+    message = entry.message
+    if entry.items:
+        yield from entry.items
         return
     if message.call_id is not None:
-        named = {"name": tools.get(message.call_id, ""), "response": {"output": message.content}}
-        wire_id = thread.wire_id(message.call_id)
+        named = {"name": entry.tool, "response": {"output": message.content}}
         media = list(map(parts.gemini, message.parts))
         held = [part for part in media if signed and parts.in_response(part)]
-        response = {**named, **({"id": wire_id} if wire_id else {}), **({"parts": held} if held else {})}
+        response = {
+            **named,
+            "id": entry.result_id,
+            **({"parts": held} if held else {}),
+        }
         yield {"functionResponse": response}
         if rest := [part for part in media if part not in held]:
             yield from ({"text": parts.announced(message)}, *rest)
@@ -176,8 +196,8 @@ def _parts(thread: Thread, entry: Entry, tools: Mapping[str, str], *, signed: bo
     if message.content:
         yield {"text": message.content}
     yield from map(parts.gemini, message.parts)
-    for number, call in enumerate(message.calls):
-        part = {"functionCall": {"name": call.tool, "args": call.arguments, "id": thread.wire_id(call.call_id)}}
+    for number, (call, call_id) in enumerate(zip(message.calls, entry.call_ids, strict=True)):
+        part = {"functionCall": {"name": call.tool, "args": call.arguments, "id": call_id}}
         yield {**part, "thoughtSignature": UNSIGNED} if signed and number == 0 else part
 
 
@@ -197,7 +217,8 @@ class GeminiDecoder(Decoder):
         self._provider = provider
         self._text: list[str] = []
         self._calls: list[PartialCall] = []
-        self._parts: list[dict[str, JSONValue]] = []
+        self._parts_kept: list[dict[str, JSONValue]] = []
+        self._joined: list[list[str]] = []  # the texts of the parts that are kept, in pieces
         self._reason = ""
         self._why = ""
 
@@ -205,18 +226,18 @@ class GeminiDecoder(Decoder):
         """Take one chunk. See `Decoder.take`."""
         if data.get("error"):
             raise StreamError(data)
-        self.model = self.model or string(data.get("modelVersion"))
+        self.model = self.model or model_name(data.get("modelVersion"))
         if isinstance(data.get("usageMetadata"), Mapping):
             self.usage = usage_of(data["usageMetadata"])
-        if blocked := string(mapping(data.get("promptFeedback")).get("blockReason")):
+        if blocked := cause(mapping(data.get("promptFeedback")).get("blockReason")):
             raise ModelError(f"the provider blocked the request: {blocked}", kind="content_filtered", usage=self.usage)
         candidates = items(data.get("candidates"))
         candidate = mapping(candidates[0]) if candidates else {}
         for part in map(mapping, items(mapping(candidate.get("content")).get("parts"))):
             yield from self._part(part)
-        if reason := string(candidate.get("finishReason")):
+        if reason := cause(candidate.get("finishReason")):
             self._reason, self.complete = reason, True
-            self._why = string(candidate.get("finishMessage"))
+            self._why = cause(candidate.get("finishMessage"))
 
     def _part(self, part: JSONObject) -> Iterator[ModelDelta]:
         text = string(part.get("text"))
@@ -228,20 +249,26 @@ class GeminiDecoder(Decoder):
             yield TextDelta(text)
         if isinstance(part.get("functionCall"), Mapping):
             call = part["functionCall"]
-            self.grow(str(call.get("args", "")))
-            made = PartialCall(string(call.get("id")), string(call.get("name")))
+            made = self.new_call(string(call.get("id")), string(call.get("name")))
             made.ready = {} if call.get("args") is None else call["args"]
+            arguments = json_text(made.ready)
+            self.grow_values(arguments)
             self._calls.append(made)
-            yield CallDelta(len(self._calls) - 1, made.tool, msgspec.json.encode(made.ready).decode())
+            yield CallDelta(made.place, made.tool, arguments)
         self._keep(part)
 
     def _keep(self, part: JSONObject) -> None:
         """Keep a part that goes back; texts in pieces become one part, and thoughts go back by their signature only."""
-        before = self._parts[-1] if self._parts else {}
-        if set(part) == set(before) == {"text"}:
-            before["text"] += string(part.get("text"))
+        before = self._parts_kept[-1] if self._parts_kept else {}
+        if part.keys() == before.keys() == {"text"}:
+            self._joined[-1].append(string(part.get("text")))
         elif part and not (part.get("thought") and "thoughtSignature" not in part):
-            self._parts.append(dict(part))
+            counted, call = besides(part, "text"), part.get("functionCall")
+            if isinstance(call, Mapping):
+                counted["functionCall"] = {name: value for name, value in call.items() if name != "args"}
+            self.keep(counted)
+            self._parts_kept.append(dict(part))
+            self._joined.append([string(part.get("text"))])
 
     def response(self) -> ModelResponse:
         """Return the answer. See `Decoder.response`."""
@@ -255,6 +282,9 @@ class GeminiDecoder(Decoder):
             raise ModelError(
                 f"a filter of the provider stopped the answer: {said}", kind="content_filtered", usage=self.usage
             )
+        for part, pieces in zip(self._parts_kept, self._joined, strict=True):
+            if "text" in part:
+                part["text"] = "".join(pieces)
         finish: FinishReason = "content_filter" if filtered else FINISHES.get(self._reason, "other")
         calls = calls_of(self._calls, finish)
         return ModelResponse(
@@ -264,7 +294,7 @@ class GeminiDecoder(Decoder):
             model=self.model,
             finish="tool_calls" if calls and finish == "stop" else finish,
             provider=self._provider,
-            items=tuple(self._parts) if any("thoughtSignature" in part for part in self._parts) else (),
+            items=tuple(self._parts_kept) if any("thoughtSignature" in part for part in self._parts_kept) else (),
         )
 
 

@@ -8,7 +8,7 @@ with invalid arguments): then the items would contradict the thread, and the mes
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from ...contract.messages import CallRequest, Message
@@ -27,10 +27,21 @@ class Said(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A message on its way, with the items to send in place of its text and calls; none: write it from its parts."""
+    """A message on its way.
+
+    Attributes:
+        message: the message.
+        items: to send in place of its text and calls; none: write it from its parts.
+        call_ids: the ids of its calls on the wire, in order.
+        result_id: for a result, the id of its call on the wire; "" for every other message.
+        tool: for a result, the name of the called tool.
+    """
 
     message: Message
     items: Sequence[JSONObject]
+    call_ids: Sequence[str] = ()
+    result_id: str = ""
+    tool: str = ""
 
 
 Read = Callable[[Sequence[JSONObject]], Said]
@@ -40,28 +51,42 @@ Read = Callable[[Sequence[JSONObject]], Said]
 class Thread:
     """The messages of a request, and the ids of their calls on the wire.
 
+    The ids of calls are unique in their run. A thread has many runs, and where a model gives no ids, or the same ones
+    again, two runs have calls of one id. So each call gets an id of the wire for itself, and a result gets the id of
+    the newest call with its id before the result.
+
     Args:
         messages: of the request.
         provider: whose items may be sent.
         read: reads such items.
+
+    Attributes:
+        entries: the messages, each with the wire ids of its calls: allowed characters, unique in the request.
     """
 
     def __init__(self, messages: Iterable[Message], provider: str, read: Read) -> None:
-        self.entries = tuple(Entry(message, _kept(message, provider, read)) for message in messages)
-        self._ids: dict[str, str] = {}
-        for message, kept in self.entries:
-            if kept:
-                found = (call[0] for call in read(kept).calls)
-                self._ids |= zip((call.call_id for call in message.calls), found, strict=True)
-        used = set(self._ids.values())
-        for call_id in _ids(entry.message for entry in self.entries):
-            if call_id not in self._ids:
-                self._ids[call_id] = _free(_FOREIGN.sub("_", call_id)[:LONGEST_ID] or "call", used)
-                used.add(self._ids[call_id])
+        found = [(message, *_kept(message, provider, read)) for message in messages]
+        own: set[str] = set()  # the ids inside of items stay as they are, so that no other call may get one of them
+        for place, (message, _, ids) in enumerate(found):
+            if len(set(ids)) < len(ids) or not own.isdisjoint(ids):
+                found[place] = message, (), ()  # the provider has repeated an id: the message is written from its parts
+            else:
+                own.update(ids)
+        self._names = _WireIds(own)
+        self.entries = tuple(self._entries(found))
 
-    def wire_id(self, call_id: str) -> str:
-        """Return the id of a call or its result: allowed characters, unique in the request; an item's own id stays."""
-        return self._ids[call_id]
+    def _entries(self, found: Iterable[tuple[Message, Sequence[JSONObject], Sequence[str]]]) -> Iterator[Entry]:
+        newest: dict[str, tuple[str, str]] = {}  # id of a call -> its id on the wire, and its tool
+        for message, items, ids in found:
+            given = ids or [self._names.free(call.call_id) for call in message.calls]
+            for call, wire_id in zip(message.calls, given, strict=True):
+                newest[call.call_id] = wire_id, call.tool
+            result_id, tool = "", ""
+            if message.call_id is not None:
+                if message.call_id not in newest:  # the call was left out of the request
+                    newest[message.call_id] = self._names.free(message.call_id), ""
+                result_id, tool = newest[message.call_id]
+            yield Entry(message, items, tuple(given), result_id, tool)
 
     def split(self) -> tuple[str, Sequence[Entry]]:
         """Return the text of all system messages, and the other messages."""
@@ -69,33 +94,34 @@ class Thread:
         rest = tuple(entry for entry in self.entries if entry.message.role != "system")
         return "\n\n".join(filter(None, system)), rest
 
-    def tools(self) -> Mapping[str, str]:
-        """Return the names of the called tools, by call id."""
-        return {call.call_id: call.tool for entry in self.entries for call in entry.message.calls}
+
+class _WireIds:
+    """Gives out ids that are unique in a request."""
+
+    def __init__(self, used: set[str]) -> None:
+        self._used = used
+        self._next: dict[str, int] = {}  # the number with which the search for a free id of this name continues
+
+    def free(self, call_id: str) -> str:
+        """Return a free id like that of a call: of a thousand calls of one id, each costs the same."""
+        wish = _FOREIGN.sub("_", call_id)[:LONGEST_ID] or "call"
+        name, number = wish, self._next.get(wish, 2)
+        while name in self._used:
+            behind = f"_{number}"
+            name, number = wish[: LONGEST_ID - len(behind)] + behind, number + 1
+        self._next[wish] = number
+        self._used.add(name)
+        return name
 
 
-def _kept(message: Message, provider: str, read: Read) -> Sequence[JSONObject]:
+def _kept(message: Message, provider: str, read: Read) -> tuple[Sequence[JSONObject], Sequence[str]]:
+    """Return the items that can be sent in place of a message, and the ids of the calls in them."""
     if not message.items or message.provider != provider:
-        return ()
+        return (), ()
     text, calls = read(message.items)
     same = text == message.content and [call[1:] for call in calls] == [_said(call) for call in message.calls]
-    return message.items if same else ()
+    return (message.items, [call[0] for call in calls]) if same else ((), ())
 
 
 def _said(call: CallRequest) -> tuple[str, JSONValue]:
     return call.tool, call.arguments
-
-
-def _ids(messages: Iterable[Message]) -> Iterator[str]:
-    for message in messages:
-        yield from (call.call_id for call in message.calls)
-        if message.call_id is not None:
-            yield message.call_id
-
-
-def _free(wish: str, used: set[str]) -> str:
-    name, number = wish, 2
-    while name in used:
-        behind = f"_{number}"
-        name, number = wish[: LONGEST_ID - len(behind)] + behind, number + 1
-    return name

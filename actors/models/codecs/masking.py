@@ -37,6 +37,11 @@ class KeyMask:
         """Return the text without keys."""
         return text if self._keys is None else self._keys.sub(MASK, text)
 
+    def beginning(self, text: str, size: int) -> str:
+        """Return at most the first `size` characters of a text, without keys and without one that the cut divides."""
+        cut = text[:size]
+        return self.text(cut[: len(cut) - self.unfinished(cut)] if len(cut) < len(text) else cut)[:size]
+
     def value(self, value: JSONValue) -> JSONValue:
         """Return JSON data without keys, names of fields included."""
         if self._keys is None:

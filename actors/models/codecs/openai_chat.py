@@ -3,6 +3,12 @@
 Source: the types of the official Python SDK (openai 3.54). What compatible servers do otherwise is tolerated: calls
 without ids, names that are repeated in each piece, whole calls in one piece, `stop` as the reason of an answer with
 calls, no `[DONE]`. The mark of a whole answer is the chunk with a `finish_reason`.
+
+A message with calls and without text has the content "", the one form that all take. The AI SDK has sent it to OpenAI,
+Azure, DeepSeek, Groq and Mistral (vercel/ai 13744, 14888; req_llm 966 asked DeepSeek), and vLLM makes it of null (vllm
+54368). null is refused by llama-cpp-python 0.3.35 (500), Ollama (pydantic-ai 5206), llama.cpp's server (13471), LM
+Studio (261) and mlx-lm (185); a missing content by lmdeploy (4035) and by llama-cpp-python's templates (1805). The
+price: a template of Ollama's reads "" as a text (14181), and a gateway to Bedrock may make an empty block of it.
 """
 
 from __future__ import annotations
@@ -19,7 +25,22 @@ from ...errors import ModelError
 from . import parts
 from .faults import from_object
 from .history import Said, Thread
-from .port import Codec, Decoder, Encoded, PartialCall, Reported, StreamError, calls_of, count, items, mapping, string
+from .port import (
+    Codec,
+    Decoder,
+    Encoded,
+    PartialCall,
+    Reported,
+    StreamError,
+    besides,
+    calls_of,
+    count,
+    items,
+    json_text,
+    mapping,
+    model_name,
+    string,
+)
 from .schemas import object_schema, words
 from .settings import extra_body, extra_headers, renamed
 
@@ -110,28 +131,28 @@ def _function(tool: ToolInfo) -> JSONObject:
 def _messages(thread: Thread) -> Iterator[JSONObject]:
     """Yield the messages. A tool's message takes text only: its images and files follow when all calls are answered."""
     behind: list[JSONObject] = []
-    for message, kept in thread.entries:
+    for entry in thread.entries:
+        message = entry.message
         if behind and message.call_id is None:
             yield {"role": "user", "content": behind}
             behind = []
         if message.parts and message.call_id is not None:
             behind += [{"type": "text", "text": parts.announced(message)}, *map(parts.chat, message.parts)]
-        if kept:
-            yield kept[0]
+        if entry.items:
+            yield entry.items[0]
             continue
         made: dict[str, JSONValue] = {"role": message.role, "content": message.content}
         if message.calls:
-            made["content"] = message.content or None
             made["tool_calls"] = [
                 {
-                    "id": thread.wire_id(call.call_id),
+                    "id": call_id,
                     "type": "function",
                     "function": {"name": call.tool, "arguments": msgspec.json.encode(call.arguments).decode()},
                 }
-                for call in message.calls
+                for call, call_id in zip(message.calls, entry.call_ids, strict=True)
             ]
         if message.call_id is not None:
-            made["tool_call_id"] = thread.wire_id(message.call_id)
+            made["tool_call_id"] = entry.result_id
         elif message.parts:
             text = [{"type": "text", "text": message.content}] if message.content else []
             made["content"] = [*text, *map(parts.chat, message.parts)]
@@ -155,7 +176,8 @@ class OpenAIChatDecoder(Decoder):
     def __init__(self, provider: str) -> None:
         super().__init__()
         self._provider = provider
-        self._extras: dict[str, JSONValue] = {}
+        self._reasoning: dict[str, list[str]] = {}  # under the name that the server gives it
+        self._details: list[tuple[str, JSONObject, list[str]]] = []  # the field of the text, the others, the text
         self._text: list[str] = []
         self._refusal: list[str] = []
         self._calls: list[PartialCall] = []
@@ -166,7 +188,7 @@ class OpenAIChatDecoder(Decoder):
         """Take one chunk. See `Decoder.take`."""
         if data.get("error"):
             raise StreamError(data)
-        self.model = self.model or string(data.get("model"))
+        self.model = self.model or model_name(data.get("model"))
         if isinstance(data.get("usage"), Mapping):
             self.usage = usage_of(data["usage"])
         for choice in map(mapping, items(data.get("choices"))):
@@ -178,11 +200,11 @@ class OpenAIChatDecoder(Decoder):
         for field in ("reasoning_content", "reasoning"):  # the same text under two names; it goes back under its own
             if reasoning := string(delta.get(field)):
                 self.grow(reasoning)
-                self._extras[field] = self._extras.get(field, "") + reasoning
+                self._reasoning.setdefault(field, []).append(reasoning)
                 yield ReasoningDelta(reasoning)
                 break
-        if details := items(delta.get("reasoning_details")):
-            self._extras.setdefault("reasoning_details", []).extend(details)
+        for detail in map(mapping, items(delta.get("reasoning_details"))):
+            self._detail(detail)
         if text := string(delta.get("content")):
             self.grow(text)
             self._text.append(text)
@@ -195,6 +217,16 @@ class OpenAIChatDecoder(Decoder):
         if finish := string(choice.get("finish_reason")):
             self._finish, self.complete = finish, True
 
+    def _detail(self, detail: JSONObject) -> None:
+        """Keep a detail of the reasoning. Pieces of a text, each a detail like the one before, become one detail."""
+        field = next((name for name in ("text", "summary") if isinstance(detail.get(name), str)), "")
+        text, rest = string(detail.get(field)), besides(detail, field)
+        self.grow(text)
+        if not (field and self._details and self._details[-1][:2] == (field, rest)):
+            self.keep(rest)
+            self._details.append((field, rest, []))
+        self._details[-1][2].append(text)
+
     def _call(self, piece: JSONObject) -> CallDelta:
         function, call_id = mapping(piece.get("function")), string(piece.get("id"))
         tool, index = string(function.get("name")), piece.get("index")
@@ -202,20 +234,22 @@ class OpenAIChatDecoder(Decoder):
             index = len(self._calls) if not self._calls or call_id or tool else len(self._calls) - 1
         call = self._slots.get(index)
         if call is None or (call_id and tool and call.id and call.id != call_id):  # whole calls, all with index 0
-            call = self._slots[index] = PartialCall()
+            call = self._slots[index] = self.new_call()
             self._calls.append(call)
-        call.id, new = call.id or call_id, "" if call.tool else tool
+        call.id, new = call.id or self.call_id(call_id), "" if call.tool else self.tool(tool)
         call.tool = call.tool or tool
         arguments = function.get("arguments")
         text = string(arguments)
         if isinstance(arguments, Mapping):  # a whole value in place of its text
+            self.grow_values(json_text(arguments))
             call.ready = arguments
         elif text:
-            self.grow(text)
+            self.grow_values(text)
             call.arguments.append(text)
         if isinstance(piece.get("extra_content"), Mapping):  # signatures, where another format is behind this one
+            self.keep(piece["extra_content"])
             call.extras["extra_content"] = piece["extra_content"]
-        return CallDelta(self._calls.index(call), new, text)
+        return CallDelta(call.place, new, text)
 
     def response(self) -> ModelResponse:
         """Return the answer. See `Decoder.response`."""
@@ -239,15 +273,20 @@ class OpenAIChatDecoder(Decoder):
 
     def _items(self, text: str, calls: Sequence[CallRequest]) -> tuple[JSONObject, ...]:
         """Return the whole message, if it has more than text and calls; results need ids to refer to."""
-        if not (self._extras or any(call.extras for call in self._calls)) or not all(call.call_id for call in calls):
+        extras: dict[str, JSONValue] = {field: "".join(pieces) for field, pieces in self._reasoning.items()}
+        if self._details:
+            extras["reasoning_details"] = [
+                {**rest, field: "".join(pieces)} if field else rest for field, rest, pieces in self._details
+            ]
+        if not (extras or any(call.extras for call in self._calls)) or not all(call.call_id for call in calls):
             return ()
-        message = {"role": "assistant", "content": text or None, **self._extras}
+        message = {"role": "assistant", "content": text, **extras}
         if calls:
             message["tool_calls"] = [
                 {
                     "id": call.call_id,
                     "type": "function",
-                    "function": {"name": call.tool, "arguments": msgspec.json.encode(call.arguments).decode()},
+                    "function": {"name": call.tool, "arguments": json_text(call.arguments)},
                     **partial.extras,
                 }
                 for call, partial in zip(calls, self._calls, strict=True)

@@ -7,7 +7,7 @@ Source: the types of the official Python SDK (openai 3.54). The mark of a whole 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeGuard
 
 import msgspec
 
@@ -17,8 +17,22 @@ from ...contract.plain import JSONObject, JSONValue
 from ...errors import ModelError
 from . import parts
 from .faults import from_object
-from .history import Said, Thread
-from .port import Codec, Decoder, Encoded, PartialCall, Reported, StreamError, calls_of, count, items, mapping, string
+from .history import Entry, Said, Thread
+from .port import (
+    Codec,
+    Decoder,
+    Encoded,
+    PartialCall,
+    Reported,
+    StreamError,
+    besides,
+    calls_of,
+    count,
+    items,
+    mapping,
+    model_name,
+    string,
+)
 from .schemas import object_schema, words
 from .settings import extra_body, extra_headers, renamed
 
@@ -63,7 +77,7 @@ class OpenAIResponsesCodec(Codec):
             system = f"{system}\n\n{words(schema)}".strip()
         body: dict[str, JSONValue] = {
             "model": self._model,
-            "input": list(_input(thread, rest)),
+            "input": list(_input(rest)),
             "stream": True,
             "store": False,
             **renamed(settings, RENAMED),
@@ -108,20 +122,19 @@ def _function(tool: ToolInfo) -> JSONObject:
     }
 
 
-def _input(thread: Thread, rest: Sequence[JSONValue]) -> Iterator[JSONObject]:
-    for message, kept in rest:
-        if kept:
-            yield from kept
+def _input(rest: Sequence[Entry]) -> Iterator[JSONObject]:
+    for entry in rest:
+        message = entry.message
+        if entry.items:
+            yield from entry.items
             continue
         if message.call_id is not None:
-            call_id = thread.wire_id(message.call_id)
-            yield {"type": "function_call_output", "call_id": call_id, "output": _content(message)}
+            yield {"type": "function_call_output", "call_id": entry.result_id, "output": _content(message)}
             continue
         if message.content or not message.calls:
             yield {"role": message.role, "content": _content(message)}
-        for call in message.calls:
+        for call, call_id in zip(message.calls, entry.call_ids, strict=True):
             arguments = msgspec.json.encode(call.arguments).decode()
-            call_id = thread.wire_id(call.call_id)
             yield {"type": "function_call", "call_id": call_id, "name": call.tool, "arguments": arguments}
 
 
@@ -141,8 +154,11 @@ def _said(kept: Sequence[JSONObject]) -> Said:
 
 
 def _text(item: JSONObject) -> str:
-    parts = map(mapping, items(item.get("content")))
-    return "".join(string(part.get("text")) for part in parts if part.get("type") == "output_text")
+    return "".join(string(part.get("text")) for part in items(item.get("content")) if _speaks(part))
+
+
+def _speaks(part: JSONValue) -> TypeGuard[JSONObject]:
+    return mapping(part).get("type") == "output_text"
 
 
 class OpenAIResponsesDecoder(Decoder):
@@ -171,7 +187,7 @@ class OpenAIResponsesDecoder(Decoder):
             case "response.output_item.done":
                 yield from self._end(index, mapping(data.get("item")))
             case "response.created" | "response.in_progress":
-                self.model = self.model or string(mapping(data.get("response")).get("model"))
+                self.model = self.model or model_name(mapping(data.get("response")).get("model"))
             case "response.completed" | "response.incomplete":
                 yield from self._close(mapping(data.get("response")))
             case "response.failed" | "error":
@@ -190,8 +206,8 @@ class OpenAIResponsesDecoder(Decoder):
                 self.grow(text)
                 yield ReasoningDelta(text)
             case "response.function_call_arguments.delta":
-                self.grow(text)
-                self._calls.setdefault(index, PartialCall()).arguments.append(text)
+                self.grow_values(text)
+                self._call(index).arguments.append(text)
                 yield CallDelta(index, arguments=text)
             case _:  # empty, or a delta of something that is not read
                 pass
@@ -199,31 +215,51 @@ class OpenAIResponsesDecoder(Decoder):
     def _text(self, index: int, text: str) -> Iterator[ModelDelta]:
         if text:
             self.grow(text)
+            if index not in self._texts:
+                self.part()
             self._texts.setdefault(index, []).append(text)
             yield TextDelta(text)
 
+    def _call(self, index: int) -> PartialCall:
+        if index not in self._calls:
+            self._calls[index] = self.new_call()
+        return self._calls[index]
+
     def _begin(self, index: int, item: JSONObject) -> Iterator[ModelDelta]:
         if item.get("type") == "function_call":
-            call = self._calls.setdefault(index, PartialCall())
-            call.id, call.tool = string(item.get("call_id")), string(item.get("name"))
+            call = self._call(index)
+            call.id, call.tool = self.call_id(string(item.get("call_id"))), self.tool(string(item.get("name")))
             yield CallDelta(index, call.tool)
 
     def _end(self, index: int, item: JSONObject) -> Iterator[ModelDelta]:
         if not item or index in self._done:
             return
-        self._done[index] = item
+        self._keep(index, item)
         yield from self._begin(index, item)
         if item.get("type") == "function_call":
             call, arguments = self._calls[index], string(item.get("arguments"))
-            if arguments:
+            if arguments and arguments != "".join(call.arguments):
+                self.grow_values(arguments)
                 call.arguments = [arguments]
         elif item.get("type") == "message" and index not in self._texts:
             yield from self._text(index, _text(item))
 
+    def _keep(self, index: int, item: JSONObject) -> None:
+        """Keep an item that is done. Its arguments, and its text if it came before, are not counted twice."""
+        self._done[index] = item
+        counted, content = item, item.get("content")
+        if item.get("type") == "function_call":
+            counted = besides(item, "arguments")
+        elif item.get("type") == "message" and isinstance(content, list):
+            if index in self._texts and _text(item) != "".join(self._texts[index]):
+                self.grow(_text(item))
+            counted = {**item, "content": [besides(part, "text") if _speaks(part) else part for part in content]}
+        self.keep(counted)
+
     def _close(self, response: JSONObject) -> Iterator[ModelDelta]:
         for index, item in enumerate(items(response.get("output"))):  # for services that send no items before
             yield from self._end(index, mapping(item))
-        self.model = string(response.get("model")) or self.model
+        self.model = model_name(response.get("model")) or self.model
         if isinstance(response.get("usage"), Mapping):
             self.usage = usage_of(response["usage"])
         if response.get("status") == "incomplete":

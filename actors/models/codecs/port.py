@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import abc
+import json
 from collections.abc import Iterator, Mapping
 from typing import Final
 
 import attrs
+import msgspec
 
 from ...abc import ModelDelta
 from ...contract.messages import (
@@ -19,11 +21,27 @@ from ...contract.messages import (
     read_arguments,
 )
 from ...contract.plain import JSONObject, JSONValue
+from ...contract.sizes import ANSWER_LIMIT
 from ...errors import ModelError
 from .settings import fault_of_settings
 
-ANSWER_LIMIT: Final = 10_000_000
-"""Most characters of one answer: texts, reasoning and arguments together."""
+CALLS_LIMIT: Final = 4_096
+"""Most calls of one answer; no provider documents more than 128."""
+PARTS_LIMIT: Final = 16_384
+"""Most blocks, items or parts of one answer, calls among them: each costs an object for as long as the run lives."""
+NAME_LIMIT: Final = 1_024
+"""Most characters of the name of a called tool."""
+ID_LIMIT: Final = 65_536
+"""Most characters of the id of a call: some services put a whole signature into it."""
+VALUES_LIMIT: Final = 50_000
+"""Most commas and opening brackets in the arguments of one answer and in what goes back to the provider: each is a
+value, and a run reads values one by one, some microseconds each."""
+COUNT_LIMIT: Final = 10**12
+"""The largest number of tokens that counts as one."""
+MODEL_LIMIT: Final = 256
+"""Characters kept of the name of the answering model."""
+REASON_LIMIT: Final = 1_000
+"""Characters kept of a provider's reason for the end of an answer."""
 
 CUT_CALL: Final = "the answer ended in the middle of this call, so its arguments are not complete"
 
@@ -109,6 +127,7 @@ class PartialCall:
     """A call whose arguments arrive in pieces.
 
     Attributes:
+        place: of the call among the calls of its answer, from 0.
         arguments: pieces of JSON text.
         ready: arguments that came as a JSON value.
         extras: further fields that go back with the call.
@@ -119,6 +138,7 @@ class PartialCall:
     arguments: list[str] = attrs.field(factory=list)
     ready: object = None
     extras: dict[str, JSONValue] = attrs.field(factory=dict)
+    place: int = 0
 
     def request(self, *, cut: bool) -> CallRequest:
         """Return the call. `cut`: the answer ended early, in the middle of this call."""
@@ -151,6 +171,7 @@ class Decoder(abc.ABC):
         self.usage = Usage(requests=1)
         self.model = ""
         self.size = 0
+        self._parts = self._calls_begun = self._values = 0
 
     @abc.abstractmethod
     def take(self, name: str, data: JSONObject) -> Iterator[ModelDelta]:
@@ -170,14 +191,85 @@ class Decoder(abc.ABC):
         """
 
     def grow(self, text: str) -> None:
-        """Count a part of the answer.
+        """Count a text of the answer.
 
         Raises:
             ModelError: the answer is too long.
         """
         self.size += len(text)
         if self.size > ANSWER_LIMIT:
-            raise ModelError(f"the answer has more than {ANSWER_LIMIT:,} characters", kind="provider", usage=self.usage)
+            raise self._too_much(f"more than {ANSWER_LIMIT:,} characters")
+
+    def grow_values(self, text: str) -> None:
+        """Count a part of the JSON text of arguments, or of what goes back to the provider.
+
+        Raises:
+            ModelError: the answer is too long, or has too many values.
+        """
+        self.grow(text)
+        self._values += text.count(",") + text.count("[") + text.count("{")
+        if self._values > VALUES_LIMIT:
+            raise self._too_much(f"more than {VALUES_LIMIT:,} values in its calls and parts")
+
+    def keep(self, data: JSONObject) -> None:
+        """Count a block, an item or a part that is kept to go back to the provider.
+
+        Args:
+            data: the fields of it that are counted nowhere else.
+
+        Raises:
+            ModelError: the answer is too long, or has too many of them or too many values.
+        """
+        self.part()
+        if data:
+            self.grow_values(json_text(data))
+
+    def part(self) -> None:
+        """Count a block, an item or a part.
+
+        Raises:
+            ModelError: the answer has too many of them.
+        """
+        self._parts += 1
+        if self._parts > PARTS_LIMIT:
+            raise self._too_much(f"more than {PARTS_LIMIT:,} parts")
+
+    def new_call(self, call_id: str = "", tool: str = "") -> PartialCall:
+        """Return a call that begins.
+
+        Raises:
+            ModelError: the answer has too many calls, or the call's id or name is too long.
+        """
+        place = self._calls_begun
+        self._calls_begun += 1
+        if place >= CALLS_LIMIT:
+            raise self._too_much(f"more than {CALLS_LIMIT:,} calls")
+        return PartialCall(self.call_id(call_id), self.tool(tool), place=place)
+
+    def call_id(self, text: str) -> str:
+        """Return the id of a call.
+
+        Raises:
+            ModelError: the id or the answer is too long.
+        """
+        if len(text) > ID_LIMIT:
+            raise self._too_much(f"a call whose id has {len(text):,} characters, at most {ID_LIMIT:,}")
+        self.grow(text)
+        return text
+
+    def tool(self, text: str) -> str:
+        """Return the name of a called tool.
+
+        Raises:
+            ModelError: the name or the answer is too long.
+        """
+        if len(text) > NAME_LIMIT:
+            raise self._too_much(f"a call of a tool whose name has {len(text):,} characters, at most {NAME_LIMIT:,}")
+        self.grow(text)
+        return text
+
+    def _too_much(self, what: str) -> ModelError:
+        return ModelError(f"the answer has {what}", kind="provider", usage=self.usage)
 
 
 def calls_of(partial: list[PartialCall], finish: FinishReason) -> tuple[CallRequest, ...]:
@@ -205,5 +297,28 @@ def string(value: object) -> str:
 
 
 def count(value: object) -> int:
-    """Return a number of tokens, or 0."""
-    return value if type(value) is int and value >= 0 else 0
+    """Return a number of tokens, or an index; 0 for anything else."""
+    return value if type(value) is int and 0 <= value <= COUNT_LIMIT else 0
+
+
+def model_name(value: object) -> str:
+    """Return the name of the answering model, or ""."""
+    return string(value)[:MODEL_LIMIT]
+
+
+def cause(value: object) -> str:
+    """Return a provider's reason for an end, or ""."""
+    return string(value)[:REASON_LIMIT]
+
+
+def besides(data: JSONObject, *texts: str) -> dict[str, JSONValue]:
+    """Return an object without some of its texts."""
+    return {name: value for name, value in data.items() if name not in texts or not isinstance(value, str)}
+
+
+def json_text(value: JSONValue) -> str:
+    """Return JSON data as a text, also if its strings hold half of a surrogate pair, which has no UTF-8."""
+    try:
+        return msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:
+        return json.dumps(value)

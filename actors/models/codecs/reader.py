@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
 from ...abc import CallDelta, ModelDelta, ReasoningDelta, TextDelta
-from ...contract.messages import ModelResponse
+from ...contract.messages import ModelResponse, Usage
 from ...contract.plain import JSONValue
 from ...errors import ModelError
 from .faults import provider_error
@@ -22,8 +23,19 @@ from .masking import KeyMask, StreamMask
 from .port import Codec, Decoder, StreamError
 from .sse import EventParser, EventTooLong, ServerSentEvent
 
-DONE = b"[DONE]"
+DONE: Final = b"[DONE]"
 """The data of OpenAI's last event, which is no JSON."""
+EVENT_VALUES: Final = 250_000
+"""Most commas and opening brackets of one event: each is a JSON value, of which a millisecond decodes some 20,000. The
+commas of texts count, too: the largest real event, a whole answer of 1 MiB of JSON inside a text, has some 80,000."""
+EVENTS: Final = 2_000_000
+"""Most events of one answer, those that show nothing among them: some for each token of the longest answers."""
+BYTES: Final = 512 * 1024 * 1024
+"""Most bytes of one answer: 250 for each event, as the wordiest formats take."""
+_SHOWN: Final = 4_096
+"""Bytes of an event that is no JSON object from which its error quotes: a key in front of the cut is masked whole."""
+SURROGATES: Final = 1024 * 1024
+"""Most bytes of an event that is read again in search of a surrogate pair that was split."""
 
 
 class StreamReader:
@@ -43,6 +55,7 @@ class StreamReader:
         self._mask = mask
         self._text, self._reasoning = StreamMask(mask), StreamMask(mask)
         self._calls: dict[int, StreamMask] = {}
+        self._bytes = self._count = 0
 
     @property
     def complete(self) -> bool:
@@ -54,14 +67,25 @@ class StreamReader:
         """Nothing that matters comes after this."""
         return self._decoder.finished
 
+    @property
+    def usage(self) -> Usage:
+        """The tokens of the request as far as the stream has reported them."""
+        return self._decoder.usage
+
     def feed(self, piece: bytes) -> Iterator[ModelDelta]:
         """Yield what the next bytes of the body show.
 
         Raises:
             ModelError: the stream reports a failure, or cannot be read.
         """
+        self._bytes += len(piece)
+        if self._bytes > BYTES:
+            raise self._broken(f"the answer has more than {BYTES:,} bytes")
         try:
             for event in self._events.feed(piece):
+                self._count += 1
+                if self._count > EVENTS:
+                    raise self._broken(f"the answer has more than {EVENTS:,} events")
                 yield from self._take(event)
         except EventTooLong as error:
             raise self._broken(str(error)) from error
@@ -82,7 +106,10 @@ class StreamReader:
         if not self.complete:
             text = f"{self._name}: {self._mask.text(why)} in the middle of the answer"
             raise ModelError(text, kind="interrupted", usage=self._decoder.usage)
-        answer = self._masked(self._decoder.response())
+        try:
+            answer = self._masked(self._decoder.response())
+        except RecursionError:
+            raise self._broken("the answer is nested too deeply") from None
         text, reasoning = self._text.end(), self._reasoning.end()
         last.extend(CallDelta(index, arguments=rest) for index, call in self._calls.items() if (rest := call.end()))
         last.extend((*([ReasoningDelta(reasoning)] if reasoning else []), *([TextDelta(text)] if text else [])))
@@ -97,9 +124,12 @@ class StreamReader:
         if event.data == DONE:
             self._decoder.finished = self._decoder.complete
             return
+        values = _values(event.data)
+        if values > EVENT_VALUES:
+            raise self._broken(f"an event of the stream has {values:,} values, at most {EVENT_VALUES:,}")
         data = _json(event.data)
         if not isinstance(data, dict):
-            shown = self._mask.text(event.data.decode("utf-8", "replace"))[:100]
+            shown = self._mask.beginning(event.data[:_SHOWN].decode("utf-8", "replace"), _SHOWN)[:100]
             raise self._broken(f"an event of the stream is not a JSON object: {shown!r}")
         try:
             yield from self._shown(self._decoder.take(event.name, data))
@@ -143,12 +173,18 @@ class StreamReader:
         )
 
 
+def _values(data: bytes) -> int:
+    """Return at least the number of the JSON values in a text, less one."""
+    return data.count(b",") + data.count(b"[") + data.count(b"{")
+
+
 def _json(data: bytes) -> JSONValue:
     """Return JSON data; None if the bytes are none."""
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        pass
+        if len(data) > SURROGATES:
+            return None
     try:
         return json.loads(data)  # takes a surrogate pair that a server has split over two events
     except (ValueError, RecursionError):

@@ -33,11 +33,10 @@ class EventParser:
     """Reads one stream. Feed it all bytes in order, then call `end` once."""
 
     def __init__(self) -> None:
-        self._line: list[bytes] = []  # pieces of the unfinished line
-        self._open = 0  # their bytes
+        self._line = bytearray()  # the unfinished line
         self._name = ""
         self._data: list[bytes] = []
-        self._size = 0  # bytes of the event's complete data lines
+        self._size = 0  # bytes of the event's complete data lines, with the names of their fields
         self._after_cr = False
         self._first = True
 
@@ -64,24 +63,23 @@ class EventParser:
     def end(self) -> ServerSentEvent | None:
         """Return the last event if the stream ended without the empty line behind it."""
         if self._line:
-            self._take(self._joined())
+            self._take(self._whole())
         return self._end_event()
 
     def _hold(self, part: bytes) -> None:
-        self._line.append(part)
-        self._open += len(part)
-        if self._size + self._open > EVENT_LIMIT:
+        self._line += part
+        if self._size + len(self._line) > EVENT_LIMIT:
             raise EventTooLong(f"an event of the stream is longer than {EVENT_LIMIT:,} bytes")
 
-    def _joined(self) -> bytes:
-        line = b"".join(self._line)
-        self._line, self._open = [], 0
+    def _whole(self) -> bytes:
+        line = bytes(self._line)
+        self._line.clear()
         if self._first:
             self._first, line = False, line.removeprefix(_BOM)
         return line
 
     def _end_line(self) -> ServerSentEvent | None:
-        line = self._joined()
+        line = self._whole()
         if not line:
             return self._end_event()
         self._take(line)
@@ -92,7 +90,7 @@ class EventParser:
         value = value.removeprefix(b" ")
         if field == b"data":
             self._data.append(value)
-            self._size += len(value) + 1
+            self._size += len(line) + 1
         elif field == b"event":
             self._name = value.decode("utf-8", "replace")
 

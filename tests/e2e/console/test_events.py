@@ -86,6 +86,16 @@ def test_a_request_that_leaves_messages_out_says_how_many(console: Console, show
     )
 
 
+def test_an_answer_that_was_cut_stays_and_says_so(console: Console, shown):
+    delta = {"messageId": "m1", "index": 0, "text": "Once upon"}
+    usage = {"requests": 1, "input": 7, "output": 1, "cached": 0, "reasoning": 0, "incomplete": 1}
+    completed = {"messageId": "m1", "role": "assistant", "text": "Once upon a time", "cut": True}
+    cut = {"step": 1, "messageId": "m1", "usage": usage}
+    shown("cut", [("run.message.delta", delta), ("run.inference.cut", cut), ("run.message.completed", completed)])
+    expect(console.page.locator("main")).to_contain_text("Once upon a time", use_inner_text=True)
+    expect(console.page.locator(".gone-note")).to_have_text("Cut off: the run ended while the model wrote this")
+
+
 def test_an_answer_that_is_continued_keeps_its_text(console: Console, shown):
     delta = {"messageId": "m1", "index": 0, "text": "Once upon"}
     broken = {"step": 1, "messageId": "m1", "code": "interrupted", "mode": "continue", "delayMs": 500}

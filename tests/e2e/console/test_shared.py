@@ -18,11 +18,12 @@ OWNER = "worker-host-4711-2-ab12cd"
 
 def queue(name: str, **given: Any) -> dict[str, Any]:
     known = {"name": name, "maxRunning": None, "paused": False, "ready": 0, "working": 0, "oldest": None}
+    known |= {"scheduled": 0, "later": None}
     return known | given
 
 
 QUEUES = [
-    queue("support", ready=2_000, working=12, oldest=(NOW - timedelta(minutes=3)).isoformat()),
+    queue("support", ready=2_000, scheduled=7, working=12, oldest=(NOW - timedelta(minutes=3)).isoformat()),
     queue("mails-to-customers-of-the-northern-region", maxRunning=5, working=5, paused=True),
 ]
 
@@ -81,7 +82,7 @@ def test_queues_have_lengths_limits_and_ages(console: Console):
     console.page.get_by_role("button", name="Queues").click()
     lines = console.page.locator("table.queues tbody tr")
     expect(lines).to_have_count(2)
-    assert re.fullmatch(r"support\s+2,000\s+12\s+\d+:\d\d.*|support\s+2,000\s+12\s+\d+ m.*", lines.nth(0).inner_text())
+    assert re.fullmatch(r"support\s*7 later\s+2,000\s+12\s+(\d+:\d\d|\d+ m).*", lines.nth(0).inner_text())
     expect(lines.nth(1)).to_contain_text("paused")
     expect(lines.nth(1)).to_contain_text("5 of 5")
     shot(console, "queues")

@@ -38,6 +38,15 @@ async function conversation() {
   const end = await other.ask('Refund order 7', { decide: () => ({ approved: false, reason: 'paid already' }) });
   told.denied = { end, tools: tools(other) };
 
+  const wrong = open('desk', 'wrong');
+  let times = 0;
+  const errors = [];
+  console.error = (...words) => errors.push(words.map(String).join(' '));  // the client catches what its watchers throw
+  const answers = [{ yes: true }, { approved: true }];
+  const decide = () => { times += 1; return answers.shift(); };
+  const refused = await wrong.ask('Refund order 7', { decide });
+  told.wrong = { end: refused, then: await wrong.follow({ decide }), asked: times, errors };
+
   const writer = open('writer', 'left');
   const left = await writer.ask('Tell me a story', { onText: () => writer.leave() });
   const status = async () => (await (await fetch(`${gateway}/v1/runs/${writer.run}`, {

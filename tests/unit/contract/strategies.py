@@ -29,6 +29,7 @@ PLAIN: Mapping[Any, st.SearchStrategy[Any]] = {
     bool: st.booleans(),
     datetime: MOMENTS,
     type(None): st.none(),
+    msgspec.UnsetType: st.just(msgspec.UNSET),
     bytes: st.nothing(),  # no row holds the bytes of a part
     Any: JSON,
 }

@@ -3,12 +3,15 @@
 from datetime import UTC, datetime, timedelta
 
 import attrs
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.actors.contract.calls import CallStatus
+from greenroom.actors.contract.casing import wire
 from greenroom.actors.contract.commits import Commit, EventDraft
+from greenroom.actors.contract.converters import converter
 from greenroom.actors.contract.decisions import Command, CommandResult, Decision, InboxItem, SetResult, Suspend, Ticket
 from greenroom.actors.contract.lifecycle import STATUS, RunStatus, Stage
 from greenroom.actors.contract.messages import CallRequest, Usage
@@ -125,3 +128,14 @@ def test_a_ticket_makes_decisions_for_exactly_its_action():
         "too much",
         "bob",
     )
+
+
+def test_a_count_that_is_unset_is_in_no_json():
+    """An event, a row and a document of a usage without incomplete requests are those of earlier releases."""
+    known = {"requests": 1, "input": 0, "output": 0, "cached": 0, "reasoning": 0}
+    assert wire(Usage(requests=1)) == converter.unstructure(Usage(requests=1)) == known
+    assert msgspec.to_builtins(Usage(requests=1)) == known
+    cut = Usage(requests=1, incomplete=1)
+    assert wire(cut) == known | {"incomplete": 1}
+    assert converter.structure(known | {"incomplete": 1}, Usage) == cut
+    assert converter.structure(known, Usage) == Usage(requests=1)

@@ -173,9 +173,19 @@ class Chaos:
             case fx.CancelTask():
                 return inp.TaskStopped(task_id=effect.task_id, attempt=effect.attempt), True
             case _:
+                flight = self.world.row.inference
+                if flight is not None and flight.stopped and self.rng.random() < 0.75:
+                    return self.cut(flight.message_id), False
                 calls = [c.call_id for c in self.world.state.calls.values()] or ["c"]
                 stubborn = tuple(inp.Unfinished(call_id=self.rng.choice(calls)) for _ in range(self.rng.randrange(2)))
                 return inp.WorkStopped(stubborn=stubborn), True
+
+    def cut(self, message_id: str) -> inp.ModelCut:
+        """What had arrived of an answer that the end of the run stops."""
+        text = self.rng.choice((None, "", " ", "Once upon"))
+        rest = ("on a", "time") if text and self.rng.random() < 0.1 else ()
+        usage = self.rng.choice((Usage(), Usage(requests=1, incomplete=1), Usage(requests=1, input=3, incomplete=1)))
+        return inp.ModelCut(message_id=message_id, text=text, rest=rest, usage=usage)
 
     def hooks(self, effect: fx.RunPhase) -> inp.PhaseDone:
         """What the hooks of a phase say: whatever they may say there, in any mixture."""
@@ -424,6 +434,7 @@ class Chaos:
             inp.ModelAnswered(message_id="r.m0", response=ModelResponse(text=("old",))),
             inp.ModelFailed(message_id="r.m0", kind="x", text="y"),
             inp.ModelStreamed(message_id="r.m0", text="old"),
+            inp.ModelCut(message_id="r.m0", text="old", usage=Usage(requests=1)),
             inp.PhaseDone(phase=Phase.STEP_END, step=self.world.row.step - 1),
             inp.PhaseDone(phase=Phase.TOOL_GATE, step=self.world.row.step, call_id="nobody"),
         ]

@@ -80,7 +80,7 @@ class Fold:
         assert isinstance(payload, ev.RunCompleted | ev.RunFailed | ev.RunCancelled)
         if payload.code in ("model_error", "consecutive_errors"):
             pairs = zip(astuple(payload.usage), astuple(self.usage), strict=True)
-            assert all(now >= before for now, before in pairs)
+            assert all((now or 0) >= (before or 0) for now, before in pairs)  # the count of incomplete may be unset
             self.usage = payload.usage
         assert payload.usage == self.usage
 
@@ -98,7 +98,7 @@ class Fold:
                 self.revision = payload.revision
             case ev.InferenceCompleted():
                 self.usage = self.usage + payload.usage
-            case ev.ChildFinished() | ev.UsageSpent():
+            case ev.ChildFinished() | ev.UsageSpent() | ev.InferenceCut():
                 self.usage = self.usage + payload.usage
             case ev.InferenceRetried():
                 self.usage = self.usage + (payload.usage or Usage())

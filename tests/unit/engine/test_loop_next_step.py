@@ -14,6 +14,7 @@ from greenroom.actors.contract.spec import AgentSpec, ToolSpec
 from greenroom.actors.engine.calls import derive_stage
 from greenroom.actors.engine.inputs import CallRaised
 from greenroom.actors.engine.next_step import Interruption, NextStep, RunAgain, choose_next
+from greenroom.actors.engine.step_calls import StepCalls
 
 from .world import START, World, call
 
@@ -70,8 +71,8 @@ def row(index: int, how: str) -> CallRow:
 def comes_to(rule: Any, *hows: str, text: str = "said", **tools: Any) -> NextStep | None:
     """What a step with these calls comes to."""
     spec = AgentSpec(key="k", tools={name: ToolSpec(name=name, **tools) for name in "abc"}, tool_use=rule)
-    calls = {one.call_id: one for one in (row(index, how) for index, how in enumerate(hows))}
-    return choose_next(spec, calls, derive_stage(calls.values()), text)
+    calls = StepCalls(row(index, how) for index, how in enumerate(hows))
+    return choose_next(spec, calls, derive_stage(calls), text)
 
 
 @pytest.mark.rule("LO-4")
@@ -108,10 +109,10 @@ def test_a_tool_whose_result_is_no_output_is_passed_over() -> None:
 @pytest.mark.parametrize("hows", list(itertools.product(ENDS, repeat=2)), ids=" ".join)
 def test_a_handoff_comes_after_waiting_calls_and_before_an_output_of_tools(rule: Any, hows: tuple[str, str]) -> None:
     spec = AgentSpec(key="k", tools={name: ToolSpec(name=name) for name in "abc"}, tool_use=rule)
-    calls = {one.call_id: one for one in (row(index, how) for index, how in enumerate(hows))}
+    calls = StepCalls(row(index, how) for index, how in enumerate(hows))
     handoff = Handover(agent="other", call_id="a")
-    found = choose_next(spec, calls, derive_stage(calls.values()), "said", handoff=handoff)
-    without = choose_next(spec, calls, derive_stage(calls.values()), "said")
+    found = choose_next(spec, calls, derive_stage(calls), "said", handoff=handoff)
+    without = choose_next(spec, calls, derive_stage(calls), "said")
     settled = all(how in ENDED for how in hows)
     assert found == (handoff if settled else without)
 

@@ -19,6 +19,7 @@ from greenroom.actors.contract.rows import CallRow
 from greenroom.actors.contract.spec import MODES, AgentSpec, ToolSpec
 from greenroom.actors.engine import calls, decisions, gates, state, termination, tool_bodies
 from greenroom.actors.engine.state import StepBuilder
+from greenroom.actors.engine.step_calls import StepCalls
 
 from .chaos import TOOLS, Chaos
 from .world import OWN, World, call
@@ -39,7 +40,7 @@ def test_a_call_row_is_moved_as_the_table_says(source: CallPosition, target: Cal
     """Staying is no move; what moved in this input already is refused no less."""
     w = World(AgentSpec(key="a", tools=TOOLS))
     row = replace(ROW, at=source, outcome=outcome_at(source, source))
-    before = msgspec.structs.replace(w.state, calls={"c": row})
+    before = msgspec.structs.replace(w.state, calls=StepCalls([row]))
     outcome = row.outcome if source is target else outcome_at(target, source)
     for touched in (False, True):
         builder = StepBuilder(w.spec, before, w.now)
@@ -56,7 +57,7 @@ def test_a_call_row_is_moved_as_the_table_says(source: CallPosition, target: Cal
 def test_an_outcome_does_not_change() -> None:
     w = World(AgentSpec(key="a", tools=TOOLS))
     row = replace(ROW, at=CallPosition.SETTLED, outcome=CallStatus.FAILED)
-    builder = StepBuilder(w.spec, msgspec.structs.replace(w.state, calls={"c": row}), w.now)
+    builder = StepBuilder(w.spec, msgspec.structs.replace(w.state, calls=StepCalls([row])), w.now)
     with pytest.raises(IllegalTransition):
         builder.put(row, outcome=CallStatus.SUCCEEDED)
 

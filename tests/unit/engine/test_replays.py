@@ -398,6 +398,8 @@ ENTRIES: Sequence[msgspec.Struct] = (
     inp.ModelStreamed(message_id="m", text="a\nb", reasoning="c"),
     inp.ModelAnswered(message_id="m", response=ModelResponse(text=("a", "b"), calls=(call("c", "t", n=1),))),
     inp.ModelFailed(message_id="m", kind="overloaded", text="later", retry_after=float("inf"), usage=Usage(input=3)),
+    inp.ModelCut(message_id="m", text="a", rest=("b", "c"), usage=Usage(requests=1, input=3, incomplete=1)),
+    inp.ModelCut(message_id="m"),
     inp.CallReturned(call_id="c", attempt=1, result={"deep": [None, 1.5, "x"]}, shown="x", large=True),
     inp.WorkStopped(stubborn=(inp.Unfinished(call_id="c", tool="t", stack="line"),)),
     inp.SpawnAsked(ask=1, spawner="c", attempt=1, tool="t", arguments={"n": 1}, mark="m", nth=1),
@@ -431,14 +433,23 @@ def test_a_record_is_read_that_was_written_when_inputs_had_more_fields() -> None
     started, failed = (one.entry for one in load_taken(body, {}))
     assert started == inp.Activate(agent_digest="d1")
     assert failed == inp.ModelFailed(message_id="m1", kind="timeout", text="late", retryable=True, jitter=0.75)
-    assert dump_taken(load_taken(body, {})) == body.replace(b'"v":2', b'"v":3', 1)
+    assert dump_taken(load_taken(body, {})) == body.replace(b'"v":2', b'"v":4', 1)
 
 
 STORED = frozenset(
     {
         *("Abandon", "Activate", "Admit", "Born", "Buried", "CallPrinted", "CallProgressed", "CallRaised"),
         *("CallReturned", "ChildSeen", "CallSuspended", "CancelAsked", "CancelUnowned", "ClockMoved", "CommandArrived"),
-        *("DeadlinePassed", "ModelAnswered", "ModelFailed", "ModelStreamed", "NotRecorded", "Overran", "PhaseDone"),
+        *(
+            "DeadlinePassed",
+            "ModelAnswered",
+            "ModelCut",
+            "ModelFailed",
+            "ModelStreamed",
+            "NotRecorded",
+            "Overran",
+            "PhaseDone",
+        ),
         *("GuardsDone", "ResultRefused", "SpawnAsked", "TakenUp", "TaskStopped", "TasksAsked", "WorkStopped"),
     }
 )
@@ -454,4 +465,4 @@ def test_entries_keep_the_names_that_files_have() -> None:
         rec.RecordGap(why="x"),
         inp.FailUnrecoverable(detail="y"),
     ]
-    assert dump_taken(entries) == body.replace(b'"v":2', b'"v":3', 1)
+    assert dump_taken(entries) == body.replace(b'"v":2', b'"v":4', 1)

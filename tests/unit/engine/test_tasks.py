@@ -15,6 +15,7 @@ from greenroom.actors.contract.spec import MODES, AgentSpec, ToolSpec
 from greenroom.actors.contract.tasks import MAX_SPAWNS
 from greenroom.actors.engine import effects as fx
 from greenroom.actors.engine import inputs as inp
+from greenroom.actors.engine.step_calls import StepCalls
 
 from .world import World, call
 
@@ -463,7 +464,7 @@ def test_a_spawn_over_the_limit_is_refused_and_may_be_tried_again() -> None:
 def test_one_body_spawns_so_many_tasks_and_no_more() -> None:
     w = bossing()
     many = replace(w.state.calls["B"], spawned=tuple(f"m{n}" for n in range(MAX_SPAWNS - 1)))
-    w.state = msgspec.structs.replace(w.state, calls={"B": many})
+    w.state = msgspec.structs.replace(w.state, calls=StepCalls([many]))
     assert spawned(w.spawns("B", "look", n=1)) == f"B.task{MAX_SPAWNS}"
     assert str(MAX_SPAWNS) in spawned(w.spawns("B", "look", n=2))
 

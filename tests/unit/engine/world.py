@@ -447,6 +447,15 @@ class World:
         response = ModelResponse(text=text, calls=tuple(calls), usage=usage or Usage(input=10, output=5), model="m")
         return self.answer(inp.ModelAnswered(message_id=self.in_flight(), response=response))
 
+    def cuts(self, text: str | None, *, input: int = 0) -> Transition:  # noqa: A002 - as in Usage
+        """The end of the run stops the request in flight, of whose answer this text had arrived."""
+        usage = Usage(requests=1, input=input, incomplete=1)
+        flight = self.row.inference
+        assert flight is not None
+        assert flight.stopped
+        self.feed(inp.ModelCut(message_id=flight.message_id, text=text, usage=usage))
+        return self.stopped()
+
     def in_flight(self) -> str:
         """The message id of the inference in flight."""
         return next(key[1] for key in self.outstanding if key[0] == "model")
@@ -556,7 +565,8 @@ class World:
             self._check_store()
         row, calls = self.row, tuple(self.state.calls.values())
         in_flight = bool(self.outstanding) or self._again or any(waits for _, waits in self.unacked)
-        open_tickets = [*(c.ticket for c in calls if c.at is CallPosition.PARKED), *row.run_tickets, *row.open_mirrors]
+        open_tickets = [*(c.ticket for c in calls if c.at is CallPosition.PARKED), *row.run_tickets]
+        open_tickets += self.state.calls.open_mirrors()
         if not in_flight and not self.ended and row.cursor is not RunPosition.ADMISSION:
             assert row.stage is Stage.NEEDS_APPROVAL, "nothing moves, nobody is asked"
             assert open_tickets
@@ -565,7 +575,7 @@ class World:
         if self.spec.on_new_input == "supersede" and row.unread_input_by is not None:
             assert row.cursor is not RunPosition.TOOLS or all(call.at is not CallPosition.PARKED for call in calls)
         if row.cursor is RunPosition.TOOLS:
-            assert row.stage is derive_stage(calls)
+            assert row.stage is derive_stage(self.state.calls)
             self._check_projection(calls)
             hanging = [key for key in self.outstanding if key[0] not in ("cancel", "task", "stop")]
             hanging = [
@@ -601,7 +611,7 @@ class World:
         assert not (admitted and store.row.pending_input)  # else the question waits for its turn in the thread
         assert (store.row.tasks, store.row.run_tickets, store.row.pause, dict(store.row.early)) == ((), (), None, {})
         assert all(c.settled and c.at is CallPosition.SETTLED and c.batch is None for c in store.calls.values())
-        assert not store.row.mirrors
+        assert not store.row.mirrored
         assert all(ticket.status != "open" for ticket in store.tickets.values())
         check_history(store.messages, store.calls)
         reported = [m.task_id for m in store.messages if m.kind == "task_finished"]

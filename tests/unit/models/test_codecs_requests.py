@@ -1,8 +1,15 @@
 """Requests in the form of each provider: messages, tools, settings, the form of an answer, ids of calls."""
 
+from typing import (
+    Literal,
+    NotRequired,  # pydantic reads those of `typing` from Python 3.12 on
+)
+
 import msgspec
+import pydantic
 import pytest
 from tests.support.providers import CODECS
+from typing_extensions import TypedDict
 
 import greenroom as gr
 from greenroom.actors.models.codecs.anthropic import AnthropicCodec
@@ -69,8 +76,50 @@ def test_openai_chat_takes_the_thread_as_it_is():
     }
 
 
-def test_a_call_without_text_has_no_content_for_openai_chat():
-    assert body("chat", message("assistant", calls=(wants("c"),)))["messages"][0]["content"] is None
+def test_a_call_without_text_has_an_empty_content_for_openai_chat():
+    assert body("chat", message("assistant", calls=(wants("c"),)))["messages"][0]["content"] == ""
+
+
+class Function(TypedDict):
+    name: str
+    arguments: str
+
+
+class ToolCall(TypedDict):
+    id: str
+    type: Literal["function"]
+    function: Function
+
+
+class Assistant(TypedDict):
+    role: Literal["assistant"]
+    content: NotRequired[str]
+    tool_calls: NotRequired[list[ToolCall]]
+
+
+class Tool(TypedDict):
+    role: Literal["tool"]
+    content: str | None
+    tool_call_id: str
+
+
+class User(TypedDict):
+    role: Literal["user"]
+    content: str | list[object] | None
+
+
+def test_llama_cpp_python_takes_the_messages_of_a_call_without_text():
+    """Its request model (0.3.35, llama_types.py), recorded here: the package builds llama.cpp when it is installed.
+
+    Its older versions require the content (`Assistant.content`), and its templates read it without asking.
+    """
+    model = pydantic.TypeAdapter(list[User | Assistant | Tool])
+    thread = (message("user", "Hi"), message("assistant", calls=(wants("c", a=1),)), message("tool", "1", call_id="c"))
+    made = body("chat", *thread, message("assistant", "So.", calls=(wants("d"),)), message("tool", "", call_id="d"))
+    model.validate_python(made["messages"], strict=True)
+    assert all(isinstance(one["content"], str) for one in made["messages"])
+    with pytest.raises(pydantic.ValidationError):
+        model.validate_python([{"role": "assistant", "content": None, "tool_calls": []}])
 
 
 @pytest.mark.rule("M-4")
@@ -160,9 +209,83 @@ def test_every_setting_that_is_listed_is_taken(name):
 def test_ids_on_the_wire_are_short_and_unique():
     names = ["a#1", "a_1", "a 1", "x" * 50, "x" * 51, "ü", "", "a_1_2"]
     thread = Thread([message("assistant", calls=tuple(map(wants, names)))], "nobody", lambda items: Said("", ()))
-    found = list(map(thread.wire_id, names))
+    found = thread.entries[0].call_ids
     assert len(set(found)) == len(names)
     assert all(0 < len(one) <= LONGEST_ID and one.isascii() for one in found)
+
+
+RUNS = (
+    *(message("user", "First."), message("assistant", calls=(wants("call", a=1), wants("call#2", a=2)))),
+    *(message("tool", "1", call_id="call"), message("tool", "2", call_id="call#2"), message("assistant", "So.")),
+    *(message("user", "Second."), message("assistant", calls=(wants("call", "sub", a=3),))),
+    *(message("tool", "3", call_id="call"), message("assistant", "Done."), message("user", "Third.")),
+)
+"""Two runs of a thread whose model gives every call the same id: in each run the ids are unique, in the thread not."""
+
+
+def ids_of(name: str, made: object) -> tuple[list[object], list[object]]:
+    """The ids of the calls of a body, and those of the results, in order."""
+    calls, results = list[object](), list[object]()
+    parts = [
+        part
+        for one in made
+        for part in (
+            one.get("parts") or (one.get("content") if isinstance(one.get("content"), list) else None) or [one]
+        )
+    ]
+    for part in parts:
+        match name:
+            case "chat":
+                calls += [call["id"] for call in part.get("tool_calls", ())]
+                results += [part["tool_call_id"]] if "tool_call_id" in part else []
+            case "responses":
+                calls += [part["call_id"]] if part.get("type") == "function_call" else []
+                results += [part["call_id"]] if part.get("type") == "function_call_output" else []
+            case "anthropic":
+                calls += [part["id"]] if part.get("type") == "tool_use" else []
+                results += [part["tool_use_id"]] if part.get("type") == "tool_result" else []
+            case _:
+                calls += [part["functionCall"]["id"]] if "functionCall" in part else []
+                results += [part["functionResponse"]["id"]] if "functionResponse" in part else []
+    return calls, results
+
+
+@pytest.mark.rule("M-6")
+@pytest.mark.parametrize("name", CODECS)
+def test_ids_on_the_wire_are_unique_per_call_and_results_have_those_of_their_calls(name: str):
+    made = body(name, *RUNS)
+    calls, results = ids_of(name, made.get("messages") or made.get("input") or made["contents"])
+    assert len(calls) == len(set(calls)) == 3
+    assert results == calls
+    if name == "gemini":
+        tools = [
+            part["functionResponse"]["name"]
+            for one in made["contents"]
+            for part in one["parts"]
+            if "functionResponse" in part
+        ]
+        assert tools == ["add", "add", "sub"]
+
+
+@pytest.mark.rule("M-6")
+def test_an_answer_whose_ids_the_provider_has_used_before_is_written_from_its_parts():
+    first = message("assistant", calls=(wants("x", a=1),), provider="p", items=({"call": "x"},))
+    second = message("assistant", calls=(wants("x", a=2),), provider="p", items=({"call": "x"},))
+    found = (message("tool", "1", call_id="x"), message("tool", "2", call_id="x"))
+
+    def read(items):
+        return Said("", [("x", "add", {"a": 1 if items is first.items else 2})])
+
+    thread = Thread([first, found[0], second, found[1]], "p", read)
+    assert [bool(entry.items) for entry in thread.entries] == [True, False, False, False]
+    assert [entry.call_ids or entry.result_id for entry in thread.entries] == [("x",), "x", ("x_2",), "x_2"]
+
+
+def test_a_thousand_calls_of_one_id_take_a_thousand_times_one():
+    thread = Thread(
+        [message("assistant", calls=tuple(wants("call") for _ in range(20_000)))], "p", lambda _: Said("", ())
+    )
+    assert len(set(thread.entries[0].call_ids)) == 20_000
 
 
 # --- the other formats -----------------------------------------------------------------------------------------------

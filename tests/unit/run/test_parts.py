@@ -9,14 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import greenroom as gr
-from greenroom.actors.contract.codec import normalise_result
 from greenroom.actors.contract.decisions import Command
-from greenroom.actors.contract.excerpt import LARGE
+from greenroom.actors.contract.excerpt import LARGE, shown_result
 from greenroom.actors.contract.messages import Producer
 from greenroom.actors.contract.redaction import Redactor
 from greenroom.actors.contract.rows import RunRecord, RunRow
 from greenroom.actors.errors import RuntimeClosed, StoreDown, UsageError
-from greenroom.actors.run.call_actor import returned
 from greenroom.actors.run.change_signals import ChangeSignals, RunSignal
 from greenroom.actors.run.clock import Clock
 from greenroom.actors.run.delta_buffers import BUFFER_LIMIT, DeltaBuffer
@@ -30,7 +28,6 @@ from greenroom.actors.run.sanitize import (
     text_of,
 )
 from greenroom.actors.run.start_request import StartRequest, fork_of, new_run
-from greenroom.actors.state.access import WritableState
 
 NOON = datetime(2031, 5, 1, 12, tzinfo=UTC)
 
@@ -270,11 +267,11 @@ def test_a_decision_with_values_that_are_no_data_is_refused_with_a_code(values, 
 @pytest.mark.parametrize("unit", ["a", "é", "字", "\U0001f600"])
 def test_a_result_is_cut_exactly_when_its_bytes_are_too_many(unit):
     most = LARGE // len(unit.encode())
-    assert not returned("c1", 1, normalise_result(unit * most), WritableState()).large
-    cut = returned("c1", 1, normalise_result(unit * (most + 1)), WritableState())
-    assert cut.large
-    assert cut.result == unit * (most + 1)
-    assert len(cut.shown) < 10_000
+    assert not shown_result(unit * most)[1]
+    shown, large, size = shown_result(unit * (most + 1))
+    assert large
+    assert size == len(unit.encode()) * (most + 1) + 2
+    assert len(shown) < 10_000
 
 
 # --- births ----------------------------------------------------------------------------------------------------------

@@ -2,9 +2,12 @@
 
 from typing import Any, Literal
 
+import trio
+import trio.testing
+
 import greenroom as gr
 from greenroom.actors.contract.rows import RunRecord
-from greenroom.testing import ScriptedModel, call
+from greenroom.testing import ScriptedModel, call, delay
 
 
 class CountingStore(gr.MemoryStore):
@@ -64,3 +67,23 @@ async def test_a_run_that_waits_when_it_is_taken_up_is_at_rest_for_those_who_wai
     async with gr.open_runtime(store, agents=[agent], drain=0) as runtime:
         again = await runtime.get(run.id)
         assert isinstance(await again.wait(), gr.Waiting)
+
+
+async def test_joining_ends_when_a_run_turns_out_to_be_held(autojump_clock: Any) -> None:
+    """A command may start the owner of a run before the process learns that another run has the thread."""
+    agent = gr.Agent("slow", model=ScriptedModel([delay(100.0), "done"]))
+    async with gr.open_runtime(gr.MemoryStore(), agents=[agent], drain=0) as runtime, trio.open_nursery() as nursery:
+        run = await runtime.start(agent, "hi")
+        joined = trio.Event()
+
+        async def join() -> None:
+            await runtime.join()
+            joined.set()
+
+        nursery.start_soon(join)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not joined.is_set()
+        runtime._parts.roster.hold(run.id)
+        with trio.fail_after(1):
+            await joined.wait()
+        await run.cancel()

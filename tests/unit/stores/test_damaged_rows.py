@@ -20,7 +20,7 @@ from greenroom.testing import ScriptedModel, call
 
 DAMAGE: dict[str, Any] = {
     "list": b"[]",
-    "object": b'{"v":3,"d":{}}',
+    "object": b'{"v":4,"d":{}}',
     "older": b'{"v":2,"d":{"counters":5,"tasks":7}}',
     "newer": b'{"v":99,"d":{}}',
     "bytes": b"\xff\xfe",

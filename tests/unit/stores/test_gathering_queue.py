@@ -27,6 +27,8 @@ from greenroom.testing import ScriptedModel, call
 class Noting:
     """A request that notes how it was settled."""
 
+    size = 0
+
     def __init__(self) -> None:
         self.lost: StoreDown | None = None
 

@@ -130,7 +130,7 @@ async def kept(*, lost: int = 0) -> AsyncIterator[Kept]:
     )  # type: ignore[arg-type]  # fmt: skip
     await keeper.open()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(keeper.serve, HookLog())
+        nursery.start_soon(keeper.serve, HookLog())  # noqa: ASYNC113 - the next line waits until the keeper waits
         await trio.testing.wait_all_tasks_blocked()
         yield Kept(keeper, turn, hints, link)
         nursery.cancel_scope.cancel()

@@ -27,6 +27,7 @@ from greenroom.actors.stores._pg_threads import free_threads, repair_threads
 from greenroom.actors.stores._pg_values import Bigints
 from greenroom.actors.stores._pg_write import ClaimBook, CommitWriter
 from greenroom.actors.stores._requests import CommitRequest, CreateRequest, PostRequest
+from greenroom.actors.stores.faults import Outage
 from greenroom.actors.testing._store_tools import (
     NOW,
     call_row,
@@ -511,3 +512,46 @@ def test_what_a_commit_and_a_post_read_does_not_grow_with_the_tables(
             write(number)
         counts.append(pages_read() - before)
     assert 0 < counts[1] < 2.5 * counts[0], counts
+
+
+_POISON = """
+CREATE FUNCTION {s}.poison() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    IF NEW.run_id = 'poison' THEN RAISE EXCEPTION 'out of memory' USING ERRCODE = '53200'; END IF; RETURN NEW;
+END $$"""
+
+
+def test_a_commit_for_which_the_server_has_no_memory_fails_if_others_are_written(desk: Desk):
+    """Alone it is an outage: then nothing says that the server has memory for anything."""
+    names = ("a", "poison", "b")
+    claims = {name: desk.create(new_run(name, name)) for name in names}
+    desk.link.execute(_POISON)
+    desk.link.execute("CREATE TRIGGER poison BEFORE UPDATE ON {s}.runs FOR EACH ROW EXECUTE FUNCTION {s}.poison()")
+    receipts = desk.write(*(desk.request(claims[name], 1) for name in names))
+    assert [receipt.kind for receipt in receipts] == ["committed", "failed", "committed"]
+    assert "out of memory" in str(receipts[1].error)
+    desk.rows["poison"] = replace(desk.rows["poison"], last_sequence=1)
+    desk.book.note("poison", desk.column("number", "poison"), desk.column("token", "poison"))
+    with pytest.raises(Outage, match="out of memory"):
+        desk.write(desk.request(claims["poison"], 1))
+
+
+class Broken(tuple[Any, ...]):
+    """Rows that cannot be read."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Any:
+        raise self[0]
+
+
+def test_rows_that_cannot_be_sent_fail_their_commit_or_wait_for_memory(desk: Desk):
+    claims = {name: desk.create(new_run(name, name)) for name in ("a", "b")}
+    good, bad = (desk.request(claims[name], 1) for name in ("a", "b"))
+    rows = bad.blobs
+    bad.blobs = replace(rows, messages=Broken([MemoryError()]))
+    with pytest.raises(Outage):
+        desk.write(good, bad)
+    bad.blobs = replace(rows, messages=Broken([OverflowError("too long")]))
+    receipts = desk.write(good, bad)
+    assert [receipt.kind for receipt in receipts] == ["committed", "failed"]
+    assert "too long" in str(receipts[1].error)

@@ -44,7 +44,7 @@ def test_the_file_has_each_renamed_field_in_rows_of_version_2(path: Path) -> Non
     content = blobs(path)
     assert [name for name in OLD_NAMES if f'"{name}":'.encode() not in content] == []
     assert b'"at":"held"' in content
-    assert b'{"v":3' not in content
+    assert b'{"v":4' not in content
 
 
 async def test_rows_are_read_with_their_new_names(path: Path) -> None:

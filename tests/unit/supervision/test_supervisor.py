@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from math import inf
 
 import pytest
 import trio
@@ -17,6 +19,8 @@ from greenroom.supervision import (
     Crashed,
     DuplicateChild,
     GaveUp,
+    Intensity,
+    InvalidSpec,
     Normal,
     Registry,
     Shutdown,
@@ -26,11 +30,13 @@ from greenroom.supervision import (
     TooManyChildren,
     UnknownChild,
     Unresponsive,
+    Window,
     chaos,
     cleanup,
     open_supervisor,
 )
 from greenroom.supervision.chaos._internals import inject
+from greenroom.supervision.intensity import REMEMBERED
 
 from ...support.stray_cancels import ctrl_c
 
@@ -455,3 +461,77 @@ async def test_ten_thousand_children_are_stopped_in_slices_and_others_get_their_
         assert len(turns) >= 10_000 / 50
         nursery.cancel_scope.cancel()
     assert all(ref.exit == Shutdown() for ref in refs)
+
+
+# --- what is logged, and children that are never given up ------------------------------------------------------------
+
+
+def logged(caplog):
+    return [(record.levelname, record.getMessage(), record.exc_text) for record in caplog.records]
+
+
+async def test_the_last_crash_of_a_child_that_is_given_up_is_logged_with_its_traceback(caplog):
+    with pytest.raises(SupervisorGaveUp):
+        async with open_supervisor(name="s", max_restarts=1, on_give_up="escalate") as sup:
+            sup.start_child(ChildSpec(id="a", start=crash))
+            await trio.sleep_forever()
+    first, last = logged(caplog)
+    assert first[:2] == ("WARNING", "s/a crashed (ValueError); restart 1 follows")
+    assert last[:2] == ("ERROR", "s/a has ended for good after 1 restarts (ValueError)")
+    for number, (_, _, text) in enumerate((first, last)):
+        assert text.startswith("Traceback")
+        assert "in crash" in text
+        assert text.endswith(f"ValueError: {number}")
+
+
+async def test_a_crash_without_a_restart_is_logged_with_its_causes(caplog):
+    async def hidden(ctx):
+        raise ValueError("shown") from KeyError("the cause")
+
+    async with open_supervisor(name="s") as sup:
+        sup.start_child(ChildSpec(id="a", start=hidden, restart="temporary"))
+        await sup.join()
+    ((level, line, text),) = logged(caplog)
+    assert (level, line) == ("ERROR", "s/a crashed (ValueError) and is not restarted")
+    assert "the cause" in text
+
+
+async def test_an_owner_that_logs_errors_itself_gets_lines_without_their_texts(caplog):
+    async with open_supervisor(name="s", max_restarts=1, tracebacks=False) as sup:
+        sup.start_child(ChildSpec(id="a", start=crash))
+        await sup.join()
+    assert [text for _, _, text in logged(caplog)] == [None, None]
+
+
+async def test_a_child_without_a_limit_is_never_given_up_and_backs_off(autojump_clock):
+    starts = []
+
+    async def body(ctx):
+        starts.append(trio.current_time())
+        ctx.ready()
+        raise ValueError(ctx.attempt)
+
+    backoff = Backoff(initial=0.1, maximum=30.0, jitter=0.0)
+    spec = ChildSpec(id="a", start=body, max_restarts=inf, within=60.0, backoff=backoff)
+    async with open_supervisor(name="s", max_restarts=0) as sup:
+        ref = await sup.start_child_ready(spec)
+        await trio.sleep(1000)
+        assert ref.exit is None
+    pauses = [after - before for before, after in itertools.pairwise(starts)]
+    assert pauses[:4] == pytest.approx([0.1, 0.2, 0.4, 0.8])
+    assert max(pauses) == pytest.approx(30.0)
+    assert len(starts) > 30
+
+
+def test_a_window_without_a_limit_remembers_a_bounded_number_of_restarts():
+    window = Window(intensity=Intensity(max_restarts=inf))
+    for _ in range(1000):
+        window = window.record(1.0)
+    assert window.allows(1.0)
+    assert len(window.times) == REMEMBERED
+
+
+@pytest.mark.parametrize("backoff", [None, Backoff(initial=0.0)])
+def test_a_child_that_is_never_given_up_needs_a_backoff(backoff):
+    with pytest.raises(InvalidSpec, match=r"max_restarts=inf of child 'a': give a backoff"):
+        ChildSpec(id="a", start=forever, max_restarts=inf, backoff=backoff)

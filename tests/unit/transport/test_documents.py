@@ -76,6 +76,12 @@ EXAMPLES = {
         "onBusy": "refuse",
         "title": "t",
         "attachments": SENT,
+        "deadline": "2026-01-31T09:30:00Z",
+        "background": True,
+        "queue": "q",
+        "at": "2026-01-31T09:30:00Z",
+        "priority": 3,
+        "dedupe": "d",
     },
     "fork": {"id": "i", "run": "r", "step": 2, "newRun": "n"},
     "decide": {
@@ -347,6 +353,8 @@ def of_schema(schema):  # noqa: C901 - one row per form
             return st.text(max_size=20)
         case {"type": "integer", "minimum": least, "maximum": most}:
             return st.integers(least, most)
+        case {"type": "boolean"}:
+            return st.booleans()
         case {"type": "array", "items": item}:
             return st.lists(of_schema(item), max_size=3)
         case {"type": "object", "properties": fields}:
@@ -402,7 +410,7 @@ def test_what_is_broken_is_refused_by_the_schema_and_by_the_reader(frame, data):
         case "type":
             frame["type"] = data.draw(st.sampled_from(["gw.ack", "run.created", "", "Decide", None, 5, ["ping"], {}]))
         case "kind":
-            name = data.draw(st.sampled_from(sorted(set(schema["properties"]) - {"type", "result"})))
+            name = data.draw(st.sampled_from(sorted(set(schema["properties"]) - {"type", "result", "background"})))
             frame[name] = data.draw(st.sampled_from([5.5, True, {} if name == "attachments" else [], [1], ["x"]]))
     assert not UP_CHECKER.is_valid(frame)
     assert not is_read(frame)
@@ -418,6 +426,8 @@ def test_what_is_broken_is_refused_by_the_schema_and_by_the_reader(frame, data):
         ("decide", {"action": "go"}),
         ("decide", {"editedArguments": "{}"}),
         ("cancel", {"mode": None}),
+        ("start", {"priority": 101}),
+        ("start", {"background": "yes"}),
     ],
 )
 def test_bounds_are_the_same_in_the_schema_and_in_the_reader(kind, change):

@@ -182,6 +182,25 @@ def test_reasoning_is_a_span_with_a_message_and_closed_before_text():
     assert Client([QUESTION]).take(out).messages[1]["content"] == "hmso"
 
 
+@pytest.mark.parametrize("versioned", [True, False])
+def test_the_text_that_the_end_of_a_run_has_cut_stays_and_its_end_says_so(versioned):
+    world = World(SPEC)
+    world.feed(inp.ModelStreamed(message_id=world.in_flight(), text="Once upon", reasoning="A tale."))
+    world.cancel(reason="enough")
+    world.cuts("Once upon a time", input=7)
+    out = stream(events_of(world), known=[QUESTION], start_message="u1", versioned=versioned)
+    assert [message["content"] for message in Client([QUESTION]).take(out).messages] == [
+        "hello",
+        "A tale.",
+        "Once upon a time",
+    ]
+    (end,) = only(out, "TEXT_MESSAGE_END")
+    assert end["metadata"] == {"greenroom": {"cut": True}}
+    assert out[-1]["outcome"] == {"type": "cancelled" if versioned else "success"}
+    assert out[-1]["metadata"]["greenroom"]["termination"] == "cancelled"
+    assert out[-1]["usage"] == [{"inputTokens": 7, "outputTokens": 0, "totalTokens": 7}]
+
+
 def test_discarded_text_and_reasoning_are_taken_back_and_the_next_attempt_has_another_id():
     out = scripted(streams("wrong", "hm"), breaks, says("right"))
     messages = Client([QUESTION]).take(out).messages

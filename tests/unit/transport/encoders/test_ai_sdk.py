@@ -160,6 +160,22 @@ def test_text_of_an_inference_that_is_repeated_is_not_left_twice(version: Any) -
 
 
 @both
+def test_the_text_that_the_end_of_a_run_has_cut_stays_and_its_part_says_so(version: Any) -> None:
+    world = a_world()
+    world.feed(inp.ModelStreamed(message_id=world.in_flight(), text="Once upon", reasoning="A tale."))
+    world.cancel()
+    world.cuts("Once upon a time")
+    parts = parts_of(events_of(world), version)
+    check_stream(parts, version, message_id="r")
+    chat = Chat(version).stream(parts)
+    check_message(chat.message, ended=True)
+    assert chat.texts() == "Once upon a time"
+    assert not of(parts, "reset-step", "data-discarded")
+    (end,) = of(parts, "text-end")
+    assert end["providerMetadata"]["greenroom"] == {"messageId": "r.m1", "blockId": end["id"], "cut": True}
+
+
+@both
 def test_a_message_that_reads_otherwise_than_it_was_streamed_is_shown_as_it_reads(version: Any) -> None:
     world = a_world()
     world.feed(inp.ModelStreamed(message_id=world.in_flight(), text="the pass is "))

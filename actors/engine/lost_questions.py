@@ -1,0 +1,67 @@
+"""Questions about calls whose tool a release has removed: no approval can act, so they are withdrawn.
+
+Theory of operation. The owner that takes a run up names the calls whose questions are lost in `Activate`, so that a
+replay, which may have other tools, withdraws the same ones. A decision that is on its way acts first: a denial as ever,
+and an approval is refused with the reason before the question is withdrawn. A question that a result can answer is not
+lost: the result needs no tool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from ..contract import events as ev
+from ..contract.calls import CallPosition, CallStatus
+from ..contract.decisions import Decision, InboxItem, Ticket, asks_outcome, supplies_result
+from ..contract.phases import TOOLS
+from ..contract.rows import CallRow
+from ..contract.spec import AgentSpec
+from .denials import doubted
+from .state import ENGINE, StepBuilder
+from .tickets import close_call, withdraw
+
+REMOVED: Final = "the tool is not there any more; no approval could act"
+GONE: Final = "This call was withdrawn: the tool {tool} is not there any more."
+
+
+def lost_questions(spec: AgentSpec, calls: Iterable[CallRow], inbox: Iterable[InboxItem]) -> tuple[str, ...]:
+    """Return the ids of the calls with a lost question about which no decision is on its way.
+
+    Args:
+        spec: of the active agent.
+        calls: of the step.
+        inbox: the unread commands.
+    """
+    asking = [(call, call.ticket) for call in calls if call.tool not in spec.tools and call.at is CallPosition.PARKED]
+    decisions = (item.command.decision for item in inbox) if asking else ()
+    decided = {decision.target for decision in decisions if decision is not None}
+    return tuple(
+        call.call_id
+        for call, ticket in asking
+        if ticket is not None and _is_lost(ticket) and not decided & {call.call_id, ticket.ticket_id, ticket.replaces}
+    )
+
+
+def _is_lost(ticket: Ticket) -> bool:
+    given = ticket.resume_mode == "use_decision_as_tool_result" or asks_outcome(ticket.reason, ticket.action)
+    return not given
+
+
+def lacks_tool(builder: StepBuilder, call: CallRow, decision: Decision) -> bool:
+    """Return True if a decision lets a body run whose tool is not there any more."""
+    runs = decision.action == "resume" and not supplies_result(call.ticket, decision)
+    return runs and call.tool not in builder.spec.tools
+
+
+def withdraw_lost(builder: StepBuilder, call_ids: Iterable[str]) -> None:
+    """Withdraw the lost questions of these calls, which end; what is no lost question stays."""
+    for call in [builder.calls[call_id] for call_id in call_ids if call_id in builder.calls]:
+        asks = call.at is CallPosition.PARKED and call.ticket is not None and _is_lost(call.ticket)
+        if not asks or builder.row.cursor is not TOOLS:
+            continue
+        text = f"the tool {call.tool} of {call.call_id} is not there any more"
+        builder.emit("run.degraded", ev.RunDegraded(reason="tool_changed", detail=text))
+        row = withdraw(builder, call, by=ENGINE, reason=REMOVED)
+        shown = doubted(GONE.format(tool=call.tool), call.doubt)
+        close_call(builder, row, CallStatus.CANCELLED, result=None, shown=shown, code="unknown_tool")

@@ -1,0 +1,67 @@
+"""Results of bodies as they are stored: converted to JSON without stopping the loop, and within their limits.
+
+The body has returned, so its effect has happened: whatever is wrong with the value, the call ends, and says that the
+body ran.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from ..contract.codec import PIECE, ManyItems, StoredResult, normalise_result, normalising
+from ..contract.excerpt import shown_result
+from ..contract.sizes import STEP_LIMIT, VALUE_LIMIT, TooLarge, measured, too_large
+from ..engine.inputs import CallReturned
+from ..state.access import WritableState
+from .children import Children
+from .stepping import in_steps
+
+
+async def stored(value: object) -> StoredResult:
+    """Return a result as `normalise_result` does; the loop turns during the conversion of a large one.
+
+    Cancellation: no checkpoint for a usual result; a large one is converted to its end, for its effect has happened.
+
+    Raises:
+        InvalidPart, TooLarge: as `normalise_result`.
+    """
+    with suppress(ManyItems):  # nearly never: what was converted so far is converted again
+        return normalise_result(value, PIECE)
+    return await in_steps(normalising(value))
+
+
+def kept(
+    call_id: str, attempt: int, result: StoredResult, state: WritableState, *, children: Children, step: int
+) -> CallReturned:
+    """Return the input about a body's result, with the text for the model and the body's state writes.
+
+    Counts the result and the writes among those of the step.
+
+    Raises:
+        TooLarge: the result, the writes, or all results of the step exceed their limit.
+    """
+    data, parts, why = result
+    shown, large, size = shown_result(data)
+    if why is not None:
+        shown, large = f"The call succeeded, but its result cannot be shown ({why}).", False
+    batch = state.batch()
+    if batch is not None:
+        written = measured([[write.value, write.result] for write in batch.writes], VALUE_LIMIT)
+        if written > VALUE_LIMIT:
+            raise TooLarge(f"with what it wrote to state {too_large(written)}")
+        size += written
+    known, before = children.kept
+    total = size + (before if known == step else 0)
+    if total > STEP_LIMIT:
+        raise TooLarge(f"with the other results of its step {too_large(total, STEP_LIMIT)}")
+    children.kept = (step, total)
+    return CallReturned(
+        call_id=call_id,
+        attempt=attempt,
+        result=data,
+        shown=shown,
+        large=large,
+        batch=batch,
+        keys=state.used,
+        parts=parts,
+    )

@@ -1,0 +1,64 @@
+"""Whether a caller may read a thread: the one question of every road into it, such as start, fork and send.
+
+Theory of operation. A model reads the whole thread of its run and may repeat any of it. So a caller who brings words
+into a thread, or copies it, needs the right to see each run that wrote a message there; `may_join` says whether the
+caller may see a run. Those runs are the members of the thread and, in the thread of a fork, the runs whose messages the
+fork has copied, which are members of other threads.
+
+Runs work on a thread one after the other. So the messages before the end of a run are of its thread's members up to
+this run, and no member comes between later: the answer about a run does not change. The answer about a thread as a
+whole is of `ThreadInfo.runs` members (`starting.py`).
+
+Of a pruned run whose messages remain, a member stands for all runs with the same facts. A pruned run of another thread
+leaves no facts: what a fork has copied from it is open to the owner of the fork's thread, who was asked when the fork
+was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..abc import Store
+from ..contract.messages import Message
+from ..contract.rows import RunInfo, ThreadInfo
+
+MayJoin = Callable[[RunInfo], bool]
+
+
+async def open_to(
+    store: Store,
+    thread: ThreadInfo,
+    by: str,
+    may_join: MayJoin,
+    *,
+    up_to: str | None = None,
+    copied: Sequence[Message] | None = None,
+) -> bool:
+    """Return True if a principal may read a thread, or an emptied thread of its own.
+
+    Args:
+        store: has the thread.
+        thread: its facts.
+        by: the principal.
+        may_join: says whether the principal may see a run.
+        up_to: only what the thread has up to the end of this run.
+        copied: the messages, if only some are to be read; None: those of the thread.
+    """
+    if not thread.members:
+        return thread.owner == by
+    names = [member.run_id for member in thread.members]
+    members = thread.members[: names.index(up_to) + 1] if up_to in names else thread.members
+    if not thread.owner or not all(map(may_join, members)):
+        return False
+    forked = any(member.forked_from for member in members)
+    if copied is None and not forked:
+        return True  # every message is of a member
+    history = await store.messages(thread.thread_id) if copied is None else copied
+    known, lost = {member.run_id for member in members}, False
+    for run_id in {None if message.producer is None else message.producer.run_id for message in history} - known:
+        outline = None if run_id is None else await store.outline(run_id)
+        if outline is None:
+            lost = True
+        elif not may_join(outline.info):
+            return False
+    return not (lost and forked) or thread.owner == by
