@@ -94,7 +94,7 @@ async def test_a_run_that_is_closed_while_a_large_event_is_made_keeps_its_result
     helper = agent(call("pay", id="c1"), "done", tools=[pay])
     async with home(shelf) as runtime:
         run = await runtime.start(helper, "hi")
-        while not ran:
+        while not ran:  # noqa: ASYNC110 - the run works in these turns
             await trio.lowlevel.checkpoint()
     async with home(shelf, agents=[helper]) as runtime:
         await trio.testing.wait_all_tasks_blocked()
