@@ -141,7 +141,7 @@ def next_level(level: int) -> dict[str, list[tuple[str, str]]]:
     return {
         "actors/contract/codec.py": [
             (rf"SCHEMA_VERSION: Final = {level}\n", f"SCHEMA_VERSION: Final = {level + 1}\n"),
-            (rf"{level - 1}: renamed}}", f"{level - 1}: renamed, {level}: _written_by}}"),
+            (rf"(UPGRADES: .*\b{level - 1}: \w+)}}", rf"\g<1>, {level}: _written_by}}"),
             (r"\n\nUPGRADES", upgrade),
         ],
         "actors/contract/rows.py": [(r"(    stage: Stage = Stage.CREATED\n    cursor)", r'    release: str = ""\n\1')],
