@@ -232,13 +232,13 @@ def messages_of(value: object, thread: Sequence[Message]) -> tuple[JSONValue, ..
             message = replace(message, id=f"inherited.{number}")
         used.add(message.id)
         data = data_of(converter.unstructure(message), f"message {number}")
-        size += len(message.content) + measured([call.arguments for call in message.calls], STEP_LIMIT)
-        if size > STEP_LIMIT:
-            raise InvalidValue(f"its messages up to number {number} are too large: {too_large(size, STEP_LIMIT)}")
         try:
             converter.structure(data, Message)
         except Exception as error:  # cattrs raises groups of what it met
             raise InvalidValue(f"message {number} has a field of a wrong type ({type(error).__name__})") from error
+        size += len(message.content) + measured([call.arguments for call in message.calls], STEP_LIMIT)
+        if size > STEP_LIMIT:
+            raise InvalidValue(f"its messages up to number {number} are too large: {too_large(size, STEP_LIMIT)}")
         out.append(data)
     return tuple(out)
 

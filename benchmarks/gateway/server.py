@@ -109,13 +109,13 @@ class Count:
     events: int = 0
     others: int = 0
     frames: int = 0
-    _encodes: CodeType = EventEncoder.frames.__code__
+    _encodes: frozenset[CodeType] = frozenset({EventEncoder.small_frames.__code__, EventEncoder.frame_steps.__code__})
 
     def __call__(self, frame: FrameType, what: str, function: Any) -> None:
         """One call."""
         if what == "c_call":
             if function.__name__ == "encode" and type(function.__self__).__module__.startswith("msgspec"):
-                if frame.f_code is self._encodes:
+                if frame.f_code in self._encodes:
                     self.events += 1
                 else:
                     self.others += frame.f_code.co_name != "_stamp"

@@ -59,7 +59,7 @@ def agents(folder: Path) -> list[gr.Agent[Any]]:
         "mixed": [[call("refund", order="1", cents=5, id="c1"), call("locate", id="c2")], "done"],
         "late": [call("hurry", id="c1"), "done"],
         "slow": [[text("Wait. "), call("wait_for", file=str(folder / "go"), id="w1")], "done"],
-        "stumbling": [[think("hm"), text("Hel"), delay(0.2), fail("overloaded")], [text("Hel"), text("lo")]],
+        "stumbling": [[think("hm"), text("Hel "), delay(0.2), fail("overloaded")], [text("Hel"), text("lo")]],
         "broken": [[text("Hel"), delay(0.05), fail("unauthorized", "no key")]],
     }
     return [

@@ -51,7 +51,7 @@ def agents(folder: Path) -> list[gr.Agent[Any]]:
         "refunds": [[think("hm"), text("Two refunds. "), *refunds], "done"],
         "mixed": [[call("refund", order="1", cents=5, id="c1"), call("locate", id="c2")], "done"],
         "slow": [[text("Wait. "), waiting], "done"],
-        "stumbling": [[text("Hel"), delay(0.2), fail("overloaded")], [text("Hel"), text("lo")]],
+        "stumbling": [[text("Hel "), delay(0.2), fail("overloaded")], [text("Hel"), text("lo")]],
         "broken": [[text("Hel"), delay(0.05), fail("unauthorized", "no key")]],
         "stopping": [call("locate", id="c1")],
     }
