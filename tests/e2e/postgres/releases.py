@@ -21,8 +21,8 @@ from scripts.check_wheel import expected
 
 PACKAGE = ("actors", "supervision", "transport", "src")
 SCHEMA = "actors/stores/_pg_schema.py"
-SECOND = "ADD COLUMN beat_at timestamptz"
-"""Of the second migration; the parent of the commit that brought it is the last release without."""
+FOURTH = "SCHEMA_VERSION: Final = 4"
+"""Of the fourth level of rows; the parent of the commit that brought the words is the last release without."""
 
 
 @attrs.frozen
@@ -85,26 +85,26 @@ def build_wheel(source: Path, folder: Path, version: str) -> Path:
     return wheel
 
 
-def tree_before_the_second_migration(root: Path, folder: Path) -> Path | str:
-    """Export the last commit before the second migration; or return why there is none here.
+def tree_before_the_fourth_level(root: Path, folder: Path) -> Path | str:
+    """Export the last commit before the fourth level; or return why there is none here.
 
     A source tree without the repository, a shallow clone and a history that begins later are reasons. A whole history
-    without the words of the migration is not: they have changed, and `SECOND` must follow.
+    without the words of the level is not: they have changed, and `FOURTH` must follow.
     """
     if shutil.which("git") is None:
-        return "no program git here, which exports the release before the second migration"
+        return "no program git here, which exports the release before the fourth level"
     top = _git(root, "rev-parse", "--show-toplevel")
     if top.returncode != 0:
-        return f"no history here, so the release before the second migration is unknown: {top.stderr.strip()}"
+        return f"no history here, so the release before the fourth level is unknown: {top.stderr.strip()}"
     if Path(top.stdout.strip()).resolve() != root.resolve():
-        return "no repository of its own here, so the release before the second migration is unknown"
+        return "no repository of its own here, so the release before the fourth level is unknown"
     if _git(root, "rev-parse", "--is-shallow-repository").stdout.strip() == "true":
-        return "a shallow clone lacks the release before the second migration: git fetch --unshallow"
-    found = _git(root, "log", "--reverse", "--format=%H", f"-S{SECOND}", "--", *PACKAGE).stdout.split()
-    assert found, f"no commit brought {SECOND!r}"
+        return "a shallow clone lacks the release before the fourth level: git fetch --unshallow"
+    found = _git(root, "log", "--reverse", "--format=%H", f"-S{FOURTH}", "--", *PACKAGE).stdout.split()
+    assert found, f"no commit brought {FOURTH!r}"
     parent = f"{found[0]}^"
     if _git(root, "cat-file", "-e", f"{parent}:{SCHEMA}").returncode != 0:
-        return "the history begins after the release before the second migration"
+        return "the history begins after the release before the fourth level"
     archive = folder / "old.tar"
     packed = _git(root, "archive", "--output", str(archive), parent, *PACKAGE, "tests", "scripts")
     assert packed.returncode == 0, packed.stderr

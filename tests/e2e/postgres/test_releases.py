@@ -1,11 +1,11 @@
-"""The release before the second migration is found in a whole history; elsewhere a sentence says what is missing."""
+"""The release before the fourth level is found in a whole history; elsewhere a sentence says what is missing."""
 
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from .releases import SCHEMA, SECOND, tree_before_the_second_migration
+from .releases import FOURTH, SCHEMA, tree_before_the_fourth_level
 
 
 def git(folder: Path, *words: str) -> None:
@@ -27,22 +27,22 @@ def commit(folder: Path, files: dict[str, str]) -> None:
 
 @pytest.fixture
 def history(tmp_path: Path) -> Path:
-    """A repository whose third commit brings the migration, and whose fourth moves its file."""
+    """A repository whose third commit brings the level, and whose fourth moves its file."""
     folder = tmp_path / "history"
     folder.mkdir()
     git(folder, "init", "--quiet")
     commit(folder, {"README.md": "-"})
     commit(folder, {SCHEMA: "first"})
-    commit(folder, {SCHEMA: f"first, {SECOND}"})
+    commit(folder, {SCHEMA: f"first, {FOURTH}"})
     (folder / SCHEMA).unlink()
-    commit(folder, {"actors/stores/moved.py": f"first, {SECOND}"})
+    commit(folder, {"actors/stores/moved.py": f"first, {FOURTH}"})
     return folder
 
 
 def found(root: Path, tmp_path: Path) -> Path | str:
     place = tmp_path / "place"
     place.mkdir()
-    return tree_before_the_second_migration(root, place)
+    return tree_before_the_fourth_level(root, place)
 
 
 def test_a_whole_history_has_it_wherever_the_file_is_today(history: Path, tmp_path: Path):
@@ -68,13 +68,13 @@ def test_a_source_tree_in_the_repository_of_something_else_has_none(history: Pat
 
 
 @pytest.mark.parametrize("before", [None, {"README.md": "-"}])
-def test_a_history_that_begins_with_the_migration_lacks_it(before: dict[str, str] | None, tmp_path: Path):
+def test_a_history_that_begins_with_the_level_lacks_it(before: dict[str, str] | None, tmp_path: Path):
     folder = tmp_path / "late"
     folder.mkdir()
     git(folder, "init", "--quiet")
     if before is not None:
         commit(folder, before)
-    commit(folder, {SCHEMA: SECOND})
+    commit(folder, {SCHEMA: FOURTH})
     assert "begins after" in str(found(folder, tmp_path))
 
 
