@@ -165,6 +165,7 @@ async def test_a_model_stream_is_cancelled_and_its_text_stays(autojump_clock):
             async for event in events:
                 if event.type == "run.message.delta":
                     break
+        await wait_all_tasks_blocked()  # the rest of the text arrives
         await run.cancel()
         events = await came_to(run, hand)
         (completed,) = [event.payload for event in events if event.type == "run.message.completed"]
