@@ -31,7 +31,7 @@ from ._pg_heard import LOUD, HeardHints
 from ._pg_hints import PgHints
 from ._pg_schema import LEVEL, outdated
 from ._pg_turn import PgTurn, Posture, Turned, boot_time
-from ._write_queue import pauses
+from ._write_queue import failed, pauses
 from .faults import Outage
 
 T = TypeVar("T")
@@ -241,9 +241,17 @@ class PgKeeper:
             await self._renewed.wait()
 
     def _give_up(self, hooks: StoreHooks) -> None:
+        """Report that claims are void.
+
+        Raises:
+            StoreDown: the hook raised; begun again, this task would not report it, and runs go on under void claims.
+        """
         self._void = True
         self.held.clear()
-        hooks.voided()
+        try:
+            hooks.voided()
+        except Exception as error:  # a supervision boundary: of a bug
+            raise failed(error) from error
 
     async def _keep(self, hooks: StoreHooks) -> None:
         retries = pauses()

@@ -147,6 +147,7 @@ class CommitWriter:
         self._batch: Sequence[CommitRequest] = ()
         self._results: list[Receipt | None] = []
         self._ends: dict[int, tuple[int, int]] = {}
+        self._claims: dict[tuple[str, int], OwnClaim] = {}  # of the batch: a turn forgets those of runs that have ended
         self._doubtful = False
         self.statistics = StoreStatistics()
         self.repeated = 0
@@ -161,6 +162,7 @@ class CommitWriter:
         """
         if self._batch is not batch:
             self._batch, self._results, self._ends = batch, [None] * len(batch), {}
+            self._claims = {}
             self._doubtful = False
         try:
             while groups := self._next_round():
@@ -171,7 +173,7 @@ class CommitWriter:
             raise
         self.repeated += self._doubtful
         receipts = [receipt for receipt in self._results if receipt is not None]
-        self._batch, self._results = (), []
+        self._batch, self._results, self._claims = (), [], {}
         return receipts
 
     # --- rounds ------------------------------------------------------------------------------------------------------
@@ -230,13 +232,16 @@ class CommitWriter:
         run_id, token = request.commit.run_id, request.claim.token
         if request.claim.run_id != run_id:
             return None
-        known = self._book.find(run_id)
+        known = self._book.find(run_id) or self._claims.get((run_id, token))
         if known is None:
             rows = self._link.persistent(_FIND, (run_id,))
             if not rows or rows[0][1] != token:
                 return None
             known = self._book.add(run_id, OwnClaim(*rows[0]))
-        return None if known.token != token or known.broken else known
+        if known.token != token or known.broken:
+            return None
+        self._claims[run_id, token] = known
+        return known
 
     # --- a statement -------------------------------------------------------------------------------------------------
 

@@ -48,8 +48,9 @@ class HookLog:
     crashes: list[tuple[str, Exception]] = attrs.field(factory=list)
 
     def posted(self, run_id: str, item: InboxItem) -> None:
-        """Record the item."""
-        self.items.append((run_id, item))
+        """Record the item, once: a store may report it twice."""
+        if (run_id, item) not in self.items:
+            self.items.append((run_id, item))
 
     def committed(self, run_id: str, last: int, frames: Sequence[bytes]) -> None:
         """Record the frames."""
