@@ -182,6 +182,28 @@ def test_a_repeated_statement_writes_nothing_and_is_known_as_written(desk: Desk,
     assert kinds(desk.write(desk.request(claim, 1))) == ["committed"]
 
 
+def test_an_ending_commit_is_known_as_written_though_a_turn_forgot_its_claim(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is lost; a turn sees the run's end before the writer executes the batch again."""
+    claim = desk.create(new_run("r", "t"))
+    assert claim is not None
+    batch = [desk.request(claim, 1, row=replace(desk.rows["r"], stage=Stage.COMPLETED))]
+    prompt = Link.prompt
+
+    def lost(self: Link, *given: Any) -> Any:
+        prompt(self, *given)
+        raise Outage("the answer is lost")
+
+    monkeypatch.setattr(Link, "prompt", lost)
+    with pytest.raises(Outage):
+        desk.writer.execute(batch)
+    monkeypatch.undo()
+    desk.book.forget("r", claim.token)
+    assert kinds(desk.writer.execute(batch)) == ["committed"]
+    assert (desk.column("commits"), desk.column("last_seq")) == (1, 2)
+
+
 def test_queued_commits_of_a_run_become_one_entry(desk: Desk) -> None:
     claims = [desk.create(new_run(name, name)) for name in ("r", "s")]
     requests = []
