@@ -50,7 +50,7 @@ demo: $(RUN_STAMP) ## run the example agent (ARGS="--yes" answers its question f
 
 test: $(DEV_STAMP) ## every gate: format, lint, types, tests with coverage
 	@$(MAKE) --no-print-directory -j 2 lint types
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --cov --cov-report=term:skip-covered --cov-fail-under=$(COVERAGE_FLOOR) $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --cov --cov-report=term:skip-covered --cov-fail-under=$(COVERAGE_FLOOR) $(PYTEST_ARGS)
 
 lint: $(DEV_STAMP) ## ruff and flake8-async
 	$(PY) -m ruff format --check .

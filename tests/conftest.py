@@ -23,6 +23,7 @@ from typing import TypeVar
 
 import hypothesis
 import pytest
+from tests.support.chromium import chromium  # noqa: F401 - a fixture
 from tests.support.covering import leave_out
 from tests.support.postgres import postgres_server, postgres_url  # noqa: F401 - fixtures
 

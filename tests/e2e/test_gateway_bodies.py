@@ -59,8 +59,10 @@ BODIES = [
     ("/v1/ai-sdk/{version}/agents/{agent}/chat", {**AI_SDK, "messages": AI_SDK["messages"][1:2]}),
     ("/v1/ag-ui/agents/{agent}/run", AG_UI),
     ("/v1/ag-ui/agents/{agent}/run", {**AG_UI, "resume": RESUME}),
+    ("/v1/queues/{queue}", {"maxRunning": 3, "paused": False}),
+    ("/v1/prune", {"before": "2020-01-31T09:30:00Z"}),
 ]
-NAMES = {"run": "r", "agent": "clerk", "version": "v6", "chat": "chat-1"}
+NAMES = {"run": "r", "agent": "clerk", "version": "v6", "chat": "chat-1", "queue": "unused"}
 
 
 def nested(levels):

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.judge, pytest.mark.no_cover]
 
-QUIET = ["--no-sandbox", "--disable-background-networking", "--disable-component-update"]
 MUTE = {"COPILOTKIT_TELEMETRY_DISABLED": "1", "DO_NOT_TRACK": "1"}
 """CopilotKit reports its use to its makers otherwise."""
 
@@ -53,16 +52,6 @@ def address(folder: Path) -> Iterator[str]:
         port = process.stdout.readline().strip()
         assert port, "the page cannot be built; what is wrong is above"
         yield f"http://127.0.0.1:{port}"
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator["Browser"]:
-    program = need_program("chromium")
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, headless=True, args=QUIET)
-        yield browser
-        browser.close()
 
 
 class Chat:

@@ -368,14 +368,16 @@ class Connection:
     async def _watch(self) -> Never:
         pace = self._pace
         while True:
-            now = trio.current_time()
-            quiet = now - self._heard
-            if quiet >= pace.silence:
+            # The sums that are compared here are those until which the task sleeps: a difference would be rounded
+            # otherwise, and the task would wake too early by a rounding error, again and again.
+            now, silent_at, ping_at = trio.current_time(), self._heard + pace.silence, self._heard + pace.ping
+            if now >= silent_at:
+                quiet = now - self._heard
                 raise ConnectionLost(self.address.unreachable(f"nothing was received for {quiet:.0f} s"))
-            if quiet >= pace.ping and not self._pinged:
+            if now >= ping_at and not self._pinged:
                 self._pinged = self._ping = True
                 self.poke()
-            await trio.sleep_until(min(self._heard + pace.silence, (now if self._pinged else self._heard) + pace.ping))
+            await trio.sleep_until(min(silent_at, now + pace.ping if self._pinged else ping_at))
 
     async def _write(self, socket: WebSocketConnection, welcome: Welcome) -> None:
         allowance = RateLimit(welcome.limits.get("messagesPerSecond", Limits().messages_per_second))

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ...support.judges import need_program
 from ...support.ports import free_port
 
 if TYPE_CHECKING:
@@ -20,15 +19,6 @@ if TYPE_CHECKING:
 TOKEN = "operator-token-of-the-tests"
 LOOKER = "looker-token-of-the-tests"
 PATIENCE = 60_000  # ms that a busy machine may take for what takes none
-QUIET = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 
 
 def expect(target: Any) -> Any:
@@ -95,16 +85,6 @@ class Server:
         request = urllib.request.Request(self.url + path, data=body, headers=headers)  # noqa: S310 - our own server
         with urllib.request.urlopen(request, timeout=120) as response:  # noqa: S310 - our own server
             return json.load(response)
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Iterator["Browser"]:
-    program = need_program("chromium")
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, headless=True, args=QUIET)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="session")

@@ -336,6 +336,32 @@ async def test_a_gateway_that_gives_no_sign_of_life_is_left(gateway: FakeGateway
     assert "nothing was received for" in states[1].reason
 
 
+class FewSteps(trio.abc.Instrument):
+    """Cancels its scope once the watchdogs have taken more steps than anything but a busy loop needs."""
+
+    def __init__(self) -> None:
+        self.scope, self.left = trio.CancelScope(), 200
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.left -= task.name.endswith("Connection._watch")
+        if self.left < 0:
+            self.scope.cancel()
+
+
+async def test_no_rounding_of_times_keeps_the_watchdog_busy(autojump_clock: trio.testing.MockClock) -> None:
+    steps = FewSteps()
+    trio.lowlevel.add_instrument(steps)
+    try:
+        with steps.scope:
+            for number in range(20):
+                await trio.sleep(1 / (number + 3))
+                async with FakeGateway().open() as gateway, client_of(gateway, pace=attrs.evolve(FAST, ping=0.7)):
+                    await trio.sleep(1.0)
+    finally:
+        trio.lowlevel.remove_instrument(steps)
+    assert steps.left >= 0
+
+
 # --- how it leaves ---------------------------------------------------------------------------------------------------
 
 
