@@ -66,8 +66,8 @@ PATIENCE: Final = 5.0
 
 
 Errand = Literal["command", "cancel", "wake", "child"]
-"""Why an actor asks a shared store for a claim: a command was accepted, or a cancel; a timer or a changed tool wakes
-the run; or its parent run works here."""
+"""Why an actor asks the store for a claim: a command was accepted, or a cancel; a timer or a changed tool wakes the
+run; or its parent run works here. The last two are for shared stores."""
 
 
 @attrs.frozen(kw_only=True)
@@ -120,6 +120,7 @@ class RunActor:
             call.
         deadline: the run's deadline, once its rows were read.
         sequence: of the run's newest event, once its rows were read; kept up to date in a degraded run only.
+        thread_freed: the run's thread became free while this owner was there.
         child_moved: a child run came to rest, continued or ended after the run loop had decided to leave memory.
     """
 
@@ -142,6 +143,7 @@ class RunActor:
     deadline: datetime | None = None
     sequence: int | None = None
     child_moved: bool = False
+    thread_freed: bool = False
     given: Claim | Errand | None = None
     claim: Claim | None = None
     token: int = 0
@@ -328,11 +330,16 @@ class RunActor:
                 record = await retry_until_available(store.load, self.run_id)
                 state = state if record is None else RunState.from_record(record)
             return born.claim, state, (), born.history
-        given, self.given = self.given, None
-        claim = None
-        if isinstance(given, Claim) and not attempt:
-            claim = given
-        elif given is None or isinstance(given, Claim) or await self._is_wanted(given):
+        given, claim, record, wanted = self.given, None, None, True
+        if isinstance(given, Claim):
+            self.given, claim = None, None if attempt else given
+        elif given is not None and self.services.shared:
+            wanted = await self._is_wanted(given)
+        elif given is not None:  # such a store takes no claim back, and no other process writes the rows
+            record = await retry_until_available(store.load, self.run_id)
+            begun = record is None or record.row.status is DONE or record.row.cursor is not ADMISSION
+            wanted = begun or await self._is_wanted(given)
+        if claim is None and wanted:
             claim = await self._claim()
         if claim is None:
             return None
@@ -340,24 +347,30 @@ class RunActor:
             claim,
             claim.token,
         )  # from here on the end of the actor gives the claim back, also if the rows are unreadable
-        record = await retry_until_available(store.load, self.run_id)
+        record = record or await retry_until_available(store.load, self.run_id)
         if record is None or record.row.status is DONE:
             self.claim = None
             return None
         if record.row.cursor is not ADMISSION:
-            self.orders.admitted = True
+            self.orders.admitted, self.given = True, None
         return claim, RunState.from_record(record), record.inbox, None
 
     async def _is_wanted(self, errand: Errand) -> bool:
-        """Return whether the errand needs an owner here; of a held run the owner works on nothing but a cancel."""
+        """Return whether the errand needs an owner here.
+
+        A run that has not begun stays where the run waits: in the queue, or behind another run of the thread. No
+        command begins such a run, and a cancel ends the run without a beginning.
+        """
         page = await retry_until_available(self.services.store.summaries, (self.run_id,))
         if not page.runs:
             return True  # unreadable: the attempt to load the run says so
         line = page.runs[0]
+        if line.held and not self.thread_freed:
+            self.services.directory.registry.hold(self.run_id)
         if errand == "cancel":
-            if line.held:
-                self.services.directory.registry.hold(self.run_id)
             return True
+        if errand == "command" and line.row.cursor is ADMISSION:
+            return False
         if errand == "child" and line.row.status is WAITING and not line.pending:
             return False
         if line.held or line.dead is not None:
@@ -434,12 +447,15 @@ class RunActor:
         if agent is not None:
             left = (BodyOverran(item=overrun.item) for overrun in self.left.values() if not overrun.ended.is_set())
             commands = (CommandArrived(item=item) for item in inbox)
-            if state.row.cursor is ADMISSION and self._late():  # it is not begun for the sake of ending
-                return (Activate(admitted=False, agent_digest=agent.spec.digest), *commands, DeadlinePassed())
+            begins = self.orders.admitted
+            if state.row.cursor is ADMISSION:  # a run is not begun for the sake of ending
+                if self._late():
+                    return (Activate(admitted=False, agent_digest=agent.spec.digest), *commands, DeadlinePassed())
+                begins = begins and not _is_cancelled(state, inbox)
             spec = self.services.agents.spec_of(agent).acting(state.row.agent)
             lost = lost_questions(spec, state.calls.values(), inbox)
             digest = agent.spec.digest
-            return (*left, Activate(admitted=self.orders.admitted, agent_digest=digest, withdrawn=lost), *commands)
+            return (*left, Activate(admitted=begins, agent_digest=digest, withdrawn=lost), *commands)
         if _is_cancelled(state, inbox):
             return (CancelUnowned(items=inbox),)
         if self._late():  # also of an end that has begun

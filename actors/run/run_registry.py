@@ -76,14 +76,14 @@ class RunRegistry:
     _held: set[str] = attrs.field(init=False, factory=set)
     _freed: set[str] = attrs.field(init=False, factory=set)
     _unplaced: dict[str, ChildSpec[Hint]] = attrs.field(init=False, factory=dict)
-    _next_claims: dict[str, Claim] = attrs.field(init=False, factory=dict)
+    _next_claims: dict[str, ReadyRun] = attrs.field(init=False, factory=dict)
     _overran: dict[str, Mapping[str, OverrunBody]] = attrs.field(init=False, factory=dict)
     changed: Callable[[], None] | None = attrs.field(init=False, default=None)
     starting: int = attrs.field(init=False, default=0)
     closing: bool = attrs.field(init=False, default=False)
 
     def __repr__(self) -> str:
-        return f"<Roster of {len(self._actors)} live runs>"
+        return f"<RunRegistry of {len(self._actors)} live runs>"
 
     def __len__(self) -> int:
         return len(self._actors)
@@ -157,10 +157,11 @@ class RunRegistry:
         if actor is None:
             if self.closing or (cancel and self.bury(run_id)):
                 return
+            degraded = run_id in self._degraded
             if not self.services.shared:
-                self.spawn(run_id)
+                self.spawn(run_id, errand=None if degraded else "cancel" if cancel else "command")
             elif cancel or self.room != 0:  # without room the run is ready for any process that has some
-                self.spawn(run_id, errand="cancel" if cancel else "command")
+                self.spawn(run_id, errand="cancel" if cancel else "wake" if degraded else "command")
             return
         if cancel:
             actor.cap_deps_wait()
@@ -216,7 +217,7 @@ class RunRegistry:
             self.spawn(run_id, claim=ready.claim, held=ready.held)
             return True
         if shared:  # an actor whose claim is void is on its way out; the next one begins with this claim
-            self._next_claims[run_id] = ready.claim
+            self._next_claims[run_id] = ready
         return False
 
     def voided(self) -> None:
@@ -229,6 +230,10 @@ class RunRegistry:
     def thread_freed(self, run_id: str) -> None:
         """Queue a run whose thread became free (`Owners`)."""
         actor = self._actors.get(run_id)
+        if actor is not None:
+            actor.thread_freed = True
+        if (ready := self._next_claims.get(run_id)) is not None:
+            self._next_claims[run_id] = attrs.evolve(ready, held=False)
         if run_id in self._held:
             self._held.discard(run_id)
         elif self.services.shared and (actor is not None or not self.starting):
@@ -385,7 +390,9 @@ class RunRegistry:
         """Give a run its next owner, because the supervisor of the owners has crashed."""
         if run_id in self._queue:
             self._queue.remove(run_id)
-        given = self._next_claim(run_id, before) or before.given
+        ready, given = self._next_claim(run_id, before), before.given
+        if ready is not None:
+            given, held = ready.claim, ready.held
         self.spawn(
             run_id, born=before.born, claim=given if isinstance(given, Claim) else None,
             errand=None if isinstance(given, Claim) else given, agent=before.agent,
@@ -394,10 +401,10 @@ class RunRegistry:
         )  # fmt: skip
         self._actors[run_id].needed = before.needed
 
-    def _next_claim(self, run_id: str, before: RunActor | None) -> Claim | None:
+    def _next_claim(self, run_id: str, before: RunActor | None) -> ReadyRun | None:
         """Return the claim that came while a run had an owner; None if there is none, or the owner's was newer."""
-        claim = self._next_claims.pop(run_id, None)
-        return None if claim is None or (before is not None and before.token >= claim.token) else claim
+        ready = self._next_claims.pop(run_id, None)
+        return None if ready is None or (before is not None and before.token >= ready.claim.token) else ready
 
     def hold(self, run_id: str) -> None:
         """Hold a live run for its thread: a command started the actor without knowing that the thread is busy."""
@@ -424,7 +431,8 @@ class RunRegistry:
                 for notes in (self._said, self._refusals, self._sequences):
                     notes.pop(ref.id, None)
             self.services.agents.failing.discard(ref.id)
-        claim = self._next_claim(ref.id, actor)
+        ready = self._next_claim(ref.id, actor)
+        claim, held = (None, False) if ready is None else (ready.claim, ready.held)
         if isinstance(exit_, GaveUp) and not self.closing:
             why = f"the run's owner crashed again and again: {_said(exit_.error)}"
             if actor is None or actor.abandon is None:
@@ -434,7 +442,7 @@ class RunRegistry:
             else:  # the forced end failed, too: the run stays for the next start
                 self._degrade(ref.id, (GAVE_UP, self.services.redactor.text(why)))
         elif claim is not None and not self.closing:
-            self.spawn(ref.id, claim=claim)
+            self.spawn(ref.id, claim=claim, held=held)
         elif actor is not None and (actor.left_unread or actor.child_moved) and not self.closing:
             # a command arrived, or a child run moved, while the run was leaving memory
             self.spawn(ref.id, errand="wake" if shared else None)

@@ -1,5 +1,7 @@
 """Threads of the conversation kind, and slots: who may work, who waits for whom, and what they know of each other."""
 
+from datetime import timedelta
+
 import pytest
 import trio
 
@@ -247,3 +249,37 @@ async def test_a_run_that_fails_gives_its_slot_back(shelf, autojump_clock):
         for _ in range(3):
             await runtime.start(fails, "hi")
         assert (await (await runtime.start(helper, "hi")).result()).output == "hello"
+
+
+COMMANDS = {
+    "send": lambda run: run.send("more"),
+    "pause": lambda run: run.pause(),
+    "cancel": lambda run: run.cancel(),
+    "cancel after the step": lambda run: run.cancel(mode="after_step"),
+}
+
+
+@pytest.mark.parametrize("how", COMMANDS)
+@pytest.mark.parametrize("waits", ["behind a run", "behind a run of a paused queue", "paused queue", "later"])
+async def test_a_command_about_a_run_that_waits_for_its_turn_does_not_begin_the_run(shelf, autojump_clock, how, waits):
+    helper = gr.Agent("helper", model=FunctionModel(lambda _: [delay(10), "done"]))
+    async with home(shelf, agents=[helper]) as runtime:
+        first = await runtime.start(helper, "one", thread_id="t")
+        await runtime.store.set_queue("later", paused="paused" in waits)
+        at = runtime.clock.now() + timedelta(hours=1) if waits == "later" else None
+        thread = "t" if "behind" in waits else "other"
+        second = await runtime.start(helper, "two", thread_id=thread, queue="later", at=at)
+        await trio.sleep(1)
+        assert (await COMMANDS[how](second)).status == "accepted"
+        await trio.sleep(5)
+        assert (await first.view()).status == "running"
+        stage, begun = (await second.view()).stage, waits == "behind a run"
+        assert len(helper.model.requests) == 1
+        if "cancel" in how:
+            assert stage == "cancelled"
+            assert {*types(await events_of(second))} & {"started", "step.started"} == set()
+            return
+        assert stage == ("planned" if begun else "created")
+        await first.result()
+        await trio.sleep(5)
+        assert len(helper.model.requests) == (2 if begun and how == "send" else 1)

@@ -7,6 +7,7 @@ import pytest
 import trio
 
 import greenroom as gr
+from greenroom.actors.run.run_registry import RunRegistry
 from greenroom.testing import FunctionModel, call, delay
 
 from ..support.runs import agent, events_of, payloads, types
@@ -342,6 +343,57 @@ async def test_a_held_run_is_cancelled_from_another_process(autojump_clock):
         await two.cancel()
         assert isinstance(await two.result(), gr.Cancelled)
         assert (await (await there.get("one")).view()).status == "running"
+
+
+@pytest.mark.parametrize("until_freed", [False, True])
+async def test_a_held_run_that_is_claimed_while_its_owner_leaves_does_not_begin(
+    autojump_clock, until_freed, monkeypatch
+):
+    """A command gave it an owner that has nothing to do, and meanwhile a cancel lets this process claim the run."""
+    async with cluster() as shared:
+        here, there = await shared.open(slow(10), max_running=1), await shared.open(slow(1))
+        edge, post = await shared.open(), RunRegistry.posted
+        monkeypatch.setattr(RunRegistry, "posted", lambda at, *it: at is edge._parts.roster or post(at, *it))
+        one = await here.start("slow", "one", thread_id="t", run_id="one")
+        await edge.store.set_queue("later", paused=True)
+        await edge.start("slow", "two", thread_id="t", run_id="two", queue="later")
+        asked, look = trio.Event(), there.store.summaries
+
+        async def summaries(run_ids):
+            page = await look(run_ids)
+            if run_ids == ("two",):
+                await asked.wait()
+            return page
+
+        there.store.summaries = summaries
+        assert (await (await there.get("two")).send("and this")).ok
+        await until(lambda: live(there) == 1)
+        await edge.store.set_queue("later")
+        two = await edge.get("two")
+        assert (await two.cancel()).ok
+        await until(lambda: there._parts.roster._next_claims)
+        if until_freed:
+            await one.result()
+        asked.set()
+        assert isinstance(await two.result(), gr.Cancelled)
+        assert {*types(await events_of(two))} & {"started", "step.started"} == set()
+        assert until_freed or (await one.view()).status == "running"
+
+
+@pytest.mark.parametrize("how", ["send", "pause", "cancel"])
+@pytest.mark.parametrize("waits", ["paused queue", "later"])
+async def test_a_command_about_a_run_that_waits_for_its_turn_begins_the_run_nowhere(autojump_clock, how, waits):
+    async with cluster() as shared:
+        here, edge = await shared.open(slow(10)), await shared.open()
+        await edge.store.set_queue("later", paused=waits == "paused queue")
+        at = None if waits == "paused queue" else edge.clock.now() + timedelta(hours=1)
+        await edge.start("slow", "two", run_id="two", queue="later", at=at)
+        two = await here.get("two")
+        assert (await {"send": lambda: two.send("more"), "pause": two.pause, "cancel": two.cancel}[how]()).ok
+        await trio.sleep(30)
+        assert (await two.view()).stage == ("cancelled" if how == "cancel" else "created")
+        if how == "cancel":
+            assert {*types(await events_of(two))} & {"started", "step.started"} == set()
 
 
 async def test_a_run_whose_thread_is_freed_where_there_is_no_room_works_elsewhere(autojump_clock):
