@@ -180,15 +180,20 @@ class Peer:
         """Report that the thread of a run that this process owns is free."""
         run = self._ledger.open.get(run_id)
         if run is not None and run.owner == self.name and not run.held:
+            self._hooks.thread_freed(run_id)  # before the note: a hook that raises is called again at the next turn
             self._held.discard(run_id)
-            self._hooks.thread_freed(run_id)
 
     def report_moved(self, run_id: str) -> None:
         """Report that a watched run has changed."""
         run = self._ledger.runs.get(run_id)
         if run is not None and run_id in self._watched and run.owner != self.name:
-            self._seen[run_id] = _version(run)
             self._hooks.moved(run_id, len(run.frames))
+            self._seen[run_id] = _version(run)
+
+    def _report_renamed(self) -> None:
+        epoch = self._hub.epoch
+        self._hooks.renamed(epoch)
+        self._epoch = epoch
 
     def _moved(self, run: RunTables, *, sender: str | None) -> None:
         run_id = run.info.run_id
@@ -459,8 +464,7 @@ class Peer:
         self._renew()
         self._row.agents, self._row.room = self._agents, self._room
         if self._epoch != self._hub.epoch:
-            self._epoch = self._hub.epoch
-            self._guarded(lambda: self._hooks.renamed(self._epoch))
+            self._guarded(self._report_renamed)
         others = {process.name: process.beat for process in self._hub.living() if process is not self._row}
         for name, beat in self._beats.look(trio.current_time(), others).items():
             if self._hub.processes[name].beat == beat:

@@ -335,8 +335,8 @@ class PgKeeper:
                 turned.newest,
             )
         for run_id in turned.freed:
+            hooks.thread_freed(run_id)  # before the note: a hook that raises is called again at the next turn
             self.held.discard(run_id)
-            hooks.thread_freed(run_id)
         for run_id, item in turned.unread:
             hooks.posted(run_id, item)
         if turned.agents:
@@ -480,7 +480,7 @@ class PgKeeper:
         if freed or (all_freed and self.held):
             held = frozenset(self.held) if all_freed else frozenset[str]()
             for run_id in await self._in_thread(lambda: turn.freed(freed, held)):
-                self.held.discard(run_id)
                 hooks.thread_freed(run_id)
+                self.held.discard(run_id)
         if every:
             hooks.work()

@@ -390,8 +390,8 @@ class PgPeers:
 
     def _renamed(self, epoch: str) -> None:
         if self._epoch and epoch != self._epoch and self._hooks is not None:
+            self._hooks.renamed(epoch)  # before the note: a hook that raises is called again at the next turn
             self._epoch = epoch
-            self._hooks.renamed(epoch)
 
     # --- what the writers report, in their threads -------------------------------------------------------------------
 

@@ -93,14 +93,14 @@ async def test_an_urgent_run_overtakes_later_ones_and_starves_no_earlier_one(swa
         now = datetime.now(UTC)
         worker = swarm.node("worker", agents=["slow"], runtime={"max_running": 1})
         await opened(swarm, worker)
-        await runtime.start("slow", "go", run_id="first", background=True)
-        await eventually(lambda: marks(swarm.folder, run="first"))
-        await start_all(runtime, "slow", ["new"], at=now)
-        await start_all(runtime, "slow", ["urgent"], at=now, priority=1)
-        await start_all(runtime, "slow", ["old"], at=now - timedelta(seconds=30))
-        for name in ("first", "old", "urgent", "new"):
+        await runtime.store.set_queue("q", paused=True)  # however slow the machine is, all are there before one begins
+        await start_all(runtime, "slow", ["new"], queue="q", at=now)
+        await start_all(runtime, "slow", ["urgent"], queue="q", at=now, priority=1)
+        await start_all(runtime, "slow", ["old"], queue="q", at=now - timedelta(seconds=30))
+        await runtime.store.set_queue("q")
+        for name in ("old", "urgent", "new"):
             await (await runtime.get(name)).result()
-    assert [line["run"] for line in marks(swarm.folder, what="begin")] == ["first", "old", "urgent", "new"]
+    assert [line["run"] for line in marks(swarm.folder, what="begin")] == ["old", "urgent", "new"]
 
 
 @full_only

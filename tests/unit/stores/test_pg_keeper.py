@@ -239,3 +239,27 @@ async def test_reading_many_hints_leaves_time_for_other_tasks(autojump_clock: tr
         await trio.sleep(1.0)
         assert process.keeper.received == 5 * READ_AT_ONCE
         assert process.turn.looks[looks:] == [[1]]
+
+
+@attrs.define(eq=False)
+class FailsOnce(HookLog):
+    """Its first report of a free thread raises."""
+
+    def thread_freed(self, run_id: str) -> None:
+        """Record the run."""
+        super().thread_freed(run_id)
+        if len(self.freed) == 1:
+            raise ZeroDivisionError
+
+
+async def test_a_free_thread_whose_report_raised_is_reported_again(autojump_clock: trio.testing.MockClock) -> None:
+    async with kept() as process:
+        keeper, hooks = process.keeper, FailsOnce()
+        keeper.held.add("r")
+        turned = attrs.evolve(process.turn.turn(Posture()), freed=("r",))
+        with pytest.raises(ZeroDivisionError):
+            keeper._report(hooks, turned)
+        assert keeper.held == {"r"}, "the next turn asks about the run again"
+        keeper._report(hooks, turned)
+    assert hooks.freed == ["r", "r"]
+    assert keeper.held == set()
