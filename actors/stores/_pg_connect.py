@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -55,6 +56,8 @@ SLOWEST: Final = 2**20
 """Bytes per second that a connection carries at least: so much more time has the answer to a large statement."""
 _SCHEMA: Final = ("42", "3F")
 """Unknown table or column, no right, unknown schema."""
+_RESET: Final = struct.pack("ii", 1, 0)
+"""SO_LINGER with no time: the last close resets the connection (POSIX, setsockopt)."""
 _STALE: Final = frozenset({"0A000", "26000"})
 """A prepared statement whose tables have changed, or that the server has lost: prepared anew by another connection."""
 
@@ -425,7 +428,7 @@ class Link:
             lost = self._connection is None or self._connection.closed
             self.unknown = lost and self._sent  # without a connection nothing was sent
             self._broke = was_open and lost
-            self.close()
+            self.close(reset=True)
             kind_of_outage = NoMemory if getattr(error, "sqlstate", None) == _NO_MEMORY else Outage
             raise kind_of_outage(self._clean(error)) from None
         finally:
@@ -494,14 +497,24 @@ class Link:
             attempt.give_up()
         with self._cutting, contextlib.suppress(OSError):
             if self._socket is not None:
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
                 self._socket.shutdown(socket.SHUT_RDWR)
 
-    def close(self) -> None:
-        """Close the connection; the next statement opens another one."""
+    def close(self, *, reset: bool = False) -> None:
+        """Close the connection; the next statement opens another one.
+
+        Args:
+            reset: drop what is on its way, in both directions. A server that is sending to a full window learns of an
+                orderly end only after a minute, and holds a snapshot meanwhile: no index could be made, and no vacuum
+                would clean up.
+        """
         connection, self._connection = self._connection, None
         with self._cutting:
             copy, self._socket = self._socket, None
             if copy is not None:
+                if reset:
+                    with contextlib.suppress(OSError):
+                        copy.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
                 copy.close()
         if connection is not None:
             with contextlib.suppress(psycopg.Error, OSError):
