@@ -165,7 +165,7 @@ async def test_very_many_waiting_runs_cost_a_process_nothing(swarm: Swarm, serve
     await trio.sleep(WATCHED)
     rate = (transactions(server.url()) - before) / WATCHED / 3
     print(f"{rate:.2f} statements per second and process at rest")  # noqa: T201
-    assert rate <= 2.0
+    assert rate <= (2.0 if FULL else 2.25)  # the server counts up to ten seconds late: more than noise in a short watch
 
 
 async def test_the_runs_of_a_killed_process_are_free_at_once_when_its_parent_buries_it(swarm: Swarm, server: Server):
