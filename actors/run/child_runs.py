@@ -43,7 +43,8 @@ from .sanitize import text_of
 from .services import Services, retry_until_available
 from .start_request import StartRequest, new_run
 from .starting import Starter
-from .view import make_outcome
+from .stepping import in_steps
+from .view import outcome_steps
 
 AGAIN: Final = 1.0
 """Seconds until a command that could not be journaled is posted again."""
@@ -250,7 +251,7 @@ class ChildRuns:
     async def _outcome(self, call: ChildCall, record: RunRecord, late: ToolFailed | None) -> ChildOutcome:
         """Return what the call of a child run that is done comes to."""
         agent = self._agents.get(record.info.agent)
-        outcome = make_outcome(record, agent, self._services.redactor)
+        outcome = await in_steps(outcome_steps(record, agent, self._services.redactor))
         stage, tool = record.row.stage, call.tool
         fatal = tool is not None and tool.on_error == "raise"
         code = None if record.row.termination is None else record.row.termination.code

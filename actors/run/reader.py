@@ -50,8 +50,9 @@ from .run_actor import RunActor
 from .run_registry import RunRegistry
 from .sanitize import GREATEST, InvalidValue, check_range, run_id_of, target_of, text_of
 from .services import Services, retry_until_available
+from .stepping import in_steps
 from .thread_access import MayJoin, open_to
-from .view import RunView, make_outcome, make_view
+from .view import RunView, outcome_steps, view_steps
 from .wait_reasons import may_be_held, waiting_for
 
 MOST_UNREADABLE: Final = 1_000
@@ -317,7 +318,7 @@ class RunReader:
         reason = None if done else self.missing_requirement(record)
         waits = await self._wait(record, reason)
         degraded = None if reason is None else reason[0]
-        return make_view(record, thread, services.redactor, degraded, waits)
+        return await in_steps(view_steps(record, thread, services.redactor, degraded, waits))
 
     async def _shared_view(self, record: RunRecord, thread: tuple[Message, ...]) -> RunView:
         """Return the view of a run that any process may work on."""
@@ -328,7 +329,8 @@ class RunReader:
             line = page.runs[0] if page.runs else None
             reason = await self._lack(record, None if line is None else line.progress)
             waits = await self._wait(record, reason)
-        return make_view(record, thread, services.redactor, None if reason is None else reason[0], waits)
+        degraded = None if reason is None else reason[0]
+        return await in_steps(view_steps(record, thread, services.redactor, degraded, waits))
 
     async def _wait(self, record: RunRecord, lack: tuple[str, str] | None) -> WaitingFor | None:
         run_id = record.info.run_id
@@ -376,7 +378,7 @@ class RunReader:
                 await self._roster.tasks_ended(
                     run_id, record
                 )  # this also holds if the runtime closed before this task ran
-                return self._outcome_of(record)
+                return await self._outcome_of(record)
             signal = signal or self._services.board.signal(run_id)
             notice = signal.rest()
             if live is not None and known is not None and (known.row.status in _WORKING or live.unread):
@@ -396,7 +398,7 @@ class RunReader:
                 await notice.wait()
                 continue
             if done or (record.at_rest and not final):
-                return self._outcome_of(record)
+                return await self._outcome_of(record)
             reason = await self._lack(record) if self._services.shared else self.degraded(record)
             if reason is not None and (final or not record.at_rest):
                 raise RunDegradedError(run_id, *reason)
@@ -422,8 +424,9 @@ class RunReader:
         text = f"thread {thread_id!r} has no completed run, so no agent of it is known; name the agent to start"
         raise UsageError(text)
 
-    def _outcome_of(self, record: RunRecord) -> Any:
-        return make_outcome(record, self._acting(record, self._agents.get(record.info.agent)), self.redactor)
+    async def _outcome_of(self, record: RunRecord) -> Any:
+        agent = self._acting(record, self._agents.get(record.info.agent))
+        return await in_steps(outcome_steps(record, agent, self.redactor))
 
     def _acting(self, record: RunRecord, agent: Agent[object] | None) -> Agent[object] | None:
         """Return the active agent of a run of `agent`; None if it is not here."""

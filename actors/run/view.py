@@ -26,6 +26,7 @@ from ..contract.plain import JSONObject
 from ..contract.redaction import Redactor
 from ..contract.rows import RunRecord
 from ..contract.state import RESERVED, SCOPES
+from ..contract.stepwise import Steps
 from ..contract.tasks import TaskView, shown_tasks
 from ..contract.titles import title_of
 from ..contract.waiting_for import WaitingFor
@@ -80,36 +81,40 @@ class RunView:
     active_agent: str = ""
 
 
-def open_tickets(record: RunRecord, redactor: Redactor) -> tuple[Ticket, ...]:
-    """Return the redacted tickets that can be decided, of calls and of the run itself."""
+def ticket_steps(record: RunRecord, redactor: Redactor) -> Steps[tuple[Ticket, ...]]:
+    """Return the redacted tickets that can be decided, of calls and of the run itself, in steps.
+
+    A model chooses how large the arguments are that a ticket asks about.
+    """
     redactor = redactor.within(record.info.workspace)
     parked = (call.ticket for call in record.calls if call.status is CallStatus.SUSPENDED)
-    return tuple(
-        copied_ticket(
-            replace(
+    tickets = list[Ticket]()
+    for ticket in (*parked, *record.open_mirrors, *record.row.run_tickets):
+        if ticket is not None and ticket.status == "open":
+            shown = replace(
                 ticket,
-                arguments=redactor.value(ticket.arguments),
-                message=redactor.text(ticket.message),
-                action=redactor.text(ticket.action),
-                parameters=redactor.value(ticket.parameters),
+                arguments=(yield from redactor.steps(ticket.arguments)),
+                message=(yield from redactor.text_steps(ticket.message)),
+                action=(yield from redactor.text_steps(ticket.action)),
+                parameters=(yield from redactor.steps(ticket.parameters)),
                 response_schema=redactor.schema(ticket.response_schema),
-                expiry_result=redactor.value(ticket.expiry_result),
+                expiry_result=(yield from redactor.steps(ticket.expiry_result)),
             )
-        )
-        for ticket in (*parked, *record.open_mirrors, *record.row.run_tickets)
-        if ticket is not None and ticket.status == "open"
-    )
+            yield
+            tickets.append(copied_ticket(shown))
+    return tuple(tickets)
 
 
-def make_view(
+def view_steps(
     record: RunRecord,
     thread: tuple[Message, ...],
     redactor: Redactor,
     degraded: str | None,
     waiting_for: WaitingFor | None = None,
-) -> RunView:
-    """Return the snapshot of a record (loaded with all calls) and its thread."""
+) -> Steps[RunView]:
+    """Return the snapshot of a record (loaded with all calls) and its thread, in steps."""
     info, row = record.info, record.row
+    tickets = () if row.status is DONE else (yield from ticket_steps(record, redactor))
     redactor = redactor.within(info.workspace)
     messages = list(thread)
     sure = row.inference is None or not row.inference.unsure
@@ -143,7 +148,7 @@ def make_view(
         status=row.status,
         termination=shown_termination(row.termination, redactor) if row.status is DONE else None,
         calls={call.call_id: call.status for call in record.calls},
-        tickets=() if row.status is DONE else open_tickets(record, redactor),
+        tickets=tickets,
         usage=row.usage,
         messages=tuple(map(copied_message, messages)),
         state={
@@ -173,12 +178,12 @@ def shown_termination(termination: Termination | None, redactor: Redactor) -> Te
 Outcome = Completed[object] | Waiting | Failed | Cancelled
 
 
-def make_outcome(record: RunRecord, agent: Agent[object] | None, redactor: Redactor) -> Outcome:
-    """Return the outcome of a run at rest. Without the agent the output stays plain JSON data."""
+def outcome_steps(record: RunRecord, agent: Agent[object] | None, redactor: Redactor) -> Steps[Outcome]:
+    """Return the outcome of a run at rest, in steps. Without the agent the output stays plain JSON data."""
     row = record.row
     termination = shown_termination(row.termination, redactor.within(record.info.workspace))
     if row.status is not DONE or termination is None:
-        return Waiting(tickets=open_tickets(record, redactor))
+        return Waiting(tickets=(yield from ticket_steps(record, redactor)))
     cut: dict[str, Any] = {"outcome_unknown": row.unknown}
     match termination.kind:
         case TerminationKind.NATURAL_END | TerminationKind.BEHAVIOR_REQUESTED | TerminationKind.SUSPENDED:

@@ -35,6 +35,12 @@ async def look(rows: list[dict[str, Any]]) -> int:
     return len(rows)
 
 
+@gr.tool(needs_approval=True)
+async def refund(rows: list[dict[str, Any]]) -> int:
+    """Pay each row back."""
+    return len(rows)
+
+
 @gr.tool
 async def fetch() -> list[str]:
     """Fetch."""
@@ -101,3 +107,19 @@ async def test_a_run_that_is_closed_while_a_large_event_is_made_keeps_its_result
         outcome = await (await runtime.get(run.id)).result()
     assert ran == [1]
     assert outcome
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("asked", ["view", "wait"])
+async def test_others_have_their_turns_while_a_large_question_is_shown(shelf, asked):
+    helper = agent(call("refund", rows=ROWS), "done", tools=[refund])
+    async with home(shelf, agents=[helper]) as runtime:
+        run = await runtime.start(helper, "hi")
+        await run.wait()
+        sibling = Sibling()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sibling.run)  # noqa: ASYNC113 - it has no beginning to wait for
+            tickets = (await getattr(run, asked)()).tickets
+            nursery.cancel_scope.cancel()
+        assert sibling.turns >= 1_000_000 / WINDOW - 2
+        assert tickets[0].arguments == {"rows": ROWS}

@@ -13,8 +13,9 @@ from greenroom.actors.contract.messages import Message
 from greenroom.actors.contract.redaction import Redactor
 from greenroom.actors.contract.rows import RunInfo, RunRecord
 from greenroom.actors.contract.run_lists import RunSummary
+from greenroom.actors.contract.stepwise import drained
 from greenroom.actors.engine.initial_row import shown_workspace
-from greenroom.actors.run.view import RunView, make_view
+from greenroom.actors.run.view import RunView, view_steps
 from greenroom.actors.stores.sqlite import Owner
 
 from ..demo.census import KEY as DEMO
@@ -113,7 +114,7 @@ class RunReport:
     ) -> None:
         self._record, self._events = record, events
         self._redactor = redactor.within(record.info.workspace)
-        self._view: RunView = make_view(record, thread, redactor, None, waiting_for)
+        self._view: RunView = drained(view_steps(record, thread, redactor, None, waiting_for))
         self._place, self._owner, self._summary = place, owner, summary
 
     def __repr__(self) -> str:
