@@ -52,13 +52,16 @@ class Replay:
     def __repr__(self) -> str:
         return f"<Replay of {self._stored.info.run_id} at event {self._position}>"
 
-    def steps(self) -> Iterator[FoldedEntry]:
-        """Yield the result of each entry, up to the end of the record or the first difference."""
+    def steps(self) -> Iterator[FoldedEntry | None]:
+        """Yield the result of each entry, up to the end of the record or the first difference.
+
+        Yields None inside a large entry: a driver with other work lets the other work go on.
+        """
         for commit in self._stored.record:
             for taken in commit.taken:
                 self._number, self._newest = self._number + 1, taken
                 try:
-                    folded = self._fold.take(taken)
+                    folded = yield from self._fold.take(taken)
                 except NoRecord as gap:
                     self._stop("record", str(gap))
                     return

@@ -19,6 +19,7 @@ from ..contract.recording import RecordEntry
 from ..contract.redaction import Redactor
 from ..contract.rows import RunInfo, RunOutline
 from ..contract.spec import AgentSpec
+from ..contract.stepwise import Steps
 from ..engine.effects import Effect
 from ..engine.forced_end import forced_commit
 from ..engine.initial_row import created
@@ -86,8 +87,8 @@ class Fold:
     def __repr__(self) -> str:
         return f"<Fold of {self._info.run_id}>"
 
-    def take(self, taken: RecordEntry) -> FoldedEntry:
-        """Apply the next entry.
+    def take(self, taken: RecordEntry) -> Steps[FoldedEntry]:
+        """Apply the next entry, in steps: a large event is made in several.
 
         Raises:
             NoRecord: there is a gap before the entry.
@@ -113,8 +114,11 @@ class Fold:
             after, effects = done.state, done.effects
             events = () if done.commit is None else done.commit.events
         self._state = after
-        frames = self._encoder.frames(0 if before is None else before.row.last_sequence, taken.at, events)
-        return FoldedEntry(taken, before, after, events, effects, tuple(frames))
+        last = 0 if before is None else before.row.last_sequence
+        frames = self._encoder.small_frames(last, taken.at, events)
+        if frames is None:
+            frames = yield from self._encoder.frame_steps(last, taken.at, events)
+        return FoldedEntry(taken, before, after, events, effects, frames)
 
     def _taken_up(self, before: RunState, entry: TakeoverEntry) -> RunState:
         self._spec = AgentSpec(key=self._info.agent) if entry.bare else self._agent

@@ -78,8 +78,8 @@ async def replay_of(
 
 async def played(replay: Replay) -> ReplayReport:
     """Drive a replay to its end and return its report."""
-    for number, _ in enumerate(replay.steps(), 1):
-        if number % BREATH == 0:
+    for number, folded in enumerate(replay.steps(), 1):
+        if number % BREATH == 0 or folded is None:
             await trio.lowlevel.checkpoint()
     return replay.report()
 

@@ -123,3 +123,17 @@ async def test_others_have_their_turns_while_a_large_question_is_shown(shelf, as
             nursery.cancel_scope.cancel()
         assert sibling.turns >= 1_000_000 / WINDOW - 2
         assert tickets[0].arguments == {"rows": ROWS}
+
+
+@pytest.mark.slow
+async def test_others_have_their_turns_while_a_large_event_is_replayed(shelf):
+    helper = agent(call("look", rows=ROWS), "done", tools=[look])
+    async with home(shelf, agents=[helper]) as runtime:
+        run = await runtime.start(helper, "hi")
+        await run.result()
+        sibling = Sibling()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sibling.run)  # noqa: ASYNC113 - it has no beginning to wait for
+            assert (await runtime.replay(run.id)).equal
+            nursery.cancel_scope.cancel()
+        assert sibling.turns >= 1_000_000 / WINDOW - 2

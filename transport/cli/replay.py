@@ -49,11 +49,13 @@ async def _replayed(given: argparse.Namespace, redactor: Redactor, screen: Scree
     agent, known = _agent_for(info.agent, given.agent, database)
     async with reading(database) as store:
         replayed = await replay_of(store, info.run_id, agent, redactor, own=agent.key == info.agent, known=known)
-    walk = _Walk(screen, redactor)
-    for number, folded in enumerate(replayed.steps(), 1):
-        if given.step:
-            walk.show(number, folded)
-        if number % BREATH == 0:
+    walk, number = _Walk(screen, redactor), 0
+    for folded in replayed.steps():
+        if folded is not None:
+            number += 1
+            if given.step:
+                walk.show(number, folded)
+        if folded is None or number % BREATH == 0:
             await trio.lowlevel.checkpoint()
     return _told(replayed, screen)
 
