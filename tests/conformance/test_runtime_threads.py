@@ -259,6 +259,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.rule("L-112")
 @pytest.mark.parametrize("how", COMMANDS)
 @pytest.mark.parametrize("waits", ["behind a run", "behind a run of a paused queue", "paused queue", "later"])
 async def test_a_command_about_a_run_that_waits_for_its_turn_does_not_begin_the_run(shelf, autojump_clock, how, waits):

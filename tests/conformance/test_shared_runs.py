@@ -345,6 +345,7 @@ async def test_a_held_run_is_cancelled_from_another_process(autojump_clock):
         assert (await (await there.get("one")).view()).status == "running"
 
 
+@pytest.mark.rule("L-112")
 @pytest.mark.parametrize("until_freed", [False, True])
 async def test_a_held_run_that_is_claimed_while_its_owner_leaves_does_not_begin(
     autojump_clock, until_freed, monkeypatch
@@ -380,6 +381,7 @@ async def test_a_held_run_that_is_claimed_while_its_owner_leaves_does_not_begin(
         assert until_freed or (await one.view()).status == "running"
 
 
+@pytest.mark.rule("L-112")
 @pytest.mark.parametrize("how", ["send", "pause", "cancel"])
 @pytest.mark.parametrize("waits", ["paused queue", "later"])
 async def test_a_command_about_a_run_that_waits_for_its_turn_begins_the_run_nowhere(autojump_clock, how, waits):
