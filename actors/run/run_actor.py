@@ -121,6 +121,7 @@ class RunActor:
         deadline: the run's deadline, once its rows were read.
         sequence: of the run's newest event, once its rows were read; kept up to date in a degraded run only.
         thread_freed: the run's thread became free while this owner was there.
+        met_start: a start or a resume of the run met this owner, so the run needs an owner whatever the errand was.
         child_moved: a child run came to rest, continued or ended after the run loop had decided to leave memory.
     """
 
@@ -144,6 +145,7 @@ class RunActor:
     sequence: int | None = None
     child_moved: bool = False
     thread_freed: bool = False
+    met_start: bool = False
     given: Claim | Errand | None = None
     claim: Claim | None = None
     token: int = 0
@@ -339,7 +341,7 @@ class RunActor:
             record = await retry_until_available(store.load, self.run_id)
             begun = record is None or record.row.status is DONE or record.row.cursor is not ADMISSION
             wanted = begun or await self._is_wanted(given)
-        if claim is None and wanted:
+        if claim is None and (wanted or self.met_start):
             claim = await self._claim()
         if claim is None:
             return None

@@ -212,13 +212,14 @@ class RunRegistry:
 
     def take(self, ready: ReadyRun) -> bool:
         """Give a claimed run an owner. Returns False if the run has one, or is degraded here and not shared."""
-        run_id, shared = ready.claim.run_id, self.services.shared
-        if run_id not in self._actors and (shared or run_id not in self._degraded):
-            self.spawn(run_id, claim=ready.claim, held=ready.held)
-            return True
-        if shared:  # an actor whose claim is void is on its way out; the next one begins with this claim
+        run_id = ready.claim.run_id
+        if run_id in self._actors:  # its claim is void, or it has none: the next owner begins with this claim
             self._next_claims[run_id] = ready
-        return False
+            return False
+        if not self.services.shared and run_id in self._degraded:
+            return False
+        self.spawn(run_id, claim=ready.claim, held=ready.held)
+        return True
 
     def voided(self) -> None:
         """End every incarnation without another write: the claims of this process are void (`Owners`)."""
@@ -340,6 +341,7 @@ class RunRegistry:
             self._freed.discard(run_id)
         if live is not None:
             live.attach_deps(agent, deps)
+            live.met_start = live.met_start or (claim is None and errand is None)
             if held:
                 self.hold(run_id)
             return
@@ -419,13 +421,13 @@ class RunRegistry:
 
     def ended(self, ref: Ref[object], exit_: Exit) -> None:
         """Handle the final exit of a run's actor; called in the actor's last step."""
-        actor, held, shared = self._actors.get(ref.id), ref.id in self._held, self.services.shared
+        actor, was_held = self._actors.get(ref.id), ref.id in self._held
         self._forget(ref.id)
         if actor is not None and isinstance(exit_, Shutdown | Crashed) and self._owners.stopping and not self.closing:
-            self._again(ref.id, actor, held=held)
+            self._again(ref.id, actor, held=was_held)
             return
         if actor is not None and actor.degraded is not None:
-            self._refused(ref.id, actor, actor.degraded, held=held)
+            self._refused(ref.id, actor, actor.degraded, held=was_held)
         else:
             if ref.id in self._said:  # so has each run with other notes of its refusals
                 for notes in (self._said, self._refusals, self._sequences):
@@ -443,11 +445,20 @@ class RunRegistry:
                 self._degrade(ref.id, (GAVE_UP, self.services.redactor.text(why)))
         elif claim is not None and not self.closing:
             self.spawn(ref.id, claim=claim, held=held)
-        elif actor is not None and (actor.left_unread or actor.child_moved) and not self.closing:
-            # a command arrived, or a child run moved, while the run was leaving memory
-            self.spawn(ref.id, errand="wake" if shared else None)
+        elif actor is not None and not self.closing:
+            self._follow(actor, held=was_held)
         self._admit()
         self.services.board.left(ref.id)
+
+    def _follow(self, before: RunActor, *, held: bool) -> None:
+        """Give a run another owner if the last owner was on the way out when the run began to need one."""
+        run_id, claimless = before.run_id, not before.token and before.burial is None
+        if claimless and before.met_start:
+            self.spawn(run_id, agent=before.agent, deps=before.deps if before.has_deps else None, held=held)
+        elif claimless and before.needed:
+            self.spawn(run_id, errand="cancel")
+        elif before.left_unread or before.child_moved:  # while the run was leaving memory
+            self.spawn(run_id, errand="wake" if self.services.shared else None)
 
     def _refused(self, run_id: str, actor: RunActor, reason: tuple[str, str], *, held: bool) -> None:
         """Note that a run cannot be worked on here, and when it is tried again."""

@@ -252,6 +252,45 @@ def test_a_command_that_meets_a_run_in_its_birth_does_not_let_it_work_before_its
         chaos.run(scenario, seed=seed)
 
 
+@pytest.mark.parametrize("waits", ["paused queue", "behind a run"])
+def test_a_cancel_that_meets_an_owner_that_leaves_again_ends_the_run(waits):
+    """A command of a run that waits for its turn gives the run an owner with nothing to do."""
+
+    async def scenario():
+        helper = gr.Agent("a", model=FunctionModel(lambda _: [delay(100), "done"]))
+        async with gr.open_runtime(agents=[helper], drain=0) as runtime:
+            await runtime.store.set_queue("q", paused=True)
+            await runtime.start(helper, "one", thread_id="t")
+            for number in range(20):
+                thread = "t" if waits == "behind a run" else None
+                run = await runtime.start(helper, "two", thread_id=thread, queue="q", run_id=f"r{number}")
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(run.send, "more")
+                    nursery.start_soon(run.cancel)
+                with trio.fail_after(60):
+                    assert isinstance(await run.result(), gr.Cancelled)
+
+    for seed in range(5):
+        chaos.run(scenario, seed=seed)
+
+
+def test_a_turn_that_meets_an_owner_that_leaves_again_lets_the_run_begin():
+    async def scenario():
+        helper = gr.Agent("a", model=FunctionModel(lambda _: "done"))
+        async with gr.open_runtime(agents=[helper], drain=0) as runtime:
+            for number in range(20):
+                await runtime.store.set_queue("q", paused=True)
+                run = await runtime.start(helper, "two", queue="q", run_id=f"r{number}")
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(run.send, "more")
+                    nursery.start_soon(runtime.store.set_queue, "q")
+                with trio.fail_after(60):
+                    assert isinstance(await run.result(), gr.Completed)
+
+    for seed in range(20):
+        chaos.run(scenario, seed=seed)
+
+
 def test_a_later_attempt_waits_for_an_older_body_that_hides_from_its_cancel():
     running = []
     most = []
