@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 RUN = "r"
 CHILD = child_run_id(RUN, "K")
-SEEDS = range(24 if FULL else 5)
+SEEDS = range(24 if FULL else 2)
 PATIENCE = 60.0
 """Virtual seconds for a question to appear in the parent run: the store's hints take less."""
 

@@ -29,9 +29,9 @@ def played(root: Path, *words: str) -> "subprocess.CompletedProcess[str]":
 
 
 def test_a_sample_of_all_families_finds_nothing(root: Path) -> None:
-    done = played(root, "-m", "scripts.attack", "--seconds", "60", "--tries", "2")
+    done = played(root, "-m", "scripts.attack", "--seconds", "60", "--tries", "1")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines() == [f"{name}: tries 2, violations 0" for name in FAMILIES]
+    assert done.stdout.splitlines() == [f"{name}: tries 1, violations 0" for name in FAMILIES]
 
 
 def test_a_violation_is_printed_with_what_repeats_it(root: Path) -> None:

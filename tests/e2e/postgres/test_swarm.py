@@ -69,7 +69,7 @@ class Plan:
 
 FAST = {
     "strikes": Plan(runs=40, strikes=6),
-    "crashes": Plan(runs=25, strikes=2, restarts=1, cuts=12, chance=0.03),
+    "crashes": Plan(runs=15, strikes=2, restarts=1, cuts=8, chance=0.03),
     "soak": Plan(runs=25, strikes=1, seconds=12.0, every=4.0, resting=0.97),
 }
 THOROUGH = {
