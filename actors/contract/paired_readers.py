@@ -24,7 +24,11 @@ _OPTION: Final = re.compile(
 )
 _STATEMENT: Final = re.compile(rf"(?P<quote>[\"'])(?P<value>[^\"'\r\n]{{1,512}})(?:(?P=quote)|{CUT})")
 _DATA: Final = "<![CDATA["
+_TAG: Final = re.compile(r"(?:[\w.\-]+:)?(?P<name>[\w.\-]+)")
+_KEY_END: Final = "</key>"
 _IDENTIFIED: Final = "IDENTIFIED "
+_ORACLE: Final = 12
+"""Characters in front of the user of a data source: `:oracle:thin`."""
 
 
 def _second_field(text: str, match: re.Match[str], at: int) -> Span | None:
@@ -69,15 +73,41 @@ def _element(text: str, match: re.Match[str], _: int) -> Span | None:
     begin = name_before(text, since - 1, quoted=False) if text[since - 1 : since] == ":" else since
     if text[begin - 1 : begin] != "<":
         return None
-    start = place + 1
+    return _content(text, place + 1, begin - 1)
+
+
+def _tag(text: str, match: re.Match[str], _: int) -> Span | None:
+    """Read the content of an element of XML with a telling name and attributes."""
+    since, end = match.span()
+    name = _TAG.match(text, since + 1)
+    if name is None or not hides(name["name"]):
+        return None
+    if text[end - 1] != ">":
+        return Span(len(text), len(text), "", since, True)
+    return None if text[end - 2] == "/" else _content(text, end, since)
+
+
+def _plist(text: str, match: re.Match[str], _: int) -> Span | None:
+    """Read the text behind a telling key of a property list."""
+    end = match.start() - len("<string")
+    before = text[max(0, end - _GAP) : end].rstrip()
+    if not before.endswith(_KEY_END):
+        return None
+    place = max(0, end - _GAP) + len(before) - len(_KEY_END)
+    since = name_before(text, place, quoted=False)
+    return _content(text, match.end(), since) if hides(text[since:place]) else None
+
+
+def _content(text: str, start: int, since: int) -> Span | None:
+    """Return the content of an element that begins at a place."""
     if text.startswith(_DATA, start):
         start, closing = start + len(_DATA), "]]>"
     else:
         closing = "<"
     end = text.find(closing, start)
     if end < 0 or (end == start and len(text) - start < len(_DATA) and _DATA.startswith(text[start:])):
-        return Span(start, len(text), MASK if end < 0 and start < len(text) else text[start:], begin - 1, True)
-    return Span(start, end, MASK, begin - 1, False) if text[start:end].strip() else None
+        return Span(start, len(text), MASK if end < 0 and start < len(text) else text[start:], since, True)
+    return Span(start, end, MASK, since, False) if text[start:end].strip() else None
 
 
 def _option(text: str, match: re.Match[str], _: int) -> Span | None:
@@ -128,10 +158,30 @@ def _user(text: str, match: re.Match[str], _: int) -> Span | None:
     return Span(start, end, MASK, since, is_last)
 
 
+def _jdbc(text: str, match: re.Match[str], _: int) -> Span | None:
+    """Read the password of `jdbc:oracle:thin:user/password@host`."""
+    since, is_last = max(0, match.start() - _ORACLE), match.end() == len(text)
+    start, end = text.find("/", *match.span()) + 1, match.end() - (text[match.end() - 1] == "@")
+    if start in {0, end}:
+        return Span(match.end(), match.end(), "", since, True) if is_last else None
+    return Span(start, end, MASK, since, is_last)
+
+
+def _pgpass(text: str, match: re.Match[str], _: int) -> Span:
+    """Read the password of a line of .pgpass."""
+    start, end = match.span()
+    size, is_last = len(text[start + 1 : end].split(":", 3)[3]), end == len(text)
+    return Span(end - size, end, MASK if size else "", start, is_last)
+
+
 READERS: Final[dict[str, Reader]] = {
     "value": _second_field,
     "element": _element,
     "option": _option,
     "statement": _statement,
     "user": _user,
+    "tag": _tag,
+    "plist": _plist,
+    "jdbc": _jdbc,
+    "pgpass": _pgpass,
 }

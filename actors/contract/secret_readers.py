@@ -29,13 +29,37 @@ _ESCAPES: Final = 8
 """Backslashes read in front of a quote."""
 _INDENT: Final = 64
 """Blanks read between a name and its `=` in a column of settings."""
-_SEPARATOR: Final = re.compile(r"\s{0,8}(?:=>|:=|[:=])\s{0,8}")
+_SEPARATOR: Final = re.compile(r"\s{0,8}(?:=>|:=|=|::(?=[ \t]|\Z)|:(?!:))\s{0,8}")
+"""Two colons are those of LDIF in front of a blank, else those of a path: `token::read`."""
+_SUBSCRIPT: Final = re.compile(r"\]\s{0,8}(?:=(?![=~>])\s{0,8}|\Z)")
+FORM_NAME: Final = 'name="'
+"""In front of the name of a field of a form."""
+_FORM: Final = re.compile(r"\r?\n\r?\n(?P<value>[^\r\n]*)|\r?\n?\r?\Z")
+"""Behind the name of a field of a form."""
+_TYPE: Final = re.compile(
+    r"[ \t]{0,4}&?[A-Za-z_][\w.]{0,40}(?:\[[\w.,| ]{0,60}\])?(?:[ \t]{0,2}\|[ \t]{0,2}[A-Za-z_][\w.]{0,40}){0,2}"
+    r"[ \t]{0,8}=(?![=~>])[ \t]{0,8}(?=[bBfFrRuU]?\\{0,8}[\"'])"
+)
+"""The type of a variable, in front of its value in quotes."""
+_TYPE_BEGUN: Final = re.compile(
+    r"[ \t]{0,4}&?[A-Za-z_][\w.]{0,40}(?:\[[\w.,| ]{0,60}\]?)?(?:[ \t]{0,2}\|[ \t]{0,2}[\w.]{0,41}){0,2}"
+    r"[ \t]{0,8}(?:=[ \t]{0,8}[bBfFrRuU]?\\{0,8})?\Z"
+)
 _COMMA: Final = re.compile(r"\s{0,8},\s{0,8}(?=[bBrRuU]?\\{0,8}[\"'])")
 _PROPERTIES: Final = re.compile(r"(?:[&!][\w!.\-]{0,64}[ \t]{1,4}){1,2}")
 """The anchor and the tag in front of a value of YAML."""
 _PROPERTY_BEGUN: Final = re.compile(r"[&!][\w!.\-]{0,64}\Z")
 _OPENING: Final = re.compile(r"[bBfFrRuU]?(?P<backslashes>\\{0,8})(?P<quote>\"\"\"|'''|[\"'])")
+_OPENING_BEGUN: Final = re.compile(r"[bBfFrRuU]?\\{0,8}\Z")
+_TYPOGRAPHIC: Final = {
+    "\u201c": re.compile("\u201d"),
+    "\u201e": re.compile("[\u201c\u201d]"),
+    "\u2018": re.compile("\u2019"),
+    "\u00ab": re.compile("\u00bb"),
+}
+"""Opening quote of printed text -> what closes it."""
 BARE: Final = re.compile(r"[^\s\"'&;,<>(){}\[\]\\…]*")
+_PART_OF_URL: Final = re.compile(r"(?:[^\s\"'&;,<>(){}\[\]\\…%]|%(?!26|3[bB]))*")
 _LINE: Final = re.compile(r"[^\r\n\"'\\…]*")
 _CODE: Final = re.compile(r"[A-Za-z_.]*|[0-9]{0,5}")
 _BLOCK: Final = re.compile(r"[ \t]{0,8}[|>][+\-0-9]{0,2}[ \t]{0,8}(?:#[^\r\n]{0,80})?(?P<end>\r?\n|\Z)")
@@ -46,6 +70,8 @@ _ITEM: Final = re.compile(r"(?P<indent>[ \t]*)- +(?P<text>[\"']?[^\s\"']{6,}[\"'
 """An item of a sequence of YAML that may be a secret: one word."""
 _ITEM_BEGUN: Final = 96
 """Characters of a line at a text's end that may become an item."""
+_SHORT_LINE: Final = 40
+"""Characters of a line at a text's end that may be no line of base64."""
 _LINE_OF_BLOCK: Final = re.compile(r"(?P<indent>[ \t]*)(?P<text>[^\r\n]*)(?:\r?\n|\Z)")
 BRACKET: Final = re.compile(r"(?P<quoted>\\*[\"'])|(?P<opens>[{\[(])|[}\])]")
 """Opening and closing marks in a value in brackets."""
@@ -108,6 +134,14 @@ def _private_key(text: str, match: re.Match[str], at: int) -> Span:
     return Span(start, match.end(), MASK, start, match.end() == len(text))
 
 
+def _key_text(text: str, match: re.Match[str], _: int) -> Span:
+    """Read a private key in base64; at a text's end its last line may be a line of the key that has just begun."""
+    start, end = match.span()
+    line = text.rfind("\n", start, end) if end == len(text) else -1
+    rest = text[line:] if line >= 0 and len(text) - line <= _SHORT_LINE else ""
+    return Span(start, end, MASK + rest, start, end == len(text))
+
+
 def _home(text: str, match: re.Match[str], _: int) -> Span:
     return Span(match.start(), match.end(), HOME, match.start(), match.end() == len(text))
 
@@ -154,7 +188,7 @@ def _in_quotes(text: str, match: re.Match[str], _: int) -> Span | None:
         return None
     separator = _SEPARATOR.match(text, place + 1)
     if separator is None:
-        return _second_of_pair(text, place, since, name)
+        return _behind_quote(text, place, since, name)
     start = separator.end()
     if start == len(text):
         return Span(start, start, "", since, True)
@@ -166,13 +200,31 @@ def _in_quotes(text: str, match: re.Match[str], _: int) -> Span | None:
     return quoted_value(text, start, since) or bare_value(text, start, since, BARE, shown=f'"{MASK}"')
 
 
+def _behind_quote(text: str, place: int, since: int, name: str) -> Span | None:
+    """Read the value behind a quoted name without a separator; `place` is that of the quote behind the name."""
+    if not hides(name):
+        return None
+    subscript = _SUBSCRIPT.match(text, place + 1)
+    if subscript is not None:  # headers["Authorization"] = "..."
+        if _OPENING_BEGUN.match(text, subscript.end()):
+            return Span(len(text), len(text), "", since, True)
+        return quoted_value(text, subscript.end(), since)
+    form = _FORM.match(text, place + 1)
+    if form is not None and text.endswith(FORM_NAME, 0, since):
+        is_last = form.end() == len(text)
+        if not form["value"]:
+            return Span(len(text), len(text), "", since, True) if is_last else None
+        return Span(*form.span("value"), MASK, since, is_last)
+    return _second_of_pair(text, place, since, name)
+
+
 def _second_of_pair(text: str, place: int, since: int, name: str) -> Span | None:
     """Read the value of `["Authorization", "..."]`, or of a tuple; `place` is that of the quote behind the name."""
     begin, least = since, max(0, since - _ESCAPES)
     while begin > least and text[begin - 1] in "\\\"'":
         begin -= 1
     begin -= 1
-    if begin < 0 or text[begin] not in "[(" or not hides(name):
+    if begin < 0 or text[begin] not in "[(":
         return None
     comma = _COMMA.match(text, place + 1)
     if comma is None:
@@ -201,6 +253,19 @@ def _spaced(text: str, match: re.Match[str], at: int) -> Span | None:
     return _setting(text, name_before(text, end, quoted=False), end, place)
 
 
+def _numbered(text: str, match: re.Match[str], at: int) -> Span | None:
+    """Read the value after a name with a number: PASSWORD_1=..."""
+    return (_in_quotes if text[match.start()] in "\"'" else _spaced)(text, match, at)
+
+
+def _percent(text: str, match: re.Match[str], _: int) -> Span | None:
+    """Read the value after a name and the `=` of a form inside a URL."""
+    since = name_before(text, match.start(), quoted=False)
+    if not hides(text[since : match.start()]):
+        return None
+    return _unless_code(text, bare_value(text, match.end(), since, _PART_OF_URL, shown=MASK))
+
+
 def _setting(text: str, since: int, end: int, place: int) -> Span | None:
     """Read the value of a setting: its name is from `since` to `end`, its separator at `place`."""
     name = text[since:end]
@@ -210,7 +275,8 @@ def _setting(text: str, since: int, end: int, place: int) -> Span | None:
     block = _block(text, place + 1, since) if text[place] == ":" else None
     if block is not None:
         return block
-    start = separator.end()
+    typed = _TYPE.match(text, place + 1) if text[place] == ":" else None
+    start = separator.end() if typed is None else typed.end()
     properties = _PROPERTIES.match(text, start)
     start = start if properties is None else properties.end()
     if _PROPERTY_BEGUN.match(text, start):
@@ -221,16 +287,25 @@ def _setting(text: str, since: int, end: int, place: int) -> Span | None:
             return Span(len(text), len(text), "", since, True) if is_last else None
         stop, ended = _balanced(text, start)
         return Span(start, stop, MASK, since, not ended)
-    line = LINE_KEYS.search(name) is not None
-    return quoted_value(text, start, since) or _bare_setting(text, start, since, line=line)
+    return quoted_value(text, start, since) or _bare_setting(text, name, start, since) or _type(text, place, since)
 
 
-def _bare_setting(text: str, start: int, since: int, *, line: bool) -> Span | None:
-    span = bare_value(text, start, since, _LINE if line else BARE, shown=MASK)
-    if span is None or line:
-        return span
-    bare = text[span.start : span.end]
-    if not reads_like_code(bare):
+def _type(text: str, place: int, since: int) -> Span | None:
+    """Return the end of a text that may be the type of a variable, in front of its value."""
+    is_last = text[place] == ":" and _TYPE_BEGUN.match(text, place + 1) is not None
+    return Span(len(text), len(text), "", since, True) if is_last else None
+
+
+def _bare_setting(text: str, name: str, start: int, since: int) -> Span | None:
+    if LINE_KEYS.search(name) is not None:
+        return bare_value(text, start, since, _LINE, shown=MASK)
+    return _unless_code(text, bare_value(text, start, since, BARE, shown=MASK))
+
+
+def _unless_code(text: str, span: Span | None) -> Span | None:
+    """Return the span of a bare value, unless it reads like code."""
+    bare = "" if span is None else text[span.start : span.end]
+    if span is None or not reads_like_code(bare):
         return span
     # a variable of source text, an annotation, a port: no secret
     return span._replace(shown=bare) if span.open else None
@@ -266,7 +341,7 @@ def quoted_value(text: str, start: int, since: int) -> Span | None:
     """Return the text between the quotes of a value; to the end of the text without a closing quote."""
     opening = _OPENING.match(text, start)
     if opening is None:
-        return None
+        return _printed_value(text, start, since)
     begin, closing = opening.end(), opening["backslashes"] + opening["quote"]
     end = text.find(closing, begin)
     while end > 0 and text[end - 1] == "\\":  # more backslashes than the opening quote has: it is part of the value
@@ -275,6 +350,15 @@ def quoted_value(text: str, start: int, since: int) -> Span | None:
         # the first two of three quotes, perhaps
         return Span(begin, len(text), text[begin:], since, True) if begin + len(closing) == len(text) else None
     return Span(begin, len(text), MASK, since, True) if end < 0 else Span(begin, end, MASK, since, False)
+
+
+def _printed_value(text: str, start: int, since: int) -> Span | None:
+    """Return the text between typographic quotes."""
+    closing = _TYPOGRAPHIC.get(text[start : start + 1])
+    if closing is None:
+        return None
+    end = closing.search(text, start + 1)
+    return Span(start + 1, len(text) if end is None else end.start(), MASK, since, end is None)
 
 
 def bare_value(text: str, start: int, since: int, value: re.Pattern[str], *, shown: str) -> Span | None:
@@ -296,7 +380,8 @@ def name_before(text: str, place: int, *, quoted: bool) -> int:
     least = max(0, start - LONGEST_KEY)
     while start > least and letter.match(text, start - 1):
         start -= 1
-    return start
+    # an escape of a URL, such as %26, is no part of the name
+    return start + 2 if text[start - 1 : start] == "%" and place - start > 2 else start
 
 
 def _balanced(text: str, start: int) -> tuple[int, bool]:
@@ -319,9 +404,13 @@ READERS: Final[dict[str, Reader]] = {
     "windows": _windows,
     "jwt": _web_token,
     "basic": _basic,
+    "keytext": _key_text,
     "quoted": _in_quotes,
     "named": _unquoted,
     "spaced": _spaced,
+    "numbered": _numbered,
+    "npmrc": _unquoted,
+    "percent": _percent,
 }
 
 

@@ -14,6 +14,7 @@ quote after a key), because most text is letters. The text before is checked onc
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Iterable
 from typing import Final
 
@@ -136,14 +137,16 @@ SECRET_NAMES: Final = (
     *(f"{word}{between}key" for word in _KEYS_OF for between in ("", "_", "-")),
     *(f"{word}{between}token" for word in _TOKENS_OF for between in ("", "_", "-")),
     *(f"{word}{between}pass" for word in _PASS_OF for between in ("_", "-")),
-    *(f"access{between}signature" for between in ("", "_", "-")),
+    *(f"{word}{between}signature" for word in ("access", "amz", "goog") for between in ("", "_", "-")),
 )
 """Names whose values are never shown, also with a prefix; `clientSecret` is read as `client_Secret`. An o before
 them is that of oauth: a stream need not hold a word with an o back for that.
 
 The kinds are those of detect-secrets' keyword detector and of gitleaks' generic rule.
 """
-SECRET_KEYS: Final = re.compile(rf"(?i)(?:(?:^|[_\-. ])o?(?:{'|'.join(SECRET_NAMES)})|^token)\Z")
+SECRET_KEYS: Final = re.compile(
+    rf"(?i)(?:(?:^|[_\-. ])o?(?:{'|'.join(SECRET_NAMES)})|^token|^_auth)(?:_?[0-9]|_[0-9]{{2}})?\Z"
+)
 PLURAL_KEYS: Final = re.compile(rf"(?i)(?:^|[_\-. ])o?(?:{'|'.join(SECRET_NAMES)})s\Z")
 """Names of lists of secrets; a number under such a name is a count."""
 
@@ -157,6 +160,11 @@ LINE_KEYS: Final = re.compile(r"(?i)(?:authorization|cookie)\Z")
 
 LONGEST_KEY: Final = 64
 """Characters of a name that are read: bounds the time at each place; no name in use is longer."""
+
+KEY_TEXTS: Final = tuple(
+    b64encode(b"-----BEGIN " + kind).decode() for kind in (b"PRIV", b"RSA ", b"EC P", b"DSA ", b"OPEN", b"ENCR")
+)
+"""The beginnings of private keys (PEM) in base64; those of certificates and most public keys differ."""
 
 _PERSON: Final = r"[^\s/\\\"'`:;,<>()|*?\[\]{}$#&=…]{1,64}"
 HOME: Final = rf"(?:home|Users)/{_PERSON}|root(?![\w\-])"
@@ -188,6 +196,13 @@ def _telling(separator: str, *, plural: bool = False) -> str:
     return f"(?:{'|'.join(f'(?<=(?:{end}){separator})' for end in ends)})"
 
 
+def _numbered(separator: str) -> str:
+    """Return the look-behinds of `_telling` for a name with a number: PASSWORD1, PASSWORD_1, PASSWORD_12."""
+    numbers = ("[0-9]", "_[0-9]", "_[0-9][0-9]")
+    behind = "|".join(f"(?<=[{_LAST}]{number}{separator}){_telling(number + separator)}" for number in numbers)
+    return f"(?:{behind})"
+
+
 _BEFORE_END: Final = {"key": r"[\w\-]", "ass": r"(?:[_\-.][pP]|[a-z0-9]P)"}
 """`key` and `pass` tell something only as part of a name: `key=` and `class=` are in many texts."""
 _ENDS_OF_HEADS: Final = "-_."
@@ -199,6 +214,7 @@ _BEHIND_HEADS: Final = {
 """Last character of a head -> a look-behind for the one before it: lines of dashes and underscores are frequent."""
 _BEHIND_NAME: Final = rf"(?<=[{_LAST} \t][=:])"
 _BEHIND_QUOTED: Final = rf"(?<=[{_LAST}\\ ]{_QUOTE})"
+_BEHIND_NUMBER: Final = "(?<=[0-9].)"
 _BEFORE_LETTER: Final = "(?=[A-Za-z])"
 _GUARDS: Final = (*_BEHIND_HEADS.values(), _BEHIND_NAME, _BEHIND_QUOTED, _BEFORE_LETTER)
 """What all alternatives with one first character have in common is asked once, before them."""
@@ -220,16 +236,31 @@ _PARTS: Final = {
     "url": (
         ":",
         (
-            r"(?P<url>//[^\s/:@\"]{0,256}:"
-            rf"(?:[^\s/\"]{{1,256}}@|(?![0-9]{{0,5}}{CUT})[^\s/@\"…\[]{{3,256}}{CUT}))"
+            r"/(?P<url>/(?:[^\s/:@\"]{0,256}:"
+            rf"(?:[^\s/\"]{{1,256}}@|(?![0-9]{{0,5}}{CUT})[^\s/@\"…\[]{{3,256}}{CUT})"
+            # a token as the user
+            r"|(?=[A-Za-z_.\-]{0,256}[0-9])(?=[0-9_.\-]{0,256}[A-Za-z])[A-Za-z0-9_.\-]{16,256}@))"
         ),
+    ),
+    # jdbc:oracle:thin:user/password@host
+    "jdbc": (
+        ":",
+        (
+            r"(?<=[in]:)(?P<jdbc>(?:(?<=:oracle:thin:)|(?<=:oracle:oci:))[^\s/@\"'…]{1,64}"
+            rf"(?:\Z|/[^\s@\"'…]{{0,256}}(?:@|{CUT})))"
+        ),
+    ),
+    # host:5432:database:user:password
+    "pgpass": (
+        ":",
+        r"5(?P<pgpass>43[0-9]:[^\s:]{1,40}:[^\s:]{1,40}:(?:[^\s…]{6,256}|[^\s…]{0,5}\Z))",
     ),
     # "password": in JSON and Python text, also inside another text, where the quotes have backslashes.
     # Behind a comma the value is the other half of a pair, or the next word of a command line.
     "quoted": (
         "\"'",
         (
-            rf"{_BEHIND_QUOTED}(?P<quoted>(?=[:=,\s])(?<! {_QUOTE})"
+            rf"{_BEHIND_QUOTED}(?P<quoted>(?=[:=,\s\]])(?<! {_QUOTE})"
             rf"(?:{_telling(_QUOTE, plural=True)}|(?<=\\{_QUOTE})))"
         ),
     ),
@@ -244,11 +275,33 @@ _PARTS: Final = {
     # password=..., Authorization: ...
     "named": ("=:", rf"{_BEHIND_NAME}(?P<named>(?<=[{_LAST}][=:]){_telling('[=:]', plural=True)})"),
     # password = ..., also in a column of them
-    "spaced": ("=:", rf"{_BEHIND_NAME}(?P<spaced>(?<=[ \t][=:])(?:(?<=[ \t][ \t][=:])|{_telling(_BLANK + '[=:]')}))"),
+    "spaced": (
+        "=:",
+        (
+            rf"{_BEHIND_NAME}(?P<spaced>(?<=[ \t][=:])(?:(?<=[ \t][ \t][=:])|{_telling(_BLANK + '[=:]')}"
+            rf"|(?<=[0-9] [=:]){_numbered(' [=:]')}))"
+        ),
+    ),
+    # PASSWORD_1=..., "password2": ...
+    "numbered": ("=:\"'", rf"{_BEHIND_NUMBER}(?P<numbered>{_numbered('[=:' + _QUOTE[1:])})"),
+    # _auth=...
+    "npmrc": ("=", r"(?<=h=)(?P<npmrc>(?<=_auth=))"),
+    # password%3D...
+    "percent": ("%", rf"(?P<percent>3[dD]{_telling('%3[dD]')})"),
     # "name": "PASSWORD", "value": "..."
-    "value": ("=:\"'", r"(?P<value>(?<=[eE][=:\"'])(?:(?<=[vV]alue[=:\"'])|(?<=VALUE[=:\"'])))"),
+    "value": ("=:\"'", r"(?<=[eE].)(?P<value>(?:(?<=[vV]alue[=:\"'])|(?<=VALUE[=:\"'])))"),
     # <password>...</password>
-    "element": (">", rf"(?P<element>(?<=[{_LAST}]>){_telling('>')})"),
+    "element": (">", rf"(?<=[{_LAST}]>)(?P<element>{_telling('>')})"),
+    # <password type="...">...</password>
+    "tag": (
+        "<",
+        (
+            rf"[A-Za-z](?P<tag>[\w.:\-]{{2,64}}+\s(?<=[{_LAST}]\s){_telling(chr(92) + 's')}"
+            r"[^<>=]{0,128}+(?:\Z|=[^<>]{0,512}+(?:>|\Z)))"
+        ),
+    ),
+    # <key>password</key><string>...</string>
+    "plist": (">", r"(?<=g>)(?P<plist>(?<=<string>))"),
     # --password ...
     "option": ("-", rf"{_BEFORE_LETTER}(?P<option>(?<=--)(?!user[=\"',\s])(?:(?<=[\s\"'`(\[,]--)|(?<=\A--)))"),
     # curl -u name:password, --user name:password
@@ -266,9 +319,17 @@ _PARTS: Final = {
             r"(?:services|workflows|triggers)/[A-Za-z0-9+/]{20,256})"
         ),
     ),
-    "telegram": (":", r"(?P<telegram>(?<=[0-9]{8}:)AA[A-Za-z0-9_\-]{30,64})"),
+    "telegram": (":", r"A(?P<telegram>(?<=[0-9]{8}:A)A[A-Za-z0-9_\-]{30,64})"),
+    # A private key whose text is base64 again; its last line, with the end mark of the key, may be shorter.
+    "keytext": (
+        "L",
+        (
+            rf"(?P<keytext>(?:{'|'.join(head[1:] for head in KEY_TEXTS)})"
+            r"[A-Za-z0-9+/_\-]*+(?:\s{1,8}[A-Za-z0-9+/]{40,}+)*+={0,2}(?:\s{1,8}[A-Za-z0-9+/]{0,39}+\Z)?)"
+        ),
+    ),
     "home": ("/", rf"{_BEFORE_LETTER}(?P<home>(?<![\w.\-~]/)(?:{HOME})|(?<=\\[nrt]/)(?:{HOME}))"),
-    "windows": (":", rf"(?P<windows>(?<=[A-Za-z]:)[\\/]{{1,2}}(?i:users)[\\/]{{1,2}}{_PERSON})"),
+    "windows": (":", rf"[\\/](?P<windows>(?<=[A-Za-z]:.)[\\/]?(?i:users)[\\/]{{1,2}}{_PERSON})"),
 }
 """Name -> (characters that the part may begin with, the rest, which has a group of that name)."""
 

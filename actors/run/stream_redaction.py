@@ -13,8 +13,8 @@ from functools import lru_cache
 from typing import Final
 
 from ..contract.redaction import LONGEST, Redactor
-from ..contract.secret_readers import BRACKET, Span, hides, hides_items, name_before
-from ..contract.shapes import KEY_ENDS, PLURAL_ENDS, SECRET_NAMES, TOKENS
+from ..contract.secret_readers import BRACKET, FORM_NAME, Span, hides, hides_items, name_before
+from ..contract.shapes import KEY_ENDS, KEY_TEXTS, PLURAL_ENDS, SECRET_NAMES, TOKENS
 
 REACH: Final = 96
 """Characters at the end of a text that are searched for a beginning; a longer beginning is recognised as a secret."""
@@ -22,14 +22,18 @@ _URL: Final = 520
 """Characters of name and password in a URL; such a secret is recognised by the text after it."""
 _KEPT: Final = 4_096
 """Characters kept of each end of a secret whose middle is dropped, including its context and brackets."""
-_FILLER: Final = "00000000"
-"""Replaces dropped text: valid in every token, in base64 and in every text, and not a name in source text."""
+_FILLER: Final = 40 * "0"
+"""Replaces dropped text: valid in every token, as a line of base64 and in every text, and not a name in source text."""
 _ROUNDS: Final = 8
 """How often the end may move back: the text before a beginning may itself be a beginning."""
 _WORD: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-."
 _URL_ENDS: Final = re.compile(r"[\s/\"]")
 _ENDS: Final = "|".join((*KEY_ENDS, *PLURAL_ENDS, "ization"))
-_NAME: Final = re.compile(rf"(?i:{_ENDS})(?P<end>\\{{0,8}}[\"']?\s{{0,8}})\Z")
+_NAME: Final = re.compile(
+    rf"(?i:{_ENDS})(?P<number>_?[0-9]{{0,2}})"
+    r"(?P<end>\\{0,8}[\"']?\]?\s{0,8}|%3?|</?k?e?y?>?\s{0,32}<?[string]{0,6})\Z"
+)
+"""A telling name, and what may stand between the name and its value."""
 _FIELD: Final = re.compile(
     rf"(?i:{_ENDS})(?P<end>\\{{0,8}}[\"']?[\s,;]{{1,48}}(?:- )?\\{{0,8}}[\"']?"
     r"[A-Za-z]{0,16}\\{0,8}[\"']?\s{0,8})\Z"
@@ -102,8 +106,8 @@ class StreamRedactor:
         end = size if open_start is None else open_start.start()
         name = _NAME.search(text, max(0, size - REACH))
         if name is not None:
-            since = name_before(text, name.start("end"), quoted="'" in name["end"] or '"' in name["end"])
-            told = text[since : name.start("end")]
+            since = name_before(text, name.start("number"), quoted="'" in name["end"] or '"' in name["end"])
+            told = text[since : name.start("number")]
             if hides(told) or hides_items(told):
                 end = min(end, since)
         field = _FIELD.search(text, max(0, size - REACH))
@@ -158,7 +162,7 @@ def _alternatives(heads: Iterable[str]) -> Iterator[str]:
     yield rf"(?:(?<![A-Za-z0-9])|(?<=\\[nrtbf])){_beginnings(['sk-'])}"
     yield rf"(?:(?<![\w.\-~])|(?<=\\[nrt]))(?:{_beginnings(['/home/', '/Users/', '/root'])})"
     yield r"(?<![A-Za-z])[A-Za-z]:(?:[\\/]{1,2}(?i:u(?:s(?:e(?:r(?:s[\\/]{0,2})?)?)?)?)?)?"
-    yield rf"(?:(?<![A-Za-z0-9])|(?<=[a-z0-9])(?=[A-Z]))(?i:{_beginnings(SECRET_NAMES)})"
+    yield rf"(?:(?<![A-Za-z0-9])|(?<=[a-z0-9])(?=[A-Z])|(?<=%[0-9A-F][0-9A-F]))(?i:{_beginnings(SECRET_NAMES)})"
     for token in TOKENS.values():
         for head in token.heads:
             before = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrtbf]))" if head == "sk-" else ""
@@ -171,10 +175,14 @@ def _alternatives(heads: Iterable[str]) -> Iterator[str]:
     yield r"(?:[\s\"'`(\[,]|\A)--?[A-Za-z0-9_\-]{0,64}(?:\\{0,8}[\"'][\s,]{0,8}|[ \t]{1,8})?"  # an option
     yield r"(?:[\s\"']|\A)(?:-u|--user)[=\"',\s]{0,4}[^\s:=\"']{0,64}(?::[^\s\"']{0,8})?"
     yield rf"(?i:{_beginnings(['identified by __'])})"
+    yield r"%[0-9A-Fa-f]?"  # an escape in front of a name
+    yield r":543[0-9](?::[^\s:]{0,40}){0,2}"  # of .pgpass
 
 
 _HEADS: Final = (
     *(head for token in TOKENS.values() for head in token.heads if head != "sk-"),
+    *("_auth=_", f"{FORM_NAME}_", ":oracle:thin:_", ":oracle:oci:_", ":543_"),
+    *(f"{head}_" for head in KEY_TEXTS),
     *("eyJ", "://", "-----BEGIN ", "bearer", "Bearer", "BEARER", "basic", "Basic", "BASIC"),
 )
 """How the shapes begin that the redactor knows without configuration."""

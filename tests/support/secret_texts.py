@@ -1,9 +1,13 @@
 """Texts and data in which programs write secrets. `S` stands for the secret; what is beside the secret stays."""
 
 import json
+from base64 import b64encode
 
 S = "hunter2hunter2"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+
+PRIVATE = b64encode(f"-----BEGIN RSA PRIVATE KEY-----\n{KEY * 3}\n-----END RSA PRIVATE KEY-----\n".encode()).decode()
+"""As kubeconfig and many variables hold a private key."""
 
 TEXTS = {
     "URL without a user": f"redis://:{S}@host:6379/0",
@@ -52,6 +56,30 @@ TEXTS = {
     "SQL, role": f"CREATE USER bob WITH PASSWORD '{S}' VALID UNTIL 'infinity'",
     "SQL, identified": f"CREATE USER bob IDENTIFIED BY '{S}';",
     "header": f"GET / HTTP/1.1\r\nAuthorization: Token {S}\r\nAccept: */*",
+    "number behind the name": f"PASSWORD_1={S}\nDB_PASSWORD2 = {S}\nPORT=5432",
+    "number behind the name, YAML": f"api_key_12: {S}\nport: 5432",
+    "number behind the name, JSON": json.dumps({"password_1": S, "user": "bob"}),
+    "type": f'password: str = "{S}"\nuser: str = "bob"',
+    "type with arguments": f"api_key: Final[str | None] = '{S}'\nuser: str = 'bob'",
+    "type of two": f'def f(password: str | None="{S}", user: str = "bob"): ...',
+    "subscript": f"headers['Authorization'] = 'Token {S}'\nport = 5432",
+    "subscript, double quotes": f'headers["X-Api-Key"]="{S}"; user = "bob"',
+    "XML element with attributes": f'<x:password type="PasswordText" id="a">{S}</x:password><user>bob</user>',
+    "XML element with a line break": f"<password\n  type='text'>{S}</password><user>bob</user>",
+    "plist": f"<key>Password</key>\n\t<string>{S}</string>\n\t<key>User</key><string>bob</string>",
+    "form": f'--b\r\nContent-Disposition: form-data; name="password"\r\n\r\n{S}\r\n--b\r\nbye',
+    "form in a URL": f"next=%2Fx%3Fuser%3Dbob%26password%3D{S}%26port%3D5432",
+    "token of a URL": f"git clone https://{S}hunter@host/x bye",
+    "JDBC": f"jdbc:oracle:thin:bob/{S}@host:1521/x",
+    "signature of a URL": f"https://host/x?X-Amz-Signature={S}&region=a",
+    "npm": f"//registry.npmjs.org/:_auth={KEY}\nregion=a",
+    "npm, a token": f"//registry.npmjs.org/:_authToken={S}\nregion=a",
+    "pgpass": f"host:5432:db:bob:{S}\nbye",
+    "LDIF": f"uid: bob\nuserPassword:: {KEY}\ndescription: bye",
+    "private key in base64": f"    client-key-data: {PRIVATE}\n    user: bob",
+    "private key in base64, in lines": "\n".join(PRIVATE[at : at + 76] for at in range(0, len(PRIVATE), 76)),
+    "typographic quotes": f"The password: \u201ccorrect {S}\u201d, says bob",
+    "typographic quotes, single": f"password = \u2018correct {S}\u2019\nuser = bob",
 }
 
 DATA = {
@@ -66,6 +94,7 @@ DATA = {
     "words of curl": ["curl", "-u", f"bob:{S}", "http://host/"],
     "prefix": {"DBPASSWORD": S, "storageAccountKey": S},
     "number": {"name": "password", "value": 123456},
+    "number behind the name": {"password1": S, "API_KEY_2": S},
 }
 
 ORDINARY = (
@@ -81,4 +110,20 @@ ORDINARY = (
     "| password: | x |\n| secret | y |\n",
     "primary_key = order_id; foreign_key: customer_id; sort_key=name; keyboard = qwerty123456",
     "GET /v1/runs?limit=50&cursor=abcdef123456 http://host:8080/a@b",
+    "token_1 = response.token; password2: int = 5; key1=abcdef123456; sha256: abcdef123456; step_1=abc1234",
+    "def login(user: str, password: str, token: str | None = None, secret: bytes = b''): ...",
+    "os.environ['API_KEY'] = key; cache['token'] == 'x'; fields[\"password\"].label = 'Password'",
+    '<input type="password" name="p"><token type="x"/><x:key type="y">abc</x:key><td class="a">abcdef123456</td>',
+    "<key>Version</key>\n<string>1.2.3</string><string>password</string>",
+    'name="password"\n',
+    'the field "password"\n\nis required',
+    "a%3Db%26path%3D%2Fx%26token%3Dvalue; 100%3D",
+    "git@host ssh://git@host/x https://host/@scope/package-12345678 https://a-long-name-of-a-user@host/x",
+    "jdbc:oracle:thin:@host:1521:x jdbc:oracle:thin:/@host",
+    "ports: 5432:5432 127.0.0.1:5432:5432 2001:db8:5432:8a2e:370:7334 at x.py:5432:12: error",
+    "path=abcdef123456 length=123456 self._auth = auth",
+    "uses token::parse_v2(x) and password :: Text",
+    "certificate-authority-data: LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1JSUJhekNDQVJHZ0F3SUJBZ0lVZjNB",
+    "machine learning needs a password and a login; the machine host login bob",
+    "\u201cpassword\u201d: the word",
 )

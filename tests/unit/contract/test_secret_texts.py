@@ -11,7 +11,7 @@ from greenroom.actors.contract.redaction import MASK, Redactor
 from greenroom.actors.contract.shapes import TOKENS, SecretShape
 from greenroom.actors.run.stream_redaction import StreamRedactor
 
-from ...support.secret_texts import DATA, KEY, ORDINARY, TEXTS, S
+from ...support.secret_texts import DATA, KEY, ORDINARY, PRIVATE, TEXTS, S
 
 PLAIN = Redactor()
 KINDS = (
@@ -40,6 +40,7 @@ def test_a_secret_is_hidden_in_each_form_and_its_surroundings_stay(text: str) ->
     shown = PLAIN.text(text)
     assert S not in shown
     assert KEY not in shown
+    assert PRIVATE[80:140] not in shown
     assert MASK in shown
     for word in ("bob", "5432", "region", "EndpointSuffix", "bye", "text/html", "root", "infinity", "Accept"):
         assert (word in shown) == (word in text.replace(f"bob:{S}@", "").replace("bob:p@", "")), shown
@@ -80,6 +81,23 @@ def test_a_stream_hides_the_secret_wherever_its_pieces_end(text: str) -> None:
     for cut in range(1, len(text)):
         assert "".join(_streamed(text, [0, cut, len(text)])) == whole
     assert "".join(_streamed(text, [*range(len(text)), len(text)])) == whole
+
+
+@pytest.mark.parametrize("size", [691, 700, 709, 1_000])
+def test_a_stream_drops_the_middle_of_a_long_key_in_base64_wherever_its_lines_end(size: int) -> None:
+    key = "\n".join([PRIVATE[:76], *(f"{line:076}" for line in range(10**70, 10**70 + 500))])
+    hold, waits, out = StreamRedactor(PLAIN), "", ""
+    for start in range(0, len(key), size):
+        waits += key[start : start + size]
+        cut, kept = hold.split(waits)
+        out += PLAIN.text(waits[:cut])
+        waits = kept
+    assert out + PLAIN.text(waits) == MASK
+
+
+@pytest.mark.parametrize("text", ORDINARY)
+def test_a_stream_of_ordinary_text_stays(text: str) -> None:
+    assert "".join(_streamed(text, [*range(len(text)), len(text)])) == text
 
 
 def _streamed(text: str, places: list[int]) -> list[str]:
