@@ -70,7 +70,8 @@ async def test_a_run_of_its_own_queue_starts_at_once_beside_a_long_queue(swarm: 
 async def test_a_limit_of_a_queue_holds_over_all_processes(swarm: Swarm, server: Server):
     async with gr.open_runtime(server.url()) as runtime:
         await runtime.store.set_queue("limited", max_running=5)
-        workers = [swarm.node(f"worker-{number}", agents=["slow"]) for number in range(3)]
+        few = {"max_running": 3}  # so that one process alone cannot fill the queue's limit
+        workers = [swarm.node(f"worker-{number}", agents=["slow"], runtime=few) for number in range(3)]
         await opened(swarm, *workers)
         names = [f"r{number}" for number in range(60)]
         await start_all(runtime, "slow", names, queue="limited")
