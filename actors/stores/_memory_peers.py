@@ -190,11 +190,6 @@ class Peer:
             self._hooks.moved(run_id, len(run.frames))
             self._seen[run_id] = _version(run)
 
-    def _report_renamed(self) -> None:
-        epoch = self._hub.epoch
-        self._hooks.renamed(epoch)
-        self._epoch = epoch
-
     def _moved(self, run: RunTables, *, sender: str | None) -> None:
         run_id = run.info.run_id
         for name in self._hub.watches.get(run_id, ()):
@@ -464,7 +459,8 @@ class Peer:
         self._renew()
         self._row.agents, self._row.room = self._agents, self._room
         if self._epoch != self._hub.epoch:
-            self._guarded(self._report_renamed)
+            self._epoch = self._hub.epoch
+            self._guarded(lambda: self._hooks.renamed(self._epoch))
         others = {process.name: process.beat for process in self._hub.living() if process is not self._row}
         for name, beat in self._beats.look(trio.current_time(), others).items():
             if self._hub.processes[name].beat == beat:

@@ -1,5 +1,7 @@
 """A large event is made in steps: other tasks have their turns meanwhile, and the run's events are as they would be."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -47,15 +49,22 @@ async def fetch() -> list[str]:
     return [LINES[:200_000]] * 12
 
 
+@asynccontextmanager
+async def sibling_of() -> AsyncIterator[Sibling]:
+    """A task beside the block, which is cancelled at the block's end."""
+    sibling = Sibling()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sibling.run)
+        yield sibling
+        nursery.cancel_scope.cancel()
+
+
 async def turns(shelf: Any, helper: gr.Agent[str], text: str) -> tuple[int, list[Any]]:
     """Return the turns of a sibling task during a run, and the run's events."""
-    sibling = Sibling()
     async with home(shelf) as runtime:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(sibling.run)
+        async with sibling_of() as sibling:
             run = await runtime.start(helper, text)
             assert (await run.result()).output
-            nursery.cancel_scope.cancel()
         return sibling.turns, await events_of(run)
 
 
@@ -116,11 +125,8 @@ async def test_others_have_their_turns_while_a_large_question_is_shown(shelf, as
     async with home(shelf, agents=[helper]) as runtime:
         run = await runtime.start(helper, "hi")
         await run.wait()
-        sibling = Sibling()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(sibling.run)  # noqa: ASYNC113 - it has no beginning to wait for
+        async with sibling_of() as sibling:
             tickets = (await getattr(run, asked)()).tickets
-            nursery.cancel_scope.cancel()
         assert sibling.turns >= 1_000_000 / WINDOW - 2
         assert tickets[0].arguments == {"rows": ROWS}
 
@@ -131,9 +137,6 @@ async def test_others_have_their_turns_while_a_large_event_is_replayed(shelf):
     async with home(shelf, agents=[helper]) as runtime:
         run = await runtime.start(helper, "hi")
         await run.result()
-        sibling = Sibling()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(sibling.run)  # noqa: ASYNC113 - it has no beginning to wait for
+        async with sibling_of() as sibling:
             assert (await runtime.replay(run.id)).equal
-            nursery.cancel_scope.cancel()
         assert sibling.turns >= 1_000_000 / WINDOW - 2
