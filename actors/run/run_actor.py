@@ -450,10 +450,10 @@ class RunActor:
             left = (BodyOverran(item=overrun.item) for overrun in self.left.values() if not overrun.ended.is_set())
             commands = (CommandArrived(item=item) for item in inbox)
             begins = self.orders.admitted
-            if state.row.cursor is ADMISSION:  # a run is not begun for the sake of ending
-                if self._late():
+            if state.row.cursor is ADMISSION:
+                if self._late():  # a run is not begun for the sake of ending
                     return (Activate(admitted=False, agent_digest=agent.spec.digest), *commands, DeadlinePassed())
-                begins = begins and not _is_cancelled(state, inbox)
+                begins = begins and not inbox  # a cancel or a pause acts before the first step; the loop admits the run
             spec = self.services.agents.spec_of(agent).acting(state.row.agent)
             lost = lost_questions(spec, state.calls.values(), inbox)
             digest = agent.spec.digest

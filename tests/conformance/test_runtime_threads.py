@@ -261,12 +261,16 @@ COMMANDS = {
 
 @pytest.mark.rule("L-112")
 @pytest.mark.parametrize("how", COMMANDS)
-@pytest.mark.parametrize("waits", ["behind a run", "behind a run of a paused queue", "paused queue", "later"])
+@pytest.mark.parametrize(
+    "waits", ["behind a run", "behind a run of a paused queue", "paused queue", "full queue", "later"]
+)
 async def test_a_command_about_a_run_that_waits_for_its_turn_does_not_begin_the_run(shelf, autojump_clock, how, waits):
     helper = gr.Agent("helper", model=FunctionModel(lambda _: [delay(10), "done"]))
     async with home(shelf, agents=[helper]) as runtime:
-        first = await runtime.start(helper, "one", thread_id="t")
-        await runtime.store.set_queue("later", paused="paused" in waits)
+        await runtime.store.set_queue("later", max_running=1 if waits == "full queue" else None)
+        first = await runtime.start(helper, "one", thread_id="t", queue="later" if waits == "full queue" else None)
+        await trio.sleep(2)  # in which a process looks into its queues
+        await runtime.store.set_queue("later", max_running=1, paused="paused" in waits)
         at = runtime.clock.now() + timedelta(hours=1) if waits == "later" else None
         thread = "t" if "behind" in waits else "other"
         second = await runtime.start(helper, "two", thread_id=thread, queue="later", at=at)
@@ -274,13 +278,14 @@ async def test_a_command_about_a_run_that_waits_for_its_turn_does_not_begin_the_
         assert (await COMMANDS[how](second)).status == "accepted"
         await trio.sleep(5)
         assert (await first.view()).status == "running"
-        stage, begun = (await second.view()).stage, waits == "behind a run"
+        stage = (await second.view()).stage
         assert len(helper.model.requests) == 1
         if "cancel" in how:
             assert stage == "cancelled"
             assert {*types(await events_of(second))} & {"started", "step.started"} == set()
             return
-        assert stage == ("planned" if begun else "created")
+        assert stage == ("planned" if waits == "behind a run" else "created")
         await first.result()
         await trio.sleep(5)
-        assert len(helper.model.requests) == (2 if begun and how == "send" else 1)
+        its_turn = waits in ("behind a run", "full queue")
+        assert len(helper.model.requests) == (2 if its_turn and how == "send" else 1)
