@@ -292,7 +292,9 @@ class Link:
                 self.connection.execute(self.text(by[0]), by[1])
                 rows = cursor.fetchall()
         except psycopg.Error:
-            if rows is None:
+            # A server that dies sends the rows of a statement whose commit has not ended: without an answer to the
+            # second statement, nothing is known of the first one's commit.
+            if rows is None or self.opened_connection is None:
                 raise
         return rows
 

@@ -158,9 +158,9 @@ class PreparedStatements:
                 elif not ends:
                     result = one
         except psycopg.Error:
-            if result is None:
+            if not ends:  # a server that dies sends the rows of a statement whose commit has not ended
                 raise
-            self._connection.close()  # lost after the answer
+            self._connection.close()  # lost after the commit
             return result
         pgconn.exit_pipeline_mode()
         return result

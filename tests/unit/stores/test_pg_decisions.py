@@ -4,12 +4,14 @@ The budget: two statements to post, and the hint in the same flight; one read by
 commit before the body begins.
 """
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psycopg
 import pytest
 import trio
+from tests.support.postgres import Server
 
 import greenroom as gr
 from greenroom.actors.stores import _pg_prepared
@@ -246,6 +248,40 @@ def test_the_second_statement_follows_the_commit_of_the_first(either: Link) -> N
     ((seen, later),) = either.execute("SELECT u.seen, u.b > t.b FROM u, t")
     assert (seen, later) == (1, True)  # another transaction, begun after the first one
     either.execute("DROP TABLE t, u")
+
+
+SLOW_COMMIT = """CREATE TABLE public.t (a bigint);
+CREATE FUNCTION public.rest() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(60); RETURN NULL; END';
+CREATE CONSTRAINT TRIGGER rests AFTER INSERT ON public.t DEFERRABLE INITIALLY DEFERRED
+  FOR EACH ROW EXECUTE FUNCTION public.rest();"""
+INSERT = "INSERT INTO public.t VALUES (%s) RETURNING a"
+HINT = ("SELECT pg_notify('x', %s)", ("y",))
+ROADS: dict[str, Callable[[Link], object]] = {
+    "alone": lambda link: link.prompt(INSERT, (1,)),
+    "followed": lambda link: link.prompt(INSERT, (1,), by=HINT),
+    "by the driver": lambda link: link.persistent(INSERT, (1,)),
+    "in a burst": lambda link: link.burst((("SELECT 1", ()), (INSERT, (1,)))),
+}
+
+
+@pytest.mark.parametrize("pooled", ["", "?pooled=1"], ids=["session", "pool"])
+def test_rows_without_their_commit_are_no_answer(pooled: str) -> None:
+    """A server that dies flushes what a statement has answered, also while the statement's commit is under way."""
+    with Server(durable=True) as server:
+        with psycopg.connect(server.url(), autocommit=True) as session:
+            session.execute(SLOW_COMMIT.encode())
+        for name, road in ROADS.items():
+            link = Link(PgTarget.parse(server.url() + pooled), "test")
+            link.execute("SELECT 1")
+            crash = threading.Timer(0.5, server.crash)
+            crash.start()
+            with pytest.raises(Outage):
+                pytest.fail(f"{name}: {road(link)}")
+            crash.join()
+            link.close()
+            server.start()
+            with psycopg.connect(server.url()) as session:
+                assert session.execute("SELECT count(*) FROM public.t").fetchone() == (0,), name
 
 
 def test_an_error_of_the_first_statement_is_its_error(either: Link) -> None:
