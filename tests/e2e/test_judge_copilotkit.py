@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ..support.frontend_pages import PATIENCE, Gateway, page_files, running, served, team_served
-from ..support.judges import FOLDER, need_program
+from ..support.judges import FOLDER, need_node_modules, need_program
 from ..support.ports import free_port
 
 if TYPE_CHECKING:
@@ -234,5 +234,6 @@ def test_stop_cancels_the_run_where_the_gateway_says_so_and_the_text_stays(chrom
 def test_the_runtime_reports_nothing_to_its_makers() -> None:
     script = "import('@copilotkit/shared').then(({isTelemetryDisabled: off}) => process.exit(off() ? 0 : 1))"
     command = [need_program("node"), "-e", script]
-    done = subprocess.run(command, cwd=FOLDER / "copilotkit", env=os.environ | MUTE, timeout=PATIENCE, check=False)
+    folder = need_node_modules("copilotkit")
+    done = subprocess.run(command, cwd=folder, env=os.environ | MUTE, timeout=PATIENCE, check=False)
     assert done.returncode == 0
