@@ -216,8 +216,11 @@ class RunActor:
             await self.body(ctx)
         except NewerRelease as error:  # another process can read the row, so this is no crash
             self.degraded, self.passing = (NEWER_SCHEMA, str(error)), False
-        if self.claim is None or (self.degraded is not None and self.degraded[0] == GAVE_UP):
+        if self.degraded is not None and self.degraded[0] == GAVE_UP:
             return  # the claim of a run that was given up stays here until the end: others would crash of it, too
+        if self.claim is None or self._void:
+            self.degraded = None  # another process has the run by now: what is missing here keeps it from no owner
+            return
         claim, self.claim, ready_at = self.claim, None, None
         if self.degraded is not None:
             pause = ASK_AGAIN.delay(self.refusals + 1, self.services.jitter() - 0.5)

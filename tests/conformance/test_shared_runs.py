@@ -381,6 +381,30 @@ async def test_a_held_run_that_is_claimed_while_its_owner_leaves_does_not_begin(
         assert until_freed or (await one.view()).status == "running"
 
 
+async def test_an_owner_that_has_lost_its_claim_refuses_nothing(autojump_clock, caplog):
+    """The process without agents ends cancelled runs; its claim is void before the end is written."""
+    async with cluster() as shared:
+        edge, _ = await shared.open(), await shared.open(slow(1))
+        await edge.store.set_queue("later", paused=True)
+        await edge.start("slow", "two", run_id="two", queue="later")
+        load = edge.store.load
+
+        async def load_and_lose(run_id, **options):
+            record = await load(run_id, **options)
+            actor = edge._parts.roster.get(run_id)
+            if actor is not None and actor.claim is not None:
+                edge.store.load, claim = load, actor.claim
+                edge._parts.roster.voided()
+                await edge.store.give_back((claim,))
+                await edge.store.set_queue("later")
+            return record
+
+        edge.store.load = load_and_lose
+        assert (await (await edge.get("two")).cancel()).ok
+        assert isinstance(await (await edge.get("two")).result(), gr.Cancelled)
+    assert "has no owner here" not in caplog.text
+
+
 @pytest.mark.rule("L-112")
 @pytest.mark.parametrize("how", ["send", "pause", "cancel"])
 @pytest.mark.parametrize("waits", ["paused queue", "later"])
