@@ -301,7 +301,13 @@ def test_a_connection_that_breaks_before_the_answer_is_an_outage_of_unknown_outc
     assert either.unknown
     with pytest.raises(Outage):
         either.burst((("SELECT pg_terminate_backend(pg_backend_pid())", ()), ("SELECT %s::bigint", (1,))))
-    assert either.prompt("SELECT 1", (), by=("SELECT pg_terminate_backend(pg_backend_pid())", ())) == [(1,)]
+    by = ("SELECT pg_terminate_backend(pg_backend_pid())", ())
+    if either.target.pooled:  # the driver does not show where the first transaction ends
+        with pytest.raises(Outage):
+            either.prompt("SELECT 1", (), by=by)
+        assert either.unknown
+    else:
+        assert either.prompt("SELECT 1", (), by=by) == [(1,)]
     assert either.execute("SELECT 2") == [(2,)]  # by another connection
     assert caplog.text == ""  # the driver warns of a pipeline whose end fails after its block
 
