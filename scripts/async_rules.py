@@ -1,6 +1,6 @@
 """Run flake8-async over files: the same rules and findings as `python -m flake8_async`, in a fraction of its time.
 
-    python -m scripts.async_rules --enable ASYNC --disable ASYNC910,ASYNC911 actors/agent.py tests/conftest.py
+    python -m scripts.async_rules --enable ASYNC --disable ASYNC910,ASYNC911 actors/agents/agent.py tests/conftest.py
 
 The options are those of flake8-async, except `--autofix`. Three things save time:
 

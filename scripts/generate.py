@@ -26,8 +26,8 @@ from greenroom.actors.contract.catalogue import CATALOGUE  # noqa: E402
 from greenroom.actors.contract.schemas import described, event_schemas  # noqa: E402
 from greenroom.transport.gateway.asyncapi import asyncapi  # noqa: E402
 from greenroom.transport.gateway.openapi import openapi  # noqa: E402
-from greenroom.transport.gateway.routes import ROUTES  # noqa: E402
 from greenroom.transport.protocol.schemas import close_code_table, error_code_table, gateway_schema  # noqa: E402
+from greenroom.transport.server.routes import ROUTES  # noqa: E402
 
 
 def documents() -> dict[str, str]:

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from greenroom.actors.stores._pg_schema import PG_MIGRATIONS
+from greenroom.actors.stores.postgres._schema import PG_MIGRATIONS
 
 PURPOSES: Final = {
     "about": "version of the schema, epoch of the logs, the server's identity",

@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from .client import Client as Client
     from .client import connect as connect
     from .gateway.access import Principal as Principal
-    from .gateway.serve import Address as Address
-    from .gateway.serve import serve as serve
     from .protocol.limits import Limits as Limits
+    from .server.serve import Address as Address
+    from .server.serve import serve as serve
 
 __all__ = ["Address", "Client", "Limits", "Principal", "connect", "serve"]
 
 _HOMES = {
-    "Address": "gateway.serve",
+    "Address": "server.serve",
     "Client": "client",
     "Limits": "protocol.limits",
     "Principal": "gateway.access",
     "connect": "client",
-    "serve": "gateway.serve",
+    "serve": "server.serve",
 }
 
 

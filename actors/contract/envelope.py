@@ -21,8 +21,8 @@ import msgspec
 from .codec import SchemaError
 from .commits import EventDraft
 from .plain import JSONObject
-from .redaction import Redactor
 from .rows import RunInfo
+from .secrets.redaction import Redactor
 from .stepwise import WINDOW, Steps, drained
 
 EVENT_VERSION: Final = 2

@@ -13,7 +13,7 @@ from typing import Any, Final
 import attrs
 import msgspec
 
-from .hidden_values import hidden_fields, hides_position, hides_value
+from .secrets.hidden_values import hidden_fields, hides_position, hides_value
 from .sizes import VALUE_LIMIT, too_large
 from .stepwise import Steps
 

@@ -2,7 +2,7 @@
 
 Rows are msgspec structs, not attrs classes: these are created, copied, compared and encoded in C, and each step of a
 run creates dozens. Their creation checks neither types nor ranges: data from outside is checked where it comes in
-(`converters.py`, `run/sanitize.py`). A field with its default is left out of the encoded form.
+(`converters.py`, `services/sanitize.py`). A field with its default is left out of the encoded form.
 
 A class of rows that the engine changes has two forms:
 

@@ -1,7 +1,7 @@
 """Work on large texts and values in steps, so that a loop may turn between two of them.
 
 Theory of operation. The work is one generator, which yields after about `WINDOW` characters and returns its result.
-A driver that may wait puts a checkpoint between the steps (`run/stepping.py`); others take all steps one after the
+A driver that may wait puts a checkpoint between the steps (`services/stepping.py`); others take all steps one after the
 other (`drained`). Small values, nearly all, are read without a generator.
 """
 

@@ -8,7 +8,7 @@ from typing import Literal
 import attrs
 
 from .decisions import Ticket, TicketReason
-from .redaction import Redactor
+from .secrets.redaction import Redactor
 from .titles import shown_line
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .redaction import Redactor
+from .secrets.redaction import Redactor
 
 TITLE: Final = 80
 """Most characters of a run's title."""

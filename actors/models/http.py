@@ -33,7 +33,7 @@ from greenroom.supervision import cleanup
 from ..abc import Model, ModelEvent, UsageReport
 from ..contract.messages import ModelRequest
 from ..contract.plain import JSONObject
-from ..contract.secret_readers import hides
+from ..contract.secrets.secret_readers import hides
 from ..errors import AgentDefinitionError, ModelError
 from .codecs.faults import plain_report, provider_error
 from .codecs.masking import KeyMask

@@ -14,8 +14,8 @@ import attrs
 from ..contract.codec import SchemaError
 from ..contract.envelope import Event, decode_event
 from ..contract.recording import RecordDelta, RecordEntry
-from ..contract.redaction import Redactor
 from ..contract.rows import RunInfo
+from ..contract.secrets.redaction import Redactor
 from ..contract.spec import AgentSpec
 from .fold import Fold, FoldedEntry, NoRecord
 from .report import Difference, Missing, ReplayReport, Unreplayable, compared, shown

@@ -16,8 +16,8 @@ import msgspec
 from ..contract.commits import EventDraft
 from ..contract.envelope import EventEncoder
 from ..contract.recording import RecordEntry
-from ..contract.redaction import Redactor
 from ..contract.rows import RunInfo, RunOutline
+from ..contract.secrets.redaction import Redactor
 from ..contract.spec import AgentSpec
 from ..contract.stepwise import Steps
 from ..engine.effects import Effect

@@ -11,7 +11,7 @@ import msgspec
 from ..contract.envelope import Event, timestamp
 from ..contract.plain import JSONValue
 from ..contract.recording import RecordEntry
-from ..contract.redaction import Redactor
+from ..contract.secrets.redaction import Redactor
 
 Missing = Literal["record", "bytes"]
 _SHOWN: Final = 200

@@ -18,8 +18,8 @@ from ..contract.plain import JSONObject
 from ..contract.tasks import TaskView
 from ..engine.inputs import CancelAsked, Input, SpawnAsked, TasksAsked
 from ..errors import ToolError
-from .children import Children
-from .delta_buffers import DeltaBuffers, pieces
+from ..services.children import Children
+from ..services.delta_buffers import DeltaBuffers, pieces
 
 _MARK: Final = 16
 """Hex digits of the mark that identifies a repeated spawn: enough for the thousand spawns of one body."""

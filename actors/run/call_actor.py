@@ -20,8 +20,9 @@ from msgspec.structs import replace
 
 from greenroom.supervision import Mailbox, failure_of, failure_of_call
 
-from ..agent import Agent
-from ..attachments import with_attachments
+from ..agents.agent import Agent
+from ..agents.attachments import with_attachments
+from ..agents.handoff import Filter, Handoff
 from ..contract.calls import CallStatus
 from ..contract.codec import failure_text, normalise_result
 from ..contract.decisions import Suspend
@@ -36,8 +37,12 @@ from ..contract.sizes import TooLarge
 from ..contract.state import Keys
 from ..engine.effects import StartCall, StartTask
 from ..engine.inputs import CallRaised, CallSuspended, Input, ResultRefused
-from ..handoff import Filter, Handoff
 from ..plugins.contexts import PhaseContext
+from ..services.child_call import ChildCall
+from ..services.children import SLACK, Child, Children, Cue, Release
+from ..services.error_log import ErrorLog
+from ..services.sanitize import InvalidValue, messages_of, suspend_of, text_of
+from ..services.services import ChildWork
 from ..state.access import State, WritableState
 from ..state.snapshot import StateSnapshot
 from ..state.values import copied, copied_decision, copied_message
@@ -45,15 +50,10 @@ from ..tools.agent_tool import AgentTool
 from ..tools.context import SyncToolContext, ToolContext
 from ..tools.definition import Tool
 from ..tools.invoke import Invocation, ToolFailed, invoke, out_of_time, shown_text
+from ..user_code.guardrails import in_order, log_failure
+from ..user_code.hooks import HookFailed
 from .body_port import BodyPort
-from .child_call import ChildCall
-from .children import SLACK, Child, Children, Cue, Release
-from .error_log import ErrorLog
-from .guardrails import in_order, log_failure
-from .hooks import HookFailed
 from .results import kept, stored
-from .sanitize import InvalidValue, messages_of, suspend_of, text_of
-from .services import ChildWork
 
 _MAILBOX: Final = 8
 """Capacity of a parked call's mailbox. The machine sends one message at a time."""

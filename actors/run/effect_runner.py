@@ -19,7 +19,7 @@ import trio
 from msgspec.structs import replace
 
 from ..abc import Model
-from ..agent import Agent
+from ..agents.agent import Agent
 from ..contract.guardrails import Tripped
 from ..contract.ids import body_error_id, error_id, phase_error_id
 from ..contract.inference import Inference, RequestChanges
@@ -49,26 +49,26 @@ from ..engine.state import RunState
 from ..plugins.guardrails import Guardrail, shortest
 from ..plugins.history import inherited_history, repaired
 from ..plugins.plugin import has_hook
+from ..services.child_call import child_call, child_run_key, unknown_call
+from ..services.children import SLACK, Child, Children, Release, call_key
+from ..services.error_log import PLUGIN, RUN, TOOL
+from ..services.part_bytes import PartBytes
+from ..services.sanitize import text_of
+from ..services.services import Services, retry_until_available
 from ..state.access import State
 from ..state.values import copied, own_message
 from ..tools.definition import Tool
 from ..tools.invoke import NO, PREDICATE_TIMEOUT, YES, ApprovalNeed, shown_text, unanswered, wants_approval
+from ..user_code.enabled_tools import ask_enabled
+from ..user_code.gate_runner import BUILT_IN, run_gates
+from ..user_code.guardrails import in_order, log_failure, together
+from ..user_code.hook_deadlines import HookDeadlines
+from ..user_code.hook_models import HookModels
+from ..user_code.hooks import HookFailed, HookRequest, limit_of, most_seconds, run_hooks
+from ..user_code.instructions import ask_instructions
 from .call_actor import CallActor, gate_context, make_mailbox
-from .child_call import child_call, child_run_key, unknown_call
-from .children import SLACK, Child, Children, Release, call_key
-from .enabled_tools import ask_enabled
-from .error_log import PLUGIN, RUN, TOOL
-from .gate_runner import BUILT_IN, run_gates
-from .guardrails import in_order, log_failure, together
-from .hook_deadlines import HookDeadlines
-from .hook_models import HookModels
-from .hooks import HookFailed, HookRequest, limit_of, most_seconds, run_hooks
-from .instructions import ask_instructions
 from .model_actor import ModelCall, cut_request
 from .model_request import hook_request, model_request
-from .part_bytes import PartBytes
-from .sanitize import text_of
-from .services import Services, retry_until_available
 from .view import typed_output
 
 _OF_THE_RUN: Final = (Phase.RUN_START, Phase.RUN_END)

@@ -25,8 +25,8 @@ from ..engine.forced_end import forced_commit
 from ..engine.recording import Entry, ForcedEndEntry, RecordGap
 from ..errors import StoreDown, StoreError, UnknownRun
 from ..processes import Taken
-from .services import Services, logger, retry_until_available
-from .stepping import in_steps
+from ..services.services import Services, logger, retry_until_available
+from ..services.stepping import in_steps
 
 GAVE_UP: Final = "gave_up"
 """Degraded code of a run whose owner crashes and whose end cannot be written."""

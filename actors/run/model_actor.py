@@ -30,11 +30,11 @@ from ..contract.sizes import ANSWER_LIMIT, too_large
 from ..engine.effects import CallModel
 from ..engine.inputs import BUG, ONE_REQUEST, Input, ModelAnswered, ModelCut, ModelFailed
 from ..errors import MODEL_ERROR_KINDS, AgentDefinitionError, ModelError, ModelErrorKind
+from ..services.breakers import Breakers, Circuit
+from ..services.children import Child, Children
+from ..services.delta_buffers import BUFFER_LIMIT
+from ..services.sanitize import InvalidValue, response_of, text_of, usage_of
 from ..tools.invoke import TEXT_LIMIT, shown_text
-from .breakers import Breakers, Circuit
-from .children import Child, Children
-from .delta_buffers import BUFFER_LIMIT
-from .sanitize import InvalidValue, response_of, text_of, usage_of
 
 _UNSHOWN: Final = (CallDelta, UsageReport)
 _DELTAS: Final = (TextDelta, ReasoningDelta, *_UNSHOWN)

@@ -16,7 +16,7 @@ from typing import Any
 
 import attrs
 
-from ..agent import Agent
+from ..agents.agent import Agent
 from ..contract.calls import CallStatus
 from ..contract.facts import CallFacts
 from ..contract.inference import ContextMessage
@@ -28,8 +28,8 @@ from ..engine.state import RunState
 from ..plugins.contexts import GateContext, PhaseContext
 from ..state.access import State
 from ..state.values import copied_message
-from .hook_models import HookModels
-from .hooks import HookRequest
+from ..user_code.hook_models import HookModels
+from ..user_code.hooks import HookRequest
 
 # --- the model -------------------------------------------------------------------------------------------------------
 

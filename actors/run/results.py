@@ -12,9 +12,9 @@ from ..contract.codec import PIECE, ManyItems, StoredResult, normalise_result, n
 from ..contract.excerpt import shown_result
 from ..contract.sizes import STEP_LIMIT, VALUE_LIMIT, TooLarge, measured, too_large
 from ..engine.inputs import CallReturned
+from ..services.children import Children
+from ..services.stepping import in_steps
 from ..state.access import WritableState
-from .children import Children
-from .stepping import in_steps
 
 
 async def stored(value: object) -> StoredResult:

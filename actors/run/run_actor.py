@@ -29,7 +29,7 @@ import trio
 
 from greenroom.supervision import ActorContext, Ref
 
-from ..agent import Agent
+from ..agents.agent import Agent
 from ..contract.claims import Claim
 from ..contract.decisions import InboxItem
 from ..contract.lifecycle import DONE, WAITING
@@ -49,15 +49,15 @@ from ..engine.inputs import (
 from ..engine.lost_questions import lost_questions
 from ..engine.state import RunState
 from ..errors import NewerRelease, StoreDown, StoreError, StoreUnavailable
+from ..services.agents import MISFIT, RunUnavailable
+from ..services.children import EMPTY, Children, ClaimLost, OverrunBody
+from ..services.part_bytes import PartBytes
+from ..services.services import ASK_AGAIN, Services, retry_until_available
 from ..state.declared_keys import invalid_state
 from ..state.values import own_message
-from .agents import MISFIT, RunUnavailable
-from .children import EMPTY, Children, ClaimLost, OverrunBody
 from .effect_runner import EffectRunner
 from .forced_end import GAVE_UP, end_if_given_up
-from .part_bytes import PartBytes
 from .run_loop import Hint, RunLoop, RunPermissions
-from .services import ASK_AGAIN, Services, retry_until_available
 
 NEWER_SCHEMA: Final = "newer_schema"
 """Degraded code of a run whose rows a newer release has written."""

@@ -74,15 +74,15 @@ from ..engine.inputs import (
 from ..engine.machine import due, step, timed
 from ..engine.recording import ClockJump, Recorder
 from ..engine.state import RunState, shifted
+from ..services.agents import MISFIT, RunUnavailable
+from ..services.children import EXPIRE, Child, Children, ClaimLost, OverrunBody
+from ..services.clock import RunTime
+from ..services.services import Services, retry_until_available
+from ..services.stepping import in_steps
 from ..state.declared_keys import invalid_state
 from ..state.snapshot import StateSnapshot
 from ..state.values import own_message
-from .agents import MISFIT, RunUnavailable
-from .children import EXPIRE, Child, Children, ClaimLost, OverrunBody
-from .clock import RunTime
 from .effect_runner import EffectRunner
-from .services import Services, retry_until_available
-from .stepping import in_steps
 
 Hint = InboxItem
 """The message of a run actor's mailbox: a command that is already durable. A lost hint loses no command."""

@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 from msgspec.structs import replace
 
-from ..agent import Agent
+from ..agents.agent import Agent
 from ..contract.calls import CallStatus
 from ..contract.codec import SchemaError
 from ..contract.decisions import Ticket
@@ -23,8 +23,8 @@ from ..contract.lifecycle import DONE, RunStatus, Stage, Termination, Terminatio
 from ..contract.messages import Message, Usage
 from ..contract.outcomes import Cancelled, Completed, Failed, Stopped, Waiting
 from ..contract.plain import JSONObject
-from ..contract.redaction import Redactor
 from ..contract.rows import RunRecord
+from ..contract.secrets.redaction import Redactor
 from ..contract.state import RESERVED, SCOPES
 from ..contract.stepwise import Steps
 from ..contract.tasks import TaskView, shown_tasks

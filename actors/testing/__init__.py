@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from greenroom.supervision.public import publish
 
-from ..run.clock import Clock as Clock
+from ..services.clock import Clock as Clock
 from .auto import AutoModel as AutoModel
 from .clocks import FakeWall as FakeWall
 from .crash_points import crash_points as crash_points
@@ -63,12 +63,12 @@ __all__ = [
 publish("greenroom.testing", globals(), __all__)
 
 if TYPE_CHECKING:
-    from .store_kit import SHARED_SCENARIOS as SHARED_SCENARIOS
-    from .store_kit import STORE_SCENARIOS as STORE_SCENARIOS
-    from .store_kit import OpenStore as OpenStore
-    from .store_kit import Scenario as Scenario
-    from .store_kit import Steering as Steering
-    from .store_kit import check_store as check_store
+    from .store_kit.kit import SHARED_SCENARIOS as SHARED_SCENARIOS
+    from .store_kit.kit import STORE_SCENARIOS as STORE_SCENARIOS
+    from .store_kit.kit import OpenStore as OpenStore
+    from .store_kit.kit import Scenario as Scenario
+    from .store_kit.kit import Steering as Steering
+    from .store_kit.kit import check_store as check_store
 
 _STORE_KIT = ("SHARED_SCENARIOS", "STORE_SCENARIOS", "OpenStore", "Scenario", "Steering", "check_store")
 """For authors of stores; loaded on demand, because the scenarios are large and tests of agents need none of them."""
@@ -77,6 +77,6 @@ _STORE_KIT = ("SHARED_SCENARIOS", "STORE_SCENARIOS", "OpenStore", "Scenario", "S
 def __getattr__(name: str) -> Any:
     if name not in _STORE_KIT:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import store_kit  # noqa: PLC0415 - see above
+    from .store_kit import kit as store_kit  # noqa: PLC0415 - see above
 
     return getattr(store_kit, name)

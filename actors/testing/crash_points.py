@@ -24,9 +24,9 @@ from greenroom.supervision.chaos.scheduling import IO_BUDGET
 from greenroom.supervision.chaos.sweep import Check, escaped, nothing_more
 
 from ..abc import Store
-from ..stores._requests import CommitRequest, DueRequest, ReadyRequest, Request
-from ..stores.faults import InjectedCrash
-from ..stores.memory import MemoryStore
+from ..stores.common._requests import CommitRequest, DueRequest, ReadyRequest, Request
+from ..stores.common.faults import InjectedCrash
+from ..stores.memory.store import MemoryStore
 
 W = TypeVar("W")
 Scenario = Callable[[W, Store], Awaitable[object]]

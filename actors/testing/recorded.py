@@ -19,7 +19,7 @@ from ..contract.messages import ModelRequest
 from ..engine.inputs import ModelAnswered, ModelFailed
 from ..engine.recording import RecordGap
 from ..errors import MODEL_ERROR_KINDS, ModelError, ModelErrorKind, UnknownRun, UsageError
-from ..run.runtime import Runtime
+from ..runtime.runtime import Runtime
 from .models import KEEP, _TestModel
 
 _PAGE: Final = 1_000

@@ -30,7 +30,7 @@ from greenroom.actors.contract.events import MessageDelta
 from greenroom.actors.contract.lifecycle import Stage
 from greenroom.actors.contract.phases import RunPosition
 from greenroom.actors.contract.rows import RunRow
-from greenroom.actors.run.start_request import StartRequest, new_run
+from greenroom.actors.runtime.start_request import StartRequest, new_run
 from greenroom.transport import serve
 from greenroom.transport.gateway import gateway
 from greenroom.transport.gateway.fanout import Receiver, RunPumps

@@ -26,7 +26,7 @@ import greenroom as gr
 from benchmarks.pg.spending import CONTENT, COUNT, LIVE, MODE, PAUSE, PORT, STEPS, Spent, latencies, say, say_steps, url
 from benchmarks.workload import QuietModel
 from greenroom.actors.processes import Ability
-from greenroom.actors.stores.postgres import PostgresStore
+from greenroom.actors.stores.postgres.store import PostgresStore
 
 FOLLOWED = 10
 SECONDS = 6.0

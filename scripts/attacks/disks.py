@@ -14,7 +14,7 @@ from tests.support.runs import events_of, frames_of, home
 from tests.unit.stores.test_disk_faults import Disk
 
 import greenroom as gr
-from greenroom.actors.stores.faults import POINTS, READ, passing
+from greenroom.actors.stores.common.faults import POINTS, READ, passing
 from greenroom.testing import ScriptedModel, call
 
 from .core import LONG, Dice, must, virtual

@@ -18,10 +18,10 @@ from tests.support.postgres import Server, own_schema
 from tests.support.postgres_rows import tables
 
 from greenroom.actors.processes import Ability
-from greenroom.actors.stores._pg_hints import channel_prefix
-from greenroom.actors.stores.postgres import PostgresStore
-from greenroom.actors.testing._store_tools import frame, judge, say
-from greenroom.actors.testing.store_kit import HookLog, create, new_run, opened
+from greenroom.actors.stores.postgres._hints import channel_prefix
+from greenroom.actors.stores.postgres.store import PostgresStore
+from greenroom.actors.testing.store_kit._tools import frame, judge, say
+from greenroom.actors.testing.store_kit.kit import HookLog, create, new_run, opened
 
 from .core import Dice, must, real
 

@@ -21,7 +21,7 @@ from tests.support.gateway import gateway, http, welcomed
 import greenroom as gr
 from greenroom.testing import ScriptedModel, call
 from greenroom.transport import Address, Principal
-from greenroom.transport.gateway.routes import ROUTES
+from greenroom.transport.server.routes import ROUTES
 
 from .core import Dice, must, real
 

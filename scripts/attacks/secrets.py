@@ -12,8 +12,8 @@ from urllib.parse import quote
 from tests.support.runs import agent, frames_of, home
 
 import greenroom as gr
-from greenroom.actors.contract.redaction import Redactor
-from greenroom.actors.run.stream_redaction import StreamRedactor
+from greenroom.actors.contract.secrets.redaction import Redactor
+from greenroom.actors.services.stream_redaction import StreamRedactor
 from greenroom.testing import call, text
 from greenroom.transport.gateway.api import plain_view
 

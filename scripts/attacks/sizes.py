@@ -20,7 +20,7 @@ from greenroom.actors.contract.catalogue import TERMINAL_EVENTS
 from greenroom.actors.contract.envelope import FRAME_BYTES
 from greenroom.actors.contract.excerpt import LARGE
 from greenroom.actors.contract.sizes import ANSWER_LIMIT, STEP_LIMIT, VALUE_LIMIT
-from greenroom.actors.stores.postgres import PostgresStore
+from greenroom.actors.stores.postgres.store import PostgresStore
 from greenroom.testing import ScriptedModel, call
 
 from .core import Dice, must, virtual

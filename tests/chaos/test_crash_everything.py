@@ -24,7 +24,7 @@ import pytest
 import trio
 
 import greenroom as gr
-from greenroom.actors.run.clock import Clock
+from greenroom.actors.services.clock import Clock
 from greenroom.supervision import chaos
 from greenroom.testing import FunctionModel, call
 from greenroom.transport import connect
@@ -89,7 +89,7 @@ TASKS = (
 )
 UNSTRUCK = {
     "runtime/:store": "it waits for the tasks of a shared store, which have rows of their own",
-    "greenroom.actors.stores._pg_peers.PgPeers._keep": "it waits for the tasks of the lease and the hints",
+    "greenroom.actors.stores.postgres._peers.PgPeers._keep": "it waits for the tasks of the lease and the hints",
     "gateway/connections": "it waits for the listener and the connections",
     "greenroom.transport.serve": "the block of its caller",
 }

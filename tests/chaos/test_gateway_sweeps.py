@@ -22,8 +22,8 @@ from greenroom.testing import ScriptedModel, delay, text
 from greenroom.transport.gateway.access import OriginPolicy, Principal, TokenTable
 from greenroom.transport.gateway.gateway import Gateway
 from greenroom.transport.gateway.http_connection import serve_connection
-from greenroom.transport.gateway.routes import ROUTES
 from greenroom.transport.protocol.limits import Limits
+from greenroom.transport.server.routes import ROUTES
 
 FULL = os.environ.get("GREENROOM_CHAOS") == "full"
 SEEDS = (1, 2, 3) if FULL else (1,)

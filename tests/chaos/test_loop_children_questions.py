@@ -14,7 +14,7 @@ import trio
 import greenroom as gr
 from greenroom.actors.contract.ids import child_run_id
 from greenroom.actors.contract.rows import RunRecord
-from greenroom.actors.stores.faults import disk
+from greenroom.actors.stores.common.faults import disk
 from greenroom.supervision import chaos
 from greenroom.testing import ScriptedModel, call
 

@@ -24,10 +24,10 @@ from tests.support.planted_bugs import shown
 import greenroom as gr
 from greenroom.actors.contract.claims import Claim
 from greenroom.actors.contract.commits import Commit, Receipt
-from greenroom.actors.stores import memory
-from greenroom.actors.stores._memory_peers import Peer
-from greenroom.actors.stores._memory_tables import MemoryTables
-from greenroom.actors.stores.faults import InjectedCrash, Outage
+from greenroom.actors.stores.common.faults import InjectedCrash, Outage
+from greenroom.actors.stores.memory import store as memory
+from greenroom.actors.stores.memory._peers import Peer
+from greenroom.actors.stores.memory._tables import MemoryTables
 from greenroom.supervision import chaos, open_collapsing_nursery
 from greenroom.supervision.exits import leaves
 

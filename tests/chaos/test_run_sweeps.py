@@ -19,7 +19,7 @@ import pytest
 import trio
 
 import greenroom as gr
-from greenroom.actors.stores.faults import InjectedCrash
+from greenroom.actors.stores.common.faults import InjectedCrash
 from greenroom.supervision import chaos
 from greenroom.supervision.exits import leaves
 

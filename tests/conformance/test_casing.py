@@ -22,8 +22,8 @@ from greenroom.actors.contract.catalogue import CATALOGUE
 from greenroom.actors.contract.codec import parse
 from greenroom.actors.contract.commits import EventDraft
 from greenroom.actors.contract.envelope import EventEncoder
-from greenroom.actors.contract.redaction import Redactor
 from greenroom.actors.contract.rows import RunInfo
+from greenroom.actors.contract.secrets.redaction import Redactor
 from greenroom.testing import call
 from greenroom.transport import connect
 from greenroom.transport.client import frames

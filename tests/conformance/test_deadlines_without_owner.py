@@ -10,8 +10,8 @@ import pytest
 import trio
 
 import greenroom as gr
-from greenroom.actors.run.clock import Clock
-from greenroom.actors.stores.postgres import PostgresStore
+from greenroom.actors.services.clock import Clock
+from greenroom.actors.stores.postgres.store import PostgresStore
 from greenroom.testing import FunctionModel
 
 from ..support.runs import agent, events_of, home, payloads

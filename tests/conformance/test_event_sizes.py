@@ -7,8 +7,8 @@ import pytest
 
 import greenroom as gr
 from greenroom.actors.contract.envelope import FRAME_BYTES, PAYLOAD_BYTES, decode_event
-from greenroom.actors.run.delta_buffers import PIECE
-from greenroom.actors.run.follow import PAGE_BYTES as PAGE_BYTES_OF_A_FOLLOWER
+from greenroom.actors.services.delta_buffers import PIECE
+from greenroom.actors.services.follow import PAGE_BYTES as PAGE_BYTES_OF_A_FOLLOWER
 from greenroom.testing import ScriptedModel, call, text
 from greenroom.transport.gateway.run_routes import PAGE_BYTES
 

@@ -15,8 +15,8 @@ from trio.testing import wait_all_tasks_blocked
 
 import greenroom as gr
 from greenroom.actors.contract.envelope import decode_event
-from greenroom.actors.contract.redaction import Redactor
-from greenroom.actors.run.event_buffer import RING_FRAMES, SLICE_FRAMES, EventSlice
+from greenroom.actors.contract.secrets.redaction import Redactor
+from greenroom.actors.services.event_buffer import RING_FRAMES, SLICE_FRAMES, EventSlice
 from greenroom.supervision import chaos
 from greenroom.testing import FunctionModel, ScriptedModel, call, delay, text
 

@@ -9,8 +9,8 @@ import greenroom as gr
 from greenroom.actors.contract.catalogue import CATALOGUE
 from greenroom.testing import call, text, think
 from greenroom.transport import Limits, Principal
-from greenroom.transport.gateway.routes import ROUTES
 from greenroom.transport.protocol.down import DOWN
+from greenroom.transport.server.routes import ROUTES
 
 from ..support.documents import Frames, Operations
 from ..support.gateway import PATIENCE, TOKEN, gateway, http, talking, welcomed

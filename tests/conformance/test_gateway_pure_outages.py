@@ -9,7 +9,7 @@ from tests.support.gateway import TOKEN, gateway, http
 from tests.support.runs import agent
 
 import greenroom as gr
-from greenroom.actors.stores.postgres import PostgresStore
+from greenroom.actors.stores.postgres.store import PostgresStore
 from greenroom.testing import call
 from greenroom.transport import connect
 

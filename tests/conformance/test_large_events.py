@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 import greenroom as gr
-from greenroom.actors.contract.redaction import WHOLE
+from greenroom.actors.contract.secrets.redaction import WHOLE
 from greenroom.actors.contract.stepwise import WINDOW
 from greenroom.testing import call
 

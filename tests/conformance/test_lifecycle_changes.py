@@ -184,8 +184,8 @@ async def forge(scene: Scene) -> None:
         from contextlib import closing
 
         from greenroom.actors.contract import codec
-        from greenroom.actors.stores._pg_connect import Link
-        from greenroom.actors.stores._pg_target import PgTarget
+        from greenroom.actors.stores.postgres._connect import Link
+        from greenroom.actors.stores.postgres._target import PgTarget
 
         with closing(Link(PgTarget.parse(shelf.url), "forges")) as link:
             link.execute("UPDATE {s}.calls SET body = %s WHERE call_id = 'B'", (codec.dump(older),))

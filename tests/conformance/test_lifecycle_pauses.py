@@ -13,7 +13,7 @@ from msgspec.structs import replace
 import greenroom as gr
 from greenroom.actors.contract.commits import Commit
 from greenroom.actors.contract.decisions import Command
-from greenroom.actors.run.clock import Clock
+from greenroom.actors.services.clock import Clock
 from greenroom.supervision import chaos
 from greenroom.testing import ScriptedModel, call, delay
 

@@ -374,7 +374,7 @@ async def test_bytes_are_pruned_with_the_messages_of_their_thread(shelf, autojum
 
 
 def gr_clock(wall: FakeWall) -> Any:
-    from greenroom.actors.run.clock import Clock
+    from greenroom.actors.services.clock import Clock
 
     return Clock(wall)
 

@@ -8,7 +8,7 @@ import trio
 
 import greenroom as gr
 from greenroom.actors.contract.excerpt import LARGE
-from greenroom.actors.run.instructions import ask_instructions
+from greenroom.actors.user_code.instructions import ask_instructions
 from greenroom.testing import FunctionModel, call, delay, fail, text
 
 from ..support.handoff_scenes import H, other
@@ -287,8 +287,8 @@ async def test_the_form_is_the_active_agents(play, autojump_clock):
 
 
 async def test_an_abandoned_function_is_not_asked_again():
-    from greenroom.actors.run.hook_deadlines import HookDeadlines
-    from greenroom.actors.run.hooks import HookFailed
+    from greenroom.actors.user_code.hook_deadlines import HookDeadlines
+    from greenroom.actors.user_code.hooks import HookFailed
 
     context = gr.PhaseContext(phase=gr.Phase.BEFORE_INFERENCE)
     with pytest.raises(HookFailed, match="did not obey either"):

@@ -9,7 +9,7 @@ import trio
 
 import greenroom as gr
 from greenroom.actors.contract.policies import BreakerPolicy, FallbackPolicy
-from greenroom.actors.run.breakers import Circuit
+from greenroom.actors.services.breakers import Circuit
 from greenroom.testing import FunctionModel, ScriptedModel, call, delay, fail, text
 
 from ..support.scenes import Life, after, restart

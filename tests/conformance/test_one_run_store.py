@@ -5,7 +5,7 @@ from pathlib import Path
 import trio
 
 import greenroom as gr
-from greenroom.actors.testing._store_tools import create, new_run, opened
+from greenroom.actors.testing.store_kit._tools import create, new_run, opened
 from greenroom.transport.cli.session import OneRunStore
 
 from ..support.runs import agent

@@ -7,7 +7,7 @@ import pytest
 import trio
 
 import greenroom as gr
-from greenroom.actors.run.open_models import OpenModels
+from greenroom.actors.services.open_models import OpenModels
 from greenroom.testing import call, delay, fail
 
 from ..support.scene_plugins import Scripted, diary, gate, scripted

@@ -8,7 +8,7 @@ from trio.testing import wait_all_tasks_blocked
 
 import greenroom as gr
 from greenroom.actors.engine.inputs import Unfinished
-from greenroom.actors.run.children import Child, Children, OverrunBody
+from greenroom.actors.services.children import Child, Children, OverrunBody
 
 from ..support.runs import agent, events_of, home
 from ..support.scene_plugins import scripted

@@ -10,9 +10,9 @@ from tests.support.black_holes import HOLES
 from tests.support.cutting_proxy import CuttingProxy
 
 import greenroom as gr
-from greenroom.actors.stores import postgres_admin
-from greenroom.actors.stores.postgres import PostgresStore
-from greenroom.actors.testing.store_kit import create, new_run, opened
+from greenroom.actors.stores.postgres import admin as postgres_admin
+from greenroom.actors.stores.postgres.store import PostgresStore
+from greenroom.actors.testing.store_kit.kit import create, new_run, opened
 
 pytestmark = [pytest.mark.slow, pytest.mark.no_cover]
 

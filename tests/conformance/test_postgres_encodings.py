@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from tests.support.postgres_rows import tables
 
 from greenroom.actors.errors import StoreOpenError
-from greenroom.actors.stores import postgres_admin
-from greenroom.actors.stores._pg_hints import channel_prefix
-from greenroom.actors.stores.postgres import PostgresStore
-from greenroom.actors.testing.store_kit import STORE_SCENARIOS, HookLog, Scenario, create, new_run, opened
+from greenroom.actors.stores.postgres import admin as postgres_admin
+from greenroom.actors.stores.postgres._hints import channel_prefix
+from greenroom.actors.stores.postgres.store import PostgresStore
+from greenroom.actors.testing.store_kit.kit import STORE_SCENARIOS, HookLog, Scenario, create, new_run, opened
 
 pytestmark = [pytest.mark.slow, pytest.mark.no_cover]
 

@@ -20,10 +20,10 @@ from greenroom.actors.abc import Store
 from greenroom.actors.contract.claims import Claim
 from greenroom.actors.errors import NewerRelease, StoreDown, StoreOpenError, StoreUnavailable
 from greenroom.actors.processes import Ability
-from greenroom.actors.stores._pg_schema import PG_MIGRATIONS, PgMigration
-from greenroom.actors.stores.postgres import PostgresStore
-from greenroom.actors.testing._store_tools import frame, judge, message, say
-from greenroom.actors.testing.store_kit import Author, HookLog, create, new_run, opened
+from greenroom.actors.stores.postgres._schema import PG_MIGRATIONS, PgMigration
+from greenroom.actors.stores.postgres.store import PostgresStore
+from greenroom.actors.testing.store_kit._tools import frame, judge, message, say
+from greenroom.actors.testing.store_kit.kit import Author, HookLog, create, new_run, opened
 from greenroom.supervision import open_collapsing_nursery
 from greenroom.testing import ScriptedModel
 

@@ -10,7 +10,7 @@ from tests.support.postgres_steering import PostgresSteering
 from tests.support.runs import events_of
 
 import greenroom as gr
-from greenroom.actors.run import moved_runs
+from greenroom.actors.runtime.shared import moved_runs
 
 pytestmark = [pytest.mark.slow, pytest.mark.no_cover]
 

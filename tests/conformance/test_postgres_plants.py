@@ -7,9 +7,9 @@ import psycopg
 import pytest
 from tests.support.postgres_plants import Planted, planted
 
-from greenroom.actors.stores import postgres_admin
-from greenroom.actors.stores.postgres import PostgresStore
-from greenroom.actors.testing.store_kit import STORE_SCENARIOS, Scenario
+from greenroom.actors.stores.postgres import admin as postgres_admin
+from greenroom.actors.stores.postgres.store import PostgresStore
+from greenroom.actors.testing.store_kit.kit import STORE_SCENARIOS, Scenario
 
 pytestmark = [pytest.mark.slow, pytest.mark.no_cover]
 

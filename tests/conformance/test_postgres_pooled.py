@@ -12,9 +12,9 @@ from tests.support.judges import need_program
 from tests.support.pgbouncer import bouncing
 
 from greenroom.actors.errors import StoreOpenError
-from greenroom.actors.stores.postgres import PostgresStore
-from greenroom.actors.testing._store_tools import judge, say
-from greenroom.actors.testing.store_kit import STORE_SCENARIOS, HookLog, Scenario, create, new_run, opened
+from greenroom.actors.stores.postgres.store import PostgresStore
+from greenroom.actors.testing.store_kit._tools import judge, say
+from greenroom.actors.testing.store_kit.kit import STORE_SCENARIOS, HookLog, Scenario, create, new_run, opened
 
 pytestmark = [pytest.mark.slow, pytest.mark.no_cover]
 

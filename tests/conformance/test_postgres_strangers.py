@@ -15,12 +15,12 @@ from tests.support.postgres import Server
 from tests.support.postgres_rows import add_runs, tables
 
 from greenroom.actors.processes import Ability
-from greenroom.actors.stores import postgres_admin
-from greenroom.actors.stores._pg_heard import MOST_BYTES
-from greenroom.actors.stores._pg_hints import channel_prefix
-from greenroom.actors.stores.postgres import PostgresStore
-from greenroom.actors.testing._store_tools import frame, judge, say
-from greenroom.actors.testing.store_kit import HookLog, create, new_run, opened
+from greenroom.actors.stores.postgres import admin as postgres_admin
+from greenroom.actors.stores.postgres._heard import MOST_BYTES
+from greenroom.actors.stores.postgres._hints import channel_prefix
+from greenroom.actors.stores.postgres.store import PostgresStore
+from greenroom.actors.testing.store_kit._tools import frame, judge, say
+from greenroom.actors.testing.store_kit.kit import HookLog, create, new_run, opened
 
 pytestmark = [pytest.mark.slow, pytest.mark.no_cover]
 

@@ -21,10 +21,10 @@ from trio.testing import MockClock
 
 import greenroom as gr
 from greenroom.actors.contract.catalogue import CATALOGUE
-from greenroom.actors.contract.redaction import Redactor
+from greenroom.actors.contract.secrets.redaction import Redactor
 from greenroom.actors.contract.spec import AgentSpec
 from greenroom.actors.replay.comparison import Replay, StoredRun
-from greenroom.actors.run.replay_run import replay_of
+from greenroom.actors.runtime.replay_run import replay_of
 
 from ..support import runs
 from ..support.killing import Death

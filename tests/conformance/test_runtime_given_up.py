@@ -10,7 +10,7 @@ from msgspec.structs import replace
 import greenroom as gr
 from greenroom.actors.contract.decisions import Command
 from greenroom.actors.contract.envelope import decode_event
-from greenroom.actors.testing._store_tools import create, message, new_run, opened
+from greenroom.actors.testing.store_kit._tools import create, message, new_run, opened
 from greenroom.testing import call
 
 from ..support.runs import Shelf, agent, events_of, home

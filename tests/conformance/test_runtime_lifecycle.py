@@ -11,7 +11,7 @@ import pytest
 import trio
 
 import greenroom as gr
-from greenroom.actors.run.clock import Clock
+from greenroom.actors.services.clock import Clock
 from greenroom.testing import FunctionModel, call, delay, text
 
 from ..support.runs import Outages, agent, events_of, home, payloads, types

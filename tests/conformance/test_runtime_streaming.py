@@ -13,7 +13,7 @@ import trio
 import greenroom as gr
 from greenroom.actors.abc import Model, TextDelta
 from greenroom.actors.contract.excerpt import LARGE
-from greenroom.actors.run.delta_buffers import BUFFER_LIMIT
+from greenroom.actors.services.delta_buffers import BUFFER_LIMIT
 from greenroom.testing import ScriptedModel, call, delay, fail, text, think
 
 from ..support.runs import Outages, agent, events_of, home, payloads, types

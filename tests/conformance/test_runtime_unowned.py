@@ -7,7 +7,7 @@ import pytest
 import trio
 
 import greenroom as gr
-from greenroom.actors.run.clock import Clock
+from greenroom.actors.services.clock import Clock
 from greenroom.testing import call, delay
 
 from ..support.runs import agent, events_of, home, types

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 import greenroom as gr
-from greenroom.actors.run.callbacks import StoreReports
+from greenroom.actors.services.callbacks import StoreReports
 from greenroom.testing import FunctionModel, call, delay
 
 from ..support.runs import agent, events_of, payloads, types

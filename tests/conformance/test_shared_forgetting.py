@@ -6,10 +6,10 @@ from datetime import timedelta
 import pytest
 import trio
 
-from greenroom.actors.run.moved_runs import MovedRuns
-from greenroom.actors.run.run_registry import RunRegistry
-from greenroom.actors.run.wakeup_timer import WakeupTimer
-from greenroom.actors.stores._memory_peers import Peer
+from greenroom.actors.runtime.run_registry import RunRegistry
+from greenroom.actors.runtime.shared.moved_runs import MovedRuns
+from greenroom.actors.services.wakeup_timer import WakeupTimer
+from greenroom.actors.stores.memory._peers import Peer
 
 from ..support.moving_runs import agents, broken, counted, end, grown, named_in, start
 from ..support.runs import events_of

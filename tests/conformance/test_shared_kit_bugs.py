@@ -20,15 +20,16 @@ from greenroom.actors.contract.commits import Created, NewRun
 from greenroom.actors.contract.decisions import Command
 from greenroom.actors.contract.rows import Judge
 from greenroom.actors.processes import Ability, ReadyRun
-from greenroom.actors.stores import _memory_hub, memory
-from greenroom.actors.stores._leases import BeatWatch, LeaseTimes
-from greenroom.actors.stores._memory_hub import Hub, Process
-from greenroom.actors.stores._memory_peers import Peer
-from greenroom.actors.stores._memory_rows import RunTables, ThreadRecord
-from greenroom.actors.stores._memory_tables import MemoryTables
-from greenroom.actors.stores._requests import PostRequest, PostResult
-from greenroom.actors.stores.memory import MemoryStore
-from greenroom.actors.testing.store_kit import SHARED_SCENARIOS, STORE_SCENARIOS, MemorySteering
+from greenroom.actors.stores.common._leases import BeatWatch, LeaseTimes
+from greenroom.actors.stores.common._requests import PostRequest, PostResult
+from greenroom.actors.stores.memory import _hub as _memory_hub
+from greenroom.actors.stores.memory import store as memory
+from greenroom.actors.stores.memory._hub import Hub, Process
+from greenroom.actors.stores.memory._peers import Peer
+from greenroom.actors.stores.memory._rows import RunTables, ThreadRecord
+from greenroom.actors.stores.memory._tables import MemoryTables
+from greenroom.actors.stores.memory.store import MemoryStore
+from greenroom.actors.testing.store_kit.kit import SHARED_SCENARIOS, STORE_SCENARIOS, MemorySteering
 
 from .test_store_kit_bugs import BUGS as STORE_BUGS
 

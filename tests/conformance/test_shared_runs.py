@@ -7,7 +7,7 @@ import pytest
 import trio
 
 import greenroom as gr
-from greenroom.actors.run.run_registry import RunRegistry
+from greenroom.actors.runtime.run_registry import RunRegistry
 from greenroom.testing import FunctionModel, call, delay
 
 from ..support.runs import agent, events_of, payloads, types

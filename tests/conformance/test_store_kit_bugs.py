@@ -24,13 +24,13 @@ from greenroom.actors.contract.rows import Judge, ThreadInfo
 from greenroom.actors.contract.run_lists import RunCounts, RunPage, RunQuery
 from greenroom.actors.contract.state import StateWrite
 from greenroom.actors.processes import Taken
-from greenroom.actors.stores._memory_rows import RunTables, ThreadRecord
-from greenroom.actors.stores._memory_tables import MemoryTables
-from greenroom.actors.stores._requests import PostResult, PruneSlice
-from greenroom.actors.stores._timestamps import milliseconds
-from greenroom.actors.stores.memory import MemoryStore
-from greenroom.actors.testing._store_random import play_random
-from greenroom.actors.testing.store_kit import STORE_SCENARIOS
+from greenroom.actors.stores.common._requests import PostResult, PruneSlice
+from greenroom.actors.stores.common._timestamps import milliseconds
+from greenroom.actors.stores.memory._rows import RunTables, ThreadRecord
+from greenroom.actors.stores.memory._tables import MemoryTables
+from greenroom.actors.stores.memory.store import MemoryStore
+from greenroom.actors.testing.store_kit._random import play_random
+from greenroom.actors.testing.store_kit.kit import STORE_SCENARIOS
 
 BUGS: list[type[MemoryTables] | type[MemoryStore]] = []
 """All that are planted."""

@@ -18,8 +18,8 @@ from contextlib import contextmanager
 
 import trio
 
-from greenroom.actors.stores.faults import FOLLOW_UP, HINT, Outage
-from greenroom.actors.stores.postgres import PostgresStore
+from greenroom.actors.stores.common.faults import FOLLOW_UP, HINT, Outage
+from greenroom.actors.stores.postgres.store import PostgresStore
 from greenroom.actors.testing import SHARED_SCENARIOS, STORE_SCENARIOS, Steering, check_store
 
 URL, BREAKS = sys.argv[1], sys.argv[2]

@@ -12,10 +12,10 @@ from hypothesis import strategies
 from tests.support.postgres_steering import PostgresSteering
 
 from greenroom.actors.errors import UsageError
-from greenroom.actors.stores.memory import MemoryStore
-from greenroom.actors.stores.postgres import PostgresStore
-from greenroom.actors.stores.sqlite import SQLiteStore
-from greenroom.actors.testing.store_kit import (
+from greenroom.actors.stores.memory.store import MemoryStore
+from greenroom.actors.stores.postgres.store import PostgresStore
+from greenroom.actors.stores.sqlite.store import SQLiteStore
+from greenroom.actors.testing.store_kit.kit import (
     SHARED_SCENARIOS,
     STORE_SCENARIOS,
     MemorySteering,

@@ -15,7 +15,7 @@ import trio
 
 import greenroom as gr
 from greenroom.actors.contract.spec import MODES
-from greenroom.actors.run.clock import Clock
+from greenroom.actors.services.clock import Clock
 from greenroom.supervision import chaos
 from greenroom.testing import ScriptedModel, call
 

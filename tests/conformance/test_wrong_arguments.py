@@ -17,7 +17,7 @@ import trio
 
 import greenroom as gr
 from greenroom.actors.contract.decisions import Command
-from greenroom.actors.run.runtime import StartOptions
+from greenroom.actors.runtime.runtime import StartOptions
 from greenroom.testing import call
 
 from ..support.runs import agent, home

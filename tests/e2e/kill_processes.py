@@ -22,7 +22,7 @@ import trio
 from killed_process import Log, live, say, tools
 
 import greenroom as gr
-from greenroom.actors.stores.postgres import PostgresStore
+from greenroom.actors.stores.postgres.store import PostgresStore
 from greenroom.supervision import open_collapsing_nursery
 from greenroom.testing import ScriptedModel, call, delay, text
 

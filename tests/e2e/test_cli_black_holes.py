@@ -75,7 +75,7 @@ def test_the_sentence_names_host_and_port_and_the_way_out(
 ) -> None:
     cli = Inside(tmp_path, tmp_path / "state", monkeypatch)
     (tmp_path / "agents.py").write_text(AGENTS)
-    monkeypatch.setattr("greenroom.actors.stores.postgres._OPENING", 1.0)
+    monkeypatch.setattr("greenroom.actors.stores.postgres.store._OPENING", 1.0)
     with silent() as port:
         done = cli(*words, "--store", place(port, connect_timeout="2"))
     assert done.returncode == 5, done.stdout + done.stderr

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 import greenroom as gr
-from greenroom.actors.testing._store_tools import create, message, new_run, opened
+from greenroom.actors.testing.store_kit._tools import create, message, new_run, opened
 from greenroom.transport.cli import main
 from greenroom.transport.cli.prune import size_text
 

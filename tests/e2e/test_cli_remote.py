@@ -17,7 +17,7 @@ from typing import Any
 import attrs
 import pytest
 
-from greenroom.actors.stores._lock import FileLock
+from greenroom.actors.stores.sqlite._lock import FileLock
 
 from ..support.ports import free_port
 from .cli_kit import PATIENCE, Cli, Inside, interrupt, lines_of, one_line, wait_for

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.actors.stores.sqlite import Owner, owner_of
+from greenroom.actors.stores.sqlite.store import Owner, owner_of
 
 from ..support.ports import free_port
 from .cli_kit import PATIENCE, Cli, Inside, lines_of, one_line, wait_for

@@ -19,7 +19,7 @@ import pytest
 
 import greenroom as gr
 from greenroom.actors.errors import MAY_PASS, MODEL_ERROR_KINDS
-from greenroom.actors.run.runtime import StartOptions
+from greenroom.actors.runtime.runtime import StartOptions
 from greenroom.actors.tools.definition import ToolOptions
 
 pytestmark = pytest.mark.no_cover

@@ -12,7 +12,7 @@ from tests.support.runs import agent
 import greenroom as gr
 from greenroom.testing import call
 from greenroom.transport import Limits, Principal, serve
-from greenroom.transport.gateway.routes import ROUTES
+from greenroom.transport.server.routes import ROUTES
 
 pytestmark = pytest.mark.slow
 

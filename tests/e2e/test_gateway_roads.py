@@ -15,8 +15,8 @@ from tests.support.gateway import gateway, http, welcomed
 import greenroom as gr
 from greenroom.testing import FunctionModel, call
 from greenroom.transport import Principal
-from greenroom.transport.gateway.routes import ROUTES
 from greenroom.transport.protocol.up import UP
+from greenroom.transport.server.routes import ROUTES
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from tests.support.gateway_inside import HELPER, standing, until
 from tests.support.raw_ws import TEXT, head, said
 
 import greenroom as gr
-from greenroom.transport.gateway.serve import FAREWELL
+from greenroom.transport.server.serve import FAREWELL
 
 pytestmark = pytest.mark.slow
 BUSY = FAREWELL + 20.0

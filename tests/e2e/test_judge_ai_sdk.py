@@ -18,7 +18,7 @@ import pytest
 import trio
 
 from greenroom.actors.contract.spec import MODES, AgentSpec
-from greenroom.transport.encoders.ai_sdk import INTERRUPTED
+from greenroom.transport.frontends.ai_sdk.encoder import INTERRUPTED
 
 from ..support.ai_sdk_rules import Chat, Part, check_message, check_stream, read_sse
 from ..support.gateway import http

@@ -15,7 +15,7 @@ import trio
 import greenroom as gr
 from greenroom.testing import call
 from greenroom.transport.gateway.openapi import openapi
-from greenroom.transport.gateway.routes import ROUTES
+from greenroom.transport.server.routes import ROUTES
 
 from ..support.gateway import TOKEN, gateway
 from ..support.runs import agent

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import trio
 
-from greenroom.actors.stores.postgres import PostgresStore
-from greenroom.actors.testing._store_tools import create, new_run, opened
+from greenroom.actors.stores.postgres.store import PostgresStore
+from greenroom.actors.testing.store_kit._tools import create, new_run, opened
 from greenroom.transport.cli.workers import Workers
 from greenroom.transport.terminal.open_screen import open_screen
 

@@ -9,10 +9,10 @@ from greenroom.actors.contract import stop
 from greenroom.actors.contract.commits import EventDraft
 from greenroom.actors.contract.envelope import Event, EventEncoder, decode_event
 from greenroom.actors.contract.phases import Phase
-from greenroom.actors.contract.redaction import Redactor
+from greenroom.actors.contract.secrets.redaction import Redactor
 from greenroom.actors.contract.spec import AgentSpec
 from greenroom.actors.engine import inputs as inp
-from greenroom.transport.encoders import ag_ui
+from greenroom.transport.frontends.ag_ui import encoder as ag_ui
 
 from ..unit.engine.chaos import TOOLS, Chaos
 from ..unit.engine.world import World

@@ -9,7 +9,7 @@ import jsonschema
 
 from greenroom.transport.gateway.asyncapi import asyncapi
 from greenroom.transport.gateway.openapi import openapi
-from greenroom.transport.gateway.routes import ROUTES
+from greenroom.transport.server.routes import ROUTES
 
 Json = Mapping[str, Any]
 

@@ -18,7 +18,7 @@ from trio.testing import MockClock
 
 import greenroom as gr
 from greenroom.actors.contract.envelope import decode_event
-from greenroom.actors.stores.faults import InjectedCrash
+from greenroom.actors.stores.common.faults import InjectedCrash
 
 from . import runs
 

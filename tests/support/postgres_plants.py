@@ -33,8 +33,7 @@ _BODY = """BEGIN PERFORM nextval('planted.struck'); RAISE EXCEPTION 'executed wh
 
 def statements() -> str:
     """The source of everything that sends statements."""
-    folder = Path(stores.__file__).parent
-    files = [*folder.glob("_pg_*.py"), *folder.glob("postgres*.py")]
+    files = Path(stores.__file__).parent.glob("postgres/*.py")
     return "\n".join(file.read_text(encoding="utf-8") for file in files)
 
 

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from greenroom.actors.stores._pg_connect import Link
-from greenroom.actors.stores._pg_schema import migrate
-from greenroom.actors.stores._pg_target import PgTarget
+from greenroom.actors.stores.postgres._connect import Link
+from greenroom.actors.stores.postgres._schema import migrate
+from greenroom.actors.stores.postgres._target import PgTarget
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 _RUNS = """INSERT INTO {s}.runs(run_id, thread, agent, status, stage, step, last_seq, token, held, queue, ready_at,

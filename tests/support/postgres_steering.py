@@ -13,9 +13,9 @@ from tests.support.cutting_proxy import CuttingProxy
 from tests.support.postgres_rows import tables
 
 from greenroom.actors.abc import Store
-from greenroom.actors.stores._pg_schema import LEVEL
-from greenroom.actors.stores.faults import FOLLOW_UP, HINT, LEAVE, Outage
-from greenroom.actors.stores.postgres import PostgresStore
+from greenroom.actors.stores.common.faults import FOLLOW_UP, HINT, LEAVE, Outage
+from greenroom.actors.stores.postgres._schema import LEVEL
+from greenroom.actors.stores.postgres.store import PostgresStore
 
 LEASE, TURN, MARGIN, ANSWER = 3.0, 0.25, 0.6, 1.5
 """Seconds; a machine under load is given `patience` in addition."""

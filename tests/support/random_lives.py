@@ -23,7 +23,7 @@ import trio
 
 import greenroom as gr
 from greenroom.actors.contract.commits import Commit
-from greenroom.actors.stores.faults import InjectedCrash
+from greenroom.actors.stores.common.faults import InjectedCrash
 from greenroom.supervision import chaos
 from greenroom.supervision.exits import leaves
 from greenroom.testing import Clock, FakeWall, FunctionModel

@@ -7,7 +7,7 @@ from typing import Any
 import greenroom as gr
 from greenroom.actors.contract.claims import Claim
 from greenroom.actors.contract.commits import Commit, Deliver, Receipt
-from greenroom.actors.stores.postgres import PostgresStore
+from greenroom.actors.stores.postgres.store import PostgresStore
 
 from .runs import LIVE, SERVED, Shelf, served
 

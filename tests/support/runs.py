@@ -8,9 +8,9 @@ from typing import Any, Literal
 import trio
 
 import greenroom as gr
-from greenroom.actors.stores._leases import LEASE, MARGIN, TURN
-from greenroom.actors.stores._pg_connect import ANSWER
-from greenroom.actors.stores.postgres import PostgresStore
+from greenroom.actors.stores.common._leases import LEASE, MARGIN, TURN
+from greenroom.actors.stores.postgres._connect import ANSWER
+from greenroom.actors.stores.postgres.store import PostgresStore
 from greenroom.testing import ScriptedModel
 
 from .paced_clock import PACE

@@ -24,8 +24,8 @@ from greenroom.actors.contract.commits import Commit
 from greenroom.actors.contract.envelope import decode_event
 from greenroom.actors.contract.lifecycle import STATUS, Stage
 from greenroom.actors.contract.rows import RunRecord
-from greenroom.actors.run.clock import Clock
-from greenroom.actors.run.wakeup_timer import SPREAD
+from greenroom.actors.services.clock import Clock
+from greenroom.actors.services.wakeup_timer import SPREAD
 from greenroom.testing import ScriptedModel, delay
 
 from .paced_clock import About, PacedClock, wait

@@ -8,7 +8,7 @@ import attrs
 import trio
 
 import greenroom as gr
-from greenroom.actors.run.clock import Clock
+from greenroom.actors.services.clock import Clock
 
 from .runs import home
 

@@ -3,14 +3,14 @@
 from pathlib import Path
 from typing import assert_type
 
-from greenroom.actors.agent import Agent
-from greenroom.actors.attachments import File, Image
+from greenroom.actors.agents.agent import Agent
+from greenroom.actors.agents.attachments import File, Image
 from greenroom.actors.contract.messages import Message, ModelRequest
 from greenroom.actors.contract.outcomes import Completed
 from greenroom.actors.contract.parts import Part
-from greenroom.actors.run.handle import Run
-from greenroom.actors.run.open_runtime import run
-from greenroom.actors.run.runtime import Runtime
+from greenroom.actors.runtime.handle import Run
+from greenroom.actors.runtime.open_runtime import run
+from greenroom.actors.runtime.runtime import Runtime
 from greenroom.actors.testing import ScriptedModel
 from greenroom.actors.tools import tool
 

@@ -9,7 +9,7 @@ from typing import Any, assert_type
 
 import attrs
 
-from greenroom.actors.agent import Agent, stop_at_tools
+from greenroom.actors.agents.agent import Agent, stop_at_tools
 from greenroom.actors.contract import stop
 from greenroom.actors.contract.decisions import Block, Decision, Deny, SetResult, Suspend, Ticket
 from greenroom.actors.contract.messages import Message, ModelRequest
@@ -18,8 +18,8 @@ from greenroom.actors.contract.tasks import TaskView
 from greenroom.actors.plugins.contexts import GateContext, PhaseContext
 from greenroom.actors.plugins.mutation import Mutation
 from greenroom.actors.plugins.plugin import Plugin
-from greenroom.actors.run.open_runtime import run
-from greenroom.actors.run.runtime import Runtime
+from greenroom.actors.runtime.open_runtime import run
+from greenroom.actors.runtime.runtime import Runtime
 from greenroom.actors.state.access import State, WritableState
 from greenroom.actors.state.keys import StateKey, commutative
 from greenroom.actors.testing import FunctionModel, ScriptedModel, call, fail, text

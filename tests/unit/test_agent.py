@@ -9,7 +9,7 @@ import attrs
 import msgspec
 import pytest
 
-from greenroom.actors.agent import Agent, stop_at_tools
+from greenroom.actors.agents.agent import Agent, stop_at_tools
 from greenroom.actors.contract import stop
 from greenroom.actors.contract.codec import SchemaError
 from greenroom.actors.errors import AgentDefinitionError, UsageError
@@ -197,7 +197,7 @@ def test_the_digest_is_the_same_for_the_same_agent():
 @pytest.mark.slow
 def test_the_digest_is_the_same_in_another_process():
     code = (
-        "from greenroom.actors.agent import Agent, stop_at_tools\n"
+        "from greenroom.actors.agents.agent import Agent, stop_at_tools\n"
         "from greenroom.actors.tools import tool\n"
         "def body(a: int, b: set[str] = frozenset('xyz')) -> None: ...\n"
         "tools = [tool(body, name=n) for n in 'xyz']\n"
@@ -353,7 +353,7 @@ def test_a_model_by_name_is_kept_and_resolving_one_of_an_unknown_provider_names_
 
 @pytest.mark.slow
 def test_importing_agents_and_tools_loads_no_json_schema_library():
-    code = "import sys, greenroom.actors.agent, greenroom.actors.testing.models; print('jsonschema' in sys.modules)"
+    code = "import sys, greenroom.actors.agents, greenroom.actors.testing; print('jsonschema' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout == "False\n"
 

@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 import greenroom as gr
-from greenroom.actors.agent_options import HandoffOptions
+from greenroom.actors.agents.options import HandoffOptions
 from greenroom.actors.tools.named_deps import named_deps, provides
 from greenroom.testing import ScriptedModel, call
 

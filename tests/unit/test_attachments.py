@@ -6,7 +6,7 @@ import itertools
 import pytest
 
 import greenroom as gr
-from greenroom.actors.attachments import attachment_of, parts_of
+from greenroom.actors.agents.attachments import attachment_of, parts_of
 from greenroom.actors.contract.codec import normalise_result
 from greenroom.actors.contract.parts import MAX_BYTES, MAX_PARTS, InvalidPart, detected
 

@@ -7,7 +7,7 @@ import attrs
 import pytest
 
 import greenroom as gr
-from greenroom.actors.agent_graph import agents_below, finder
+from greenroom.actors.agents.graph import agents_below, finder
 from greenroom.actors.contract.messages import CallRequest
 from greenroom.actors.plugins.history import repaired
 from greenroom.testing import ScriptedModel, call

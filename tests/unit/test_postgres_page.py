@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.actors.stores._pg_schema import TABLES
+from greenroom.actors.stores.postgres._schema import TABLES
 
 
 @pytest.fixture

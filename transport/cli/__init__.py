@@ -128,7 +128,7 @@ def _failed(error: Exception, given: argparse.Namespace) -> int:
 
 def _shown(given: argparse.Namespace, text: str) -> str:
     """Return an error text without the secrets that the options name, as far as the secrets are readable."""
-    from greenroom.actors.contract.redaction import Redactor  # noqa: PLC0415 - only needed for an error
+    from greenroom.actors.contract.secrets.redaction import Redactor  # noqa: PLC0415 - only needed for an error
 
     from .hidden import hidden_values  # noqa: PLC0415 - needed with the redactor only
     from .places import SharedStore  # noqa: PLC0415 - needed with the redactor only

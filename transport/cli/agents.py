@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from greenroom.actors.agent import Agent
+from greenroom.actors.agents.agent import Agent
 from greenroom.actors.errors import AgentLoadError
 from greenroom.supervision import failure_of_call
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from greenroom.actors.contract.redaction import Redactor
+from greenroom.actors.contract.secrets.redaction import Redactor
 from greenroom.actors.errors import UsageError
 
 from .places import STORE, SharedStore

@@ -15,10 +15,10 @@ import attrs
 import greenroom as gr
 from greenroom.supervision.nursery import open_collapsing_nursery
 
-from .. import Address, serve
 from ..gateway.descriptors import raise_soft_limit
 from ..gateway.gateway import OnAbort
 from ..protocol.limits import Limits
+from ..server.serve import Address, serve
 
 EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
 """Wildcard address -> the address at which the machine reaches itself."""

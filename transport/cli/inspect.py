@@ -19,12 +19,12 @@ from greenroom.actors.contract.casing import wire
 from greenroom.actors.contract.decisions import InboxItem
 from greenroom.actors.contract.envelope import decode_event
 from greenroom.actors.contract.messages import Message
-from greenroom.actors.contract.redaction import Redactor
 from greenroom.actors.contract.rows import RunInfo, RunRecord
 from greenroom.actors.contract.run_lists import RunQuery, RunSummary, listed
-from greenroom.actors.run.listing import shown_page
-from greenroom.actors.run.wait_reasons import stored_wait
-from greenroom.actors.stores.sqlite import owner_of
+from greenroom.actors.contract.secrets.redaction import Redactor
+from greenroom.actors.runtime.listing import shown_page
+from greenroom.actors.runtime.wait_reasons import stored_wait
+from greenroom.actors.stores.sqlite.store import owner_of
 from greenroom.supervision.nursery import open_collapsing_nursery
 
 from ..terminal.open_screen import open_screen

@@ -14,7 +14,7 @@ import attrs
 import trio
 
 from greenroom.actors.errors import StoreOpenError, UsageError
-from greenroom.actors.stores.sqlite import owner_of
+from greenroom.actors.stores.sqlite.store import owner_of
 
 from . import paths, places, tokens
 from .hidden import hidden_values

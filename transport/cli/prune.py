@@ -12,7 +12,7 @@ import trio
 
 import greenroom as gr
 from greenroom.actors.abc import Store
-from greenroom.actors.stores.sqlite import owner_of
+from greenroom.actors.stores.sqlite.store import owner_of
 
 from ..client import connect
 from ..terminal import text_format

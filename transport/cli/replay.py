@@ -11,12 +11,12 @@ import trio
 import greenroom as gr
 from greenroom.actors.contract.casing import wire
 from greenroom.actors.contract.envelope import decode_event
-from greenroom.actors.contract.redaction import Redactor
+from greenroom.actors.contract.secrets.redaction import Redactor
 from greenroom.actors.engine.state import RunState
 from greenroom.actors.replay.comparison import Replay
 from greenroom.actors.replay.fold import FoldedEntry
 from greenroom.actors.replay.report import shown, struct_text
-from greenroom.actors.run.replay_run import BREATH, replay_of
+from greenroom.actors.runtime.replay_run import BREATH, replay_of
 
 from ..demo.census import KEY, census
 from ..terminal import text_format

@@ -11,7 +11,7 @@ from typing import Literal
 
 import trio
 
-from greenroom.actors.attachments import attachment_of
+from greenroom.actors.agents.attachments import attachment_of
 from greenroom.actors.contract.parts import MAX_BYTES, Attachment, detected
 from greenroom.actors.errors import UsageError
 

@@ -10,13 +10,13 @@ from typing import Any, Final
 import greenroom as gr
 from greenroom.actors.contract import casing
 from greenroom.actors.contract.messages import Message
-from greenroom.actors.contract.redaction import Redactor
 from greenroom.actors.contract.rows import RunInfo, RunRecord
 from greenroom.actors.contract.run_lists import RunSummary
+from greenroom.actors.contract.secrets.redaction import Redactor
 from greenroom.actors.contract.stepwise import drained
 from greenroom.actors.engine.initial_row import shown_workspace
 from greenroom.actors.run.view import RunView, view_steps
-from greenroom.actors.stores.sqlite import Owner
+from greenroom.actors.stores.sqlite.store import Owner
 
 from ..demo.census import KEY as DEMO
 from ..terminal import text_format

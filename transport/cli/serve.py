@@ -20,8 +20,8 @@ import greenroom as gr
 from greenroom.actors.abc import Store
 from greenroom.supervision.nursery import open_collapsing_nursery
 
-from .. import Address
 from ..bearer_token import new_token
+from ..server.serve import Address
 from ..terminal import text_format
 from ..terminal.open_screen import open_screen
 from ..terminal.screen import Screen

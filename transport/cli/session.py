@@ -22,7 +22,7 @@ from greenroom.actors.abc import Store
 from greenroom.actors.contract.envelope import decode_event
 from greenroom.actors.processes import Ability, ReadyRun
 from greenroom.actors.run.view import RunView
-from greenroom.actors.stores.sqlite import owner_of
+from greenroom.actors.stores.sqlite.store import owner_of
 from greenroom.supervision.nursery import open_collapsing_nursery
 
 from ..bearer_token import new_token

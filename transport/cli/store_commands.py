@@ -185,14 +185,7 @@ def db(given: argparse.Namespace) -> int:
     place = places.chosen(given)
     if not isinstance(place, SharedStore):
         raise gr.UsageError(f"greenroom db needs a shared store: add --store URL, or set {places.STORE}")
-    from greenroom.actors.stores.postgres_admin import (  # noqa: PLC0415 - its driver is an extra
-        WATCHED,
-        adopt,
-        beats,
-        level,
-        migrate,
-        show,
-    )
+    from greenroom.actors.stores.postgres.admin import WATCHED, adopt, beats, level, migrate, show  # noqa: PLC0415 - its driver is an extra
 
     screen = open_screen(machine=given.json, secrets=hidden_values(given))
 

@@ -31,7 +31,7 @@ from greenroom.actors.abc import Store
 from greenroom.supervision.nursery import open_collapsing_nursery
 from greenroom.supervision.spec import Backoff
 
-from ..gateway.serve import BACKLOG
+from ..server.serve import BACKLOG
 from ..terminal.screen import Screen
 from . import exits
 from .inspect import opened

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from greenroom.actors.contract.parts import Part
 from greenroom.actors.errors import UsageError
-from greenroom.actors.run.sanitize import text_of
+from greenroom.actors.services.sanitize import text_of
 
 from ..protocol.up import MAX_ID, SentAttachment
 

@@ -14,16 +14,16 @@ from urllib.parse import quote
 import attrs
 
 from greenroom.actors.abc import Pruned
-from greenroom.actors.attachments import File, Image, parts_of
+from greenroom.actors.agents.attachments import File, Image, parts_of
 from greenroom.actors.contract.decisions import ActionWord, CommandResult, Decision, decision_of
 from greenroom.actors.contract.plain import JSONObject
 from greenroom.actors.entry import checks_options
 from greenroom.actors.errors import UsageError
 from greenroom.actors.options import unknown_value
 from greenroom.actors.processes import QueueInfo
-from greenroom.actors.run.queueing import Queueing
-from greenroom.actors.run.sanitize import InvalidValue, data_of, input_of, object_of
 from greenroom.actors.run.view import RunView
+from greenroom.actors.runtime.queueing import Queueing
+from greenroom.actors.services.sanitize import InvalidValue, data_of, input_of, object_of
 from greenroom.supervision.nursery import open_collapsing_nursery
 
 from ..protocol.down import Ack, Error

@@ -11,7 +11,7 @@ from typing import Any, Final
 import attrs
 
 import greenroom as gr
-from greenroom.actors.attachments import attachment_of, decoded, decoded_url
+from greenroom.actors.agents.attachments import attachment_of, decoded, decoded_url
 from greenroom.actors.contract.casing import wire, wire_of
 from greenroom.actors.contract.decisions import REJECTIONS, CommandResult, Decision
 from greenroom.actors.contract.ids import content_digest
@@ -20,12 +20,12 @@ from greenroom.actors.contract.plain import JSONObject
 from greenroom.actors.contract.rows import RunInfo
 from greenroom.actors.contract.waiting_for import WaitingFor
 from greenroom.actors.processes import QueueInfo
-from greenroom.actors.run.listing import query_of
-from greenroom.actors.run.queueing import Queueing
-from greenroom.actors.run.sanitize import moment_of
-from greenroom.actors.run.start_request import check_id
-from greenroom.actors.run.thread_access import MayJoin
 from greenroom.actors.run.view import RunView
+from greenroom.actors.runtime.listing import query_of
+from greenroom.actors.runtime.queueing import Queueing
+from greenroom.actors.runtime.start_request import check_id
+from greenroom.actors.runtime.thread_access import MayJoin
+from greenroom.actors.services.sanitize import moment_of
 
 from ..protocol.codes import Refused
 from ..protocol.down import Ack

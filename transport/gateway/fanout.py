@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 import trio
 
-from greenroom.actors.run.event_buffer import EventBuffer, EventSlice
+from greenroom.actors.services.event_buffer import EventBuffer, EventSlice
 from greenroom.supervision import failure_of
 
 from ..protocol.codes import INTERNAL, CloseCode

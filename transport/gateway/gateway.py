@@ -15,7 +15,7 @@ import trio
 
 import greenroom as gr
 from greenroom.actors.contract.ids import content_digest
-from greenroom.actors.run.error_log import ErrorLog
+from greenroom.actors.services.error_log import ErrorLog
 from greenroom.supervision import RecentCrashes
 
 from ..protocol.codes import GOING_AWAY, RESTART, CloseCode, Refused

@@ -18,7 +18,7 @@ import greenroom as gr
 from greenroom.actors.contract.lifecycle import RunStatus
 from greenroom.actors.contract.rows import RunRecord
 from greenroom.actors.contract.titles import shown_line
-from greenroom.actors.run.run_registry import DEAD_LETTER
+from greenroom.actors.runtime.run_registry import DEAD_LETTER
 
 from ..protocol.limits import PAGE_BYTES, ROW_BYTES
 from ..protocol.lines import Counts, RunLine, TerminationLine, TicketLine

@@ -10,8 +10,8 @@ from typing import Any, Final
 import attrs
 
 from greenroom.actors.contract.decisions import ACTION_WORDS, Decision, Ticket, asks_outcome
-from greenroom.actors.contract.redaction import WORKSPACE
-from greenroom.actors.contract.secret_readers import HOME, MASK
+from greenroom.actors.contract.secrets.redaction import WORKSPACE
+from greenroom.actors.contract.secrets.secret_readers import HOME, MASK
 from greenroom.supervision.fields import did_you_mean
 
 from . import text_format

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterable
 
-from greenroom.actors.contract.spans import Finder, spellings
+from greenroom.actors.contract.secrets.spans import Finder, spellings
 
 from .screen import HidingScreen, JsonScreen, Screen
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ...contract.plain import JSONValue
-from ...contract.secret_readers import MASK
-from ...contract.spans import spellings
+from ...contract.secrets.secret_readers import MASK
+from ...contract.secrets.spans import spellings
 
 SHORTEST_KEY: Final = 8
 """Characters of the shortest key that is masked; shorter ones are placeholders such as "none" or "ollama"."""

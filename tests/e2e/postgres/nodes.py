@@ -28,7 +28,7 @@ from typing import Any
 import trio
 
 import greenroom as gr
-from greenroom.actors.stores.postgres import PostgresStore
+from greenroom.actors.stores.postgres.store import PostgresStore
 from greenroom.supervision import open_collapsing_nursery
 from greenroom.testing import ScriptedModel, call, delay, text
 from greenroom.transport import Client, connect, serve

@@ -68,7 +68,7 @@ def _replaced(value: Any, old: str, new: str) -> Any:
 
 def _changes(name: str) -> Iterator[tuple[Any, str, Any]]:
     """Owner, attribute and new value of all that a plant changes."""
-    import greenroom.actors.stores.postgres  # noqa: F401 - with all modules of the store
+    import greenroom.actors.stores.postgres.store  # noqa: F401 - with all modules of the store
 
     found = PLANTS[name]
     for old, new in found.words.items():

@@ -20,7 +20,7 @@ import attrs
 from scripts.check_wheel import expected
 
 PACKAGE = ("actors", "supervision", "transport", "src")
-SCHEMA = "actors/stores/_pg_schema.py"
+SCHEMA = "actors/stores/postgres/_schema.py"
 FOURTH = "SCHEMA_VERSION: Final = 4"
 """Of the fourth level of rows; the parent of the commit that brought the words is the last release without."""
 

@@ -13,12 +13,12 @@ from greenroom.actors.contract.calls import CallPosition
 from greenroom.actors.contract.commits import Receipt
 from greenroom.actors.contract.lifecycle import Stage
 from greenroom.actors.processes import Ability
-from greenroom.actors.stores._encoding import encode_commit
-from greenroom.actors.stores._pg_connect import Link
-from greenroom.actors.stores._pg_sql import BatchEntry, Piece, commit_statement
-from greenroom.actors.stores._pg_target import PgTarget
-from greenroom.actors.stores.postgres import PostgresStore
-from greenroom.actors.testing._store_tools import (
+from greenroom.actors.stores.common._encoding import encode_commit
+from greenroom.actors.stores.postgres._connect import Link
+from greenroom.actors.stores.postgres._sql import BatchEntry, Piece, commit_statement
+from greenroom.actors.stores.postgres._target import PgTarget
+from greenroom.actors.stores.postgres.store import PostgresStore
+from greenroom.actors.testing.store_kit._tools import (
     Author,
     call_row,
     claimed,

@@ -25,7 +25,7 @@ import pytest
 import trio
 
 from greenroom.actors.contract.codec import SCHEMA_VERSION
-from greenroom.actors.stores._pg_schema import PG_MIGRATIONS
+from greenroom.actors.stores.postgres._schema import PG_MIGRATIONS
 
 from ...support.postgres import Server, need_binaries
 from .releases import (
@@ -270,7 +270,7 @@ async def test_the_release_before_the_fourth_level_is_exchanged_for_this_one(
     old: Release, releases: Releases, swarm: Swarm, server: Server, seed: int
 ):
     new = releases.new()
-    versions = "import greenroom.actors.stores._pg_schema as s; print(len(s.PG_MIGRATIONS))"
+    versions = "import greenroom.actors.stores.postgres._schema as s; print(len(s.PG_MIGRATIONS))"
     assert [release.run("-c", versions).strip() for release in (old, new)] == ["2", str(KNOWN)]
     async with service(swarm, server, old, seed) as rolling:
         schema = "SELECT value::int FROM greenroom.about WHERE name = 'schema'"

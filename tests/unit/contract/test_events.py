@@ -20,9 +20,9 @@ from greenroom.actors.contract.events import MessageDelta, RunMoved
 from greenroom.actors.contract.ids import event_id
 from greenroom.actors.contract.lifecycle import Stage
 from greenroom.actors.contract.payloads import Payload
-from greenroom.actors.contract.redaction import Redactor
 from greenroom.actors.contract.rows import RunInfo
 from greenroom.actors.contract.schemas import event_schemas
+from greenroom.actors.contract.secrets.redaction import Redactor
 
 from .strategies import MOMENTS, TEXT, examples, instances
 

@@ -13,11 +13,11 @@ from time import thread_time
 
 import pytest
 
-from greenroom.actors.contract.redaction import MASK, Redactor
-from greenroom.actors.contract.shapes import PARTS, TOKENS
+from greenroom.actors.contract.secrets.redaction import MASK, Redactor
+from greenroom.actors.contract.secrets.shapes import PARTS, TOKENS
 from greenroom.actors.contract.stop import ContentMatch
 from greenroom.actors.models.answers import read_output_type
-from greenroom.actors.run.stream_redaction import StreamRedactor
+from greenroom.actors.services.stream_redaction import StreamRedactor
 from greenroom.actors.tools.docstrings import parameter_texts
 
 pytestmark = pytest.mark.no_cover

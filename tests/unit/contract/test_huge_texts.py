@@ -2,7 +2,7 @@
 
 import pytest
 
-from greenroom.actors.contract.redaction import MASK, WHOLE, Redactor
+from greenroom.actors.contract.secrets.redaction import MASK, WHOLE, Redactor
 
 pytestmark = pytest.mark.no_cover
 

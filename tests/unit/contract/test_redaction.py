@@ -16,10 +16,10 @@ from greenroom.actors.contract.commits import EventDraft
 from greenroom.actors.contract.envelope import EventEncoder
 from greenroom.actors.contract.events import MessageDelta, RunMoved, ToolCalled, ToolResult
 from greenroom.actors.contract.lifecycle import Stage
-from greenroom.actors.contract.redaction import LONGEST, WORKSPACE, Redactor
 from greenroom.actors.contract.rows import RunInfo
-from greenroom.actors.contract.secret_readers import HOME, MASK, SHORTEST
-from greenroom.actors.contract.shapes import TOKENS as SHAPES
+from greenroom.actors.contract.secrets.redaction import LONGEST, WORKSPACE, Redactor
+from greenroom.actors.contract.secrets.secret_readers import HOME, MASK, SHORTEST
+from greenroom.actors.contract.secrets.shapes import TOKENS as SHAPES
 
 from .strategies import JSON, TEXT, examples, instances
 

@@ -7,9 +7,9 @@ import pytest
 from detect_secrets.core.scan import scan_line
 from detect_secrets.settings import transient_settings
 
-from greenroom.actors.contract.redaction import MASK, Redactor
-from greenroom.actors.contract.shapes import TOKENS, SecretShape
-from greenroom.actors.run.stream_redaction import StreamRedactor
+from greenroom.actors.contract.secrets.redaction import MASK, Redactor
+from greenroom.actors.contract.secrets.shapes import TOKENS, SecretShape
+from greenroom.actors.services.stream_redaction import StreamRedactor
 
 from ...support.secret_texts import DATA, KEY, ORDINARY, PRIVATE, TEXTS, S
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from greenroom.actors.contract.excerpt import Large, LargeText
-from greenroom.actors.contract.redaction import WHOLE, Redactor
+from greenroom.actors.contract.secrets.redaction import WHOLE, Redactor
 from greenroom.actors.contract.stepwise import WINDOW, Steps, drained
 
 from ...support.secret_texts import DATA, TEXTS, S

@@ -21,7 +21,7 @@ from greenroom.actors.contract.lifecycle import TERMINAL, Termination, Terminati
 from greenroom.actors.contract.messages import ModelResponse, Usage
 from greenroom.actors.contract.phases import Phase, RunPosition
 from greenroom.actors.contract.recording import RecordDelta, RecordEntry
-from greenroom.actors.contract.redaction import Redactor
+from greenroom.actors.contract.secrets.redaction import Redactor
 from greenroom.actors.contract.spec import MODES, AgentSpec
 from greenroom.actors.contract.state import Batch, KeyId, KeySpec, StateWrite, Write
 from greenroom.actors.engine import inputs as inp
@@ -30,8 +30,8 @@ from greenroom.actors.engine.initial_row import created
 from greenroom.actors.engine.state import RunState, Transition
 from greenroom.actors.replay.comparison import Replay, StoredRun
 from greenroom.actors.replay.report import ReplayReport
-from greenroom.actors.stores import _record_codec
-from greenroom.actors.stores._record_codec import dump_taken, load_taken
+from greenroom.actors.stores.common import _record_codec
+from greenroom.actors.stores.common._record_codec import dump_taken, load_taken
 
 from .chaos import TOOLS, Chaos
 from .test_properties import specs

@@ -3,7 +3,7 @@
 import pytest
 
 import greenroom as gr
-from greenroom.actors.run.agent_elsewhere import LARGEST, PublishedAgent, published
+from greenroom.actors.runtime.shared.agent_elsewhere import LARGEST, PublishedAgent, published
 
 
 @gr.tool

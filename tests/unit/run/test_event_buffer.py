@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.actors.run.change_signals import ChangeSignals
-from greenroom.actors.run.event_buffer import (
+from greenroom.actors.services.change_signals import ChangeSignals
+from greenroom.actors.services.event_buffer import (
     RING_BYTES,
     RING_FRAMES,
     SLICE_BYTES,

@@ -15,10 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import greenroom as gr
 from greenroom.actors.contract.lifecycle import RunStatus
-from greenroom.actors.run.change_signals import ChangeSignals
-from greenroom.actors.run.event_buffer import RING_BYTES, RING_FRAMES, SLICE_BYTES, SLICE_FRAMES, EventSlice
-from greenroom.actors.run.follow import PAGE, PAGE_BYTES, EventSource, Follower, follow
-from greenroom.actors.stores._paging import page
+from greenroom.actors.services.change_signals import ChangeSignals
+from greenroom.actors.services.event_buffer import RING_BYTES, RING_FRAMES, SLICE_BYTES, SLICE_FRAMES, EventSlice
+from greenroom.actors.services.follow import PAGE, PAGE_BYTES, EventSource, Follower, follow
+from greenroom.actors.stores.common._paging import page
 
 T = TypeVar("T")
 RUN = "r"

@@ -12,13 +12,14 @@ import greenroom as gr
 from greenroom.actors.contract.decisions import Command
 from greenroom.actors.contract.excerpt import LARGE, shown_result
 from greenroom.actors.contract.messages import Producer
-from greenroom.actors.contract.redaction import Redactor
 from greenroom.actors.contract.rows import RunRecord, RunRow
+from greenroom.actors.contract.secrets.redaction import Redactor
 from greenroom.actors.errors import RuntimeClosed, StoreDown, UsageError
-from greenroom.actors.run.change_signals import ChangeSignals, RunSignal
-from greenroom.actors.run.clock import Clock
-from greenroom.actors.run.delta_buffers import BUFFER_LIMIT, DeltaBuffer
-from greenroom.actors.run.sanitize import (
+from greenroom.actors.runtime.start_request import StartRequest, fork_of, new_run
+from greenroom.actors.services.change_signals import ChangeSignals, RunSignal
+from greenroom.actors.services.clock import Clock
+from greenroom.actors.services.delta_buffers import BUFFER_LIMIT, DeltaBuffer
+from greenroom.actors.services.sanitize import (
     LATEST,
     InvalidDecision,
     InvalidValue,
@@ -27,7 +28,6 @@ from greenroom.actors.run.sanitize import (
     suspend_of,
     text_of,
 )
-from greenroom.actors.run.start_request import StartRequest, fork_of, new_run
 
 NOON = datetime(2031, 5, 1, 12, tzinfo=UTC)
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from greenroom.actors.run.passivation import Passivation
+from greenroom.actors.services.passivation import Passivation
 from greenroom.supervision import ChildSpec, Mailbox, open_supervisor
 
 PATIENCE = 10.0

@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from greenroom.actors.run.work_taker import GAP, LOOK_AHEAD, WorkTaker
+from greenroom.actors.runtime.shared.work_taker import GAP, LOOK_AHEAD, WorkTaker
 
 
 @pytest.mark.parametrize("every", [0.001, 0.4, 10.0])

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import trio
 
-from greenroom.actors.stores.sqlite import SQLiteStore
-from greenroom.actors.testing.store_kit import Author, HookLog, create, new_run, opened
+from greenroom.actors.stores.sqlite.store import SQLiteStore
+from greenroom.actors.testing.store_kit.kit import Author, HookLog, create, new_run, opened
 
 RUNS = 5
 

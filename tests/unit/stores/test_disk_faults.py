@@ -18,13 +18,13 @@ import trio.testing
 import greenroom as gr
 from greenroom.actors.contract.decisions import Command, CommandResult
 from greenroom.actors.errors import StoreDown, StoreError, StoreOpenError, StoreUnavailable
-from greenroom.actors.stores._encoding import EncodedRows
-from greenroom.actors.stores._open_file import OpenFile
-from greenroom.actors.stores._outages import UnreadableData, examine
-from greenroom.actors.stores._requests import CommitRequest
-from greenroom.actors.stores.faults import OPEN, POINTS, READ, disk, passing
-from greenroom.actors.stores.sqlite import SQLiteStore
-from greenroom.actors.testing.store_kit import HookLog, create, new_run, opened
+from greenroom.actors.stores.common._encoding import EncodedRows
+from greenroom.actors.stores.common._outages import UnreadableData, examine
+from greenroom.actors.stores.common._requests import CommitRequest
+from greenroom.actors.stores.common.faults import OPEN, POINTS, READ, disk, passing
+from greenroom.actors.stores.sqlite._open_file import OpenFile
+from greenroom.actors.stores.sqlite.store import SQLiteStore
+from greenroom.actors.testing.store_kit.kit import HookLog, create, new_run, opened
 from greenroom.testing import ScriptedModel, call
 
 from ...support.exhaustion import in_thread, no_threads, refuse_pages

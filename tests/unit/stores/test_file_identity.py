@@ -17,16 +17,16 @@ import trio.testing
 
 import greenroom as gr
 from greenroom.actors.errors import StoreDown, StoreOpenError
-from greenroom.actors.stores._lock import FileLock
-from greenroom.actors.stores._open_file import OpenFile, is_owned
-from greenroom.actors.stores.sqlite import Owner, SQLiteStore, lock_path, owner_of
-from greenroom.actors.testing.store_kit import HookLog, create, new_run, opened
+from greenroom.actors.stores.sqlite._lock import FileLock
+from greenroom.actors.stores.sqlite._open_file import OpenFile, is_owned
+from greenroom.actors.stores.sqlite.store import Owner, SQLiteStore, lock_path, owner_of
+from greenroom.actors.testing.store_kit.kit import HookLog, create, new_run, opened
 from greenroom.testing import ScriptedModel
 
 OWNER = """
 import sys, trio
-from greenroom.actors.stores.sqlite import SQLiteStore
-from greenroom.actors.testing.store_kit import HookLog
+from greenroom.actors.stores.sqlite.store import SQLiteStore
+from greenroom.actors.testing.store_kit.kit import HookLog
 async def main():
     async with trio.open_nursery() as nursery:
         await nursery.start(SQLiteStore(sys.argv[1]).run, HookLog())
@@ -38,7 +38,7 @@ trio.run(main)
 
 ASKING = """
 import pathlib, sys
-from greenroom.actors.stores.sqlite import owner_of
+from greenroom.actors.stores.sqlite.store import owner_of
 print(owner_of(pathlib.Path(sys.argv[1])))
 """
 

@@ -12,15 +12,15 @@ import greenroom as gr
 from greenroom.actors.abc import StoreHooks
 from greenroom.actors.contract.commits import Receipt
 from greenroom.actors.errors import StoreDown
-from greenroom.actors.stores import _gathering_queue
-from greenroom.actors.stores._gathering_queue import FULL, GatheringQueue
-from greenroom.actors.stores._pg_connect import Link
-from greenroom.actors.stores._pg_target import PgTarget
-from greenroom.actors.stores._requests import CommitRequest
-from greenroom.actors.stores._thread_writer import ThreadWriter
-from greenroom.actors.stores._write_queue import NullHooks
-from greenroom.actors.stores.postgres import PostgresStore
-from greenroom.actors.testing._store_tools import create, frame, new_run
+from greenroom.actors.stores.common import _gathering_queue
+from greenroom.actors.stores.common._gathering_queue import FULL, GatheringQueue
+from greenroom.actors.stores.common._requests import CommitRequest
+from greenroom.actors.stores.common._thread_writer import ThreadWriter
+from greenroom.actors.stores.common._write_queue import NullHooks
+from greenroom.actors.stores.postgres._connect import Link
+from greenroom.actors.stores.postgres._target import PgTarget
+from greenroom.actors.stores.postgres.store import PostgresStore
+from greenroom.actors.testing.store_kit._tools import create, frame, new_run
 from greenroom.testing import ScriptedModel, call
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.actors.errors import UsageError
-from greenroom.actors.stores._leases import LEASE, MARGIN, TURN, BeatWatch, LeaseTimes
+from greenroom.actors.stores.common._leases import LEASE, MARGIN, TURN, BeatWatch, LeaseTimes
 
 TIMES = LeaseTimes()
 

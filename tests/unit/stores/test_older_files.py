@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from greenroom.actors.contract import codec
 from greenroom.actors.contract.calls import CallPosition, CallStatus
 from greenroom.actors.contract.commits import NewRun
-from greenroom.actors.stores._schema import MIGRATIONS
-from greenroom.actors.stores._sqlite_open import CHECKED_WHOLE
-from greenroom.actors.stores._timestamps import milliseconds
-from greenroom.actors.stores.sqlite import SQLiteStore
-from greenroom.actors.testing._store_tools import NOW, message, new_run, opened
+from greenroom.actors.stores.common._timestamps import milliseconds
+from greenroom.actors.stores.sqlite._opening import CHECKED_WHOLE
+from greenroom.actors.stores.sqlite._schema import MIGRATIONS
+from greenroom.actors.stores.sqlite.store import SQLiteStore
+from greenroom.actors.testing.store_kit._tools import NOW, message, new_run, opened
 
 
 @pytest.fixture

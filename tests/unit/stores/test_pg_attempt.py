@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from greenroom.actors.stores._pg_attempt import Attempt
-from greenroom.actors.stores._pg_connect import Link, hopeless
-from greenroom.actors.stores._pg_target import PgTarget
-from greenroom.actors.stores.faults import Outage
+from greenroom.actors.stores.common.faults import Outage
+from greenroom.actors.stores.postgres._attempt import Attempt
+from greenroom.actors.stores.postgres._connect import Link, hopeless
+from greenroom.actors.stores.postgres._target import PgTarget
 
 from ...support.black_holes import HOLES, silent
 

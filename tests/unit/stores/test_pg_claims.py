@@ -11,8 +11,8 @@ from tests.support.postgres_rows import NOON, add_process, add_runs, column, tab
 from greenroom.actors.contract.claims import Claim
 from greenroom.actors.errors import UnknownRun
 from greenroom.actors.processes import Ability
-from greenroom.actors.stores import _pg_claims
-from greenroom.actors.stores._pg_claims import (
+from greenroom.actors.stores.postgres import _claims as _pg_claims
+from greenroom.actors.stores.postgres._claims import (
     BuryProcess,
     ClaimDue,
     ClaimReady,
@@ -22,7 +22,7 @@ from greenroom.actors.stores._pg_claims import (
     ReviveRun,
     SetQueue,
 )
-from greenroom.actors.stores._pg_connect import Link
+from greenroom.actors.stores.postgres._connect import Link
 
 LATER = NOON + timedelta(seconds=1)
 PAUSE = timedelta(seconds=30)

@@ -12,11 +12,11 @@ from importlib import metadata
 import psycopg
 import pytest
 
-from greenroom.actors.stores._pg_connect import Link
-from greenroom.actors.stores._pg_target import PgTarget
-from greenroom.actors.stores.faults import Outage
-from greenroom.actors.stores.postgres import PostgresStore
-from greenroom.actors.testing._store_tools import create, new_run, opened
+from greenroom.actors.stores.common.faults import Outage
+from greenroom.actors.stores.postgres._connect import Link
+from greenroom.actors.stores.postgres._target import PgTarget
+from greenroom.actors.stores.postgres.store import PostgresStore
+from greenroom.actors.testing.store_kit._tools import create, new_run, opened
 
 pytestmark = pytest.mark.slow
 

@@ -14,13 +14,13 @@ import trio
 from tests.support.postgres import Server
 
 import greenroom as gr
-from greenroom.actors.stores import _pg_prepared
-from greenroom.actors.stores._pg_connect import Link
-from greenroom.actors.stores._pg_target import PgTarget
-from greenroom.actors.stores._pg_unthreaded import UnthreadedQuery
-from greenroom.actors.stores._pg_values import Bigints, Moment, Texts
-from greenroom.actors.stores.faults import Outage
-from greenroom.actors.stores.postgres import PostgresStore
+from greenroom.actors.stores.common.faults import Outage
+from greenroom.actors.stores.postgres import _prepared as _pg_prepared
+from greenroom.actors.stores.postgres._connect import Link
+from greenroom.actors.stores.postgres._target import PgTarget
+from greenroom.actors.stores.postgres._unthreaded import UnthreadedQuery
+from greenroom.actors.stores.postgres._values import Bigints, Moment, Texts
+from greenroom.actors.stores.postgres.store import PostgresStore
 from greenroom.testing import ScriptedModel, call
 
 pytestmark = pytest.mark.slow

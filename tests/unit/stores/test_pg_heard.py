@@ -2,7 +2,7 @@
 
 import pytest
 
-from greenroom.actors.stores._pg_heard import (
+from greenroom.actors.stores.postgres._heard import (
     LOUD,
     MOST_AGENTS,
     MOST_BYTES,

@@ -15,10 +15,10 @@ from tests.support.postgres_rows import NOON, add_process, add_runs, tables
 
 from greenroom.actors.contract.lifecycle import Stage
 from greenroom.actors.processes import Ability
-from greenroom.actors.stores._pg_connect import Link
-from greenroom.actors.stores._pg_hints import MOST_HOPS, POLL, RENEWAL, WATCHED, PgHints, channel_prefix
-from greenroom.actors.stores.postgres import PostgresStore
-from greenroom.actors.testing._store_tools import HookLog, create, frame, new_run, opened
+from greenroom.actors.stores.postgres._connect import Link
+from greenroom.actors.stores.postgres._hints import MOST_HOPS, POLL, RENEWAL, WATCHED, PgHints, channel_prefix
+from greenroom.actors.stores.postgres.store import PostgresStore
+from greenroom.actors.testing.store_kit._tools import HookLog, create, frame, new_run, opened
 
 pytestmark = pytest.mark.slow
 

@@ -14,15 +14,16 @@ import pytest
 import trio
 from tests.support.postgres_rows import NOON, add_process, add_runs
 
-from greenroom.actors.stores import _pg_claims, _pg_reads
-from greenroom.actors.stores._pg_connect import Link
-from greenroom.actors.stores._pg_indexes import make_indexes, missing_indexes
-from greenroom.actors.stores._pg_schema import PG_MIGRATIONS, migrate
-from greenroom.actors.stores._pg_target import PgTarget
-from greenroom.actors.stores.postgres import PostgresStore
-from greenroom.actors.stores.postgres_admin import level, show
-from greenroom.actors.stores.postgres_admin import migrate as migrate_as_owner
-from greenroom.actors.testing.store_kit import opened
+from greenroom.actors.stores.postgres import _claims as _pg_claims
+from greenroom.actors.stores.postgres import _reads as _pg_reads
+from greenroom.actors.stores.postgres._connect import Link
+from greenroom.actors.stores.postgres._indexes import make_indexes, missing_indexes
+from greenroom.actors.stores.postgres._schema import PG_MIGRATIONS, migrate
+from greenroom.actors.stores.postgres._target import PgTarget
+from greenroom.actors.stores.postgres.admin import level, show
+from greenroom.actors.stores.postgres.admin import migrate as migrate_as_owner
+from greenroom.actors.stores.postgres.store import PostgresStore
+from greenroom.actors.testing.store_kit.kit import opened
 
 INDEXES = [index.name for migration in PG_MIGRATIONS for index in migration.indexes]
 NAMES = ", ".join(INDEXES)

@@ -10,15 +10,15 @@ import pytest
 import trio
 import trio.testing
 
-from greenroom.actors.stores import _pg_keeper
-from greenroom.actors.stores._leases import LeaseTimes
-from greenroom.actors.stores._pg_connect import Link
-from greenroom.actors.stores._pg_heard import READ_AT_ONCE
-from greenroom.actors.stores._pg_hints import PgHints
-from greenroom.actors.stores._pg_keeper import DEAF_POLL, PgKeeper
-from greenroom.actors.stores._pg_target import PgTarget
-from greenroom.actors.stores._pg_turn import Posture, Turned, boot_time
-from greenroom.actors.testing._store_tools import HookLog
+from greenroom.actors.stores.common._leases import LeaseTimes
+from greenroom.actors.stores.postgres import _keeper as _pg_keeper
+from greenroom.actors.stores.postgres._connect import Link
+from greenroom.actors.stores.postgres._heard import READ_AT_ONCE
+from greenroom.actors.stores.postgres._hints import PgHints
+from greenroom.actors.stores.postgres._keeper import DEAF_POLL, PgKeeper
+from greenroom.actors.stores.postgres._target import PgTarget
+from greenroom.actors.stores.postgres._turn import Posture, Turned, boot_time
+from greenroom.actors.testing.store_kit._tools import HookLog
 
 TIMES = LeaseTimes(lease=30.0, turn=3.0, margin=8.0)
 

@@ -11,10 +11,10 @@ from tests.support.postgres import Server
 
 from greenroom.actors.contract.lifecycle import Stage
 from greenroom.actors.errors import StoreUnavailable
-from greenroom.actors.stores.faults import Outage
-from greenroom.actors.stores.postgres import PostgresStore
-from greenroom.actors.testing._store_tools import frame, judge, message, say
-from greenroom.actors.testing.store_kit import create, new_run, opened
+from greenroom.actors.stores.common.faults import Outage
+from greenroom.actors.stores.postgres.store import PostgresStore
+from greenroom.actors.testing.store_kit._tools import frame, judge, message, say
+from greenroom.actors.testing.store_kit.kit import create, new_run, opened
 
 pytestmark = pytest.mark.slow
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from greenroom.actors.stores._pg_connect import Link
-from greenroom.actors.stores._pg_target import PgTarget
+from greenroom.actors.stores.postgres._connect import Link
+from greenroom.actors.stores.postgres._target import PgTarget
 
 
 @pytest.fixture

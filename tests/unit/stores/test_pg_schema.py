@@ -10,10 +10,11 @@ import pytest
 from tests.support.postgres import Server
 
 from greenroom.actors.errors import StoreDown, StoreOpenError
-from greenroom.actors.stores import _pg_schema
-from greenroom.actors.stores._pg_connect import Again, Link
-from greenroom.actors.stores._pg_indexes import missing_indexes
-from greenroom.actors.stores._pg_schema import (
+from greenroom.actors.stores.common.faults import Outage
+from greenroom.actors.stores.postgres import _schema as _pg_schema
+from greenroom.actors.stores.postgres._connect import Again, Link
+from greenroom.actors.stores.postgres._indexes import missing_indexes
+from greenroom.actors.stores.postgres._schema import (
     PG_MIGRATIONS,
     TABLES,
     PgIndex,
@@ -22,9 +23,8 @@ from greenroom.actors.stores._pg_schema import (
     lacking_rights,
     migrate,
 )
-from greenroom.actors.stores._pg_target import PgTarget
-from greenroom.actors.stores._pg_values import Bigints, Blobs, Moment, Moments, Texts
-from greenroom.actors.stores.faults import Outage
+from greenroom.actors.stores.postgres._target import PgTarget
+from greenroom.actors.stores.postgres._values import Bigints, Blobs, Moment, Moments, Texts
 
 
 @pytest.fixture

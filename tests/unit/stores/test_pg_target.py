@@ -10,9 +10,9 @@ import trio
 
 import greenroom as gr
 from greenroom.actors.errors import StoreOpenError
-from greenroom.actors.stores._pg_schema import quoted
-from greenroom.actors.stores._pg_target import PgTarget
-from greenroom.actors.stores.postgres import PostgresStore
+from greenroom.actors.stores.postgres._schema import quoted
+from greenroom.actors.stores.postgres._target import PgTarget
+from greenroom.actors.stores.postgres.store import PostgresStore
 
 SECRET = "s3cr3t word"
 
@@ -162,7 +162,7 @@ def test_greenroom_needs_the_driver_only_for_this_store() -> None:
     """Without the extra everything else works, and the store says what to install."""
     program = (
         "import sys; sys.modules['psycopg'] = None; import greenroom, greenroom.testing\n"
-        "try:\n    import greenroom.actors.stores._pg_connect\n"
+        "try:\n    import greenroom.actors.stores.postgres._connect\n"
         "except greenroom.UsageError as error:\n    print(error)"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

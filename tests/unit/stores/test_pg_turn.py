@@ -11,13 +11,14 @@ from tests.support.postgres_rows import add_process, add_runs, column, tables
 
 from greenroom.actors.contract import codec
 from greenroom.actors.contract.decisions import Command
-from greenroom.actors.stores import _pg_epoch, _pg_turn
-from greenroom.actors.stores._leases import LeaseTimes
-from greenroom.actors.stores._pg_connect import Link
-from greenroom.actors.stores._pg_epoch import epoch
-from greenroom.actors.stores._pg_hints import channel_prefix
-from greenroom.actors.stores._pg_schema import LEVEL
-from greenroom.actors.stores._pg_turn import PgTurn, Posture, boot_time
+from greenroom.actors.stores.common._leases import LeaseTimes
+from greenroom.actors.stores.postgres import _epoch as _pg_epoch
+from greenroom.actors.stores.postgres import _turn as _pg_turn
+from greenroom.actors.stores.postgres._connect import Link
+from greenroom.actors.stores.postgres._epoch import epoch
+from greenroom.actors.stores.postgres._hints import channel_prefix
+from greenroom.actors.stores.postgres._schema import LEVEL
+from greenroom.actors.stores.postgres._turn import PgTurn, Posture, boot_time
 
 TIMES = LeaseTimes(lease=0.3, turn=0.05, margin=0.1)
 Peer = Callable[..., PgTurn]

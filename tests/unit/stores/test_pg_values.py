@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 psycopg = pytest.importorskip("psycopg", reason="greenroom[postgres] is not installed")
 
-from greenroom.actors.stores._pg_values import Bigints, Blobs, Moment, Moments, Texts, adapt  # noqa: E402 - as above
+from greenroom.actors.stores.postgres._values import Bigints, Blobs, Moment, Moments, Texts, adapt  # noqa: E402 - as above
 
 BINARY = psycopg.pq.Format.BINARY
 NUMBERS = st.integers(-(2**63), 2**63 - 1)

@@ -13,22 +13,22 @@ from greenroom.actors.contract.lifecycle import Stage
 from greenroom.actors.contract.rows import CommandContext, RunRow
 from greenroom.actors.contract.state import StateWrite
 from greenroom.actors.errors import StoreError, StoreUnavailable
-from greenroom.actors.stores import _pg_prepared
-from greenroom.actors.stores._commit_rules import InvalidCommit
-from greenroom.actors.stores._encoding import encode_commit, encode_new
-from greenroom.actors.stores._pg_connect import Link
-from greenroom.actors.stores._pg_create import RunCreator
-from greenroom.actors.stores._pg_post import CommandPoster
-from greenroom.actors.stores._pg_prepared import numbered
-from greenroom.actors.stores._pg_schema import LEVEL, migrate
-from greenroom.actors.stores._pg_sql import _LISTS, COMMIT_SETTINGS, SETTINGS, commit_text
-from greenroom.actors.stores._pg_target import PgTarget
-from greenroom.actors.stores._pg_threads import free_threads, repair_threads
-from greenroom.actors.stores._pg_values import Bigints
-from greenroom.actors.stores._pg_write import ClaimBook, CommitWriter
-from greenroom.actors.stores._requests import CommitRequest, CreateRequest, PostRequest
-from greenroom.actors.stores.faults import Outage
-from greenroom.actors.testing._store_tools import (
+from greenroom.actors.stores.common._commit_rules import InvalidCommit
+from greenroom.actors.stores.common._encoding import encode_commit, encode_new
+from greenroom.actors.stores.common._requests import CommitRequest, CreateRequest, PostRequest
+from greenroom.actors.stores.common.faults import Outage
+from greenroom.actors.stores.postgres import _prepared as _pg_prepared
+from greenroom.actors.stores.postgres._connect import Link
+from greenroom.actors.stores.postgres._create import RunCreator
+from greenroom.actors.stores.postgres._post import CommandPoster
+from greenroom.actors.stores.postgres._prepared import numbered
+from greenroom.actors.stores.postgres._schema import LEVEL, migrate
+from greenroom.actors.stores.postgres._sql import _LISTS, COMMIT_SETTINGS, SETTINGS, commit_text
+from greenroom.actors.stores.postgres._target import PgTarget
+from greenroom.actors.stores.postgres._threads import free_threads, repair_threads
+from greenroom.actors.stores.postgres._values import Bigints
+from greenroom.actors.stores.postgres._write import ClaimBook, CommitWriter
+from greenroom.actors.testing.store_kit._tools import (
     NOW,
     call_row,
     decide,

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 import greenroom as gr
 from greenroom.actors.contract.state import StateWrite
-from greenroom.actors.stores._state_history import KeyVersion, StateHistory
-from greenroom.actors.testing._store_tools import NOW, create, new_run, opened
+from greenroom.actors.stores.common._state_history import KeyVersion, StateHistory
+from greenroom.actors.testing.store_kit._tools import NOW, create, new_run, opened
 
 LATER = NOW.replace(year=NOW.year + 1)
 

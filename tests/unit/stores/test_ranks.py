@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.actors.errors import UsageError
-from greenroom.actors.stores._ranks import (
+from greenroom.actors.stores.common._ranks import (
     DEAD_AFTER,
     FIRST_PAUSE,
     GREATEST_PRIORITY,

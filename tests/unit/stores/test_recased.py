@@ -18,8 +18,8 @@ import greenroom as gr
 from greenroom.actors.contract.casing import camel
 from greenroom.actors.contract.catalogue import CATALOGUE
 from greenroom.actors.contract.envelope import EVENT_VERSION
-from greenroom.actors.stores._recased import _NAMES, recased
-from greenroom.actors.stores._schema import MIGRATIONS
+from greenroom.actors.stores.common._recased import _NAMES, recased
+from greenroom.actors.stores.sqlite._schema import MIGRATIONS
 
 from ..contract.strategies import JSON, TEXT
 

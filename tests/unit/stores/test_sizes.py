@@ -12,13 +12,13 @@ from greenroom.actors.contract.commits import Receipt
 from greenroom.actors.contract.recording import RecordEntry
 from greenroom.actors.contract.sizes import COMMIT_LIMIT, TooLarge, measured, oversized
 from greenroom.actors.engine.recording import RecordGap
-from greenroom.actors.stores._encoding import EncodedRows, encode_again, encode_new
-from greenroom.actors.stores._pg_connect import SLOWEST, Link
-from greenroom.actors.stores._pg_target import PgTarget
-from greenroom.actors.stores._write_queue import LARGEST_BYTES, NullHooks, WriteQueue
-from greenroom.actors.stores.faults import Outage
-from greenroom.actors.testing._store_tools import NOW, create, frame, message, new_run
-from greenroom.actors.testing.store_kit import opened
+from greenroom.actors.stores.common._encoding import EncodedRows, encode_again, encode_new
+from greenroom.actors.stores.common._write_queue import LARGEST_BYTES, NullHooks, WriteQueue
+from greenroom.actors.stores.common.faults import Outage
+from greenroom.actors.stores.postgres._connect import SLOWEST, Link
+from greenroom.actors.stores.postgres._target import PgTarget
+from greenroom.actors.testing.store_kit._tools import NOW, create, frame, message, new_run
+from greenroom.actors.testing.store_kit.kit import opened
 
 MIB = 2**20
 

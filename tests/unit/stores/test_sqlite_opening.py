@@ -27,11 +27,11 @@ from greenroom.actors.contract.run_lists import RunCounts, RunQuery
 from greenroom.actors.contract.state import StateWrite
 from greenroom.actors.errors import StoreDown, StoreError, StoreOpenError
 from greenroom.actors.processes import Ability
-from greenroom.actors.stores._lock import FileLock
-from greenroom.actors.stores._schema import APPLICATION_ID, MIGRATIONS, Migration
-from greenroom.actors.stores.sqlite import Owner, SQLiteStore, lock_path, owner_of
-from greenroom.actors.testing._store_tools import NOW, ticket_row
-from greenroom.actors.testing.store_kit import Author, HookLog, create, new_run, opened
+from greenroom.actors.stores.sqlite._lock import FileLock
+from greenroom.actors.stores.sqlite._schema import APPLICATION_ID, MIGRATIONS, Migration
+from greenroom.actors.stores.sqlite.store import Owner, SQLiteStore, lock_path, owner_of
+from greenroom.actors.testing.store_kit._tools import NOW, ticket_row
+from greenroom.actors.testing.store_kit.kit import Author, HookLog, create, new_run, opened
 
 
 @pytest.fixture
@@ -125,9 +125,7 @@ async def test_a_second_store_on_the_file_is_shown_who_has_it(path: Path) -> Non
 
 async def test_another_process_is_shown_who_has_it(path: Path) -> None:
     """And where to talk to the owner, once it has said so."""
-    code = (
-        "import sys, trio; from greenroom.actors.stores.sqlite import *; trio.run(SQLiteStore(sys.argv[1]).run, None)"
-    )
+    code = "import sys, trio; import greenroom; trio.run(greenroom.SQLiteStore(sys.argv[1]).run, None)"
     store = store_at(path)
     async with opened(store):
         store.announce("http://127.0.0.1:7777")

@@ -17,10 +17,10 @@ from greenroom.actors.contract.lifecycle import RunStatus
 from greenroom.actors.contract.run_lists import RunQuery
 from greenroom.actors.contract.state import StateWrite
 from greenroom.actors.errors import StoreDown, StoreError, StoreUnavailable
-from greenroom.actors.stores.faults import POINTS, Faults, InjectedCrash
-from greenroom.actors.stores.memory import MemoryStore
-from greenroom.actors.stores.sqlite import SQLiteStore
-from greenroom.actors.testing.store_kit import Author, HookLog, SubmittedCommit, create, new_run, opened
+from greenroom.actors.stores.common.faults import POINTS, Faults, InjectedCrash
+from greenroom.actors.stores.memory.store import MemoryStore
+from greenroom.actors.stores.sqlite.store import SQLiteStore
+from greenroom.actors.testing.store_kit.kit import Author, HookLog, SubmittedCommit, create, new_run, opened
 
 Make = Callable[[Faults | None], Store]
 

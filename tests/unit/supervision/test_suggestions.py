@@ -2,7 +2,7 @@
 
 import pytest
 
-from greenroom.actors.agent import Agent
+from greenroom.actors.agents.agent import Agent
 from greenroom.actors.errors import AgentDefinitionError
 from greenroom.actors.models.codecs.openai_chat import OpenAIChatCodec
 from greenroom.actors.models.codecs.openai_responses import OpenAIResponsesCodec

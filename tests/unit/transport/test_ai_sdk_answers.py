@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from greenroom.actors.contract.decisions import Ticket
-from greenroom.transport.encoders.ai_sdk_builder import ToolPart
+from greenroom.transport.frontends.ai_sdk.builder import ToolPart
+from greenroom.transport.frontends.ai_sdk.decide import decide, decisions_of
+from greenroom.transport.frontends.ai_sdk.request import ReaderPosition, TicketAnswer, read_request
 from greenroom.transport.gateway.access import Principal
-from greenroom.transport.gateway.ai_sdk_decide import decide, decisions_of
-from greenroom.transport.gateway.ai_sdk_request import ReaderPosition, TicketAnswer, read_request
 from greenroom.transport.protocol.codes import Refused
 from greenroom.transport.protocol.up import Decide
 

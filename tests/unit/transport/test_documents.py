@@ -30,7 +30,6 @@ from greenroom.transport.gateway.bodies import BODIES
 from greenroom.transport.gateway.components import apart
 from greenroom.transport.gateway.http import Route, json_response
 from greenroom.transport.gateway.openapi import openapi
-from greenroom.transport.gateway.routes import ROUTES
 from greenroom.transport.protocol import down, up
 from greenroom.transport.protocol.codes import CLOSE_CODES, ERRORS, PATH, SUBPROTOCOL, Refused
 from greenroom.transport.protocol.lines import RunLine, TerminationLine, TicketLine
@@ -41,6 +40,7 @@ from greenroom.transport.protocol.schemas import (
     gateway_schema,
     tidied,
 )
+from greenroom.transport.server.routes import ROUTES
 
 from ...support.documents import tight
 from ...support.judges import need_node_modules

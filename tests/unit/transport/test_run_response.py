@@ -10,12 +10,13 @@ import pytest
 import greenroom as gr
 from greenroom.actors.contract.commits import EventDraft
 from greenroom.actors.contract.envelope import EventEncoder
-from greenroom.actors.contract.redaction import Redactor
-from greenroom.actors.run.event_buffer import EventSlice
-from greenroom.transport.encoders import ag_ui, ai_sdk
+from greenroom.actors.contract.secrets.redaction import Redactor
+from greenroom.actors.services.event_buffer import EventSlice
+from greenroom.transport.frontends.ag_ui import encoder as ag_ui
+from greenroom.transport.frontends.ag_ui.routes import AgUiResponse
+from greenroom.transport.frontends.ai_sdk import encoder as ai_sdk
+from greenroom.transport.frontends.ai_sdk.response import AiSdkResponse
 from greenroom.transport.gateway.access import Principal
-from greenroom.transport.gateway.ag_ui import AgUiResponse
-from greenroom.transport.gateway.ai_sdk_response import AiSdkResponse
 
 from ...support.ag_ui_lives import SPEC, streams
 from ...support.ag_ui_rules import check

@@ -17,8 +17,8 @@ from greenroom.actors.contract.decisions import Suspend
 from greenroom.actors.contract.messages import Usage
 from greenroom.actors.contract.spec import MODES
 from greenroom.actors.engine import inputs as inp
-from greenroom.transport.encoders import ag_ui
-from greenroom.transport.encoders.ag_ui_interrupts import decision_draft, response_schema
+from greenroom.transport.frontends.ag_ui import encoder as ag_ui
+from greenroom.transport.frontends.ag_ui.interrupts import decision_draft, response_schema
 
 from ....support.ag_ui_faults import PLANTED, sound
 from ....support.ag_ui_lives import (

@@ -13,12 +13,12 @@ from greenroom.actors.contract.commits import EventDraft
 from greenroom.actors.contract.decisions import Suspend
 from greenroom.actors.contract.envelope import Event, EventEncoder, decode_event
 from greenroom.actors.contract.messages import Usage
-from greenroom.actors.contract.redaction import Redactor
+from greenroom.actors.contract.secrets.redaction import Redactor
 from greenroom.actors.contract.spec import MODES, AgentSpec
 from greenroom.actors.engine import inputs as inp
-from greenroom.transport.encoders.ai_sdk import INTERRUPTED, begin, finish, step
-from greenroom.transport.encoders.ai_sdk_builder import VERSIONS
-from greenroom.transport.gateway.ai_sdk_request import ReaderPosition, read_request
+from greenroom.transport.frontends.ai_sdk.builder import VERSIONS
+from greenroom.transport.frontends.ai_sdk.encoder import INTERRUPTED, begin, finish, step
+from greenroom.transport.frontends.ai_sdk.request import ReaderPosition, read_request
 
 from ....support.ai_sdk_rules import Chat, Part, check_message, check_stream
 from ...engine.chaos import TOOLS, Chaos

@@ -1,0 +1,1 @@
+"""Agents: their definition, deps, graph, handoffs, filters and attachments."""

@@ -1,0 +1,111 @@
+"""The agents that a run may be handed over to, as a graph: found, checked, and joined for the engine.
+
+Theory of operation. A handoff names its agent by the object or by the key, so that two agents can name each other. The
+graph of an agent is therefore known only where keys have agents: in a runtime. It is found when a run is started or
+taken up, checked as a whole, and given to the engine as `AgentSpec.graph`: every agent's spec with what stays with the
+first agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import attrs
+
+from greenroom.supervision.fields import did_you_mean
+
+from ..contract.spec import AgentSpec
+from ..contract.state import KeyId
+from ..errors import AgentDefinitionError, UnknownAgent
+from ..state.keys import StateKey
+from .agent import Agent, check_prices
+
+Find = Callable[[Agent[object] | str], Agent[object]]
+"""(an agent, or a key) -> the agent. Raises UnknownAgent."""
+
+
+def graph_of(agent: Agent[object], find: Find) -> Mapping[str, Agent[object]]:
+    """Return the agents that a run of this agent may be handed over to, itself first, by key.
+
+    Raises:
+        UnknownAgent, UsageError: raised by `find`.
+    """
+    found: dict[str, Agent[object]] = {agent.key: agent}
+    todo = [agent]
+    while todo:
+        for handoff in todo.pop(0).handoffs:
+            other = find(handoff.agent if isinstance(handoff.agent, str | Agent) else handoff.key)
+            if other.key not in found:
+                found[other.key] = other
+                todo.append(other)
+    return found
+
+
+def check_graph(graph: Mapping[str, Agent[object]]) -> None:
+    """Check that agents which hand a run over to each other agree on their state keys, and have prices if need be.
+
+    Raises:
+        AgentDefinitionError: two keys of one scope and name differ in type, merge or persistence, or a model of an
+            agent has no price for the budget of the first agent.
+    """
+    known: dict[KeyId, tuple[StateKey[Any], str]] = {}
+    first = next(iter(graph.values()))
+    for agent in graph.values():
+        for key in agent.declared_state:
+            other, where = known.setdefault(key.id, (key, agent.key))
+            if _form(other) != _form(key):
+                text = (
+                    f"the state key {str(key.id)!r} of agent {where!r} is another one than that of agent {agent.key!r}"
+                )
+                raise AgentDefinitionError(
+                    f"{text}, and one hands runs over to the other; declare one key, or rename one"
+                )
+        check_prices(agent, attrs.evolve(agent.spec.policies, budget=first.spec.policies.budget))
+
+
+def _form(key: StateKey[Any]) -> tuple[object, ...]:
+    return key.type, key.merge, key.persistent
+
+
+def joined_spec(graph: Mapping[str, Agent[object]]) -> AgentSpec:
+    """Return the spec of the first agent with those of the graph."""
+    first = next(iter(graph.values())).spec
+    keys = {key: spec for agent in reversed([*graph.values()]) for key, spec in agent.spec.keys.items()}
+    specs: dict[str, AgentSpec] = {}
+    for key, agent in graph.items():
+        specs[key] = attrs.evolve(agent.spec.within(first, keys), graph=specs)
+    return specs[first.key]
+
+
+def agents_below(agent: Agent[object], find: Find) -> Iterator[Agent[object]]:
+    """Yield the agents whose runs may be child runs of a run of this agent, at any depth, each once."""
+    todo, seen = [agent], {agent.key}
+    yielded: set[str] = set()
+    while todo:
+        for acting in graph_of(todo.pop(0), find).values():
+            for child in acting.children:
+                if child.key not in yielded:
+                    yielded.add(child.key)
+                    yield child
+                if child.key not in seen:
+                    seen.add(child.key)
+                    todo.append(child)
+
+
+def finder(known: Mapping[str, Agent[object]]) -> Find:
+    """Return a function that finds agents by object or key, without adding any."""
+
+    def find(wanted: Agent[object] | str) -> Agent[object]:
+        agent = wanted if isinstance(wanted, Agent) else known.get(wanted)
+        if agent is None:
+            raise unknown_agent(wanted, known)
+        return agent
+
+    return find
+
+
+def unknown_agent(wanted: object, known: Mapping[str, Agent[object]]) -> UnknownAgent:
+    """Return the error about a key that no agent has."""
+    keys, near = ", ".join(sorted(known)) or "none", did_you_mean(wanted, known)
+    return UnknownAgent(f"no agent has the key {wanted!r}; {near}this runtime knows: {keys}")

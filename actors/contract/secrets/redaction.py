@@ -1,0 +1,391 @@
+"""The choke point for secrets: everything that leaves the private rows passes the redactor.
+
+Theory of operation. Three filters in one pass: values under names such as `password` (in JSON data and in text), known
+token shapes, and the secrets that the embedder names. Directories that reveal the host's user are shortened. Only
+fields with foreign text are read; private rows stay unredacted. What is large is read in steps (`stepwise`). A text
+may be the cut beginning of a longer one, so the beginning of a secret is hidden, too, where a text ends or is marked as
+cut.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache, partial
+from types import NoneType
+from typing import Any, Final
+
+import msgspec
+
+from ...errors import UsageError
+from ..catalogue import FOREIGN, FOREIGN_SCHEMAS
+from ..excerpt import Large, LargeText, showing
+from ..plain import JSONObject
+from ..sizes import measured
+from ..stepwise import WINDOW, Steps, drained
+from .hidden_values import (
+    hidden_fields,
+    hidden_keys,
+    hidden_positions,
+    hides_key,
+    hides_position,
+    hides_value,
+    names_value,
+)
+from .secret_readers import MASK, SHORTEST, Span, hides_items
+from .shapes import LONGEST_KEY
+from .spans import Finder, masked, spellings
+
+WORKSPACE: Final = "[workspace]"
+"""Replaces the run's directory."""
+
+LONGEST: Final = 16_384
+"""Characters of the longest secret that can be named: the held-back part of a stream must be able to hold one."""
+
+WHOLE: Final = 1_048_576
+"""Characters of a text that are read; the rest is left out, because a search holds the interpreter lock."""
+
+_MARK: Final = 128
+"""Characters kept free for the mark of a cut, so that a shortened text is not shortened again."""
+_TOO_DEEP: Final = "[nested too deeply to be shown]"
+_ABSOLUTE: Final = re.compile(r"(?:/|[A-Za-z]:[\\/])[^\\/]")
+
+
+def searchable(value: str) -> bool:
+    """Return True for a value that can be a secret of a `Redactor`: neither too short nor too long."""
+    return SHORTEST <= len(value) <= LONGEST
+
+
+class Redactor:
+    """Removes secrets from everything that people and clients see.
+
+    Args:
+        secrets: values that must never be shown, such as the values of secret environment variables; at least 6
+            characters each, because masking shorter values would garble ordinary text.
+
+    Raises:
+        UsageError: a secret is too short to be masked safely, or longer than `LONGEST`.
+
+    Attributes:
+        finder: finds secrets in a text.
+    """
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        values = set(secrets)
+        for value in values:
+            if len(value) < SHORTEST:
+                raise UsageError(f"a secret of {len(value)} characters would garble text; use {SHORTEST} or more")
+            if len(value) > LONGEST:
+                raise UsageError(f"a secret of {len(value)} characters is longer than {LONGEST}; name its parts")
+        self.finder = Finder(set().union(*map(spellings, values)))
+        self._search: Callable[[str], Any] = self.finder.search
+        digits = any(not value.strip("0123456789.eE+-") for value in values)
+        self._harmless = frozenset({bool, NoneType} if digits else {bool, NoneType, int, float})
+        self._about = lru_cache(maxsize=4096)(self._judge_key)
+        self._within = lru_cache(maxsize=256)(partial(_Within, self))
+
+    def within(self, workspace: str | None) -> Redactor:
+        """Return the redactor of a run: it also hides the run's directory, if `workspace` is an absolute path."""
+        return self if workspace is None or _ABSOLUTE.match(workspace) is None else self._within(workspace)
+
+    def text(self, value: str) -> str:
+        """Return the text without secrets; the same object if there are none.
+
+        Of a text longer than `WHOLE` only that many characters are read and shown; a mark gives the number left out.
+        """
+        if len(value) > WHOLE:
+            return self._shortened(value)
+        return value if self._search(value) is None else self._masked(value)
+
+    def value(self, value: object) -> Any:
+        """Return JSON data without secrets; the same object if there are none."""
+        if type(value) is str:  # most fields of events: read once, as in `_dirty`
+            return value if len(value) < SHORTEST else self.text(value)
+        return self._clean(value) if self._dirty(value) else value
+
+    def text_steps(self, value: str) -> Steps[str]:
+        """Return the result of `text`, in steps of about `WINDOW` characters."""
+        if len(value) <= WINDOW:
+            return self.text(value)
+        if len(value) > WHOLE:
+            shown = yield from self.text_steps(value[: WHOLE - _MARK])
+            return _with_mark(shown, value)
+        spans = list[Span]()
+        for span in self.pieces(value):
+            if span is None:
+                yield
+            else:
+                spans.append(span)
+        yield  # the last of them may be long
+        return masked(value, spans)
+
+    def steps(self, value: object) -> Steps[Any]:
+        """Return the result of `value`, in steps of about `WINDOW` characters and items."""
+        return (yield from self._steps(value, [WINDOW]))
+
+    def _steps(self, value: object, left: list[int]) -> Steps[Any]:
+        """`left`: characters until the next pause, in a list, because all levels count together."""
+        left[0] -= 1 + (len(value) if isinstance(value, str) else 0)
+        if left[0] < 0:
+            left[0] = WINDOW
+            yield
+        if isinstance(value, (Large, LargeText)):
+            return (yield from showing(value, self.text_steps, MASK))
+        if isinstance(value, Mapping):
+            named, out = hidden_fields(value), {}
+            for key, item in value.items():
+                hidden = key in named or (isinstance(key, str) and hides_value(key, item))
+                is_long = isinstance(key, str) and len(key) > WINDOW
+                name = (yield from self.text_steps(key)) if is_long else self.key(key)
+                left[0] -= len(name) if isinstance(name, str) else 1
+                out[name] = MASK if hidden and item is not None else (yield from self._steps(item, left))
+            return out
+        if isinstance(value, (list, tuple)):
+            items = []
+            for place, item in enumerate(value):
+                hidden = item is not None and hides_position(value, place)
+                items.append(MASK if hidden else (yield from self._steps(item, left)))
+            return items
+        return (yield from self.text_steps(value)) if isinstance(value, str) else self._clean(value)
+
+    def restored(self, given: object, raw: object) -> Any:
+        """Return the result of `restored_steps`."""
+        return drained(self.restored_steps(given, raw))
+
+    def restored_steps(self, given: object, raw: object) -> Steps[Any]:
+        """Return `given` with each part that equals the redacted form of a part of `raw` replaced by that raw part.
+
+        People edit the redacted form: a mask that they leave in place means the value behind the mask.
+        """
+        return _restored(given, raw, (yield from self.steps(raw)))
+
+    def schema(self, value: object) -> Any:
+        """Return a JSON Schema without secrets: its texts are redacted, its keys name properties and hide no value."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            pairs = [(self.text(key), self.schema(item)) for key, item in value.items()]
+            same = all(a is c and b is d for (a, b), (c, d) in zip(value.items(), pairs, strict=True))
+            return value if same else dict(pairs)
+        if isinstance(value, (list, tuple)):
+            items = [self.schema(item) for item in value]
+            return value if all(a is b for a, b in zip(value, items, strict=True)) else items
+        return self._clean(value)
+
+    @property
+    def heads(self) -> Iterable[str]:
+        """The beginnings of the named secrets."""
+        return self.finder.heads
+
+    def search(self, text: str) -> Any:
+        """Return None if a text has neither a secret nor the beginning of one; else a match."""
+        return self._search(text)
+
+    def spans(self, text: str) -> Iterator[Span]:
+        """Yield what `text` hides, from its beginning to its end."""
+        return filter(None, self.pieces(text))
+
+    def pieces(self, text: str) -> Iterator[Span | None]:
+        """Yield what `text` hides, and None between two windows of the search."""
+        return self.finder.pieces(text)
+
+    def key(self, key: Any) -> Any:
+        """Return a key of a mapping without secrets."""
+        return (self._about(key) or (key, False))[0]
+
+    def _shortened(self, text: str) -> str:
+        """Return the beginning of a text that is too long to read. A secret at the cut is hidden as at any end."""
+        return _with_mark(self.text(text[: WHOLE - _MARK]), text)
+
+    def _masked(self, text: str) -> str:
+        """Return a text that may have secrets in masked form; the same object if it has none."""
+        return masked(text, self.spans(text))
+
+    def _dirty(self, value: Any) -> bool:
+        """Return whether a value has secrets. Most data is clean, so this is the hot path: it allocates nothing."""
+        kind = type(value)
+        if kind is str:
+            return len(value) >= SHORTEST and self.text(value) is not value
+        if kind in self._harmless:
+            return False
+        if kind is list or kind is tuple:
+            return any(map(self._dirty, value)) or bool(hidden_positions(value))
+        if kind is dict or isinstance(value, Mapping):
+            return self._dirty_mapping(value)
+        return self._clean(value) is not value
+
+    def _dirty_mapping(self, value: JSONObject) -> bool:
+        about, search, harmless = self._about, self._search, self._harmless
+        for key, item in value.items():
+            judgement = about(key)
+            if judgement is not None and (
+                judgement[0] != key or (item is not None and (judgement[1] or hides_value(key, item)))
+            ):
+                return True
+            kind = type(item)
+            if kind is str:  # inlined from _dirty: a call for each text is a quarter of an event's cost
+                size = len(item)
+                if size >= SHORTEST and (size > WHOLE or (search(item) is not None and self._masked(item) is not item)):
+                    return True
+            elif kind not in harmless and self._dirty(item):
+                return True
+        return names_value(value)
+
+    def _clean(self, value: object) -> Any:
+        if isinstance(value, (Large, LargeText)):
+            return drained(showing(value, self.text_steps, MASK))
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            hidden = hidden_keys(value)
+            return {self.key(key): self._clean_part(item, key in hidden) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            places = hidden_positions(value)
+            return [self._clean_part(item, place in places) for place, item in enumerate(value)]
+        if type(value) not in self._harmless and isinstance(value, (int, float)) and MASK in self.text(str(value)):
+            return MASK
+        return value
+
+    def _clean_part(self, item: object, hidden: bool) -> Any:
+        return MASK if hidden and item is not None else self._clean(item)
+
+    def _judge_key(self, key: object) -> tuple[str, bool] | None:
+        """Return None for an ordinary key, else (the key without secrets, whether its value is hidden).
+
+        Of a key that may hide its value, which depends on the value, the second is False.
+        """
+        if not isinstance(key, str):
+            return None
+        name = key[-LONGEST_KEY:]
+        clean, hidden = self.text(key), hides_key(key)
+        return (clean, hidden) if hidden or clean != key or hides_items(name) else None
+
+    def payload(self, payload: Any) -> Any:
+        """Return an event's payload without secrets; the same object if there are none."""
+        shown = self.small_payload(payload)
+        return drained(self.payload_steps(payload)) if shown is None else shown
+
+    def small_payload(self, payload: Any) -> Any:
+        """Return the result of `payload`, or None if a field is so large that it must be read in steps."""
+        changes: dict[str, object] | None = None
+        kind = type(payload)
+        for name in FOREIGN[kind]:
+            before = getattr(payload, name)
+            if before is None:
+                continue
+            if (
+                type(before) is str
+                and len(before) <= WINDOW
+                and (len(before) < SHORTEST or self._search(before) is None)
+            ):
+                continue  # most texts: read once, without a call
+            if type(before) is Large or measured(before, WINDOW) > WINDOW:
+                return None
+            try:
+                after = self._clean(before) if self._dirty(before) else before
+            except RecursionError:  # a model may nest its arguments without limit
+                after = _too_deep(before)
+            if after is not before:
+                changes = {} if changes is None else changes
+                changes[name] = after
+        if kind in FOREIGN_SCHEMAS:  # few have one, and asking costs less than a loop over nothing
+            changes = self._with_schemas(payload, changes)
+        return payload if changes is None else msgspec.structs.replace(payload, **changes)
+
+    def payload_steps(self, payload: Any) -> Steps[Any]:
+        """Return the result of `payload`, in steps of about `WINDOW` characters and items."""
+        changes, kind = dict[str, object](), type(payload)
+        for name in FOREIGN[kind]:
+            before = getattr(payload, name)
+            if before is not None:
+                try:
+                    changes[name] = yield from self.steps(before)
+                except RecursionError:
+                    changes[name] = _too_deep(before)
+        if kind in FOREIGN_SCHEMAS:
+            changes = self._with_schemas(payload, changes) or changes
+        return msgspec.structs.replace(payload, **changes)
+
+    def _with_schemas(self, payload: object, changes: dict[str, object] | None) -> dict[str, object] | None:
+        for name in FOREIGN_SCHEMAS[type(payload)]:
+            before = getattr(payload, name)
+            try:
+                after = before if before is None else self.schema(before)
+            except RecursionError:
+                after = {_TOO_DEEP: None}
+            if after is not before:
+                changes = {name: after, **(changes or {})}
+        return changes
+
+
+def _restored(given: object, raw: Any, shown: Any) -> Any:
+    """See `Redactor.restored`. Each part is compared as it was shown in its place, which may make it a secret."""
+    if given == shown:
+        return raw
+    if isinstance(given, Mapping) and isinstance(raw, Mapping) and isinstance(shown, Mapping):
+        known = raw.keys() & shown.keys()
+        return {key: _restored(item, raw[key], shown[key]) if key in known else item for key, item in given.items()}
+    lists = isinstance(raw, (list, tuple)) and isinstance(shown, (list, tuple))
+    if lists and isinstance(given, list) and len(given) == len(raw):
+        return [_restored(*parts) for parts in zip(given, raw, shown, strict=True)]
+    return given
+
+
+def _with_mark(shown: str, text: str) -> str:
+    """Return the redacted beginning of a text that is too long to read, with a mark of the rest."""
+    left_out = len(text) - (WHOLE - _MARK)
+    return f"{shown}\n[... {left_out} of {len(text)} characters left out ...]\n"
+
+
+def _too_deep(value: object) -> object:
+    return {_TOO_DEEP: None} if isinstance(value, Mapping) else _TOO_DEEP
+
+
+class _Within(Redactor):
+    """A redactor that also hides the directory of a run. It shares the compiled expression of its base."""
+
+    def __init__(self, base: Redactor, workspace: str) -> None:
+        self.finder, self._harmless = base.finder, base._harmless
+        self._roots = spellings(workspace.rstrip("/\\"))
+        behind = "|".join(map(re.escape, sorted(self._roots, key=lambda text: (-len(text), text))))
+        self._found = re.compile(rf"(?:{behind})(?![\w\-])(?!\.\w)").finditer
+        self._base_search = base._search
+        self._search = self._look
+        self._about = lru_cache(maxsize=4096)(self._judge_key)
+
+    def within(self, workspace: str | None) -> Redactor:
+        """Return itself: a run has one directory."""
+        return self
+
+    @property
+    def heads(self) -> Iterable[str]:
+        """The base's beginnings and the run's whole directory, which is hidden only where it is complete."""
+        return (*self.finder.heads, *(f"{root}/" for root in self._roots))
+
+    def _look(self, text: str) -> Any:
+        match = self._base_search(text)
+        return match if match is not None else next((root for root in self._roots if root in text), None)
+
+    def pieces(self, text: str) -> Iterator[Span | None]:
+        """Yield what `text` hides, and None between two windows of the search.
+
+        The directory may be below a home directory; then the directory's name wins.
+        """
+        at, size = 0, len(text)
+        places = [Span(m.start(), m.end(), WORKSPACE, m.start(), m.end() == size) for m in self._found(text)]
+        for span in self.finder.pieces(text):
+            if span is None:
+                yield None
+                continue
+            while places and places[0].start <= span.start:
+                place = places.pop(0)
+                if place.start >= at:
+                    yield place
+                    at = place.end
+            if span.start >= at:
+                yield span
+                at = span.end
+            elif span.end > at:
+                yield span._replace(start=at, since=min(at, span.since))
+                at = span.end
+        yield from (place for place in places if place.start >= at)

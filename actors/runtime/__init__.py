@@ -1,0 +1,1 @@
+"""The runtime: opening, the facade, readers, commands, the registry of runs, starting."""

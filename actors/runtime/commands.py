@@ -1,0 +1,252 @@
+"""`RunCommands`: decide, cancel, pause, send. Each is one command that `Store.post` judges and journals.
+
+Theory of operation. A command is validated here, completed (id, principal, time) and posted. The store runs
+`CommandRules` on the run's rows inside its transaction, so that of two concurrent decisions exactly one is accepted, in
+every process. The run's owner receives a hint and consumes the journaled command. Results are values: a rejected
+command raises no error.
+"""
+
+from __future__ import annotations
+
+import secrets as random_ids
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Literal
+
+import attrs
+import trio
+
+from ..agents.attachments import File, Image, parts_of
+from ..contract.decisions import Command, CommandResult, Decision
+from ..contract.plain import JSONObject
+from ..contract.rows import CommandContext, RunRecord
+from ..engine.command_rules import reject
+from ..errors import StoreDown, StoreUnavailable
+from ..services.agents import Agents
+from ..services.sanitize import InvalidDecision, command_of, run_id_of
+from ..services.services import Services
+from ..services.stepping import in_steps
+from .judging import RuntimeJudge
+from .run_registry import RunRegistry
+from .shared.agent_elsewhere import AgentsElsewhere, PublishedAgents
+from .start_request import LOCAL
+
+
+@attrs.define(eq=False, repr=False)
+class RunCommands:
+    """Commands to runs by id, for programs that pass on the decisions of others; `Run` offers the same for one run.
+
+    Accepted means journaled: a command acts exactly once, also after a crash. Every method is shielded between submit
+    and receipt. After Cancelled the command may be journaled: repeat it with its id, and the result is "duplicate". An
+    unavailable store and a closing runtime give rejections (store_unavailable), not errors.
+    """
+
+    _services: Services
+    _roster: RunRegistry
+    _agents: Agents
+    _published: PublishedAgents = attrs.field(
+        init=False, default=attrs.Factory(lambda self: PublishedAgents(self._services.store), takes_self=True)
+    )
+
+    def __repr__(self) -> str:
+        return f"<RunCommands, {'closing' if self.closing else 'open'}>"
+
+    @property
+    def closing(self) -> bool:
+        """True once the runtime is closing: every command is rejected."""
+        return self._roster.closing
+
+    @staticmethod
+    def new_id() -> str:
+        """Return a new random id (96 bits), for a command that may have to be repeated."""
+        return random_ids.token_hex(12)
+
+    async def decide(self, run_id: str, decision: Decision) -> CommandResult:
+        """Decide a ticket or a call of a run; see `Run.decide`.
+
+        Raises:
+            UsageError: a field of the decision is invalid.
+            UnknownRun: no run has this id.
+        """
+        name = getattr(decision, "decision_id", "") or self.new_id()  # `post` refuses what is no Decision
+        return await self.post(run_id, Command(command_id=name, kind="decide", decision=decision))
+
+    async def cancel(
+        self,
+        run_id: str,
+        *,
+        mode: Literal["now", "after_step"] = "now",
+        reason: str | None = None,
+        by: str | None = None,
+        command_id: str | None = None,
+    ) -> CommandResult:
+        """Ask a run to end; see `Run.cancel`.
+
+        Raises:
+            UsageError: the mode is unknown.
+            UnknownRun: no run has this id.
+        """
+        command = Command(command_id=command_id or self.new_id(), kind="cancel", mode=mode, reason=reason, by=by)
+        return await self.post(run_id, command)
+
+    async def pause(
+        self, run_id: str, *, reason: str | None = None, by: str | None = None, command_id: str | None = None
+    ) -> CommandResult:
+        """Hold a run before its next step; see `Run.pause`.
+
+        Raises:
+            UnknownRun: no run has this id.
+        """
+        command = Command(command_id=command_id or self.new_id(), kind="pause", reason=reason, by=by)
+        return await self.post(run_id, command)
+
+    async def send(
+        self,
+        run_id: str,
+        text: str,
+        *,
+        attachments: Sequence[Image | File] = (),
+        by: str | None = None,
+        command_id: str | None = None,
+    ) -> CommandResult:
+        """Give a run more input; see `Run.send`.
+
+        Raises:
+            UsageError: the text is not a str, or blank without attachments.
+            InvalidAttachment: the attachments are invalid.
+            UnknownRun: no run has this id.
+        """
+        parts = parts_of(attachments)
+        command = Command(command_id=command_id or self.new_id(), kind="send", text=text, by=by, parts=parts)
+        return await self.post(run_id, command)
+
+    async def post(self, run_id: str, command: Command) -> CommandResult:
+        """Judge and journal a command.
+
+        Every command goes through this method, including those of the run's own process.
+
+        Raises:
+            UsageError: the run id or a part of the command is invalid; the message names it.
+            UnknownRun: no run has this id.
+        """
+        services, run_id = self._services, run_id_of(run_id)
+        try:
+            command = command_of(command, local=LOCAL, now=services.clock.now())
+        except InvalidDecision as error:
+            await trio.lowlevel.checkpoint()
+            return reject(command, error.code, str(error))
+        if self._roster.closing:
+            await trio.lowlevel.checkpoint()
+            return reject(command, "store_unavailable", "the runtime is closing; try again when it is open")
+        try:
+            decision = command.decision
+            if command.kind == "decide" and decision is not None and decision.edited_arguments is not None:
+                decision = await self._unmasked(run_id, decision, decision.edited_arguments)
+                command = attrs.evolve(command, decision=decision)
+            actor = self._roster.get(run_id)
+            rules = RuntimeJudge(
+                self._agents,
+                services.clock.now(),
+                own=None if actor is None else actor.agent,
+                elsewhere=await self._others(command),
+            )
+            # the store shields itself between submit and receipt, and its patience bounds the wait
+            result = await services.store.post(run_id, command, rules)
+            if rules.asked and not result.ok and services.shared:  # what others publish may be missing, or have changed
+                rules.elsewhere = await self._published.read()
+                result = await services.store.post(run_id, command, rules)
+            if result.code == "fingerprint_mismatch":
+                await self._wake(run_id, command, rules)
+        except (StoreUnavailable, StoreDown) as error:
+            result = reject(command, "store_unavailable", f"{error}; repeat the command with the same id")
+            # a checkpoint: a caller that retries in a loop lets the store recover
+            await trio.lowlevel.cancel_shielded_checkpoint()
+        return result
+
+    @property
+    def _elsewhere(self) -> AgentsElsewhere | None:
+        return self._published.fresh if self._services.shared else {}
+
+    async def _others(self, command: Command) -> AgentsElsewhere | None:
+        """Return what other processes publish; it is read here if no agent of this process can be the run's."""
+        if command.kind == "decide" and self._services.shared and not self._agents.by_key:
+            return self._published.fresh or await self._published.read()
+        return self._elsewhere
+
+    async def supersedes(self, agent: str) -> bool:
+        """Return True if new input closes the open tickets of an agent's runs (`on_new_input="supersede"`).
+
+        The agent may be one that only other processes have. Afterwards `check` knows their agents.
+
+        Raises:
+            StoreUnavailable, StoreDown: the store does not answer.
+        """
+        here = self._agents.get(agent)
+        if here is not None:
+            await trio.lowlevel.checkpoint()
+            return here.spec.on_new_input == "supersede"
+        others = (await self._published.read()).get(agent, ()) if self._services.shared else ()
+        return any(other.on_new_input == "supersede" for other in others)
+
+    async def _wake(self, run_id: str, command: Command, rules: RuntimeJudge) -> None:
+        """Wake the owners of a ticket whose tool has changed: they ask again. A mirror is of a run below.
+
+        A process without the agent cannot own the run: a command of the kind wake gets the run an owner elsewhere.
+        """
+        target, store = "" if command.decision is None else command.decision.target, self._services.store
+        with suppress(StoreUnavailable, StoreDown):  # the refusal is true; the next one wakes the run
+            while True:
+                self._roster.wake(run_id)
+                ticket = await store.ticket(run_id, target)
+                if ticket is None or ticket.child_run_id is None:
+                    break
+                run_id, target = ticket.child_run_id, ticket.child_ticket_id or ""
+            if rules.absent and self._services.shared:
+                wake = Command(command_id=self.new_id(), kind="wake", by=LOCAL, posted_at=self._services.clock.now())
+                await store.post(run_id, wake, rules)
+
+    def check(self, record: RunRecord, decision: Decision) -> CommandResult:
+        """Return the result that `decide` would give now.
+
+        Nothing is journaled, and the run may change before the decision.
+
+        A changed tool definition is not looked for: `decide` detects it and makes the run ask again. Of an agent that
+        only other processes have, the tools are those that the newest command or `supersedes` has read.
+
+        Args:
+            record: the run, loaded with `calls="all"`.
+            decision: with its id.
+        """
+        target, by = decision.target, decision.decided_by
+        by_call = (
+            candidate for candidate in reversed(record.tickets) if candidate.call_id == target
+        )  # the call's newest ticket
+        ticket = next((candidate for candidate in record.tickets if candidate.ticket_id == target), None) or next(
+            by_call, None
+        )
+        name = target if ticket is None else ticket.call_id
+        facts = CommandContext(
+            stage=record.row.stage,
+            pending=len(record.inbox),
+            ticket=ticket,
+            call=next((candidate for candidate in record.calls if candidate.call_id == name), None),
+            agent=record.info.agent,
+            active_agent=record.row.agent,
+        )
+        elsewhere = self._elsewhere or self._published.known
+        judge = RuntimeJudge(self._agents, self._services.clock.now(), definitions=False, elsewhere=elsewhere)
+        command_id = decision.decision_id or self.new_id()
+        return judge(facts, Command(command_id=command_id, kind="decide", decision=decision, by=by))
+
+    async def _unmasked(self, run_id: str, decision: Decision, edited: JSONObject) -> Decision:
+        """Return a decision whose edited arguments have no masks.
+
+        People were shown masks and sent them back: the call's own values take their place.
+        """
+        store = self._services.store
+        outline, ticket = await store.outline(run_id), await store.ticket(run_id, decision.target)
+        if outline is None or ticket is None:
+            return decision
+        redactor = self._services.redactor.within(outline.info.workspace)
+        restored = await in_steps(redactor.restored_steps(edited, ticket.arguments))
+        return attrs.evolve(decision, edited_arguments=restored)

@@ -1,0 +1,47 @@
+"""Lists of runs: from a caller's arguments to a query, and from a page of rows to what people may see.
+
+Theory of operation. Titles and tickets are stored redacted, because searches read them. They are redacted again when a
+page is shown: the runtime that shows them may know other secrets than the one that wrote them. A line
+without tickets whose title has no secret comes back as the same object, so most pages copy nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+from msgspec.structs import replace
+
+from ..contract.run_lists import LISTED, RunPage, RunQuery, RunSummary, listed
+from ..contract.secrets.redaction import Redactor
+from ..contract.ticket_summary import redacted_summary
+from ..options import unknown_value
+
+
+def query_of(*, status: Any, **given: Any) -> RunQuery:
+    """Return the query for a caller's arguments; the store checks all but the status (`RunQuery.check`).
+
+    Raises:
+        UsageError: the status is unknown.
+    """
+    try:
+        wanted = None if status is None else listed(status)
+    except (ValueError, TypeError) as error:  # TypeError: a value that cannot be a name
+        raise unknown_value("status", status, LISTED) from error
+    return RunQuery(status=wanted, **given)
+
+
+def shown_page(page: RunPage, redactor: Redactor) -> RunPage:
+    """Return a page with redacted titles and questions; the rows stay private."""
+    return attrs.evolve(page, runs=tuple(shown_summary(line, redactor) for line in page.runs))
+
+
+def shown_summary(summary: RunSummary, redactor: Redactor) -> RunSummary:
+    """Return a list line, redacted again: the runtime may have other secrets than when the row was written."""
+    info, tickets = summary.info, summary.asked
+    title = redactor.text(info.title)
+    if title is info.title and not tickets:
+        return summary
+    return attrs.evolve(
+        summary, info=replace(info, title=title), asked=tuple(redacted_summary(ticket, redactor) for ticket in tickets)
+    )

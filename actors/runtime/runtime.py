@@ -1,0 +1,434 @@
+"""`Runtime`: the public face of a runtime. `Runtime` starts and finds runs; its parts do everything else.
+
+Theory of operation. `Runtime` checks arguments and hands them on; it keeps no state of a run. `parts.py` puts the parts
+together: `reader.py` reads runs, `commands.py` decides, `agents.py` knows agents and deps, `run_registry.py` holds the
+live runs, `starting.py` writes new runs. `open_runtime.py` opens and closes a runtime. Those who embed Greenroom, the
+gateway among them, use the public parts `reader` and `commands`.
+"""
+
+from __future__ import annotations
+
+import secrets as random_ids
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Final, Generic, Literal, TypedDict, TypeVar, Unpack, overload
+
+import attrs
+from msgspec.structs import replace
+
+from ..abc import Model, Store
+from ..agents.agent import Agent
+from ..agents.attachments import File, Image
+from ..agents.options import Deps
+from ..contract.lifecycle import RunStatus, Stage
+from ..contract.run_lists import RunOrder, RunPage
+from ..contract.spec import AgentSpec, Execution
+from ..entry import checks_options
+from ..errors import UnknownRun, UsageError
+from ..options import unknown_option
+from ..replay.report import ReplayReport
+from ..services.agents import Override
+from ..services.clock import Clock
+from ..services.sanitize import run_id_of
+from .commands import RunCommands
+from .handle import Run
+from .listing import query_of
+from .parts import Parts
+from .queueing import AT_ONCE, OPTIONS, Queueing
+from .reader import RunReader
+from .replay_run import played, replay_of
+from .shared.agent_elsewhere import PublishedAgent
+from .start_request import StartRequest, check_id, fork_of, inheriting, new_run
+from .thread_access import MayJoin
+
+T = TypeVar("T")
+
+
+class StartOptions(TypedDict, Generic[Deps], total=False):
+    """The options of `Runtime.start`, documented there."""
+
+    run_id: str | None
+    thread_id: str | None
+    session_id: str | None
+    by: str | None
+    workspace: str | None
+    deps: Deps | None
+    deadline: datetime | None
+    execution: Execution | None
+    on_busy: Literal["queue", "refuse"]
+    title: str | None
+    attachments: Sequence[Image | File]
+    may_join: MayJoin | None
+    background: bool | None
+    queue: str | None
+    at: datetime | None
+    priority: int | None
+    dedupe: str | None
+
+
+_START_OPTIONS: Final = frozenset(StartOptions.__annotations__)
+
+
+def _check_may_join(may_join: object) -> None:
+    if may_join is not None and not callable(may_join):
+        raise UsageError(f"may_join={may_join!r:.200}: give a function of a RunInfo that returns a bool, or None")
+
+
+@attrs.define(eq=False, repr=False)
+class Runtime:
+    """The runs of one store. Made by `open_runtime`; call every method from a trio task, any number of tasks at a time.
+
+    Programs that show runs to others, or pass on the decisions of others, use the same two parts as the gateway:
+    `reader` and `commands` take run ids and create no `Run` for each.
+    """
+
+    _parts: Parts
+
+    def __repr__(self) -> str:
+        return f"<Runtime with {len(self._parts.roster)} live runs>"
+
+    @property
+    def store(self) -> Store:
+        """The store of the runs. Write nothing to the store except with `prune`."""
+        return self._parts.services.store
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of the runs."""
+        return self._parts.services.clock
+
+    @property
+    def agents(self) -> Mapping[str, Agent[Any]]:
+        """The agents that can be started by key."""
+        return self._parts.agents.by_key
+
+    @property
+    def reader(self) -> RunReader:
+        """Reads of runs by id: follow, list, load."""
+        return self._parts.reader
+
+    @property
+    def commands(self) -> RunCommands:
+        """Commands to runs by id: decide, cancel, pause, send."""
+        return self._parts.commands
+
+    # --- starting and finding runs -----------------------------------------------------------------------------------
+
+    @overload
+    async def start(self, agent: Agent[T, Deps], text: str, /, **options: Unpack[StartOptions[Deps]]) -> Run[T]: ...
+    @overload
+    async def start(self, agent: str | None, text: str, /, **options: Unpack[StartOptions]) -> Run[Any]: ...
+    async def start(self, agent: Any, text: str, /, **options: Unpack[StartOptions]) -> Run[Any]:
+        """Start a run. Returns when `run.created` is durable.
+
+        The run id is the idempotency key: the same id with the same content returns the same run. Creating the run and
+        giving it an owner is one shielded step. After Cancelled the run may exist: start it again with the same id.
+
+        Args:
+            agent: an Agent, or the key of an agent that the runtime knows. None, with a `thread_id`: the agent with
+                which the newest completed run of the thread ended.
+            text: the input; must not be blank without attachments, because providers reject blank messages.
+            options: run_id (default: a new id), thread_id (default: a new thread), session_id, by (a principal),
+                workspace, deps (dependencies of this run only), deadline (absolute, with time zone; waiting counts),
+                execution (a mode other than the agent's), on_busy ("queue" or "refuse", if the thread has an active
+                run), title (a label for lists: the first line, redacted, cut at 80 characters; default: the title of
+                the text; not part of the content), attachments (images and files of the input, at most 100 and 8 MiB
+                together), may_join, background, queue, at, priority, dedupe (see below).
+
+        A run reads the whole thread that it joins. `may_join(info)` returns whether the caller may see a run; it is
+        called for every run in the thread, in the thread of a fork also for those whose messages the fork has copied,
+        and for pruned runs whose messages are still there (once per combination of by, agent, session_id and
+        workspace). One False refuses the start. A thread whose runs are all pruned belongs to its owner: `by` must be
+        the principal of its first run. The result holds in the transaction that writes the run. None allows any thread,
+        for a caller with access to everything.
+
+        A run begins in this process, or, with `background=True`, waits in its queue until a process has room
+        (`max_running`). `queue` is the queue's name (default: the agent's key), `at` the earliest time at which the run
+        begins (with time zone), `priority` -100 to 100: each step counts like ten seconds of waiting. Each of the three
+        implies `background`. Such a run takes no deps of its own. In a store that several processes share, a run for
+        which this process has no room, or whose agent only another process has (give its key), waits in its queue,
+        too. While an open run was started with the same `dedupe`, a text of 1 to 256 characters, that run is returned,
+        whatever its content. None of these options is part of the content.
+
+        Raises:
+            UsageError: an argument is invalid; or `agent` is None and no run of the thread has completed.
+            InvalidAttachment: an attachment is no Image or File, or they are too many or too large together.
+            UnknownAgent: no agent has this key, here or in a live process that shares the store; or none the key that a
+                handoff names.
+            AgentDefinitionError: the agent has no model, or does not fit to the agents of its handoffs.
+            RunExists: a run with other content has the id.
+            RunPruned: a pruned run had the id.
+            ThreadBusy: on_busy is "refuse" and the thread has an active run.
+            ThreadForbidden: `may_join` refuses the thread.
+            StoreUnavailable: the run was not started.
+            RuntimeClosed: the runtime is closing.
+        """
+        parts = self._parts
+        parts.roster.check_open()
+        if agent is None:
+            agent = await self._agent_to_continue(options.get("run_id"), options.get("thread_id"))
+        known = await self._startable(agent) if parts.services.shared else parts.agents.startable(agent)
+        if not options.keys() <= _START_OPTIONS:
+            unknown = min(options.keys() - _START_OPTIONS)
+            raise unknown_option("start", unknown, StartOptions.__annotations__)
+        values: dict[str, Any] = {**options}
+        deps, may_join = values.pop("deps", None), values.pop("may_join", None)
+        _check_may_join(may_join)
+        queueing = AT_ONCE
+        if not OPTIONS.isdisjoint(values):
+            queueing = Queueing(**{name: values.pop(name) for name in OPTIONS if name in values})
+        if deps is not None:
+            queueing.check_deps(deps, here=not isinstance(known, AgentSpec))
+        if values.get("run_id") is None:
+            values["run_id"] = f"run_{random_ids.token_hex(8)}"
+        birth = StartRequest(agent=known, text=text, has_deps=deps is not None, queueing=queueing, **values)
+        new = new_run(birth, self.clock.now(), parts.services.redactor)
+        here, background = None if isinstance(known, AgentSpec) else known, queueing.background is True
+        if birth.thread_id is None:
+            return await parts.starter.begin(new, here, deps, background=background)
+        return await parts.starter.join(new, here, deps, may_join, background=background)
+
+    async def _startable(self, agent: Agent[Any] | str) -> Agent[Any] | AgentSpec:
+        """Return an agent; one that only another live process has as its facts.
+
+        Raises:
+            UnknownAgent: no agent has this key, here or in a live process that shares the store.
+            AgentDefinitionError: the agent has no model.
+        """
+        parts = self._parts
+        if not parts.services.shared or not isinstance(agent, str) or parts.agents.get(agent) is not None:
+            return parts.agents.startable(agent)
+        with parts.services.board.looking():
+            published = (await self.store.agents()).get(agent)
+        if not published:
+            parts.agents.find(agent)
+        return PublishedAgent.read(agent, min(published or ("",))).spec
+
+    async def _agent_to_continue(self, run_id: str | None, thread_id: str | None) -> str:
+        """Return the agent of a start without one; of a repeated start, the agent of the run."""
+        check_id("run_id", run_id)
+        check_id("thread_id", thread_id)
+        if thread_id is None:
+            raise UsageError("start(None): give an agent, or the thread_id of a thread with a completed run")
+        before = None if run_id is None else await self.reader.outline(run_id)
+        return before.info.agent if before is not None else await self.reader.agent_of_thread(thread_id)
+
+    async def get(self, run_id: str) -> Run[Any]:
+        """Return the run with this id.
+
+        Raises:
+            UnknownRun: no run has this id.
+            RuntimeClosed: the runtime is closed.
+        """
+        outline = await self.reader.outline(run_id)
+        if outline is None:
+            raise UnknownRun(run_id)
+        return self._parts.handle(run_id, outline.info.thread_id)
+
+    @checks_options
+    async def runs(
+        self,
+        *,
+        status: RunStatus | Stage | str | None = None,
+        agent: str | None = None,
+        thread_id: str | None = None,
+        prefix: str = "",
+        by: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        text: str | None = None,
+        order: RunOrder = "newest",
+        limit: int = 100,
+        cursor: str | None = None,
+        counts: bool = False,
+    ) -> RunPage:
+        """Return a page of runs. Each line has the run's title and its open questions, both redacted.
+
+        All given filters must match: status (or a stage, such as "failed"), agent, thread_id, by (the principal that
+        started the run), prefix (the beginning of the run id), since and until (created from, and before; with time
+        zone), and text (part of the title or id, ignoring case). `order` is "newest", or "waiting_longest": waiting
+        runs only, the longest waiting first. A page has at most `limit` lines (1 to 1,000); the next page begins at
+        `page.cursor`. `counts` adds the number of runs that are not done, by status.
+
+        Raises:
+            UsageError: an argument is invalid, or the cursor belongs to another query.
+            RuntimeClosed: the runtime is closed.
+        """
+        self.reader.check_open()
+        query = query_of(
+            status=status, agent=agent, thread_id=thread_id, prefix=prefix, by=by, since=since, until=until,
+            text=text, order=order, limit=limit, cursor=cursor, counts=counts,
+        )  # fmt: skip
+        return await self.reader.page(query)
+
+    @checks_options
+    async def fork(
+        self,
+        run_id: str,
+        *,
+        step: int,
+        new_run_id: str | None = None,
+        by: str | None = None,
+        deps: object = None,
+        may_join: MayJoin | None = None,
+    ) -> Run[Any]:
+        """Start a new run that begins where another run was at the end of `step`, in a thread of its own.
+
+        Step 0 is the beginning of the run, before its first step. The fork gets the history and the state keys of both
+        scopes as of that step; later writes of either run do not reach the other.
+
+        Args:
+            run_id: the run to begin from.
+            step: a finished step of that run, or 0.
+            new_run_id: id of the fork; the same fork again returns the same run. None: a new id.
+            by: the principal that forks; "local" if not given, also if another principal started the parent.
+            deps: dependencies of the fork.
+            may_join: says whether the caller may see a run, as in `start`; it is called for each run of which the fork
+                gets a message, also for those of other threads that a fork before has copied. None allows all.
+
+        Raises:
+            UnknownRun: no run has this id.
+            ThreadForbidden: `may_join` refuses a run of which the fork would get a message.
+            UsageError: the run has no finished step of that number, or an argument is invalid.
+            UnknownAgent: no agent has the key of the run's agent, here or in a live process that shares the store.
+            AgentDefinitionError: the agent has no model.
+            RunExists: another run has the new id.
+            RunPruned: a pruned run had the new id.
+            RuntimeClosed: the runtime is closing.
+        """
+        parts, reader = self._parts, self.reader
+        parts.roster.check_open()
+        _check_may_join(may_join)
+        record = await reader.record(run_id)
+        if record is None:
+            raise UnknownRun(run_id)
+        known = await self._startable(record.info.agent)
+        here = None if isinstance(known, AgentSpec) else known
+        AT_ONCE.check_deps(deps, here=here is not None)
+        name = f"run_{random_ids.token_hex(8)}" if new_run_id is None else new_run_id
+        with parts.services.board.looking():
+            thread = await self.store.messages(record.info.thread_id)
+        new = fork_of(record, thread, step, name, self.clock.now(), by=by)
+        if may_join is not None:
+            await reader.check_thread(record.info, new.info.by, may_join, copied=new.messages)
+        if deps is not None:
+            new = replace(new, info=replace(new.info, has_deps=True))
+        with parts.services.board.looking():
+            new = inheriting(new, await self.store.state_at(run_id, step))
+        return await parts.starter.begin(new, here, deps)
+
+    @checks_options
+    async def resume(self, run_id: str, *, deps: object = None) -> Run[Any]:
+        """Take up a run that had no agent or deps here; no effect for a run that has an owner with both.
+
+        A dead letter is revived: a run that no process of a shared store claimed any more, because its owners ended
+        again and again, is claimed again. That needs no agent here.
+
+        Raises:
+            UnknownRun: no run has this id.
+            UnknownAgent: the runtime still does not know the run's agent.
+            AgentDefinitionError: the agent has no model.
+            RuntimeClosed: the runtime is closing.
+        """
+        parts = self._parts
+        parts.roster.check_open()
+        outline = await self.reader.outline(run_id)
+        if outline is None:
+            raise UnknownRun(run_id)
+        if parts.services.shared:
+            with parts.services.board.looking():
+                revived = await self.store.revive_run(run_id)
+            if revived:
+                parts.roster.note_dead(run_id, None)
+                parts.services.directory.work()
+            if revived and parts.agents.get(outline.info.agent) is None:
+                return parts.handle(run_id, outline.info.thread_id)
+        if outline.status is not RunStatus.DONE:  # an owner that still waits for agent or deps uses these
+            parts.roster.spawn(run_id, agent=parts.agents.startable(outline.info.agent), deps=deps)
+        return parts.handle(run_id, outline.info.thread_id)
+
+    @checks_options
+    async def replay(self, run_id: str, agent: Agent[object] | None = None) -> ReplayReport:
+        """Fold a stored run's record again and report the first event that differs.
+
+        The machine takes the recorded inputs at their recorded times, and each event is compared byte for byte with the
+        stored one. No model, tool, hook or predicate is called and nothing is written. The agent's own functions that
+        the machine calls run again: stop conditions, `denial`, the check of the output, and the reducers of declared
+        state keys. For a run that is not done, the record up to now is compared. The runtime needs the secrets of the
+        time of recording.
+
+        A run that an older release began, or that was worked on with `record=False`, is reported as unreplayable.
+
+        Args:
+            run_id: the run to replay.
+            agent: another agent to fold the record with, whatever its key; None: the run's own agent.
+
+        Raises:
+            UnknownRun: no run has this id.
+            UnknownAgent: `agent` is None and the runtime does not know the run's agent; or no agent has the key that a
+                handoff names.
+            UsageError: `agent` is not an Agent.
+            RuntimeClosed: the runtime is closed.
+            StoreError: the record is damaged.
+        """
+        if agent is not None and not isinstance(agent, Agent):
+            raise UsageError(f"replay(agent={agent!r}): give an Agent, or None for the runtime's own")
+        parts, run_id = self._parts, run_id_of(run_id)
+        services = parts.services
+        with services.board.looking():
+            outline = await services.store.outline(run_id)
+            if outline is None:
+                raise UnknownRun(run_id)
+            tried = parts.agents.find(outline.info.agent) if agent is None else agent
+            known = {**parts.agents.by_key, tried.key: tried}
+            replay = await replay_of(services.store, run_id, tried, services.redactor, own=agent is None, known=known)
+        return await played(replay)
+
+    @checks_options
+    @contextmanager
+    def override(self, model: Model | str, agents: Iterable[Agent[Any] | str] | None = None) -> Iterator[None]:
+        """Ask another model for every request that begins in the block: for tests and trials.
+
+        Requests of runs that already work count, and so do retries, fallbacks, and what hooks ask (`ctx.ask_model`),
+        also if they name a model. Requests that began before are finished by the model that they began with. Of nested
+        blocks the innermost counts. The override ends with the block, whether or not runs still work. Nothing of it is
+        stored: a run that continues in another process asks its agent's model.
+
+        Args:
+            model: a Model, or a name as in `Agent(model=...)`.
+            agents: Agents or their keys; None: all agents.
+
+        Raises:
+            UsageError: an argument is invalid.
+            AgentDefinitionError: no provider makes a model of this name.
+        """
+        if isinstance(model, str):
+            model = self._parts.services.models.named(model)
+        if not isinstance(model, Model):
+            raise UsageError(f"override(model={model!r:.200}): give a Model, or the name of one")
+        if isinstance(agents, str | Agent) or not (agents is None or isinstance(agents, Iterable)):
+            raise UsageError(f"override(agents={agents!r:.200}): give a list of agents or keys, or None for all")
+        chosen = None if agents is None else [one.key if isinstance(one, Agent) else one for one in agents]
+        wrong = next((one for one in chosen or () if not isinstance(one, str)), None)
+        if wrong is not None:
+            raise UsageError(f"override(agents=...) has {wrong!r:.200}; give agents or their keys")
+        override = Override(model, None if chosen is None else frozenset(chosen))
+        overrides = self._parts.agents.overrides
+        overrides.append(override)
+        try:
+            yield
+        finally:
+            overrides.remove(override)
+
+    async def closed(self) -> None:
+        """Wait until the runtime is closed and no run can be read or followed any more."""
+        await self.reader.closed()
+
+    async def join(self) -> None:
+        """Wait until no run is running: each is done, waits for people, waits for its thread, or is degraded.
+
+        Raises:
+            RuntimeClosed: the runtime closes first.
+        """
+        await self._parts.roster.join()

@@ -1,0 +1,1 @@
+"""The part of a runtime whose store other processes share."""

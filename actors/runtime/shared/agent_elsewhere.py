@@ -1,0 +1,159 @@
+"""An agent that other processes have: as much of it as a start and a judge need, in the text that processes publish.
+
+Theory of operation. A run is created with its agent's key, digest and execution mode, and a decision that brings
+arguments is judged by the tools of the run's active agent. A process without the agent has no `Agent`, so each process
+publishes these facts with its agents (`Store.publish`): the digest, and behind a blank a JSON object. Several releases
+of an agent may live side by side: what one of them takes is taken, because its process, too, may work on the run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import attrs
+import msgspec
+import trio
+from cattrs import BaseValidationError
+
+from ...abc import Store
+from ...agents.agent import Agent
+from ...contract.converters import converter
+from ...contract.decisions import Ticket
+from ...contract.ids import fingerprint
+from ...contract.json_schema import schema_fault
+from ...contract.plain import JSONObject
+from ...contract.spec import AgentSpec, Execution, execution_data
+
+FRESH: Final = 3.0
+"""Seconds for which what others publish is good: a decision that it refuses is judged again with what is read anew."""
+LARGEST: Final = 256 * 1024
+"""Bytes of the schemas that are published of one agent; only the process that works on the run checks the others."""
+
+_DEFAULT = AgentSpec(key="").execution
+
+
+def published(agent: Agent[object]) -> str:
+    """Return what a process publishes of an agent."""
+    facts: dict[str, Any] = {}
+    if agent.execution != _DEFAULT:
+        facts["execution"] = execution_data(agent.execution)
+    if agent.spec.on_new_input != "queue":
+        facts["onNewInput"] = agent.spec.on_new_input
+    tools, size = dict[str, list[Any]](), 0
+    known = [tool for tool in map(agent.tool, agent.spec.tools) if tool is not None]
+    for tool in sorted(known, key=lambda one: (len(msgspec.json.encode(one.schema)), one.name)):
+        size += len(msgspec.json.encode(tool.schema))
+        tools[tool.name] = [agent.spec.definition(tool.name, ""), tool.schema if size <= LARGEST else None]
+    if tools:
+        facts["tools"] = tools
+    return f"{agent.spec.digest} {msgspec.json.encode(facts).decode()}" if facts else agent.spec.digest
+
+
+@attrs.frozen(kw_only=True)
+class PublishedTool:
+    """A tool of an agent that another process has.
+
+    Attributes:
+        definition: digest of its definition.
+        schema: JSON Schema of its arguments; None: it is too large to be published.
+    """
+
+    definition: str
+    schema: JSONObject | None
+
+    def check(self, arguments: JSONObject) -> str | None:
+        """Return None, or the fault of the arguments with its path. Pure."""
+        fault = None if self.schema is None else schema_fault(self.schema, arguments)
+        return None if fault is None else f"Invalid arguments: {fault}."
+
+
+@attrs.frozen(kw_only=True)
+class PublishedAgent:
+    """An agent that another process has; of a newer release's text, what this release can read."""
+
+    key: str
+    digest: str
+    execution: Execution = _DEFAULT
+    on_new_input: str = "queue"
+    tools: Mapping[str, PublishedTool] = attrs.field(factory=dict)
+
+    @classmethod
+    def read(cls, key: str, text: str) -> PublishedAgent:
+        """Read an agent as another process published it."""
+        digest, _, rest = text.partition(" ")
+        facts: Any = {}
+        with suppress(msgspec.DecodeError):
+            facts = msgspec.json.decode(rest) if rest else {}
+        if not isinstance(facts, dict):
+            facts = {}
+        execution: Execution = _DEFAULT
+        with suppress(BaseValidationError, LookupError, ValueError, TypeError):
+            execution = converter.structure(facts["execution"], Execution)  # type: ignore[arg-type]
+        tools = dict[str, PublishedTool]()
+        with suppress(AttributeError, ValueError, TypeError):
+            for name, (definition, schema) in facts.get("tools", {}).items():
+                tools[name] = PublishedTool(definition=definition, schema=schema)
+        return cls(
+            key=key,
+            digest=digest,
+            execution=execution,
+            on_new_input=str(facts.get("onNewInput", "queue")),
+            tools=tools,
+        )
+
+    @property
+    def spec(self) -> AgentSpec:
+        """Key, digest and execution mode, for a start."""
+        return AgentSpec(key=self.key, digest=self.digest, execution=self.execution)
+
+
+AgentsElsewhere = Mapping[str, Sequence[PublishedAgent]]
+"""By key the agents of all live processes, each in all its releases."""
+
+
+def is_action(ticket: Ticket, agent: str, definition: str) -> bool:
+    """Return whether a ticket shows the action of this agent with the ticket's tool in this definition."""
+    known = fingerprint(agent, ticket.tool, ticket.arguments, definition)
+    # a call of an older release, whose definition is unknown
+    return ticket.fingerprint in (known, fingerprint(agent, ticket.tool, ticket.arguments))
+
+
+def tools_of_mirror(
+    agents: AgentsElsewhere, ticket: Ticket
+) -> tuple[Collection[PublishedTool], Collection[PublishedTool]]:
+    """Return the tools that a child run's ticket may be about: those of its fingerprint, and all of its name."""
+    named = [
+        (agent.key, agent.tools[ticket.tool])
+        for releases in agents.values()
+        for agent in releases
+        if ticket.tool in agent.tools
+    ]
+    return [tool for key, tool in named if is_action(ticket, key, tool.definition)], [tool for _, tool in named]
+
+
+@attrs.define(eq=False)
+class PublishedAgents:
+    """What the processes of a shared store publish, read when it is needed, and kept for a moment."""
+
+    _store: Store
+    known: AgentsElsewhere = attrs.field(init=False, factory=dict)
+    _good_until: float = attrs.field(init=False, default=-math.inf)
+
+    @property
+    def fresh(self) -> AgentsElsewhere | None:
+        """What was read a moment ago; None if that is too long ago."""
+        return self.known if trio.current_time() < self._good_until else None
+
+    async def read(self) -> AgentsElsewhere:
+        """Read what the processes publish now.
+
+        Raises:
+            StoreUnavailable, StoreDown: the store does not answer.
+        """
+        texts = await self._store.agents()
+        self.known = {key: [PublishedAgent.read(key, text) for text in sorted(found)] for key, found in texts.items()}
+        self._good_until = trio.current_time() + FRESH
+        return self.known

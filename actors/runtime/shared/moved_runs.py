@@ -1,0 +1,156 @@
+"""`MovedRuns`: brings what other processes do to runs into this one, for those who follow a run or wait for it here.
+
+Theory of operation. Each signal of a run without an owner here holds a watch of the store (`change_signals.py`), which
+reports that the run has new events, or changed otherwise. One task reads for all: for a followed run a page of events,
+once for the process regardless of the number of followers; for a run that is waited for its line, because a rest is no
+event of its own. Reports of one run that come meanwhile are one report. What is read is published exactly as if the run
+had its owner here.
+
+Reports are hints, so the lines of all these runs are read together every few seconds, too: an owner that vanished,
+and a run that became a dead letter, are no events. What is noted here of runs that were degraded here is forgotten once
+they have new events, which are of another process then. Lists hear of other processes by a sweep every two seconds, for
+as long as a list is watched.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import trio
+
+from greenroom.supervision import ActorContext
+
+from ...errors import StoreDown, StoreError, StoreUnavailable
+from ...services.change_signals import ChangeSignals
+from ...services.follow import PAGE, PAGE_BYTES
+from ...services.services import RETRY, Services
+from ..run_registry import RunRegistry
+
+MOVED: Final = ":moved"
+"""Id of the child; no run id begins with a colon."""
+NET: Final = 5.0
+"""Seconds between two looks at all runs that are awaited here and owned elsewhere."""
+SWEEP: Final = 2.0
+"""Seconds between two sweeps of watched lists."""
+AT_A_LOOK: Final = 500
+"""Most runs, of those of which something is noted here, that one look reads."""
+RECENT: Final = 64
+"""Newest events of a run that the first report reads; followers further behind read pages of their own."""
+
+
+class MovedRuns:
+    """Reads the runs that other processes moved, and publishes what is new."""
+
+    def __init__(self, services: Services, roster: RunRegistry, board: ChangeSignals) -> None:
+        self._services, self._roster, self._board = services, roster, board
+        self._moved: dict[str, int] = {}
+        self._looked = ""  # what is noted of the runs up to this id was looked at
+        self._some = trio.Event()
+
+    def __repr__(self) -> str:
+        return f"<MovedRuns: {len(self._moved)} to read>"
+
+    def note(self, run_id: str, last: int) -> None:
+        """Note that a run has events up to sequence `last`, or changed otherwise."""
+        self._moved[run_id] = max(last, self._moved.get(run_id, 0))
+        self._some.set()
+
+    async def body(self, ctx: ActorContext[object]) -> None:
+        """Read and publish until cancelled; in a store that is not shared there is nothing to read."""
+        ctx.ready()
+        if not self._services.shared:
+            await trio.sleep_forever()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.look_again)
+            nursery.start_soon(self.sweep)
+            while True:
+                await self._some.wait()
+                self._some = trio.Event()
+                while self._moved:
+                    await self._read_next()
+
+    async def _read_next(self) -> None:
+        """Read what is new of one run. The store reports each move once: a read that fails is noted again."""
+        run_id = next(iter(self._moved))
+        last, done = self._moved.pop(run_id), False
+        try:
+            await self._read(run_id, last)
+            done = True
+        except StoreUnavailable:
+            await trio.sleep(RETRY)
+        except StoreDown:
+            raise
+        except StoreError:  # what is damaged, each follower meets itself
+            done = True
+            await trio.lowlevel.checkpoint()
+        finally:
+            if not done:
+                self.note(run_id, last)
+
+    async def _read(self, run_id: str, last: int) -> None:
+        signal, board = self._board.find(run_id), self._board
+        if signal is None:
+            board.committed(run_id, 0, ())  # lists
+            await trio.lowlevel.checkpoint()
+            return
+        tail = signal.tail
+        if tail is not None:
+            after = max(0, last - RECENT) if tail.head < 0 else tail.head
+            while frames := await self._services.store.events(run_id, after=after, limit=PAGE, max_bytes=PAGE_BYTES):
+                after += len(frames)
+                if signal.tail is tail and tail.head < after:
+                    board.committed(run_id, after, frames)
+                if after >= last:
+                    break
+        board.committed(run_id, 0, ())
+        board.report(run_id)
+        if signal.rest_awaited:
+            await self._look([run_id])
+
+    async def _look(self, run_ids: list[str]) -> None:
+        """Publish the rests of runs, and that runs are dead letters."""
+        for at in range(0, len(run_ids), PAGE):
+            found = await self._services.store.progress(run_ids[at : at + PAGE])
+            for run_id, progress in found.items():
+                if self._roster.get(run_id) is not None:
+                    continue
+                self._roster.note_dead(run_id, progress.dead)
+                if progress.dead is not None or not progress.owned or progress.waits or progress.done:
+                    self._board.committed(run_id, 0, ())
+                    self._board.rested(run_id)
+                else:
+                    self._board.report(run_id)
+
+    async def look_again(self) -> None:
+        """Look every few seconds at runs that are awaited here and owned elsewhere, and at those with notes here."""
+        while True:
+            await trio.sleep(NET)
+            try:
+                await self._look(self._board.elsewhere())
+                await self.forget_moved()
+            except StoreDown:
+                raise
+            except StoreError:
+                await trio.lowlevel.checkpoint()
+
+    async def forget_moved(self) -> None:
+        """Forget what is noted here of runs that have ended or gone on in other processes: of some at a time, in turns.
+
+        Raises:
+            StoreError: the runs cannot be read.
+        """
+        some = sorted(run_id for run_id in self._roster.noted() if run_id > self._looked)[:AT_A_LOOK]
+        self._looked = some[-1] if len(some) == AT_A_LOOK else ""
+        if not some:
+            return
+        found = await self._services.store.progress(some)
+        for run_id in some:
+            if self._roster.get(run_id) is None:
+                self._roster.forget_moved(run_id, found.get(run_id))
+
+    async def sweep(self) -> None:
+        """Let lists be read again while one is watched: any run may have changed elsewhere."""
+        while True:
+            await trio.sleep(SWEEP)
+            if self._board.sweep_listeners:
+                self._board.pruned()

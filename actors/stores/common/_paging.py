@@ -1,0 +1,65 @@
+"""Pages of events, bounded in bytes; queries for lists of runs, validated, with opaque cursors."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from ...contract.ids import content_digest
+from ...contract.run_lists import ORDERS, RunQuery
+from ...errors import UsageError
+
+
+def page(frames: Iterable[bytes], max_bytes: int | None) -> Sequence[bytes]:
+    """Return the frames up to the one that reaches `max_bytes`; later frames are not fetched."""
+    if max_bytes is None:
+        return tuple(frames)
+    taken, size = [], 0
+    for frame in frames:
+        taken.append(frame)
+        size += len(frame)
+        if size >= max_bytes:
+            break
+    return tuple(taken)
+
+
+Position = tuple[int, int]
+"""The end of a page: when the run began to wait (0 in the order of age), and its number, in the order of creation."""
+
+
+def _digest(query: RunQuery) -> str:
+    status = None if query.status is None else query.status.value
+    parts: list[str | None] = [status, query.agent, query.thread_id, query.prefix]
+    if query.by is not None or query.text is not None or query.since or query.until or query.order != ORDERS[0]:
+        moments = [None if moment is None else moment.isoformat() for moment in (query.since, query.until)]
+        parts += [query.by, query.text, *moments, query.order]
+    return content_digest(parts)[:8]
+
+
+def encode(query: RunQuery, position: Position) -> str:
+    """Return the cursor of the page after a run."""
+    return base64.urlsafe_b64encode(msgspec.json.encode([_digest(query), *position])).decode()
+
+
+def start(query: RunQuery) -> Position | None:
+    """Return the position behind which the page begins; None for the first page.
+
+    Raises:
+        UsageError: a value is invalid, or the cursor belongs to another query.
+    """
+    query.check()
+    if query.cursor is None:
+        return None
+    try:
+        digest, *position = msgspec.json.decode(base64.urlsafe_b64decode(query.cursor), type=tuple[str, int, int])
+    except (binascii.Error, ValueError) as error:
+        raise UsageError(f"cursor={query.cursor!r:.200} is invalid; start again without a cursor") from error
+    if digest != _digest(query):
+        raise UsageError("this cursor is of another query; keep the filters and the order, or start without a cursor")
+    since, number = position
+    if not (0 <= since < 2**63 and 0 <= number < 2**63):
+        raise UsageError(f"cursor={query.cursor!r:.200} is invalid; start again without a cursor")
+    return since, number

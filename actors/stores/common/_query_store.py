@@ -1,0 +1,179 @@
+"""The public methods of a store in a database: each read is a query in a thread, each write is encoded at once."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar
+
+import trio
+
+from ...contract.claims import Claim
+from ...contract.commits import Commit, Created, Deliver, NewRun
+from ...contract.decisions import InboxItem, Ticket
+from ...contract.messages import Message
+from ...contract.recording import RecordDelta
+from ...contract.rows import RunOutline, RunRecord, ThreadInfo
+from ...contract.run_lists import RunPage, RunQuery
+from ...contract.state import StateWrite
+from . import _paging
+from ._commit_rules import InvalidCommit
+from ._encoding import encode_commit, encode_new
+from ._outages import NoThread
+from ._requests import CommitRequest, CreateRequest
+from ._requests_api import RequestStore
+from ._write_queue import WriteQueue
+
+T = TypeVar("T")
+P = ParamSpec("P")
+C = TypeVar("C")
+C_contra = TypeVar("C_contra", contravariant=True)
+
+
+class Queries(Protocol[C_contra]):
+    """The module with the queries of a database, for its kind of connection. See the methods of `Store`."""
+
+    def open_runs(self, connection: C_contra, /) -> Sequence[tuple[str, bool]]: ...
+    def next_due(self, connection: C_contra, /) -> datetime | None: ...
+    def load(self, connection: C_contra, run_id: str, calls: Literal["step", "all"], /) -> RunRecord | None: ...
+    def outline(self, connection: C_contra, run_id: str, /) -> RunOutline | None: ...
+    def ticket(self, connection: C_contra, run_id: str, target: str, /) -> Ticket | None: ...
+    def thread(self, connection: C_contra, thread_id: str, /) -> ThreadInfo | None: ...
+    def state_at(self, connection: C_contra, run_id: str, step: int, /) -> Sequence[StateWrite]: ...
+    def events(
+        self, connection: C_contra, run_id: str, after: int, limit: int, max_bytes: int | None, /
+    ) -> Sequence[bytes]: ...
+    def commands(self, connection: C_contra, run_id: str, /) -> Sequence[InboxItem]: ...
+    def record(self, connection: C_contra, run_id: str, after: int, limit: int, /) -> Sequence[RecordDelta]: ...
+    def messages(self, connection: C_contra, thread_id: str, /) -> Sequence[Message]: ...
+    def parts(self, connection: C_contra, thread_id: str, digests: Sequence[str], /) -> Mapping[str, bytes]: ...
+
+
+class ListQueries(Protocol[C_contra]):
+    """The module with the queries of lists. See `Store.runs` and `Store.summaries`."""
+
+    def page(self, connection: C_contra, query: RunQuery, behind: _paging.Position | None, /) -> RunPage: ...
+    def summaries(self, connection: C_contra, run_ids: Sequence[str], counted: bool, /) -> RunPage: ...
+
+
+class QueryStore(RequestStore, Generic[C]):
+    """A store in a database, whose queries are functions of a connection `C`.
+
+    A subclass sets the queries, `_commits` (the queue that commits; `_queue` takes all other requests) and `_limiter`
+    (for reads at once).
+    """
+
+    _queries: Queries[C]
+    _lists: ListQueries[C]
+    _commits: WriteQueue
+    _limiter: trio.CapacityLimiter
+
+    @abc.abstractmethod
+    async def _read(self, query: Callable[Concatenate[C, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a query on one consistent snapshot, which is released on return."""
+
+    async def _aside(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function that waits for the database: in a thread, or directly where threads are not allowed.
+
+        Raises:
+            NoThread: the system gave no thread (or no memory for one); nothing was called.
+        """
+        if not self.threaded:
+            await trio.lowlevel.checkpoint()
+            return function(*args, **kwargs)
+        started = False
+
+        def called() -> T:
+            nonlocal started
+            started = True
+            return function(*args, **kwargs)
+
+        try:
+            return await trio.to_thread.run_sync(called, limiter=self._limiter)
+        except (RuntimeError, MemoryError, OSError) as error:
+            if started:
+                raise
+            raise NoThread(f"the system gives no thread to reach the store with ({error}); try again") from error
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    # Rows are encoded at once, in the trio thread, so that a value that changes later is written as it was.
+
+    async def create_run(self, new: NewRun, frame: bytes, *, claim: bool = True) -> Created:
+        """Write a run and claim it; durable on return. See `Store.create_run`."""
+        request = CreateRequest(new, frame, claimed=claim)
+        try:
+            request.blobs = encode_new(new, frame)
+        except Exception as error:  # a foreign value may raise anything; only this run fails
+            raise InvalidCommit(f"run {new.info.run_id}: cannot be written: {error}") from error
+        return await self._queue.ask(request)
+
+    def submit(self, claim: Claim, commit: Commit, frames: Sequence[bytes], deliver: Deliver) -> None:
+        """Queue a commit; never waits, and never raises for failures of the store. See `Store.submit`."""
+        request = CommitRequest(claim, commit, frames, deliver)
+        try:
+            request.blobs = encode_commit(commit, frames)
+        except Exception as error:  # noqa: BLE001 - a foreign value may raise anything; only its commit fails, in its turn
+            request.error = error
+        self._commits.put(request)
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    async def open_runs(self) -> Sequence[tuple[str, bool]]:
+        """Return all runs that are not done, oldest first, each with whether it is held."""
+        return await self._read(self._queries.open_runs)
+
+    async def next_due(self) -> datetime | None:
+        """Return when the earliest timer of a waiting run fires."""
+        return await self._read(self._queries.next_due)
+
+    async def load(self, run_id: str, *, calls: Literal["step", "all"] = "step") -> RunRecord | None:
+        """Return one consistent snapshot of a run. See `Store.load`."""
+        return await self._read(self._queries.load, run_id, calls)
+
+    async def outline(self, run_id: str) -> RunOutline | None:
+        """Return a run without its calls, tickets and commands. See `Store.outline`."""
+        return await self._read(self._queries.outline, run_id)
+
+    async def ticket(self, run_id: str, target: str) -> Ticket | None:
+        """Return one ticket, by its id or its call's. See `Store.ticket`."""
+        return await self._read(self._queries.ticket, run_id, target)
+
+    async def thread(self, thread_id: str) -> ThreadInfo | None:
+        """Return the facts of a thread. See `Store.thread`."""
+        return await self._read(self._queries.thread, thread_id)
+
+    async def state_at(self, run_id: str, step: int) -> Sequence[StateWrite]:
+        """Return the state keys as they were at the end of a step. See `Store.state_at`."""
+        return await self._read(self._queries.state_at, run_id, step)
+
+    async def events(
+        self, run_id: str, *, after: int = 0, limit: int = 1000, max_bytes: int | None = None
+    ) -> Sequence[bytes]:
+        """Return a page of encoded events with sequence > `after`, in order."""
+        return await self._read(self._queries.events, run_id, after, limit, max_bytes)
+
+    async def commands(self, run_id: str) -> Sequence[InboxItem]:
+        """Return every accepted command of a run, in order."""
+        return await self._read(self._queries.commands, run_id)
+
+    async def record(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[RecordDelta]:
+        """Return a page of a run's record. See `Store.record`."""
+        return await self._read(self._queries.record, run_id, after, limit)
+
+    async def messages(self, thread_id: str) -> Sequence[Message]:
+        """Return a thread's history, in order."""
+        return await self._read(self._queries.messages, thread_id)
+
+    async def parts(self, thread_id: str, digests: Sequence[str]) -> Mapping[str, bytes]:
+        """Return the bytes of a thread's images and files. See `Store.parts`."""
+        return await self._read(self._queries.parts, thread_id, tuple(digests))
+
+    async def runs(self, query: RunQuery) -> RunPage:
+        """Return a page of runs. See `Store.runs`."""
+        return await self._read(self._lists.page, query, _paging.start(query))
+
+    async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:
+        """Return the lines of these runs. See `Store.summaries`."""
+        return await self._read(self._lists.summaries, tuple(run_ids), counts)

@@ -1,0 +1,109 @@
+"""The public methods that write, the same for every store with requests: each hands a request to the queue."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from datetime import datetime
+
+from ...abc import Pruned, Store
+from ...contract.claims import Claim
+from ...contract.commits import Commit, Created, Deliver, NewRun
+from ...contract.decisions import Command, CommandResult
+from ...contract.rows import Judge
+from ...errors import UsageError
+from ...processes import Ability, ReadyRun, Taken
+from ._requests import (
+    ClaimRequest,
+    CommitRequest,
+    CreateRequest,
+    DueRequest,
+    GiveBackRequest,
+    PostRequest,
+    PruneRequest,
+    QueueRequest,
+    ReadyRequest,
+    ReleaseRequest,
+    ReviveRequest,
+)
+from ._timestamps import milliseconds
+from ._write_queue import WriteQueue
+
+
+class RequestStore(Store):
+    """A store whose writes are requests to `_queue`, which a subclass sets.
+
+    Refusals and cancellation: see `WriteQueue.ask`.
+    """
+
+    _queue: WriteQueue
+
+    async def create_run(self, new: NewRun, frame: bytes, *, claim: bool = True) -> Created:
+        """Write a run and claim it; durable on return. See `Store.create_run`."""
+        return await self._queue.ask(CreateRequest(new, frame, claimed=claim))
+
+    async def claim(self, run_id: str) -> Claim | Taken | None:
+        """Claim a run with a new fencing token. See `Store.claim`."""
+        return await self._queue.ask(ClaimRequest(run_id))
+
+    async def claim_ready(self, room: int, ability: Ability, now: datetime) -> Sequence[ReadyRun]:
+        """Claim up to `room` runs that need an owner. See `Store.claim_ready`."""
+        return await self._queue.ask(ReadyRequest(room, ability, now)) if room > 0 else ()
+
+    async def claim_due(self, now: datetime, ability: Ability, *, limit: int = 100) -> Sequence[ReadyRun]:
+        """Claim runs whose timer fired. See `Store.claim_due`."""
+        return await self._queue.ask(DueRequest(now, ability, limit))
+
+    async def release(self, claims: Sequence[Claim]) -> Sequence[str]:
+        """Give up runs at rest. See `Store.release`."""
+        return await self._queue.ask(ReleaseRequest(claims)) if self.shared and claims else ()
+
+    async def give_back(self, claims: Sequence[Claim], *, ready_at: datetime | None = None) -> None:
+        """Give up runs that are not at rest. See `Store.give_back`."""
+        if self.shared and claims:
+            await self._queue.ask(GiveBackRequest(claims, ready_at))
+
+    async def set_queue(self, name: str, *, max_running: int | None = None, paused: bool = False) -> None:
+        """Limit or pause a queue. See `Store.set_queue`."""
+        if max_running is not None and (type(max_running) is not int or max_running < 1):
+            way = "give an int of at least 1, or None; paused=True stops a queue"
+            raise UsageError(f"max_running={max_running!r:.100}: {way}")
+        await self._queue.ask(QueueRequest(name, max_running, paused))
+
+    async def revive_run(self, run_id: str) -> bool:
+        """Let a dead letter be claimed again. See `Store.revive_run`."""
+        return await self._queue.ask(ReviveRequest(run_id))
+
+    def submit(self, claim: Claim, commit: Commit, frames: Sequence[bytes], deliver: Deliver) -> None:
+        """Queue a commit; never waits, and never raises for failures of the store. See `Store.submit`."""
+        self._queue.put(CommitRequest(claim, commit, frames, deliver))
+
+    async def post(self, run_id: str, command: Command, judge: Judge) -> CommandResult:
+        """Judge a command and journal it if accepted; durable on return. See `Store.post`."""
+        posted = await self._queue.ask(PostRequest(run_id, command, judge))
+        return posted.reply
+
+    @abc.abstractmethod
+    async def _sizes(self) -> tuple[int, int]:
+        """Return the bytes of the storage, and how many of them are free."""
+
+    @abc.abstractmethod
+    async def _forecast(self, before: datetime) -> Pruned:
+        """Return what a prune would delete."""
+
+    async def prune(self, before: datetime, *, dry_run: bool = False) -> Pruned:
+        """Delete done runs that ended before a time, in short transactions. See `Store.prune`."""
+        if not isinstance(before, datetime) or before.tzinfo is None:
+            raise UsageError(
+                f"prune(before={before!r}): give a datetime with a timezone, such as datetime.now(UTC) - ..."
+            )
+        if dry_run:
+            return await self._forecast(before)
+        size, _ = await self._sizes()
+        runs = messages = 0
+        while True:
+            swept = await self._queue.ask(PruneRequest(milliseconds(before)))
+            runs, messages = runs + swept.runs, messages + swept.messages
+            if not swept.more:
+                left, reusable = await self._sizes()
+                return Pruned(runs=runs, messages=messages, freed=max(0, size - left), reusable=reusable)

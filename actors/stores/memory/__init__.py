@@ -1,0 +1,1 @@
+"""The store in memory, alone and as a peer of other processes."""

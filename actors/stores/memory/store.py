@@ -1,0 +1,449 @@
+"""The store in memory: the full contract without a file. For tests and short-lived runs."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from datetime import datetime
+from itertools import islice
+from typing import Any, Final, Literal, Self
+
+import trio
+
+from ...abc import Pruned, StoreHooks, StoreStatistics
+from ...contract.codec import SCHEMA_VERSION
+from ...contract.commits import Receipt
+from ...contract.decisions import InboxItem, Ticket
+from ...contract.lifecycle import STATUS, RunStatus, Stage
+from ...contract.messages import Message
+from ...contract.recording import RecordDelta
+from ...contract.rows import RunOutline, RunRecord, ThreadInfo
+from ...contract.run_lists import RunPage, RunProgress, RunQuery, RunSummary
+from ...contract.state import StateWrite
+from ...errors import StoreDown, StoreOpenError, UnknownRun, UsageError
+from ...processes import ProcessInfo, QueueInfo
+from ..common import _paging
+from ..common._inline_writer import InlineWriter
+from ..common._leases import LeaseTimes
+from ..common._requests import (
+    ClaimRequest,
+    CommitRequest,
+    CreateRequest,
+    DueRequest,
+    GiveBackRequest,
+    OwnerRequest,
+    PostRequest,
+    PruneRequest,
+    QueueRequest,
+    ReadyRequest,
+    ReleaseRequest,
+    Request,
+    Result,
+    ReviveRequest,
+)
+from ..common._requests_api import RequestStore
+from ..common._timestamps import milliseconds
+from ..common._write_queue import PATIENCE, WriteQueue
+from ..common.faults import Faults, meet
+from ._hub import HintPolicy, Hub, StoreTime
+from ._peers import Peer
+from ._rows import RunTables
+from ._tables import MemoryTables
+
+PRUNED_AT_ONCE: Final = 1_000
+"""Runs per slice of a prune: other requests wait for some milliseconds."""
+
+
+class MemoryStore(RequestStore):
+    """Runs in memory, for one process, as long as this object lives.
+
+    Objects are kept as they are, without a codec. A commit is applied inside `submit`: its receipt is delivered before
+    `submit` returns (except in an outage made by `faults`). The object can be opened again and keeps its data, like a
+    file after a crash: earlier claims are void. Safe under virtual time. Bounded by memory only; `prune` frees space.
+
+    `peer` makes it a shared store, with several handles that are open at once: the many processes of a test.
+    """
+
+    times: LeaseTimes = LeaseTimes()
+    """Of the leases and turns of a shared store."""
+
+    def __init__(self, *, patience: float = PATIENCE, faults: Faults | None = None) -> None:
+        """Make an empty store.
+
+        Args:
+            patience: seconds of retries while the store fails.
+            faults: called at "before_commit" and "after_commit" of each write; raises to make the store fail there.
+        """
+        self._ledger = MemoryTables()
+        self._epoch = secrets.token_hex(8)
+        self._faults, self._patience = faults, patience
+        self._queue = WriteQueue(self._make_writer)
+        self._serving = False
+        self._commits = self._events = self._posts = 0
+        self._hub: Hub | None = None
+        self._peer: Peer | None = None
+        self._name, self._level, self._offset = "process", SCHEMA_VERSION, 0.0
+        self._answered: tuple[Request, Any] | None = None
+
+    def peer(
+        self,
+        *,
+        name: str = "process",
+        level: int = SCHEMA_VERSION,
+        offset: float = 0.0,
+        faults: Faults | None = None,
+    ) -> Self:
+        """Return another handle on the same runs, as another process would have it; from now on the store is shared.
+
+        Each handle that runs has a process row, a lease, and a turn every few seconds (`times`). A process that ends by
+        an error, or frozen, gives nothing back: it has died, and the others notice when its lease ends.
+
+        Args:
+            name: beginning of the name of the process.
+            level: newest version of rows that the process reads.
+            offset: of the storage's clock; see `Store.offset`.
+            faults: as for the store; a write that fails after it was written is repeated, and has its first result.
+
+        Raises:
+            UsageError: the store is open, and is not shared yet.
+        """
+        if self._hub is None:
+            if self._serving:
+                raise UsageError("this store is open and not shared; make its peers before it is opened")
+            self._hub, self._ledger.shared, self.shared = Hub(self._ledger, self.times, self._epoch), True, True
+        other = type(self)(patience=self._patience, faults=faults)
+        other._ledger, other._hub, other.shared = self._ledger, self._hub, True
+        other._name, other._level, other._offset = name, level, offset
+        return other
+
+    def __repr__(self) -> str:
+        """Return the number of runs, and whether the store is open."""
+        return f"<MemoryStore: {len(self._ledger.runs)} runs, {'open' if self._queue.down is None else 'closed'}>"
+
+    @property
+    def epoch(self) -> str:
+        """The identity of this object's logs. See `Store.epoch`."""
+        return self._epoch if self._hub is None else self._hub.epoch
+
+    @property
+    def good_until(self) -> float:
+        """Until when this handle's claims are good, in trio time. See `Store.good_until`."""
+        return math.inf if self._peer is None else self._peer.good_until
+
+    @property
+    def offset(self) -> float:
+        """As it was given to `peer`."""
+        return self._offset
+
+    @property
+    def process(self) -> str:
+        """The name of this handle's process, while the handle is open; "" in a store that is not shared."""
+        return "" if self._peer is None else self._peer.name
+
+    @property
+    def hints(self) -> HintPolicy | None:
+        """The policy of hints between handles, the same for all of them; None: each hint arrives at once.
+
+        Called with the kind of a hint ("posted", "work", "thread_freed", "moved") and the name of the receiving
+        process; returns seconds of delay, or None to lose the hint. With the kind "follow_up" it is called before the
+        second half of a terminal commit, which frees the thread: None leaves it out, as a crash may.
+        """
+        return None if self._hub is None else self._hub.policy
+
+    @hints.setter
+    def hints(self, policy: HintPolicy | None) -> None:
+        self._shared().policy = policy
+
+    def freeze(self) -> None:
+        """Let this open handle neither beat, nor hear, nor answer, until `thaw`. Left while frozen, it has died."""
+        self._opened().freeze()
+
+    def thaw(self) -> None:
+        """Execute the requests that wait since `freeze`, and go on."""
+        self._opened().thaw()
+
+    def renew_epoch(self) -> None:
+        """Give the logs another identity, as a failover does; each open handle reports it within a turn."""
+        self._shared().rename()
+
+    def _shared(self) -> Hub:
+        if self._hub is None:
+            raise UsageError("this store is not shared; `peer` returns another handle on it")
+        return self._hub
+
+    def _opened(self) -> Peer:
+        if self._peer is None:
+            raise UsageError("this store is not shared, or not open; `peer` returns another handle on it")
+        return self._peer
+
+    async def run(self, hooks: StoreHooks, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Open, serve until cancelled, and re-raise Cancelled. The data stays for the next `run`. See `Store.run`.
+
+        Raises:
+            StoreOpenError: this store is open already.
+        """
+        if self._serving:
+            raise StoreOpenError("this store is open already; one runtime at a time")
+        self._serving = True
+        self._commits = self._events = self._posts = 0
+        hub = self._hub
+        self._time = StoreTime() if hub is None else hub.time()
+        if hub is None:
+            self._ledger.void_claims()
+        self._queue.open(hooks)
+        try:
+            if hub is None:
+                task_status.started()
+                await self._queue.serve()
+            else:
+                name, level = self._name, self._level
+                self._peer = Peer(hub, self._ledger, hooks, self._queue, self._writer, name=name, level=level)
+                task_status.started()
+                await self._peer.serve()
+        finally:
+            self._serving, self._peer = False, None
+
+    def _make_writer(self, queue: WriteQueue) -> InlineWriter:
+        self._writer = InlineWriter(queue, self._execute, patience=self._patience, batch=1)
+        return self._writer
+
+    def _execute(self, batch: Sequence[Request]) -> Sequence[Any]:
+        faults = self._faults
+        if faults is None:
+            return [self._apply(batch[0])]
+        if self._answered is not None and self._answered[0] is batch[0]:  # written, but the answer was lost
+            return [self._answered[1]]
+        meet(faults, "before_commit")
+        result = self._apply(batch[0])
+        self._answered = batch[0], result
+        faults("after_commit")
+        return [result]
+
+    def _apply(self, request: Request) -> Receipt | Result[Any]:
+        if isinstance(request, CommitRequest):
+            if self._peer is None:
+                receipt = self._ledger.commit(request.claim, request.commit, request.frames)
+            else:
+                receipt = self._peer.commit(request)
+            if receipt.kind == "committed":
+                self._commits += 1
+                self._events += len(request.frames)
+            return receipt
+        try:
+            return Result(self._asked(request))
+        except Exception as error:  # noqa: BLE001 - a judge may raise anything: only the caller of its post gets the exception
+            return Result(error=error)
+
+    def _asked(self, request: CreateRequest | OwnerRequest | PostRequest | PruneRequest) -> Any:
+        ledger, peer = self._ledger, self._peer
+        match request:
+            case CreateRequest():
+                owner = "" if request.claimed else None
+                return ledger.create(request.new, request.frame, owner) if peer is None else peer.create(request)
+            case PostRequest(run_id=run_id, command=command, judge=judge):
+                posted = ledger.post(run_id, command, judge) if peer is None else peer.post(request)
+                self._posts += posted.item is not None
+                return posted
+            case PruneRequest(before=before):
+                return ledger.prune(before, PRUNED_AT_ONCE)
+            case _:
+                return self._owned(request) if peer is None else peer.owners(request)
+
+    def _owned(self, request: OwnerRequest) -> Any:
+        """Execute a request about owners in a store that is not shared."""
+        ledger = self._ledger
+        match request:
+            case ClaimRequest(run_id=run_id):
+                return ledger.claim(run_id)
+            case ReadyRequest(room=room, ability=ability, now=now):
+                return ledger.claim_ready(room, ability, now)
+            case DueRequest(now=now, ability=ability, limit=limit):
+                return ledger.claim_due(now, ability, limit)
+            case ReleaseRequest() | GiveBackRequest():  # the one process owns every run
+                return None
+            case QueueRequest():
+                return ledger.limit(request)
+            case ReviveRequest(run_id=run_id):
+                return ledger.revive(run_id, self._time.now()) is not None
+
+    async def _read(self) -> MemoryTables:
+        """Return the tables, for one synchronous read."""
+        await trio.lowlevel.checkpoint()
+        if self._peer is not None:
+            await self._peer.thawed()
+        if self._queue.down is not None:
+            raise StoreDown(str(self._queue.down))
+        return self._ledger
+
+    async def open_runs(self) -> Sequence[tuple[str, bool]]:
+        """Return all runs that are not done, oldest first, each with whether it is held."""
+        ledger = await self._read()
+        return tuple((name, run.held) for name, run in ledger.runs.items() if run.ended is None)
+
+    async def queues(self) -> Sequence[QueueInfo]:
+        """Return the queues, by name."""
+        return (await self._read()).queues(self._time.now())
+
+    def watch(self, run_id: str) -> AbstractContextManager[None]:
+        """Report changes of a run by other processes. See `Store.watch`."""
+        return nullcontext() if self._peer is None else self._peer.watch(run_id)
+
+    def publish(self, agents: Mapping[str, str], *, room: int | None) -> None:
+        """Say which agents this process has. See `Store.publish`."""
+        if self._peer is not None:
+            self._peer.publish(agents, room)
+
+    async def agents(self) -> Mapping[str, frozenset[str]]:
+        """Return the agents of all live processes. See `Store.agents`."""
+        await self._read()
+        return {} if self._hub is None else self._hub.agents()
+
+    async def processes(self) -> Sequence[ProcessInfo]:
+        """Return the processes of a shared store. See `Store.processes`."""
+        await self._read()
+        return () if self._hub is None else tuple(self._hub.infos())
+
+    async def bury(self, process: str) -> bool:
+        """Declare a process dead and free its runs. See `Store.bury`."""
+        await self._read()
+        return self._peer is not None and self._peer.bury(process)
+
+    async def next_due(self) -> datetime | None:
+        """Return when the earliest timer of a waiting run fires."""
+        ledger = await self._read()
+        return min((moment for moment, _ in ledger.timers()), default=None)
+
+    async def load(self, run_id: str, *, calls: Literal["step", "all"] = "step") -> RunRecord | None:
+        """Return one consistent snapshot of a run. See `Store.load`."""
+        run = (await self._read()).runs.get(run_id)
+        if run is None:
+            return None
+        rows = [call for call in run.calls.values() if calls == "all" or call.step == run.row.step]
+        rows.sort(key=lambda call: (call.step, call.index))
+        shown = {call.call_id for call in rows}
+        return RunRecord(
+            info=run.info,
+            row=run.row,
+            calls=tuple(rows),
+            tickets=tuple(
+                ticket
+                for ticket in run.tickets.values()
+                if calls == "all" or ticket.status == "open" or ticket.call_id in shown
+            ),
+            inbox=run.unconsumed(),
+            call_ids=frozenset(run.calls),
+            state=run.state_now(),
+        )
+
+    async def outline(self, run_id: str) -> RunOutline | None:
+        """Return a run without its calls, tickets and commands. See `Store.outline`."""
+        ledger = await self._read()
+        run = ledger.runs.get(run_id)
+        return None if run is None else run.outline(ledger.place(run))
+
+    async def ticket(self, run_id: str, target: str) -> Ticket | None:
+        """Return one ticket, by its id or its call's. See `Store.ticket`."""
+        run = (await self._read()).runs.get(run_id)
+        return None if run is None else run.ticket(target)
+
+    async def thread(self, thread_id: str) -> ThreadInfo | None:
+        """Return the facts of a thread. See `Store.thread`."""
+        return (await self._read()).thread(thread_id)
+
+    async def _sizes(self) -> tuple[int, int]:
+        await self._read()
+        return 0, 0
+
+    async def _forecast(self, before: datetime) -> Pruned:
+        return (await self._read()).forecast(milliseconds(before))
+
+    async def state_at(self, run_id: str, step: int) -> Sequence[StateWrite]:
+        """State keys as they were at the end of a step. See `Store.state_at`."""
+        run = (await self._read()).runs.get(run_id)
+        if run is None:
+            raise UnknownRun(run_id)
+        return run.state_at(step)
+
+    async def events(
+        self, run_id: str, *, after: int = 0, limit: int = 1000, max_bytes: int | None = None
+    ) -> Sequence[bytes]:
+        """A page of encoded events with sequence > `after`, in order."""
+        run = (await self._read()).runs.get(run_id)
+        return () if run is None else _paging.page(run.frames[after : after + limit], max_bytes)
+
+    async def commands(self, run_id: str) -> Sequence[InboxItem]:
+        """Every accepted command of a run, in order."""
+        run = (await self._read()).runs.get(run_id)
+        return () if run is None else run.journal(0)
+
+    async def record(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[RecordDelta]:
+        """A page of a run's record. See `Store.record`."""
+        run = (await self._read()).runs.get(run_id)
+        return () if run is None else tuple(run.record[after : after + limit])
+
+    async def messages(self, thread_id: str) -> Sequence[Message]:
+        """A thread's history, in order."""
+        thread = (await self._read()).threads.get(thread_id)
+        return () if thread is None else tuple(thread.messages)
+
+    async def parts(self, thread_id: str, digests: Sequence[str]) -> Mapping[str, bytes]:
+        """The bytes of a thread's images and files. See `Store.parts`."""
+        thread = (await self._read()).threads.get(thread_id)
+        return {} if thread is None else {name: thread.parts[name] for name in digests if name in thread.parts}
+
+    async def runs(self, query: RunQuery) -> RunPage:
+        """A page of runs. See `Store.runs`."""
+        behind = _paging.start(query)
+        ledger = await self._read()
+        listed = list(islice(_listed(ledger, query, behind), query.limit + 1))
+        page = listed[: query.limit]
+        return RunPage(
+            runs=tuple(summary for _, summary in page),
+            cursor=_paging.encode(query, page[-1][0]) if len(listed) > len(page) else None,
+            counts=ledger.counts() if query.counts else None,
+        )
+
+    async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:
+        """The lines of these runs. See `Store.summaries`."""
+        ledger = await self._read()
+        known = (ledger.runs.get(name) for name in run_ids)
+        lines = tuple(run.summary() for run in known if run is not None)
+        return RunPage(runs=lines, cursor=None, counts=ledger.counts() if counts else None)
+
+    async def progress(self, run_ids: Sequence[str]) -> Mapping[str, RunProgress]:
+        """How far these runs are. See `Store.progress`."""
+        runs = (await self._read()).runs if self.shared else {}
+        return {name: runs[name].summary().progress for name in run_ids if name in runs}
+
+    def statistics(self) -> StoreStatistics:
+        """Counts since the store was opened."""
+        return StoreStatistics(
+            commits=self._commits,
+            transactions=self._commits,
+            events=self._events,
+            posts=self._posts,
+            queued=self._queue.unsettled,
+        )
+
+
+def _listed(
+    ledger: MemoryTables, query: RunQuery, behind: _paging.Position | None
+) -> Iterator[tuple[_paging.Position, RunSummary]]:
+    """The runs of a list, in its order, behind a position."""
+    longest = query.order == "waiting_longest"
+    wanted = STATUS[query.status] if isinstance(query.status, Stage) else query.status
+    pool = ledger.runs if wanted in (None, RunStatus.DONE) and not longest else ledger.open
+    runs: Iterable[RunTables] = reversed(pool.values())
+    if longest:
+        runs = sorted(pool.values(), key=lambda run: (run.since or 0, run.number))
+    for run in runs:
+        position = (run.since or 0, run.number) if longest else (0, run.number)
+        if behind is not None and (position <= behind if longest else run.number >= behind[1]):
+            continue
+        if wanted is not None and run.row.status is not wanted:
+            continue  # the cheapest filter first: only the remaining runs become lines
+        summary = run.summary()
+        if query.matches(summary):
+            yield position, summary

@@ -1,0 +1,189 @@
+"""Scenarios of the store kit: lists of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import attrs
+from msgspec.structs import replace
+
+from ...abc import Store
+from ...contract.lifecycle import RunStatus, Stage
+from ...contract.run_lists import RunCounts, RunProgress, RunQuery
+from ...errors import UsageError
+from ._tools import NOW, Author, HookLog, create, expect, frame, judge, new_run, refused, say, scenario, ticket_row
+
+
+async def _author(store: Store, run_id: str, agent: str, *, thread: str | None = None, **info: Any) -> Author:
+    new = new_run(run_id, thread or run_id, agent=agent)
+    return await create(store, replace(new, info=replace(new.info, **info)))
+
+
+async def _named(store: Store, query: RunQuery) -> list[str]:
+    """The ids of a whole list, in its order, read page by page; and that `matches` says the same of each."""
+    names: list[str] = []
+    while True:
+        page = await store.runs(query)
+        expect(
+            [query.matches(line) for line in page.runs], [True] * len(page.runs), "each listed run matches the query"
+        )
+        names += [line.info.run_id for line in page.runs]
+        if page.cursor is None:
+            return names
+        query = attrs.evolve(query, cursor=page.cursor)
+
+
+@scenario
+async def lists_are_filtered_by_who_when_and_text(store: Store, _: HookLog, me: str) -> None:
+    """All filters must match; text is looked for in title and id, whatever its case, and no character is special."""
+    ids = [f"{me}.{i}" for i in range(5)]
+    titles = ["Refund order 7", "100% of it_all", "refunds for ÄRGER", "", "pay back a\\b"]
+    for i, (run_id, title) in enumerate(zip(ids, titles, strict=True)):
+        at = NOW + timedelta(minutes=i)
+        await _author(store, run_id, me, title=title, by="ann" if i % 2 else "bob", created_at=at)
+    for text, expected in (
+        ("REFUND", [2, 0]),
+        ("ärger", [2]),
+        ("%", [1]),
+        ("_all", [1]),
+        ("\\", [4]),
+        (f"{me}.3".upper(), [3]),
+        ("nothing of it", []),
+    ):
+        listed = await _named(store, RunQuery(agent=me, text=text, limit=1))
+        expect(listed, [ids[i] for i in expected], f"by text {text!r}")
+    expect(await _named(store, RunQuery(agent=me, by="ann", limit=1)), [ids[3], ids[1]], "by the one that started them")
+    expect(await _named(store, RunQuery(agent=me, by="an")), [], "whole names only")
+    since, until = NOW + timedelta(minutes=1), NOW + timedelta(minutes=3)
+    between = await _named(store, RunQuery(agent=me, since=since, until=until, limit=1))
+    expect(between, [ids[2], ids[1]], "from the one time on, and before the other")
+    both = await _named(store, RunQuery(agent=me, since=since, by="bob", text="refund", prefix=me))
+    expect(both, [ids[2]], "all filters must match")
+    for wrong in (
+        RunQuery(text=" "),
+        RunQuery(text="x" * 201),
+        RunQuery(since=datetime(2026, 1, 1)),
+        RunQuery(order="waiting_longest", status=RunStatus.DONE),
+        RunQuery(order="oldest"),  # type: ignore[arg-type]
+    ):
+        await refused(UsageError, store.runs(wrong), f"{wrong} cannot be")
+
+
+async def _ask(author: Author, number: int, minute: int) -> None:
+    """The run asks something, and waits."""
+    at = NOW + timedelta(minutes=minute)
+    ticket = replace(ticket_row(author.run_id, number, f"c{number}"), requested_at=at, message=f"May {number}?")
+    await author.write(row=replace(author.row, stage=Stage.NEEDS_APPROVAL), tickets=(ticket,), at=at)
+
+
+async def _answer(author: Author, number: int, minute: int, stage: Stage = Stage.RUNNING) -> None:
+    at = NOW + timedelta(minutes=minute)
+    ticket = replace(ticket_row(author.run_id, number, f"c{number}"), status="approved")
+    await author.write(row=replace(author.row, stage=stage), tickets=(ticket,), at=at)
+
+
+@scenario
+async def a_list_says_what_is_asked_and_since_when(store: Store, _: HookLog, me: str) -> None:
+    """A line has the first open tickets, their number, and since when the oldest of them is open."""
+    author = await _author(store, me, me)
+    for number in range(1, 6):
+        await _ask(author, number, number)
+    (line,) = (await store.runs(RunQuery(agent=me))).runs
+    expect([ticket.message for ticket in line.asked], ["May 1?", "May 2?", "May 3?"], "the oldest first, three at most")
+    expect((line.asked[0].tool, line.asked[0].reason), ("pay", "tool_permission"), "with what a person needs to know")
+    expect((line.asked_count, line.waiting_since), (5, NOW + timedelta(minutes=1)), "how many, and since when")
+    await _answer(author, 1, 6)
+    (line,) = (await store.summaries((me, f"{me}.unknown"))).runs
+    expect((line.asked_count, line.waiting_since), (4, None), "a run that works again does not wait, and asks still")
+    await author.write(row=replace(author.row, stage=Stage.NEEDS_APPROVAL), at=NOW + timedelta(minutes=9))
+    (line,) = (await store.summaries((me,))).runs
+    expect(line.waiting_since, NOW + timedelta(minutes=2), "it waits since its oldest open ticket is open")
+    progress = await store.progress((me, f"{me}.unknown"))
+    expect(progress, {me: line.progress} if store.shared else {}, "how far a run is, is the same without the line")
+    expect((line.progress.waits, line.progress.done), (True, False), "it waits")
+    await store.post(me, say("c1"), judge)
+    (line,) = (await store.summaries((me,))).runs
+    expect(line.pending, 1, "a command has not acted yet")
+    done = replace(author.row, stage=Stage.CANCELLED, inbox=1)
+    await author.write(row=done, consumed=1, at=NOW + timedelta(minutes=10))
+    (line,) = (await store.summaries((me,))).runs
+    shown = (line.asked, line.asked_count, line.waiting_since, line.ended_at)
+    expect(shown, ((), 0, None, NOW + timedelta(minutes=10)), "a run that is done asks nothing")
+    progress = await store.progress((me,))
+    ended = RunProgress(last=line.row.last_sequence, waits=False, done=True, owned=False, dead=None)
+    expect(progress, {me: ended} if store.shared else {}, "and no process owns it")
+
+
+@scenario
+async def a_list_can_be_limited_to_the_runs_of_a_stage(store: Store, _: HookLog, me: str) -> None:
+    """Each stage has its runs, newest first and page by page, together with the other filters."""
+    authors = {stage: [await _author(store, f"{me}.{stage}.{i}", me) for i in range(2)] for stage in Stage}
+    for stage, pair in authors.items():
+        for author in pair:
+            await _move(author, stage)
+    for stage, pair in authors.items():
+        listed = await _named(store, RunQuery(agent=me, status=stage, limit=1))
+        expect(listed, [author.run_id for author in reversed(pair)], f"the runs whose stage is {stage}")
+    both = await _named(store, RunQuery(agent=me, status=Stage.FAILED, prefix=f"{me}.failed.1"))
+    expect(both, [f"{me}.failed.1"], "all filters must match")
+    thread = await _named(store, RunQuery(thread_id=f"{me}.cancelled.0", status=Stage.FAILED))
+    expect(thread, [], "also that of a thread")
+    done = await _named(store, RunQuery(agent=me, status=RunStatus.DONE))
+    expect(len(done), 6, "the status has the runs of its three stages")
+
+
+async def _move(author: Author, stage: Stage) -> None:
+    """Bring a run into a stage."""
+    if stage is Stage.NEEDS_APPROVAL:
+        await _ask(author, 1, 1)
+    elif stage is not author.row.stage:
+        await author.write(row=replace(author.row, stage=stage), at=NOW + timedelta(minutes=1))
+
+
+@scenario
+async def the_longest_waiting_come_first_if_asked_for(store: Store, _: HookLog, me: str) -> None:
+    """Waiting runs in the order in which they began to wait, page by page; one that waits again goes to the end."""
+    authors = [await _author(store, f"{me}.{i}", me) for i in range(5)]
+    for i, minute in ((3, 1), (0, 2), (4, 2), (1, 3)):
+        await _ask(authors[i], 1, minute)
+    query = RunQuery(agent=me, order="waiting_longest", limit=1)
+    expect(await _named(store, query), [f"{me}.{i}" for i in (3, 0, 4, 1)], "the longest waiting first")
+    await _answer(authors[3], 1, 5)
+    await _ask(authors[3], 2, 7)
+    await _answer(authors[0], 1, 8, Stage.COMPLETED)
+    listed = await _named(store, attrs.evolve(query, status=RunStatus.WAITING))
+    expect(listed, [f"{me}.{i}" for i in (4, 1, 3)], "one that waits again waits since then")
+    newest = await _named(store, RunQuery(agent=me, status=RunStatus.WAITING, limit=2))
+    expect(newest, [f"{me}.{i}" for i in (4, 3, 1)], "and newest first if nothing else is asked for")
+
+
+@scenario
+async def runs_that_are_not_done_are_counted(store: Store, _: HookLog, me: str) -> None:
+    """Counts are of all runs by status, whatever the filters are; a held run is marked as held."""
+
+    async def counted() -> RunCounts:
+        page = await store.runs(RunQuery(agent=f"{me}.unknown", counts=True))
+        again = await store.summaries((), counts=True)
+        expect(again.counts, page.counts, "both ways count the same")
+        return page.counts or RunCounts()
+
+    before = await counted()
+    expect((await store.runs(RunQuery(agent=me))).counts, None, "counts are made on request only")
+    first = await _author(store, f"{me}.1", me, thread=me)
+    second = new_run(f"{me}.2", me, agent=me)
+    await store.create_run(second, frame(f"{me}.2", 1))
+    third = await _author(store, f"{me}.3", me)
+    await first.write(row=replace(first.row, stage=Stage.RUNNING))
+    await _ask(third, 1, 1)
+    await store.post(third.run_id, say("c1"), judge)
+    after = await counted()
+    changes = (after.created - before.created, after.running - before.running, after.waiting - before.waiting)
+    expect(changes, (1, 1, 1), "by status")
+    flags: Sequence[bool] = [line.held for line in (await store.runs(RunQuery(agent=me))).runs]
+    expect(flags, [False, True, False], "the second waits for the thread of the first")
+    await first.end(at=datetime(2026, 3, 2, tzinfo=UTC))
+    expect((await counted()).running, before.running, "a run that is done counts no more")
+    (line,) = (await store.summaries((f"{me}.2",))).runs
+    expect(line.held, False, "and is not held")

@@ -1,0 +1,83 @@
+"""Ask which tools are enabled: before a model request, and again when a call passes its gates.
+
+Theory of operation. `is_enabled` is True, False or a predicate of a `PhaseContext`. The predicates of an agent are
+asked concurrently with one context, each within its time limit. Only a clear True offers the tool: a predicate that
+fails is reported, and its tool is not offered. A tool that is disabled counts as excluded by the step's request.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import attrs
+import trio
+
+from greenroom.supervision.border import failure_of
+
+from ..plugins.contexts import PhaseContext
+from ..services.sanitize import text_of
+from ..state.values import shown
+from ..tools.definition import Tool
+from ..tools.invoke import PREDICATE_TIMEOUT, shown_text
+from .hook_deadlines import HookDeadlines
+from .hooks import together
+
+Report = Callable[[Tool[..., object], str, BaseException | None], None]
+"""(tool, the failure, its exception) -> None: called for each predicate that failed."""
+_LATE: Final = f"it did not answer within {PREDICATE_TIMEOUT:g} s"
+
+
+@attrs.frozen
+class Disabled:
+    """The answer of the predicates.
+
+    Attributes:
+        names: of the tools that are not enabled, in the agent's order.
+        faults: a sentence for each predicate that failed.
+    """
+
+    names: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
+
+
+async def ask_enabled(
+    tools: Sequence[Tool[..., object]], ctx: PhaseContext, watch: HookDeadlines, report: Report
+) -> Disabled:
+    """Ask for each of these tools whether it is enabled. Cancelled passes."""
+    faults: list[str] = []
+
+    async def ask(tool: Tool[..., object]) -> bool:
+        enabled, why, error = await _ask(tool, ctx, watch)
+        if why is not None:
+            report(tool, why, error)
+            faults.append(text_of(f"is_enabled of tool {tool.name!r} failed: {why}"))
+        return enabled
+
+    answers = await together(tools, ask)
+    names = (tool.name for tool, enabled in zip(tools, answers, strict=True) if not enabled)
+    return Disabled(tuple(names), tuple(faults))
+
+
+async def _ask(
+    tool: Tool[..., object], ctx: PhaseContext, watch: HookDeadlines
+) -> tuple[bool, str | None, BaseException | None]:
+    """Return whether the tool is enabled, and how its predicate failed."""
+    if isinstance(tool.is_enabled, bool):
+        return tool.is_enabled, None, None
+    name = f"is_enabled of {tool.name}"
+    if name in watch.given_up:
+        return False, f"{_LATE}, and did not obey either", None
+    try:
+        with watch.over(name, PREDICATE_TIMEOUT), trio.move_on_after(PREDICATE_TIMEOUT) as limit:
+            answer = tool.is_enabled(ctx)
+            answer = await answer if inspect.isawaitable(answer) else answer
+    except BaseException as error:  # noqa: BLE001, ASYNC103 - user code: its tool is not offered
+        failure = failure_of(error)
+        return False, shown_text(failure), failure  # noqa: ASYNC104 - the border has raised what passes
+    if limit.cancel_called:
+        return False, _LATE, None
+    if isinstance(answer, bool):
+        return answer, None, None
+    return False, f"it returned {shown(answer)}, which is neither True nor False", None

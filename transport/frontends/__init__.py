@@ -1,0 +1,1 @@
+"""Protocols of chat front ends, one folder each."""

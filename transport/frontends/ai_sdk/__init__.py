@@ -1,0 +1,1 @@
+"""The chat protocol of the AI SDK, versions 6 and 7."""

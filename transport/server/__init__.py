@@ -1,0 +1,1 @@
+"""The table of all HTTP operations, and `serve`."""

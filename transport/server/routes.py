@@ -1,0 +1,19 @@
+"""The table of all HTTP operations of the gateway."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..frontends.ag_ui import routes as ag_ui
+from ..frontends.ai_sdk import routes as ai_sdk
+from ..gateway import console, documents, run_routes
+from ..gateway.gateway import Gateway
+from ..gateway.http import Route
+
+ROUTES: Final[tuple[Route[Gateway], ...]] = (
+    *run_routes.ROUTES,
+    *documents.ROUTES,
+    *ag_ui.ROUTES,
+    *ai_sdk.ROUTES,
+    *console.ROUTES,
+)

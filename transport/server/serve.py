@@ -1,0 +1,266 @@
+"""`serve`: run a runtime's gateway until cancelled."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, get_args
+
+import attrs
+import trio
+
+import greenroom as gr
+from greenroom.actors.entry import checks_options
+from greenroom.actors.options import unknown_value
+from greenroom.actors.runtime.part_exits import part_spec
+from greenroom.supervision import ActorContext, Exit, Ref, open_collapsing_nursery, open_supervisor
+from greenroom.supervision.exits import Crashed
+
+from ..bearer_token import new_token
+from ..gateway.access import OriginPolicy, Principal, TokenTable, own_hosts
+from ..gateway.gateway import Gateway, OnAbort
+from ..gateway.http_connection import serve_connection
+from ..protocol.limits import Limits
+from .routes import ROUTES
+
+FAREWELL: Final = 5.0
+"""Seconds for all connections to receive gw.bye and close."""
+BACKLOG: Final = 2048
+"""Size of the listen queue: after a restart many clients reconnect at once."""
+PULSE: Final = 0.05
+"""Interval of liveness checks, as a part of the heartbeat: once per second for 20 s."""
+
+
+@attrs.frozen(kw_only=True)
+class Address:
+    """The address of a gateway.
+
+    Attributes:
+        host, port: As bound.
+        url: URL of the HTTP API.
+        console: URL of the console, with the token in the fragment, which browsers do not send.
+        token: Token of the operator; None if the caller passed principals.
+    """
+
+    host: str
+    port: int
+    token: str | None = attrs.field(default=None, repr=False)
+
+    @property
+    def url(self) -> str:
+        """http://host:port."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    @property
+    def console(self) -> str:
+        """URL of the console for a browser."""
+        return f"{self.url}/" if self.token is None else f"{self.url}/#token={self.token}"
+
+
+@checks_options
+async def serve(  # noqa: ASYNC128 - `_serve` calls task_status.started
+    runtime: gr.Runtime,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8765,
+    token: str | None = None,
+    principals: Iterable[Principal] = (),
+    hosts: Iterable[str] = (),
+    origins: Iterable[str] = (),
+    limits: Limits | None = None,
+    on_abort: OnAbort = "continue",
+    sockets: Iterable[socket.socket] = (),
+    task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve WebSocket, HTTP, server-sent events and the console on one port until cancelled.
+
+        address = await nursery.start(serve, runtime)
+
+    On loopback a token is generated if none is given; other addresses require a token or principals.
+
+    Args:
+        runtime: The runtime to serve.
+        host: Address or name to bind to.
+        port: 0 selects a free port.
+        token: Token of the principal "operator", which has all scopes.
+        principals: Further principals; with principals and without a token there is no operator.
+        hosts: Accepted Host headers in addition to those of loopback; needed for browsers if bound elsewhere.
+        origins: Pages of other hosts that may use the gateway (Origin headers); they get CORS headers.
+        limits: Limits on what clients can send and hold.
+        on_abort: "cancel" cancels a run whose client closes the stream of the AI SDK or of AG-UI before the run is at
+            rest (`chat.stop()`, an abort, a closed page and a lost network are indistinguishable for a server).
+            "continue": the run continues, and the client may reconnect for the rest.
+        sockets: Sockets that listen already, in place of binding `host` and `port`: of a parent whose processes share
+            one port, or of a service manager. They are closed at the end.
+        task_status: Receives the address.
+
+    Raises:
+        UsageError: An argument is invalid.
+        OSError: The address cannot be bound.
+        RuntimeClosed: The runtime closes first.
+
+    Cancellation: every connection is closed with a reconnect delay (a different one each), which takes at most
+    `FAREWELL` seconds; then Cancelled is raised. No run is ended.
+    """
+    limits = limits or Limits()
+    who = tuple(principals)
+    made = _made_token(host, token, who)
+    if made is not None:
+        who = (*who, Principal(name="operator", token=made))
+    _check(who)
+    if on_abort not in get_args(OnAbort):
+        raise unknown_value("on_abort", on_abort, get_args(OnAbort))
+    accepting = [trio.socket.from_stdlib_socket(given) for given in _listening(sockets)]
+    if not accepting:
+        accepting = [one.socket for one in await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)]
+    addresses = [given.getsockname()[:2] for given in accepting]
+    named = tuple(hosts)
+    doorway = OriginPolicy(
+        hosts=own_hosts(addresses, named) if named or is_loopback(host) else None, origins=frozenset(origins)
+    )
+    gateway = Gateway(
+        runtime=runtime,
+        keyring=TokenTable(who),
+        doorway=doorway,
+        limits=limits,
+        routes=ROUTES,
+        on_abort=on_abort,
+    )
+    hall = Acceptor(gateway, accepting)
+    address = Address(host=str(addresses[0][0]), port=addresses[0][1], token=made)
+    try:
+        await _serve(gateway, hall, lambda: task_status.started(address))
+    finally:
+        hall.close()
+
+
+async def _serve(gateway: Gateway, hall: Acceptor, started: Callable[[], None]) -> None:
+    def log_exit(ref: Ref[object], exit_: Exit) -> None:
+        if isinstance(exit_, Crashed):
+            gateway.log_failure(ref.name, exit_.error)
+
+    def log_restart(ref: Ref[object], exit_: Exit, _: int) -> None:
+        gateway.crashes.note(ref.name)
+        log_exit(ref, exit_)
+
+    async with open_supervisor(
+        name="gateway", on_restart=log_restart, on_exit=log_exit, tracebacks=False
+    ) as supervisor:
+        await supervisor.start_child_ready(part_spec("connections", hall.body, shutdown=FAREWELL))
+        await supervisor.start_child_ready(part_spec("lists", _lists(gateway), shutdown=1.0))
+        await supervisor.start_child_ready(part_spec("pulse", _pulse(gateway), shutdown=1.0))
+        end_renames = gateway.runtime.reader.on_rename(gateway.renamed)
+        started()
+        restart = True
+        try:
+            await gateway.runtime.closed()
+            restart = False
+        finally:
+            end_renames()
+            with trio.move_on_after(FAREWELL, shield=True):
+                hall.close()
+                gateway.say_goodbye(restart=restart)
+                if gateway.open:
+                    await gateway.emptied.wait()
+    gateway.runtime.reader.check_open()
+
+
+class Acceptor:
+    """Accepts and runs the connections in one nursery; a static child of the gateway's supervisor.
+
+    After a crash the next incarnation uses the same sockets. Each incarnation listens on duplicates, because trio
+    closes the sockets that it has listened on.
+    """
+
+    def __init__(self, gateway: Gateway, sockets: Sequence[trio.socket.SocketType]) -> None:
+        self._gateway = gateway
+        self._sockets = sockets
+        self._accepting = trio.CancelScope()
+
+    def __repr__(self) -> str:
+        return f"<Hall on {len(self._sockets)} sockets>"
+
+    async def body(self, ctx: ActorContext[object]) -> None:
+        """Accept connections until closed, and run them until cancelled."""
+        listeners = [trio.SocketListener(socket.dup()) for socket in self._sockets]
+        async with open_collapsing_nursery() as nursery:
+            self._gateway.fanout.open(nursery)
+            with trio.CancelScope() as self._accepting:
+                ctx.ready()
+                await trio.serve_listeners(self._connection, listeners, handler_nursery=nursery)
+            await trio.sleep_forever()
+
+    def close(self) -> None:
+        """Stop accepting connections."""
+        self._accepting.cancel()
+        for listener in self._sockets:
+            listener.close()
+
+    async def _connection(self, stream: trio.SocketStream) -> None:
+        await serve_connection(self._gateway, stream)
+
+
+def _lists(gateway: Gateway) -> Callable[[ActorContext[Any]], Any]:
+    async def body(ctx: ActorContext[object]) -> None:
+        ctx.ready()
+        if ctx.attempt:  # changes may have been lost with the incarnation before
+            gateway.feed.begin_again()
+        await gateway.feed.run()
+        await trio.sleep_forever()
+
+    return body
+
+
+def _pulse(gateway: Gateway) -> Callable[[ActorContext[Any]], Any]:
+    async def body(ctx: ActorContext[object]) -> None:
+        ctx.ready()
+        while True:
+            await trio.sleep(PULSE * gateway.limits.heartbeat_seconds)
+            now = trio.current_time()
+            for index, conversation in enumerate(tuple(gateway.conversations)):
+                conversation.heartbeat(now)
+                if index % 256 == 255:
+                    await trio.lowlevel.checkpoint()
+
+    return body
+
+
+def is_loopback(host: str) -> bool:
+    """Return True if the address is reachable only from this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _made_token(host: str, token: str | None, principals: Sequence[Principal]) -> str | None:
+    if token is not None or principals:
+        return token
+    if not is_loopback(host):
+        raise gr.UsageError(f"host={host!r} can be reached from outside: give token=... or principals=[...]")
+    return new_token()
+
+
+def _listening(sockets: object) -> Sequence[socket.socket]:
+    given = tuple(sockets) if isinstance(sockets, Iterable) else (sockets,)
+    wrong = next((one for one in given if not isinstance(one, socket.socket)), None)
+    if wrong is not None:
+        raise gr.UsageError(f"sockets has {wrong!r:.100}; give sockets that listen")
+    return given
+
+
+def _check(who: Sequence[Principal]) -> None:
+    names = [principal.name for principal in who]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise gr.UsageError(f"two principals have the name {twice[0]!r}; events name them, so names must be unique")
+    by_token = {principal.token: principal.name for principal in who}
+    for principal in who:
+        if by_token[principal.token] != principal.name:
+            raise gr.UsageError(
+                f"{principal.name!r} and {by_token[principal.token]!r} have the same token; give each one of its own"
+            )
