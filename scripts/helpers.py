@@ -22,7 +22,10 @@ from typing import Final
 import attrs
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-FOLDERS: Final = ("actors/engine", "actors/run", "actors/contract", "actors", "supervision", "transport")
+FOLDERS: Final = (
+    *(f"actors/{room}" for room in ("contract", "engine", "services", "user_code", "run", "runtime")),
+    *("actors", "supervision", "transport"),
+)
 
 
 @attrs.frozen
@@ -43,11 +46,11 @@ class Helpers:
         return len(self.once) / len(self.places) if self.places else 0.0
 
 
-def helpers(folder: Path) -> Helpers:
-    """Count the helpers of a folder and its subfolders."""
+def helpers(*folders: Path) -> Helpers:
+    """Count the helpers of folders and their subfolders, as if the folders were one."""
     places: dict[str, list[str]] = {}
     uses = Counter[str]()
-    for path in sorted(folder.rglob("*.py")):
+    for folder, path in ((top, path) for top in folders for path in sorted(top.rglob("*.py"))):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             match node:
                 case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) if is_private(name):

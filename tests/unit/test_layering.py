@@ -1,10 +1,13 @@
 """The arrows and the sans-IO zone, read from the source: `supervision <- actors <- transport`, never back.
 
+The rooms of `actors` stand in an order, too (`ROOMS`), and so do those of `transport`.
+
 Nothing is imported here; the syntax trees tell. `violations(root)` returns one sentence per offence, and a made-up
 repository with one planted offence at a time shows that each rule can fail.
 """
 
 import ast
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
@@ -31,7 +34,11 @@ PURE = (
     "actors/state/*",
     "supervision/strategy.py",
     "supervision/intensity.py",
-    "transport/encoders/*",
+    *(
+        f"transport/frontends/{name}.py"
+        for name in ("ag_ui/builder", "ag_ui/encoder", "ag_ui/history", "ag_ui/interrupts")
+    ),
+    *(f"transport/frontends/{name}.py" for name in ("ai_sdk/builder", "ai_sdk/encoder")),
     "transport/protocol/*",
     "transport/gateway/openapi.py",
     "transport/gateway/asyncapi.py",
@@ -50,6 +57,31 @@ IMPURE_NAMES = frozenset({"now", "utcnow", "today", "uuid1", "uuid4"})
 AWAITING = (ast.Await, ast.AsyncFor, ast.AsyncWith)
 IMPURE_BUILTINS = frozenset({"open", "input", "print"})
 
+# The folders of `actors` and `transport`, from the lowest floor up. Rooms of one floor may import each other; a module
+# beside the folders (a port, the errors) belongs to the lowest floor.
+ROOMS = {
+    "actors": (
+        {"contract", "state"},
+        {"engine"},
+        {"agents", "models", "plugins", "replay", "stores", "tools"},
+        {"services"},
+        {"user_code"},
+        {"run"},
+        {"runtime"},
+        {"testing"},
+    ),
+    "transport": (
+        {"protocol"},
+        {"console", "terminal"},
+        {"client", "gateway"},
+        {"frontends"},
+        {"server"},
+        {"cli", "demo"},
+    ),
+}
+MOST_FILES = 45
+"""Modules of a folder. A folder with more is two rooms without a wall."""
+
 # A run is the same whichever process works on it: what decides about it does not know that there are several.
 ALONE = ("actors/contract/*", "actors/engine/*", "actors/replay/*")
 PROCESSES = "greenroom.actors.processes"
@@ -57,7 +89,7 @@ PROCESSES = "greenroom.actors.processes"
 # A library at the edge has one folder that knows it; everything else goes through our own port.
 OWNERS = {
     "httpx": ("actors/models/http.py",),
-    "psycopg": ("actors/stores/postgres*.py", "actors/stores/_pg_*.py"),
+    "psycopg": ("actors/stores/postgres/*",),
     "sqlite3": ("actors/stores/*",),
     "trio_websocket": ("transport/*",),
 }
@@ -164,6 +196,23 @@ def process_offences(source: Source) -> Iterator[tuple[int, str]]:
                 yield line, f"imports {target}, and is not to know of processes"
 
 
+def floor(path: str) -> int:
+    """The floor of a module's room in its package, 0 for the lowest."""
+    package, room, *_ = path.split("/")
+    if room == "__init__.py":  # the facade of the package
+        return len(ROOMS.get(package, ()))
+    return next((n for n, rooms in enumerate(ROOMS.get(package, ())) if room in rooms), 0)
+
+
+def room_offences(source: Source, by_module: dict[str, Source]) -> Iterator[tuple[int, str]]:
+    if source.package not in ROOMS:
+        return
+    for line, target in source.imports():
+        other = by_module.get(target) or by_module.get(target.rpartition(".")[0])
+        if other is not None and other.package == source.package and floor(other.path) > floor(source.path):
+            yield line, f"imports {other.module}, from a room above"
+
+
 def path_offences(source: Source) -> Iterator[tuple[int, str]]:
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Attribute) and name_of(node) == "sys.path":
@@ -262,7 +311,7 @@ def violations(root: Path) -> list[str]:
     found = set(circle_offences(modules))
     for source in modules:
         offences = [*import_offences(source), *path_offences(source), *purity_offences(source)]
-        offences += [*process_offences(source), *reached_offences(source, by_module)]
+        offences += [*process_offences(source), *room_offences(source, by_module), *reached_offences(source, by_module)]
         found |= {f"{source.path}:{line}: {what}" for line, what in offences}
     return sorted(found)
 
@@ -272,6 +321,15 @@ def test_the_source_keeps_the_arrows_and_the_sans_io_zone(root: Path) -> None:
     assert violations(root) == []
 
 
+def test_no_folder_has_more_modules_than_a_room_holds_and_each_folder_has_a_floor(root: Path) -> None:
+    """A new folder is given a floor; otherwise it would be in the lowest room, and its imports unguarded."""
+    count = Counter(source.path.rpartition("/")[0] for source in sources(root))
+    assert {folder: n for folder, n in count.items() if n > MOST_FILES} == {}
+    for package, floors in ROOMS.items():
+        rooms = {folder.split("/")[1] for folder in count if folder.startswith(f"{package}/")}
+        assert rooms == set().union(*floors)
+
+
 def test_the_rules_see_the_real_tree(root: Path) -> None:
     """A wrong folder name would make every rule above pass for want of modules."""
     seen = {source.package for source in sources(root)}
@@ -279,6 +337,8 @@ def test_the_rules_see_the_real_tree(root: Path) -> None:
 
 
 CLEAN = {
+    "actors/run/loop.py": "async def run(): ...\n",
+    "transport/server/serve.py": "async def serve(): ...\n",
     "src/greenroom/__init__.py": "from greenroom.actors.contract.ids import RunId as RunId\n",
     "supervision/__init__.py": "",
     "supervision/exits.py": "import trio\nGone = trio.Cancelled\nclass Port:\n    async def get(self): ...\n",
@@ -290,9 +350,9 @@ CLEAN = {
     "actors/contract/ids.py": "import datetime\nfrom ..errors import GreenroomError\nAt = datetime.datetime\n",
     "actors/engine/step.py": "from greenroom.supervision import exits\nG = exits.Gone\ndef f(s):\n    return s.now\n",
     "actors/models/http.py": "import httpx\nfrom ..contract.ids import RunId\n",
-    "actors/stores/_pg_sql.py": "import psycopg\n",
-    "actors/stores/postgres.py": "from psycopg import sql\n",
-    "actors/stores/sqlite.py": "import sqlite3\nfrom greenroom.supervision.mailbox import Mailbox\n",
+    "actors/stores/postgres/_sql.py": "import psycopg\n",
+    "actors/stores/postgres/store.py": "from psycopg import sql\n",
+    "actors/stores/sqlite/store.py": "import sqlite3\nfrom greenroom.supervision.mailbox import Mailbox\n",
     "transport/__init__.py": "",
     "transport/gateway.py": "import trio_websocket\nimport greenroom as gr\nfrom greenroom.actors import errors\n",
 }
@@ -312,6 +372,9 @@ PLANTED = [
     ("actors/engine/x.py", "from ..processes import Taken", "is not to know of processes"),
     ("actors/contract/x.py", "from .. import processes", "is not to know of processes"),
     ("actors/replay/x.py", "import greenroom.actors.processes", "is not to know of processes"),
+    ("actors/contract/x.py", "from ..engine.step import f", "from a room above"),
+    ("actors/user_code/x.py", "from ..run.loop import run", "from a room above"),
+    ("transport/gateway/x.py", "from ..server.serve import serve", "from a room above"),
     ("actors/x.py", "from ..transport.gateway import serve", "transport stands above it"),
     ("actors/run/x.py", "from ... import transport", "transport stands above it"),
     ("actors/x.py", "import greenroom as gr", "facade stands above it"),
@@ -333,7 +396,7 @@ PLANTED = [
     ("supervision/strategy.py", "import socket", "is sans-IO and imports socket"),
     ("supervision/intensity.py", "import threading", "is sans-IO and imports threading"),
     ("transport/protocol/up.py", "import trio", "is sans-IO and imports trio"),
-    ("transport/encoders/x.py", "async def encode(): ...", "has AsyncFunctionDef"),
+    ("transport/frontends/ai_sdk/encoder.py", "async def encode(): ...", "has AsyncFunctionDef"),
     ("actors/engine/x.py", "def f(xs):\n    return [x async for x in xs]", "async comprehension"),
     ("actors/contract/x.py", "from datetime import datetime\nAT = datetime.now()", "calls datetime.now()"),
     ("actors/contract/x.py", "import datetime as dt\nAT = dt.datetime.utcnow()", "calls dt.datetime.utcnow()"),
@@ -345,8 +408,12 @@ PLANTED = [
     ("actors/engine/x.py", "from ...supervision import refs", "which imports time"),
     ("actors/run/x.py", "import httpx", "which only actors/models/http.py may"),
     ("actors/run/x.py", "import sqlite3", "which only actors/stores/* may"),
-    ("actors/stores/sqlite.py", "import psycopg", "which only actors/stores/postgres*.py, actors/stores/_pg_*.py may"),
-    ("actors/run/x.py", "from psycopg import Connection", "which only actors/stores/postgres*.py"),
+    (
+        "actors/stores/sqlite/store.py",
+        "import psycopg",
+        "which only actors/stores/postgres/* may",
+    ),
+    ("actors/run/x.py", "from psycopg import Connection", "which only actors/stores/postgres/*"),
     ("actors/run/x.py", "from trio_websocket import open_websocket", "which only transport/* may"),
     ("transport/x.py", "from asyncio import sleep", "trio only"),
     ("src/greenroom/x.py", "import asyncio", "trio only"),
