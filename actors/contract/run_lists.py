@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final, Literal, get_args
+from typing import Final, Literal, TypedDict, get_args
 
 import attrs
 
@@ -110,6 +110,28 @@ LONGEST_TEXT: Final = 200
 """Most characters of a search text."""
 RunOrder = Literal["newest", "waiting_longest"]
 ORDERS: Final[tuple[str, ...]] = get_args(RunOrder)
+
+
+class WatchFilters(TypedDict, total=False):
+    """The filters of a list of runs that is watched, as callers give them; `RunQuery` documents each."""
+
+    status: Listed | str | None
+    agent: str | None
+    thread_id: str | None
+    prefix: str | None
+    by: str | None
+    since: datetime | None
+    until: datetime | None
+    text: str | None
+    order: RunOrder
+    limit: int
+
+
+class RunFilters(WatchFilters, total=False):
+    """The filters of a page of a list of runs, the same from the command line and the client to the store."""
+
+    cursor: str | None
+    counts: bool
 
 
 def _check_text(name: str, value: object, *, optional: bool) -> None:

@@ -21,8 +21,8 @@ from ..abc import Model, Store
 from ..agents.agent import Agent
 from ..agents.attachments import File, Image
 from ..agents.options import Deps
-from ..contract.lifecycle import RunStatus, Stage
-from ..contract.run_lists import RunOrder, RunPage
+from ..contract.lifecycle import RunStatus
+from ..contract.run_lists import RunFilters, RunPage
 from ..contract.spec import AgentSpec, Execution
 from ..entry import checks_options
 from ..errors import UnknownRun, UsageError
@@ -226,41 +226,21 @@ class Runtime:
             raise UnknownRun(run_id)
         return self._parts.handle(run_id, outline.info.thread_id)
 
-    @checks_options
-    async def runs(
-        self,
-        *,
-        status: RunStatus | Stage | str | None = None,
-        agent: str | None = None,
-        thread_id: str | None = None,
-        prefix: str = "",
-        by: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        text: str | None = None,
-        order: RunOrder = "newest",
-        limit: int = 100,
-        cursor: str | None = None,
-        counts: bool = False,
-    ) -> RunPage:
+    async def runs(self, **filters: Unpack[RunFilters]) -> RunPage:
         """Return a page of runs. Each line has the run's title and its open questions, both redacted.
 
         All given filters must match: status (or a stage, such as "failed"), agent, thread_id, by (the principal that
         started the run), prefix (the beginning of the run id), since and until (created from, and before; with time
         zone), and text (part of the title or id, ignoring case). `order` is "newest", or "waiting_longest": waiting
-        runs only, the longest waiting first. A page has at most `limit` lines (1 to 1,000); the next page begins at
-        `page.cursor`. `counts` adds the number of runs that are not done, by status.
+        runs only, the longest waiting first. A page has at most `limit` lines (1 to 1,000; default: 100); the next
+        page begins at `page.cursor`. `counts` adds the number of runs that are not done, by status.
 
         Raises:
             UsageError: an argument is invalid, or the cursor belongs to another query.
             RuntimeClosed: the runtime is closed.
         """
         self.reader.check_open()
-        query = query_of(
-            status=status, agent=agent, thread_id=thread_id, prefix=prefix, by=by, since=since, until=until,
-            text=text, order=order, limit=limit, cursor=cursor, counts=counts,
-        )  # fmt: skip
-        return await self.reader.page(query)
+        return await self.reader.page(query_of(**filters))
 
     @checks_options
     async def fork(

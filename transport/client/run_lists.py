@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from functools import partial
-from typing import Final, Literal
+from typing import Final
 
 import attrs
 import trio
@@ -176,4 +176,3 @@ class RunLists:
 
 PREFIX: Final = "watch-"
 """Prefix of the ids of this client's watches."""
-Order = Literal["newest", "waiting_longest"]
