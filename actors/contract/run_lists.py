@@ -66,6 +66,26 @@ class RunSummary:
     dead: str | None = None
 
     @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self.info.run_id
+
+    @property
+    def agent(self) -> str:
+        """The key of the agent with which the run was started."""
+        return self.info.agent
+
+    @property
+    def status(self) -> RunStatus:
+        """The run's status."""
+        return self.row.status
+
+    @property
+    def stage(self) -> Stage:
+        """The run's stage."""
+        return self.row.stage
+
+    @property
     def title(self) -> str:
         """One line that describes the run; the run id if there is no title."""
         return self.info.title or self.info.run_id

@@ -50,6 +50,11 @@ class StartedRun:
     thread_id: str
     duplicate: bool
 
+    @property
+    def id(self) -> str:
+        """The run's id, as that of a `Run`."""
+        return self.run_id
+
 
 class Client:
     """A gateway, returned by `connect`. Any number of tasks may use one client concurrently.
