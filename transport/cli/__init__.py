@@ -28,26 +28,12 @@ from greenroom.actors.errors import GreenroomError, RuntimeFailed, StoreError, U
 
 from ..terminal.screen import complain, prepare_streams
 from . import exits, options
+from .commands import COMMANDS
 
 __all__ = ["main"]
 
-_COMMANDS: Final = {
-    "run": "run:run",
-    "demo": "demo:demo",
-    "runs": "inspect:runs",
-    "runs revive": "store_commands:revive",
-    "show": "inspect:show",
-    "replay": "replay:replay",
-    "prune": "prune:prune",
-    "serve": "serve:serve",
-    "follow": "follow:follow",
-    "approve": "decide:approve",
-    "deny": "decide:deny",
-    "cancel": "command:cancel",
-    "pause": "command:pause",
-    "send": "command:send",
-    "queues": "store_commands:queues",
-    "db": "store_commands:db",
+_COMMANDS: Final = {name: command.place for name, command in COMMANDS.items()} | {
+    "runs revive": "store_commands:revive"
 }
 """Command -> module and function."""
 
