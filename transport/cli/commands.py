@@ -395,4 +395,5 @@ COMMANDS: Final[Mapping[str, Command]] = {
   greenroom db adopt --store service=copy      put a copy of a database into use
 """),
 }  # fmt: skip
-"""Command -> module and function, help and options, in the order of `greenroom --help`."""
+"""The commands in the order of `greenroom --help`. The function of each returns the exit code; a GreenroomError that it
+raises says why the command failed."""

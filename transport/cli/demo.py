@@ -34,11 +34,7 @@ PACE: Final = 0.4
 
 
 def demo(given: argparse.Namespace) -> int:
-    """Run the command.
-
-    Raises:
-        GreenroomError: The command failed; the message says why.
-    """
+    """Run the command."""
     database = paths.database(given.db)
     if given.resume is None:
         resume, folder = None, _folder(given.directory or Path())

@@ -57,11 +57,14 @@ class Shared:
     secrets: tuple[str, ...] = attrs.field(default=(), repr=False)
 
 
+Found = ServedBy | Unowned | Shared
+
+
 class NoGateway(StoreOpenError):
     """A process uses the database and serves no gateway."""
 
 
-async def find_in_time(given: argparse.Namespace, *, remote: bool = True) -> ServedBy | Unowned | Shared:
+async def find_in_time(given: argparse.Namespace, *, remote: bool = True) -> Found:
     """Do the same as `find`, but wait for concurrent commands that have the database open.
 
     `remote`: a server may be named; otherwise the options of the command name a database only (`find_kept`).
@@ -79,7 +82,7 @@ async def find_in_time(given: argparse.Namespace, *, remote: bool = True) -> Ser
         await trio.sleep(PAUSE)
 
 
-def find(given: argparse.Namespace) -> ServedBy | Unowned | Shared:
+def find(given: argparse.Namespace) -> Found:
     """Return the owner of a run's database, or the database itself; a shared store has no single owner.
 
     Options have precedence over the environment; without either, the demo's database is used.
@@ -97,7 +100,7 @@ def find(given: argparse.Namespace) -> ServedBy | Unowned | Shared:
     return find_kept(given)
 
 
-def find_kept(given: argparse.Namespace) -> ServedBy | Unowned | Shared:
+def find_kept(given: argparse.Namespace) -> Found:
     """Return the owner of the named database, or the database itself, or a shared store; see `find`.
 
     Raises:

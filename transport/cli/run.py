@@ -26,11 +26,7 @@ from .session import RunJob, work
 
 
 def run(given: argparse.Namespace) -> int:
-    """Run the command.
-
-    Raises:
-        GreenroomError: The command failed; the message says why.
-    """
+    """Run the command."""
     if given.resume is not None:
         _check_resume(given)
     elif not (given.text or "").strip() and not given.attach:
