@@ -132,7 +132,7 @@ def _where_runs_are(given: argparse.Namespace) -> str:
     """Return the command that lists the runs of the place that was searched."""
     from . import owner, paths, places  # noqa: PLC0415 - `--help` does not need their import time
 
-    url = owner.named(given) if "url" in given else None
+    url = owner.named(given)
     if url is not None:
         return f"the console at {url.partition('#')[0]} lists those that you may see"
     place = places.chosen(given)

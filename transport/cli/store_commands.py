@@ -47,7 +47,7 @@ def revive(given: argparse.Namespace) -> int:
 
 
 async def _revive(given: argparse.Namespace) -> tuple[str, bool]:
-    async with open_target(await find_in_time(given, remote=False)) as target:
+    async with open_target(await find_in_time(given)) as target:
         run_id = await target.whole_id(given.run_id)
         return run_id, await target.access.revive_run(run_id)
 
