@@ -17,7 +17,6 @@ import argparse
 import logging
 import os
 import pkgutil
-import shlex
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -137,4 +136,4 @@ def _where_runs_are(given: argparse.Namespace) -> str:
         return f"the console at {url.partition('#')[0]} lists those that you may see"
     place = places.chosen(given)
     where = () if place is None else places.options(place)
-    return f"list the known ones with `{shlex.join([paths.program(), 'runs', *where])}`"
+    return f"list the known ones with `{paths.typed('runs', *where)}`"

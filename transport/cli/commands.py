@@ -152,10 +152,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
         option("--title TEXT", "one line for lists of runs (default: the first line of TEXT)"),
         option("--attach FILE...", "an image or a file of the input; repeat for more"),
         option("--resume RUN_ID", "continue this run of --db or --store (a prefix will do)"),
-        option(
-            "--serve",
-            "serve a console during the run, on a free port; with --json the first line has its address",
-        ),
+        option("--serve", "serve a console during the run, on a free port; with --json the first line has its address"),
         *MODEL, *ANSWERING,
         examples="""\
   greenroom run support.py:agent "refund order 7"                    in memory; questions appear here
@@ -172,15 +169,10 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "own report.",
         option("directory DIRECTORY?", "the folder (default: the current one)", Path),
         option("--report NAME", "file name of the report (default: CENSUS.md)"),
-        option(
-            "--db FILE",
-            "keep the run in this SQLite file (default: greenroom/demo.db in the state folder, such as "
-            "~/.local/state)",
-        ),
+        option("--db FILE", "keep the run in this SQLite file (default: greenroom/demo.db in the state folder, such as "
+            "~/.local/state)"),
         option("--resume RUN_ID?", "continue this run, or the newest unfinished one", const=""),
-        option(
-            "--pace SECONDS", "time of the model for an answer (default: 0.4 on a terminal, else 0)", types.seconds
-        ),
+        option("--pace SECONDS", "time of the model for an answer (default: 0.4 on a terminal, else 0)", types.seconds),
         option("--no-serve", "serve no console while a question is open"),
         *MODEL, *ANSWERING,
         examples="""\
@@ -195,18 +187,14 @@ COMMANDS: Final[Mapping[str, Command]] = {
         *_kept(),
         option("action revive?", "let a dead letter be claimed again", choices=("revive",)),
         option("run_id RUN_ID?", "with revive: id of the run, or a prefix of it"),
-        option(
-            "--status/--stage STATUS",
+        option("--status/--stage STATUS",
             f"only runs of this status: {', '.join(STATUSES)}; waiting lists the longest wait first; or of this"
             f" stage: {', '.join(STAGES)}",
-            choices=(*STATUSES, *STAGES),
-        ),
+            choices=(*STATUSES, *STAGES)),
         option("--agent KEY", "only runs of this agent"),
         option("--by NAME", "only runs that this user or principal started"),
         option("--text TEXT", "only runs with this text in their title or id"),
-        option(
-            "--since TIME", "started at this time or later: 2h, 3d, or 2026-01-31[T09:30[Z]]", types.moment,
-        ),
+        option("--since TIME", "started at this time or later: 2h, 3d, or 2026-01-31[T09:30[Z]]", types.moment),
         option("--until TIME", "started before this time", types.moment),
         option("--order ORDER", "newest, or waiting_longest", choices=ORDERS),
         option("--limit N", "maximum number of runs (default: 20)", types.count, default=20),
@@ -236,11 +224,8 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "input before it. No model and no tool is called, nothing is written. Works while a process has the database "
         "open. Name the same secrets as the process that worked on the run: its events hide them.",
         RUN_ID, *_kept(),
-        option(
-            "--agent AGENT",
-            "file.py:name or package.module:name; without a name, the agent with the run's key "
-            "(default: the demo's)",
-        ),
+        option("--agent AGENT", "file.py:name or package.module:name; without a name, the agent with the run's key "
+            "(default: the demo's)"),
         option("--step", "show each input with the state before, its effects and events"),
         option("--json", "one JSON object; with --step, one object per input before"),
         examples="""\
@@ -253,9 +238,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "Delete the runs of a database that ended long ago, with the messages of threads that have no run left, and "
         "return their space. A server that has the database open does it. The ids of deleted runs stay in use.",
         *_kept(),
-        option(
-            "--older-than AGE", "time since the end of the runs, such as 12h, 30d or 8w", types.age, required=True
-        ),
+        option("--older-than AGE", "time since the end of the runs, such as 12h, 30d or 8w", types.age, required=True),
         option("--dry-run", "report what would be deleted, and delete nothing"),
         option("--json", "one JSON object"),
         examples="""\
@@ -266,30 +249,24 @@ COMMANDS: Final[Mapping[str, Command]] = {
         "serve:serve", "serve agents: HTTP, WebSocket and a console in the browser",
         "Serve agents to people and programs in other processes: a WebSocket to follow runs and decide, an HTTP API, "
         "the stream protocols of chat front ends, and a console. Unfinished runs of the database continue.",
-        option(
-            "agents AGENT",
+        option("agents AGENT",
             "file.py:name or package.module:name; without a name, all its agents; none, with a shared store: a "
             "gateway for the runs that other processes work on",
-            nargs="*",
-        ),
+            nargs="*"),
         *_kept("in memory only"),
-        option(
-            "--workers N",
+        option("--workers N",
             "processes that work on the runs of a shared store and accept connections on one port; a process that "
             "ends is replaced, and its runs continue elsewhere at once",
-            types.workers,
-        ),
+            types.workers),
         Option(("--worker",), {"help": types.HIDDEN}),
         option("--host HOST", "the address to bind (default: 127.0.0.1)", default="127.0.0.1"),
         option("--port PORT", "the port; 0 for a free one (default: 8765)", types.port, default=8765),
         option("--token-file FILE", "file with the token; created if missing (default: DB.token)"),
         option("--host-name NAME...", "an accepted Host header, such as name:8765", default=[]),
         option("--origin URL...", "an accepted origin of pages of another host", default=[]),
-        option(
-            "--on-abort WHAT",
+        option("--on-abort WHAT",
             "effect on a run whose chat page closes its stream: continue, or cancel (default: continue)",
-            choices=("continue", "cancel"), default="continue",
-        ),
+            choices=("continue", "cancel"), default="continue"),
         option("--max-running N", "maximum number of runs that work at once", types.count),
         option("--json", "print the address as one line of JSON"),
         examples="""\
@@ -329,11 +306,9 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "deny": _command(
         "decide:deny", "deny a call that waits for a decision", DECIDING,
         *TICKETS,
-        option(
-            "--reason TEXT",
+        option("--reason TEXT",
             f"{LOG_REASON}; the model reads the reason, too, unless --text or the agent's denial=... gives another "
-            "text",
-        ),
+            "text"),
         option("--text TEXT", "the text that the model reads, unchanged; the log has --reason"),
         *DECIDED,
         examples="""\

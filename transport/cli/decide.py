@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -111,7 +110,7 @@ def _chosen(given: argparse.Namespace, view: gr.RunView, screen: Screen) -> Sequ
         UsageError: There is no open ticket.
     """
     if not view.tickets:
-        look = shlex.join([paths.program(), "follow", view.run_id, *where(given)])
+        look = paths.typed("follow", view.run_id, *where(given))
         raise gr.UsageError(f"nothing of run {view.run_id} waits for a decision (it is {view.stage.value}); see {look}")
     if given.target is not None:
         return [_meant(given.target, view)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -220,7 +219,7 @@ class Follow:
 
     def _feed_command(self) -> None:
         self._asked = None
-        command = shlex.join([paths.program(), "approve", self._run_id, *where(self._given)])
+        command = paths.typed("approve", self._run_id, *where(self._given))
         self._screen.row(f"answer it with: {command} (or deny)", "dim")
 
     def _ended(self, last: gr.Event) -> int:
@@ -234,10 +233,10 @@ class Follow:
         return self._told(stage.value, codes.get(stage, exits.COMPLETED))
 
     def _left(self) -> int:
-        command = [paths.program(), "follow", self._run_id, "--after", str(self._timeline.last), *where(self._given)]
+        command = paths.typed("follow", self._run_id, "--after", self._timeline.last, *where(self._given))
         self._screen.row()
-        self._screen.row(f"continue with: {shlex.join(command)}")
-        return self._told("interrupted", exits.INTERRUPTED, resume=shlex.join(command))
+        self._screen.row(f"continue with: {command}")
+        return self._told("interrupted", exits.INTERRUPTED, resume=command)
 
     def _told(self, status: str, code: int, /, **more: object) -> int:
         report = {"type": "outcome", "runId": self._run_id, "status": status, "exit": code}

@@ -91,15 +91,11 @@ async def newest_unfinished(database: Path, agent: str) -> str:
         StoreOpenError: The database cannot be read.
     """
     async with reading(database) as store:
-        cursor = None
-        while True:
-            page = await store.runs(RunQuery(agent=agent, limit=1000, cursor=cursor))
-            for summary in page.runs:
-                if summary.row.status is not gr.RunStatus.DONE:
-                    return summary.info.run_id
-            cursor = page.cursor
-            if cursor is None:
-                raise gr.UsageError(f"no run of {agent!r} in {database} is unfinished; start one with greenroom demo")
+        for run_id, _ in reversed(await store.open_runs()):
+            outline = await store.outline(run_id)
+            if outline is not None and outline.info.agent == agent:
+                return run_id
+    raise gr.UsageError(f"no run of {agent!r} in {database} is unfinished; start one with greenroom demo")
 
 
 async def info_of(place: Place, wanted: str) -> RunInfo:

@@ -42,10 +42,6 @@ class OneRunStore(gr.SQLiteStore):
         """Return None: no other run is woken."""
         return None
 
-    async def unfinished(self) -> Sequence[str]:
-        """Return the ids of all unfinished runs, oldest first."""
-        return [run_id for run_id, _ in await self.open_runs()]
-
 
 class OneRunClaims:
     """Keeps a shared store, from now on, from claiming other runs than `mine`."""

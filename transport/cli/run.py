@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import mimetypes
-import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
@@ -97,4 +96,4 @@ def how_to_answer(given: argparse.Namespace) -> Literal["ask", "yes", "leave"]:
 
 def resuming(before: Sequence[str], after: Sequence[str]) -> Callable[[str], str]:
     """Return a function that makes, of a run's id, the command that resumes the run."""
-    return lambda run_id: shlex.join([paths.program(), *before, "--resume", run_id, *after])
+    return lambda run_id: paths.typed(*before, "--resume", run_id, *after)

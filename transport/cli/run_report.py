@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -118,7 +117,7 @@ class RunReport:
         self._place, self._owner, self._summary = place, owner, summary
 
     def __repr__(self) -> str:
-        return f"<Story of {self._view.run_id}>"
+        return f"<RunReport of {self._view.run_id}>"
 
     def plain(self, *, events: bool) -> dict[str, Any]:
         """Return the report for programs: one object."""
@@ -238,7 +237,7 @@ class RunReport:
         return f"{who}; follow it: {self._command('follow')}"
 
     def _command(self, *words: str) -> str:
-        return shlex.join([paths.program(), *words, self._view.run_id, *options(self._place)])
+        return paths.typed(*words, self._view.run_id, *options(self._place))
 
     def _again(self) -> str:
         return how_to_resume(self._record.info, self._place)
@@ -246,9 +245,8 @@ class RunReport:
 
 def how_to_resume(info: RunInfo, place: Place) -> str:
     """Return the command that resumes a run, or starts a process that works on it."""
-    where = shlex.join(options(place))
     if isinstance(place, SharedStore):
-        return f"{paths.program()} serve FILE.py:AGENT {where}".rstrip()
+        return paths.typed("serve", "FILE.py:AGENT", *options(place))
     if info.agent == DEMO and info.workspace is not None:
-        return f"{paths.program()} demo --resume {info.run_id} {where}"
-    return f"{paths.program()} run FILE.py:AGENT --resume {info.run_id} {where}"
+        return paths.typed("demo", "--resume", info.run_id, *options(place))
+    return paths.typed("run", "FILE.py:AGENT", "--resume", info.run_id, *options(place))

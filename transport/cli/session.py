@@ -6,7 +6,6 @@ does not block the run: the run continues, and the screen catches up afterwards.
 
 from __future__ import annotations
 
-import shlex
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -155,7 +154,7 @@ async def work(job: RunJob, screen: Screen) -> int:
     except gr.StoreOpenError as error:
         if not isinstance(job.database, Path) or not _owned(job.database):
             raise
-        raise gr.StoreOpenError(f"{error} ({_typed('runs', '--db', job.database)})") from error
+        raise gr.StoreOpenError(f"{error} ({paths.typed('runs', '--db', job.database)})") from error
     finally:
         screen.close()
     return session.interrupted()
@@ -179,11 +178,6 @@ async def _console(job: RunJob, runtime: gr.Runtime, screen: Screen, stack: Asyn
         {"type": "serving", "url": address.url, "console": console, "tokenFile": None if file is None else str(file)}
     )
     return f"console {console}" if job.shown else f"console {console} (token in {text_format.clean(str(file))})"
-
-
-def _typed(*words_of_it: str | Path) -> str:
-    """Return a command of this program, quoted for a shell."""
-    return shlex.join([paths.program(), *map(str, words_of_it)])
 
 
 def _owned(database: Path) -> bool:
@@ -240,7 +234,7 @@ class Session:
 
     async def _start(self, runtime: gr.Runtime) -> gr.Run[object]:
         job, store = self._job, runtime.store
-        others = await store.unfinished() if isinstance(store, OneRunStore) else ()
+        others = await store.open_runs() if isinstance(store, OneRunStore) else ()
         run = await runtime.start(
             job.agent,
             job.text,
@@ -252,7 +246,7 @@ class Session:
         )
         self._run_id = run.id
         await runtime.resume(run.id)  # a run with this id may have existed already
-        left = [run_id for run_id in others if run_id != run.id]
+        left = [run_id for run_id, _ in others if run_id != run.id]
         many = f"{text_format.plural(len(left), 'earlier run')} not finished; the newest continues with:"
         note = f"{many} {job.again(left[-1])}" if left else ""
         said = [
@@ -288,10 +282,8 @@ class Session:
         where = "in memory" if self._job.database is None else f"in {text_format.clean(str(self._job.database))}"
         self._say(title, "strong")
         self._say(f"run {run_id} {where}", "dim")
-        if self.console:
-            self._say(self.console, "dim")
-        if note:
-            self._say(note, "dim")
+        for text in filter(None, (self.console, note)):
+            self._say(text, "dim")
         self._say()
 
     # --- staying with it ---------------------------------------------------------------------------------------------
@@ -410,7 +402,7 @@ class Session:
             self._say("The run was kept in memory only: use --db FILE to answer later, or --yes.", "warn")
         else:
             self._how_to_go_on(view.run_id, job.database)
-            self._say(f"decide it:   {_typed('approve', view.run_id, *options(job.database))}", "dim")
+            self._say(f"decide it:   {paths.typed('approve', view.run_id, *options(job.database))}", "dim")
         return self._told("waiting", exits.WAITING, tickets=[plain_ticket(ticket) for ticket in view.tickets])
 
     def _ended(self, outcome: outcome_output.End) -> int:
@@ -419,7 +411,7 @@ class Session:
 
     def _how_to_go_on(self, run_id: str, database: Place) -> None:
         self._say(f"resume with: {self._job.again(run_id)}")
-        self._say(f"look at it:  {_typed('show', run_id, *options(database))}", "dim")
+        self._say(f"look at it:  {paths.typed('show', run_id, *options(database))}", "dim")
 
     def _told(self, status: str, code: int, /, **more: object) -> int:
         report: dict[str, Any] = {"type": "outcome", "runId": self._run_id, "status": status, "exit": code, **more}
