@@ -92,23 +92,24 @@ def _version(_: argparse.Namespace) -> int:
 def _failed(error: Exception, given: argparse.Namespace) -> int:
     if given.debug:
         sys.stderr.write(_shown(given, "".join(traceback.format_exception(error))))
-    match error:
-        case UnknownRun():
-            complain(f"no run has the id {error.run_id!r}; {_where_runs_are(given)}")
-            return exits.USAGE
-        case UsageError():
-            complain(_shown(given, str(error)))
-            return exits.USAGE
-        case StoreError() | RuntimeFailed():
-            complain(_shown(given, str(error)))
-            return exits.STORE
-        case GreenroomError() | OSError():
-            complain(_shown(given, str(error)))
-            return exits.FAILED
-        case _:
-            text = _shown(given, f"{type(error).__name__}: {error}")
-            complain(f"{text}; a bug in Greenroom: greenroom --debug ... shows where")
-            return exits.FAILED
+    if isinstance(error, UnknownRun):
+        complain(f"no run has the id {error.run_id!r}; {_where_runs_are(given)}")
+        return exits.USAGE
+    code = next((code for kinds, code in _CODES if isinstance(error, kinds)), None)
+    if code is not None:
+        complain(_shown(given, str(error)))
+        return code
+    text = _shown(given, f"{type(error).__name__}: {error}")
+    complain(f"{text}; a bug in Greenroom: greenroom --debug ... shows where")
+    return exits.FAILED
+
+
+_CODES: Final = (
+    (UsageError, exits.USAGE),
+    ((StoreError, RuntimeFailed), exits.STORE),
+    ((GreenroomError, OSError), exits.FAILED),
+)
+"""The first kind that an error is of gives the exit code; other errors are bugs."""
 
 
 def _shown(given: argparse.Namespace, text: str) -> str:
