@@ -355,7 +355,7 @@ async def test_a_held_run_that_is_claimed_while_its_owner_leaves_does_not_begin(
     async with cluster() as shared:
         here, there = await shared.open(slow(10), max_running=1), await shared.open(slow(1))
         edge, post = await shared.open(), RunRegistry.posted
-        monkeypatch.setattr(RunRegistry, "posted", lambda at, *it: at is edge._parts.roster or post(at, *it))
+        monkeypatch.setattr(RunRegistry, "posted", lambda at, *it: at is edge._parts.registry or post(at, *it))
         one = await here.start("slow", "one", thread_id="t", run_id="one")
         await edge.store.set_queue("later", paused=True)
         await edge.start("slow", "two", thread_id="t", run_id="two", queue="later")
@@ -373,7 +373,7 @@ async def test_a_held_run_that_is_claimed_while_its_owner_leaves_does_not_begin(
         await edge.store.set_queue("later")
         two = await edge.get("two")
         assert (await two.cancel()).ok
-        await until(lambda: there._parts.roster._next_claims)
+        await until(lambda: there._parts.registry._next_claims)
         if until_freed:
             await one.result()
         asked.set()
@@ -392,10 +392,10 @@ async def test_an_owner_that_has_lost_its_claim_refuses_nothing(autojump_clock, 
 
         async def load_and_lose(run_id, **options):
             record = await load(run_id, **options)
-            actor = edge._parts.roster.get(run_id)
+            actor = edge._parts.registry.get(run_id)
             if actor is not None and actor.claim is not None:
                 edge.store.load, claim = load, actor.claim
-                edge._parts.roster.voided()
+                edge._parts.registry.voided()
                 await edge.store.give_back((claim,))
                 await edge.store.set_queue("later")
             return record
@@ -444,7 +444,7 @@ async def test_a_command_about_a_refused_run_that_waits_for_its_turn_again_begin
 
     async with home(shelf, agents=[slow(300)], deps=deps) as here, home(shelf) as edge:
         two = await here.start("slow", "two", run_id="two", queue="later")
-        await until(lambda: here._parts.roster.degraded("two"))
+        await until(lambda: here._parts.registry.degraded("two"))
         await edge.store.set_queue("later", paused=waits == "paused queue", max_running=1)
         if waits == "full queue":
             await here.start("slow", "one", run_id="one", queue="later")
@@ -467,7 +467,7 @@ async def test_a_refused_run_is_tried_again_after_a_pause_and_reads_the_commands
 
     async with home(shelf, agents=[slow(1)], deps=deps) as runtime:
         two = await runtime.start("slow", "two", run_id="two")
-        await until(lambda: runtime._parts.roster.degraded("two"))
+        await until(lambda: runtime._parts.registry.degraded("two"))
         assert (await two.send("more")).ok
         missing.clear()
         with trio.fail_after(65):
