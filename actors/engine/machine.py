@@ -61,7 +61,6 @@ from .recovery import activate
 from .state import RunState, StepBuilder, Transition
 from .steps import admit, arrive, continue_run
 from .task_requests import desk_asked, task_said
-from .tasks import task_of
 from .termination import LATE, abandon, end, end_unowned, overran, work_stopped
 from .tool_bodies import body_said
 
@@ -133,7 +132,7 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
 
 
 def _body_said(builder: StepBuilder, message: FromBody) -> None:
-    task = task_of(builder, message.call_id) if builder.row.tasks else None
+    task = builder.tasks.get(message.call_id)
     if task is None:
         body_said(builder, message)
     else:

@@ -32,6 +32,7 @@ from ..contract.row_forms import opened, sealed
 from ..contract.rows import CallRow, CounterFields, Counters, RunFields, RunInfo, RunRecord, RunRow
 from ..contract.spec import AgentSpec, ExecutionMode, mode_of
 from ..contract.state import Batch, KeyId, Keys, Write
+from ..contract.tasks import TaskRow, by_id
 from ..state.snapshot import EMPTY, StateSnapshot, WriteConflict
 from .effects import Effect, Raised, ReportFailure
 from .step_calls import NO_CALLS, StepCalls
@@ -119,6 +120,7 @@ class StepBuilder:
         followed: other inputs wait behind this one, and must be taken before the run ends.
         events, effects, tickets, messages: of this input, in order.
         parts: of this input, with their bytes.
+        tasks: the live background tasks by id, in the order of their starts; `build` writes them into the row.
     """
 
     spec: AgentSpec
@@ -142,6 +144,7 @@ class StepBuilder:
     tickets: list[Ticket]
     messages: list[Message]
     parts: tuple[Part, ...]
+    tasks: dict[str, TaskRow]
     _own: StepCalls | None
     _touched: dict[str, CallRow]
 
@@ -155,6 +158,7 @@ class StepBuilder:
         self.events, self.effects, self.tickets, self.messages, self.asked = [], [], [], [], []
         self.do = self.effects.append
         self.parts, self._own, self._touched = (), None, {}
+        self.tasks = by_id(state.row.tasks) if state.row.tasks else {}
 
     # --- what handlers use -------------------------------------------------------------------------------------------
 
@@ -281,6 +285,8 @@ class StepBuilder:
             return Transition(state, None, tuple(self.effects))
         if self.counters.active_since is not None:
             self.account_active_time(True)  # the next process knows only the written active time
+        if self.tasks or before.row.tasks:
+            self.row.tasks = tuple(self.tasks.values())
         self.row.last_sequence += len(self.events)
         self.row.next_due = self._next_due()
         self.row.revision = self.snapshot.revision

@@ -259,7 +259,7 @@ def step_over(builder: StepBuilder) -> None:
     final, builder.row.termination = builder.row.termination, None
     ended_by_hook = final is not None and final.kind is TerminationKind.BEHAVIOR_REQUESTED
     # results of live tasks must reach the model before its answer is final
-    waits = bool(builder.row.tasks) and not builder.calls
+    waits = bool(builder.tasks) and not builder.calls
     if final is not None and (ended_by_hook or not (builder.row.pending_input or waits)):
         end(builder, final)
     elif not _stopped(builder, answered=final is not None):

@@ -33,7 +33,7 @@ from .mirrors import adopt_mirrors, withdraw_mirrors
 from .run_tickets import close_run_ticket
 from .state import ENGINE, StepBuilder
 from .state_merge import merge_pending
-from .tasks import end_tasks, put_task, task_of
+from .tasks import end_tasks, put_task
 from .tickets import close_call, withdraw
 
 PARENT_ENDED = "its parent run ends"
@@ -81,7 +81,7 @@ def end(builder: StepBuilder, termination: Termination) -> None:
     has_listeners = builder.followed or bool(
         builder.row.stubborn
     )  # only the owner knows whether an overrun body is still alive
-    in_flight = has_listeners or builder.phase_open or builder.row.cursor is INFERENCE or bool(builder.row.tasks)
+    in_flight = has_listeners or builder.phase_open or builder.row.cursor is INFERENCE or bool(builder.tasks)
     in_flight = in_flight or builder.row.open_guardrails is not None
     in_flight = in_flight or bool(builder.calls.marked(_ALIVE))
     if builder.row.cursor is INFERENCE and builder.row.inference is not None:  # its owner reports what has arrived
@@ -150,13 +150,13 @@ def lose_bodies(builder: StepBuilder) -> None:
     adopt_mirrors(builder)
     for call in builder.calls.each(builder.calls.marked(CallPosition.BODY.mark)):
         _lose_call(builder, "process", call)
-    for task in builder.row.tasks:
+    for task in tuple(builder.tasks.values()):
         _lose_task(builder, "process", task)
 
 
 def _lose(builder: StepBuilder, how: UnknownCause, name: str) -> None:
     """Mark a call or task whose running body ended in an unknown way."""
-    call, task = builder.calls.get(name), task_of(builder, name)
+    call, task = builder.calls.get(name), builder.tasks.get(name)
     if call is not None:
         _lose_call(builder, how, call)
     if task is not None:
