@@ -444,7 +444,7 @@ async def test_a_command_about_a_refused_run_that_waits_for_its_turn_again_begin
 
     async with home(shelf, agents=[slow(300)], deps=deps) as here, home(shelf) as edge:
         two = await here.start("slow", "two", run_id="two", queue="later")
-        await until(lambda: here._parts.roster.degraded("two"))
+        await until(lambda: here._parts.registry.degraded("two"))
         await edge.store.set_queue("later", paused=waits == "paused queue", max_running=1)
         if waits == "full queue":
             await here.start("slow", "one", run_id="one", queue="later")
@@ -467,7 +467,7 @@ async def test_a_refused_run_is_tried_again_after_a_pause_and_reads_the_commands
 
     async with home(shelf, agents=[slow(1)], deps=deps) as runtime:
         two = await runtime.start("slow", "two", run_id="two")
-        await until(lambda: runtime._parts.roster.degraded("two"))
+        await until(lambda: runtime._parts.registry.degraded("two"))
         assert (await two.send("more")).ok
         missing.clear()
         with trio.fail_after(65):
