@@ -33,7 +33,7 @@ from ..contract.rows import CallRow, CounterFields, Counters, RunFields, RunInfo
 from ..contract.spec import AgentSpec, ExecutionMode, mode_of
 from ..contract.state import Batch, KeyId, Keys, Write
 from ..state.snapshot import EMPTY, StateSnapshot, WriteConflict
-from .effects import Effect, Raised, ReportFailure
+from .effects import ComparableError, Effect, ReportFailure
 from .step_calls import NO_CALLS, StepCalls
 
 _RUNNING: Final = Stage.RUNNING
@@ -208,7 +208,9 @@ class StepBuilder:
         if isinstance(outcome, WriteConflict):
             if outcome.error is not None:
                 what = f"the reducer of state key {str(outcome.key)!r} failed in run {self.info.run_id}"
-                self.do(ReportFailure(what=what, raised=Raised(outcome.error), code="state_conflict", call_id=by))
+                self.do(
+                    ReportFailure(what=what, raised=ComparableError(outcome.error), code="state_conflict", call_id=by)
+                )
             return outcome
         self.snapshot = outcome
         names = tuple(sorted({str(key) for key in touched}))
