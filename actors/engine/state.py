@@ -34,7 +34,7 @@ from ..contract.spec import AgentSpec, ExecutionMode, mode_of
 from ..contract.state import Batch, KeyId, Keys, Write
 from ..contract.tasks import TaskRow, by_id
 from ..state.snapshot import EMPTY, StateSnapshot, WriteConflict
-from .effects import Effect, Raised, ReportFailure
+from .effects import ComparableError, Effect, ReportFailure
 from .step_calls import NO_CALLS, StepCalls
 
 _RUNNING: Final = Stage.RUNNING
@@ -212,7 +212,9 @@ class StepBuilder:
         if isinstance(outcome, WriteConflict):
             if outcome.error is not None:
                 what = f"the reducer of state key {str(outcome.key)!r} failed in run {self.info.run_id}"
-                self.do(ReportFailure(what=what, raised=Raised(outcome.error), code="state_conflict", call_id=by))
+                self.do(
+                    ReportFailure(what=what, raised=ComparableError(outcome.error), code="state_conflict", call_id=by)
+                )
             return outcome
         self.snapshot = outcome
         names = tuple(sorted({str(key) for key in touched}))

@@ -40,7 +40,7 @@ from ..state.snapshot import StateSnapshot
 from .asking import ask_model
 from .calls import advance_calls
 from .decisions import cancelled
-from .effects import Raised, ReportFailure, RunPhase
+from .effects import ComparableError, ReportFailure, RunPhase
 from .handoffs import active_agent, announce_handoff, take_over
 from .inference import confirm_message
 from .inputs import Admit
@@ -156,7 +156,7 @@ def continue_run(builder: StepBuilder) -> None:
     except BaseException as error:  # noqa: BLE001, ASYNC103 - user code: the agent's tool_use
         cause, run_id = failure_of_call(error), builder.info.run_id
         name, what = error_id(run_id, f"tool_use:{builder.row.step}"), f"Agent(tool_use=...) failed in run {run_id}"
-        builder.do(ReportFailure(what=what, raised=Raised(cause), code="plugin_error", error_id=name))
+        builder.do(ReportFailure(what=what, raised=ComparableError(cause), code="plugin_error", error_id=name))
         append_step(builder)
         why = str(cause) if isinstance(cause, ToolUseInvalid) else failure_text(cause)
         fail(builder, "plugin_error", f"Agent(tool_use=...): {why}", error_id=name)
