@@ -52,7 +52,7 @@ def model_answered(builder: StepBuilder, message: ModelAnswered) -> bool:
     spend(builder, usage, asked_model(builder.spec, builder.row, flight.model))
     builder.counters.model_attempts += 1
     builder.row.finish = response.finish
-    builder.row.cursor = AFTER_INFERENCE
+    builder.enter(AFTER_INFERENCE)
     requests = _requests(builder, response)
     builder.emit(
         "run.inference.completed",

@@ -26,7 +26,7 @@ from ..contract.lifecycle import NEEDS_APPROVAL, STATUS, TERMINAL, RunStatus, St
 from ..contract.messages import Message
 from ..contract.parts import Part, light
 from ..contract.payloads import Payload
-from ..contract.phases import LEAVING, RunPosition
+from ..contract.phases import LEAVING, RunPosition, illegal_move
 from ..contract.plain import JSONObject, JSONValue
 from ..contract.row_forms import opened, sealed
 from ..contract.rows import CallRow, CounterFields, Counters, RunFields, RunInfo, RunRecord, RunRow
@@ -226,6 +226,17 @@ class StepBuilder:
         write = Write(name=key.name, scope=key.scope, value=value, result=value)
         self.merge(Batch(base=self.snapshot.revision, writes=(write,)), by)  # on the newest revision: no conflict
 
+    def enter(self, position: RunPosition) -> None:
+        """Move the run. The only way to do so: each move is checked against the table.
+
+        Raises:
+            IllegalTransition: the table does not allow the move.
+        """
+        source = self.row.cursor
+        if position not in source.rule.to:
+            raise illegal_move(self.info.run_id, source, position)
+        self.row.cursor, self.phase_open = position, False
+
     def next_step(self) -> None:
         """Begin a new step: the settled calls of the old step stay in the store only."""
         self.row.step += 1
@@ -237,21 +248,21 @@ class StepBuilder:
         Raises:
             IllegalTransition: the table does not allow the move.
         """
-        source = self._enter(target)
+        source = self._to_stage(target)
         back = target is _RUNNING and source is not Stage.PREPARING
         name = "run.resumed" if back else LIFECYCLE_EVENT[target]
         self.emit(name, ev.RunMoved(source=source, to=target, by=by, detail=detail))
 
     def rest(self, tickets: tuple[str, ...]) -> None:
         """Move to needs_approval, with its event."""
-        source = self._enter(NEEDS_APPROVAL)
+        source = self._to_stage(NEEDS_APPROVAL)
         self.emit("run.waiting", ev.RunWaiting(source=source, to=self.row.stage, by=ENGINE, tickets=tickets))
 
     def finish(self, target: Stage) -> Stage:
         """Move to a terminal stage and return the stage before; the caller emits the event."""
-        return self._enter(target)
+        return self._to_stage(target)
 
-    def _enter(self, target: Stage) -> Stage:
+    def _to_stage(self, target: Stage) -> Stage:
         source, self.row.stage = self.row.stage, check_stage(self.row.stage, target)
         self.changed = True
         self.account_active_time(target in _ACTIVE)
