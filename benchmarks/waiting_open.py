@@ -86,7 +86,7 @@ def _case(count: int) -> object:
                 opened = Values(wall=time.perf_counter() - wall, cpu=time.process_time() - cpu)
                 held = resident() - memory
                 tasks = trio.lowlevel.current_statistics().tasks_living - living
-                actors = len(runtime._parts.roster)
+                actors = len(runtime._parts.registry)
                 started = time.perf_counter()
                 run = await runtime.get(f"copy{max(1, runs // 2)}")
                 assert (await run.decide((await run.view()).tickets[0].approve())).ok
@@ -113,7 +113,7 @@ def _parent(children: int) -> gr.Agent[str]:
 async def _left(runtime: gr.Runtime) -> None:
     """Wait until no run is in memory."""
     with trio.fail_after(60):
-        while len(runtime._parts.roster):  # noqa: ASYNC110 - a roster has no event
+        while len(runtime._parts.registry):  # noqa: ASYNC110 - a roster has no event
             await trio.sleep(0.01)
 
 
@@ -133,7 +133,7 @@ async def _family(quick: bool) -> Values:
             async with gr.open_runtime(path, agents=[_parent(children)], passivate_after=0.1) as runtime:
                 await _left(runtime)
                 values |= {"family_cpu": (time.process_time() - cpu) * 1e3, "family_kib": (resident() - memory) / 1024}
-                values["family_actors"] = len(runtime._parts.roster)
+                values["family_actors"] = len(runtime._parts.registry)
                 run = await runtime.get("parent")
                 ticket = (await run.view()).tickets[0]
                 child = await runtime.get(ticket.child_run_id or "")

@@ -68,7 +68,7 @@ class CallActor:
     _deps: Any
     _children: Children
     _threads: trio.CapacityLimiter
-    _journal: ErrorLog
+    _log: ErrorLog
     _run_row: RunRow
     _thread: Callable[[], Awaitable[list[Message]]]
     _child_runs: ChildWork
@@ -123,7 +123,7 @@ class CallActor:
                 deps=self._deps,
                 submit=self._children.submit_input,
                 nudge=self._children.nudge,
-                journal=self._journal,
+                log=self._log,
             )
             await self._child_runs.watch(call, child)
             return False
@@ -248,7 +248,7 @@ class CallActor:
                 "task_id": None if of_call is None else cue.call_id,
             }
             name = body_error_id(self._info.run_id, cue.call_id, cue.attempt)
-            log_failure(self._journal, self._info.run_id, failure, error_id=name, **fields)
+            log_failure(self._log, self._info.run_id, failure, error_id=name, **fields)
             return refused(failure=text_of(str(failure)))
         except trio.Cancelled:
             if not self._children.given_up(child):
@@ -304,7 +304,7 @@ class CallActor:
         """Log the failure of a body and return the input about it."""
         run_id, call_id = self._info.run_id, cue.call_id
         place = "call" if of_call is None else "task"
-        self._journal.tool_failed(
+        self._log.tool_failed(
             f"tool {tool.name!r} failed in {place} {call_id} of run {run_id}",
             error,
             code=error.code,

@@ -131,7 +131,7 @@ class EffectRunner:
                 self._ask_guards(effect, state)
             case ReportFailure():
                 what, fields = effect.what, {"error_id": effect.error_id, "call_id": effect.call_id}
-                self.services.journal.bug(RUN, what, effect.raised.error, code=effect.code, **self._who(), **fields)
+                self.services.log.bug(RUN, what, effect.raised.error, code=effect.code, **self._who(), **fields)
             case CancelWork():
                 if state.row.inference is not None and state.row.inference.stopped:
                     # before the cancel, which a model may not obey
@@ -162,7 +162,7 @@ class EffectRunner:
             what = f"the model of run {self.info.run_id} failed (step {effect.step}, attempt {effect.attempt})"
             name = error_id(self.info.run_id, effect.message_id)
             fields = {"step": effect.step, "attempt": effect.attempt, "message_id": effect.message_id}
-            self.services.journal.model_failed(what, error, error_id=name, **self._who(), **fields)
+            self.services.log.model_failed(what, error, error_id=name, **self._who(), **fields)
 
         models, policies = self.services.models, agent.spec.policies
         child = ModelCall(
@@ -205,7 +205,7 @@ class EffectRunner:
             deps=self.deps,
             children=self.children,
             threads=self.services.threads,
-            journal=self.services.journal,
+            log=self.services.log,
             run_row=state.row,
             child_runs=self.services.directory.child_runs,
         )
@@ -227,7 +227,7 @@ class EffectRunner:
         def broke(error: BaseException) -> Input:
             name = body_error_id(self.info.run_id, call_id, child.attempt)
             what = f"the actor of call {call_id} of run {self.info.run_id} crashed"
-            self.services.journal.bug(
+            self.services.log.bug(
                 RUN, what, error, error_id=name, code="internal_error", **self._who(), call_id=call_id
             )
             text = text_of(f"The call's actor crashed: {shown_text(error)}")
@@ -268,7 +268,7 @@ class EffectRunner:
         if row is None:  # the effect waited for its receipt, and the next step has begun
             row = unknown_call(effect.call_id, effect.child_run)
         tool = None if self.agent is None else self._acting(state).tool(row.tool)
-        facts: dict[str, Any] = {"parent": self.info, "deps": self.deps, "journal": self.services.journal}
+        facts: dict[str, Any] = {"parent": self.info, "deps": self.deps, "log": self.services.log}
         call = child_call(row, tool, children=self.children, **facts)
         if isinstance(effect, ForwardDecision):
             key = f"{child_run_key(effect.call_id)}:{effect.decision.decision_id}"
@@ -311,7 +311,7 @@ class EffectRunner:
 
         def broke(error: BaseException) -> Input:
             where = f"the hooks of {effect.phase.value} of run {self.info.run_id} crashed"
-            self.services.journal.bug(PLUGIN, where, error, code="plugin_error", **self._where(effect))
+            self.services.log.bug(PLUGIN, where, error, code="plugin_error", **self._where(effect))
             text = text_of(f"{effect.phase.value}: {shown_text(error)}")
             return PhaseDone(phase=effect.phase, step=effect.step, call_id=effect.call_id, failure=text)
 
@@ -365,7 +365,7 @@ class EffectRunner:
             try:
                 text = await ask_instructions(function, ctx, request.watch)
             except HookFailed as failure:
-                log_failure(self.services.journal, failure=failure, **self._where(effect))
+                log_failure(self.services.log, failure=failure, **self._where(effect))
                 return request.done(failure=text_of(str(failure)), ignored=done.ignored, spent=done.spent)
             changes = (changes or RequestChanges()).joined(RequestChanges(instructions=text))
         found = await ask_enabled(agent.conditional, ctx, request.watch, partial(self._log_enabled, effect))
@@ -391,17 +391,17 @@ class EffectRunner:
         what = f"run {self.info.run_id}: the tool {tool.name!r} is not offered, for its is_enabled failed: {why}"
         fields = {"code": "is_enabled_failed", "tool": tool.name, **self._where(effect)}
         if error is None:
-            self.services.journal.note(TOOL, logging.ERROR, what, **fields)
+            self.services.log.note(TOOL, logging.ERROR, what, **fields)
         else:
-            self.services.journal.bug(TOOL, what, error, **fields)
+            self.services.log.bug(TOOL, what, error, **fields)
 
     def _log_hook(self, effect: RunPhase, plugin: str, failure: HookFailed) -> None:
         fields = {"code": "plugin_error", "plugin": plugin, **self._where(effect)}
         if failure.__cause__ is not None:
             what = f"plugin {plugin!r} failed in {effect.phase.value} of run {self.info.run_id}"
-            self.services.journal.bug(PLUGIN, what, failure.__cause__, **fields)
+            self.services.log.bug(PLUGIN, what, failure.__cause__, **fields)
         else:
-            self.services.journal.note(PLUGIN, failure.level, f"run {self.info.run_id}: {failure}", **fields)
+            self.services.log.note(PLUGIN, failure.level, f"run {self.info.run_id}: {failure}", **fields)
 
     async def _approval_need(
         self, agent: Agent[object], call: CallRow, effect: RunPhase, watch: HookDeadlines
@@ -422,9 +422,9 @@ class EffectRunner:
             what = f"run {self.info.run_id}: a person is asked, for {need.doubt}"
             fields = {"code": "predicate_failed", "tool": tool.name, **self._where(effect)}
             if need.error is None:
-                self.services.journal.note(TOOL, logging.ERROR, what, **fields)
+                self.services.log.note(TOOL, logging.ERROR, what, **fields)
             else:
-                self.services.journal.bug(TOOL, what, need.error, **fields)
+                self.services.log.bug(TOOL, what, need.error, **fields)
         return need
 
     def _ask_guards(self, effect: AskGuards, state: RunState, given_up: frozenset[str] = frozenset()) -> None:
@@ -441,7 +441,7 @@ class EffectRunner:
 
         def broke(error: BaseException) -> Input:
             what = f"the guardrails ({effect.kind}) of run {self.info.run_id} crashed"
-            self.services.journal.bug(PLUGIN, what, error, code="plugin_error", **fields)
+            self.services.log.bug(PLUGIN, what, error, code="plugin_error", **fields)
             return answer(failure=text_of(f"{effect.kind} guardrails: {shown_text(error)}"))
 
         async def body(child: Child) -> None:
@@ -459,7 +459,7 @@ class EffectRunner:
             try:
                 done = answer(tripped=await together(chosen, ctx, value, watch))
             except HookFailed as failure:
-                log_failure(self.services.journal, failure=failure, **fields)
+                log_failure(self.services.log, failure=failure, **fields)
                 done = answer(failure=text_of(str(failure)))
             if not child.muted:
                 children.submit_input(done)
@@ -493,7 +493,7 @@ class EffectRunner:
         try:
             return await in_order(tool.input_guardrails, ctx, partial(tool.complete, call.arguments), request.watch)
         except HookFailed as failure:
-            log_failure(self.services.journal, failure=failure, **self._where(effect))
+            log_failure(self.services.log, failure=failure, **self._where(effect))
             raise
 
     def _who(self) -> dict[str, Any]:

@@ -102,7 +102,7 @@ class RunActor:
     """The owner of a run in this process. The supervisor starts it, and restarts it after a crash.
 
     Attributes:
-        orders: what the runtime allows the owner to do.
+        permissions: what the runtime allows the owner to do.
         given: the claim with which the first incarnation begins; or why it asks for one, which it does only if this
             needs an owner here; None: it asks in any case.
         claim: the present claim, until the run is done or released.
@@ -127,7 +127,7 @@ class RunActor:
 
     services: Services
     run_id: str
-    orders: RunPermissions = attrs.field(factory=RunPermissions)
+    permissions: RunPermissions = attrs.field(factory=RunPermissions)
     born: NewRunClaim | None = None
     agent: Agent[object] | None = None
     deps: Any = None
@@ -303,7 +303,7 @@ class RunActor:
             self.left,
             claim_is_good=self.services.claims_are_good if self.services.shared else None,
         )
-        performer = EffectRunner(
+        effects = EffectRunner(
             part_bytes=part_bytes,
             services=self.services,
             info=state.info,
@@ -319,8 +319,8 @@ class RunActor:
             state=state,
             spec=AgentSpec(key=state.info.agent) if agent is None else self.services.agents.spec_of(agent),
             mailbox=ctx.mailbox,
-            performer=performer,
-            orders=self.orders,
+            effects=effects,
+            permissions=self.permissions,
             first=first,
         )
 
@@ -331,7 +331,7 @@ class RunActor:
         store = self.services.store
         if born is not None and attempt == 0:
             state = born.state
-            if born.history is None and self.orders.admitted:  # earlier runs of the thread may have left state
+            if born.history is None and self.permissions.admitted:  # earlier runs of the thread may have left state
                 record = await retry_until_available(store.load, self.run_id)
                 state = state if record is None else RunState.from_record(record)
             return born.claim, state, (), born.history
@@ -357,7 +357,7 @@ class RunActor:
             self.claim = None
             return None
         if record.row.cursor is not ADMISSION:
-            self.orders.admitted, self.given = True, None
+            self.permissions.admitted, self.given = True, None
         return claim, RunState.from_record(record), record.inbox, None
 
     async def _is_wanted(self, errand: Errand) -> bool:
@@ -452,7 +452,7 @@ class RunActor:
         if agent is not None:
             left = (BodyOverran(item=overrun.item) for overrun in self.left.values() if not overrun.ended.is_set())
             commands = (CommandArrived(item=item) for item in inbox)
-            begins = self.orders.admitted
+            begins = self.permissions.admitted
             if state.row.cursor is ADMISSION:
                 if self._late():  # a run is not begun for the sake of ending
                     return (Activate(admitted=False, agent_digest=agent.spec.digest), *commands, DeadlinePassed())

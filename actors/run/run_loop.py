@@ -140,8 +140,8 @@ class RunLoop:
     """
 
     __slots__ = (
-        "_admitting", "_at", "_behind", "_children", "_claim", "_closing", "_context", "_encoder", "_expiring",
-        "_first", "_in_turn", "_leave_at", "_mailbox", "_orders", "_outbox", "_performer", "_receipts", "_record",
+        "_admitting", "_at", "_behind", "_children", "_claim", "_closing", "_context", "_effects", "_encoder",
+        "_expiring", "_first", "_in_turn", "_leave_at", "_mailbox", "_outbox", "_permissions", "_receipts", "_record",
         "_resting", "_services", "_spec", "_state", "_time", "_unwritten", "durable", "passive",
     )  # fmt: skip
 
@@ -153,17 +153,17 @@ class RunLoop:
         state: RunState,
         spec: AgentSpec,
         mailbox: Mailbox[Hint],
-        performer: EffectRunner,
-        orders: RunPermissions,
+        effects: EffectRunner,
+        permissions: RunPermissions,
         first: Sequence[Input],
     ) -> None:
         """`first`: the inputs with which this incarnation begins."""
         self._services, self._claim, self._state, self._spec = services, claim, state, spec
-        self._mailbox, self._performer, self._orders, self._first = mailbox, performer, orders, first
-        self._children: Children = performer.children
+        self._mailbox, self._effects, self._permissions, self._first = mailbox, effects, permissions, first
+        self._children: Children = effects.children
         self._encoder = EventEncoder(state.info, services.redactor)
         self._time = RunTime(services.clock, state)
-        self._record = Recorder(state, self._time.begins, bare=performer.agent is None, on=services.record)
+        self._record = Recorder(state, self._time.begins, bare=effects.agent is None, on=services.record)
         self.durable = state
         self._outbox: list[_Entry] = []  # a list: an empty deque costs 0.8 KB, for every run that waits
         self._receipts: list[Receipt] = []
@@ -229,7 +229,7 @@ class RunLoop:
         self._turn()
         if silent:
             self._publish_rest(self._state.row.status)
-            self._services.board.rested(self._claim.run_id)
+            self._services.signals.rested(self._claim.run_id)
 
     async def end(self) -> Mapping[str, OverrunBody]:
         """Cancel the run's children and wait for them within their grace. Returns the bodies that overran it.
@@ -251,14 +251,14 @@ class RunLoop:
         taken = step(self._spec, before, message, now)
         self._state = taken.state
         self._record.add(now, message)
-        performer, commit = self._performer, taken.commit
+        effects, commit = self._effects, taken.commit
         if commit is not None:
             carried = self._record.carry()
             msgspec.structs.force_setattr(commit, "taken", carried)  # not shared yet; a copy costs more
-            if performer.history is not None:
-                performer.history.extend(map(own_message, commit.messages))
+            if effects.history is not None:
+                effects.history.extend(map(own_message, commit.messages))
             if commit.parts:
-                performer.part_bytes.keep(commit.parts)
+                effects.part_bytes.keep(commit.parts)
             if commit.row.stage in TERMINAL:
                 self._closing = _Ending(before, message, carried)
             self._outbox.append(_Entry([], taken.state, bool(commit.tickets)))
@@ -266,10 +266,10 @@ class RunLoop:
         for effect in taken.effects:
             reads = type(effect) in _READS
             # what reads the thread waits until the thread is written
-            if self._outbox and (effect.durable or (reads and performer.history is None)):
+            if self._outbox and (effect.durable or (reads and effects.history is None)):
                 self._outbox[-1].effects.append(effect)
-            elif not (reads and self._orders.draining):  # the next owner makes the request, or runs the phase
-                performer.perform(effect, taken.state)
+            elif not (reads and self._permissions.draining):  # the next owner makes the request, or runs the phase
+                effects.perform(effect, taken.state)
 
     def _submit(self, commit: Commit) -> None:
         """Submit a commit, or keep it for `_write_large` if its events are large, or one before it waits."""
@@ -310,16 +310,16 @@ class RunLoop:
             ):
                 return False
             case CallModel():
-                return self._state.row.cursor is not INFERENCE or self._orders.draining
+                return self._state.row.cursor is not INFERENCE or self._permissions.draining
             case ParkCall():
                 return self._state.row.cursor is not TOOLS
             case AskGuards():
                 row = self._state.row
-                return row.open_guardrails is None or row.step != effect.step or self._orders.draining
+                return row.open_guardrails is None or row.step != effect.step or self._permissions.draining
             case RunPhase():
                 cursor = self._state.row.cursor
                 open_phase = cursor is TOOLS if effect.call_id is not None else PHASE_OF.get(cursor) is effect.phase
-                return not open_phase or self._orders.draining  # the next owner runs the phase
+                return not open_phase or self._permissions.draining  # the next owner runs the phase
             case StartTask():
                 task = next(
                     (candidate for candidate in self._state.row.tasks if candidate.task_id == effect.task_id), None
@@ -344,7 +344,7 @@ class RunLoop:
             ending, self._closing = self._closing, None
             self._state = ending.before
             self._record.undo(ending.carried)
-            self._performer.history = None  # it has the messages of the refused commit
+            self._effects.history = None  # it has the messages of the refused commit
             self._behind = True
             self._children.inputs.append(ending.message)
             return
@@ -358,16 +358,16 @@ class RunLoop:
         before, self.durable = self.durable, entry.state
         status, parent = entry.state.row.status, entry.state.info.parent_run
         if parent is not None and (status is not before.row.status or input_read or entry.asks):
-            self._services.board.report(self._claim.run_id)
+            self._services.signals.report(self._claim.run_id)
             self._services.directory.registry.child_moved(parent)
         self._publish_rest(status, again=input_read)
         # the exit of its owner reports the rest of a run that is done, and every waiter waits for the exit of an owner
         # that leaves no body behind
         if status is WAITING or (status is DONE and entry.state.row.stubborn):
-            self._services.board.rested(self._claim.run_id)
+            self._services.signals.rested(self._claim.run_id)
         for effect in entry.effects:
             if not self._outdated(effect):
-                self._performer.perform(effect, self._state)
+                self._effects.perform(effect, self._state)
 
     def _publish_rest(self, status: RunStatus, *, again: bool = False) -> None:
         if status is _CREATED:
@@ -377,7 +377,7 @@ class RunLoop:
             self._resting, self._leave_at, again = resting, math.inf, True
             self._services.passivation.forget(self._mailbox)
             if resting and not self._outbox:
-                self._performer.part_bytes.forget()
+                self._effects.part_bytes.forget()
             if resting and self._services.agents.can_revive(self._state.info):
                 self._leave_at = self._services.passivation.rests(self._mailbox)  # nudges the mailbox at that moment
         if again:
@@ -429,7 +429,7 @@ class RunLoop:
 
         Returns False if no input is ready.
         """
-        row, performer, children = self._state.row, self._performer, self._children
+        row, effects, children = self._state.row, self._effects, self._children
         if children.inputs:
             self._feed_child_input(children.inputs.pop(0))
         elif len(self._mailbox):
@@ -439,13 +439,13 @@ class RunLoop:
             else:  # a command before it was not hinted, or this command was read from the store
                 self._behind = hint.position > row.inbox
             self._mailbox.pop()
-        elif performer.stop_at is not None:
-            if children.live and trio.current_time() < performer.stop_at:
+        elif effects.stop_at is not None:
+            if children.live and trio.current_time() < effects.stop_at:
                 return False  # cancelled work has not ended, and its grace is not over
-            performer.stop_at = None
+            effects.stop_at = None
             self.feed(WorkStopped(stubborn=tuple(left.item for left in children.still_left().values())))
-        elif row.cursor is ADMISSION and self._orders.admitted:
-            if performer.history is None:  # earlier runs of the thread may have left state
+        elif row.cursor is ADMISSION and self._permissions.admitted:
+            if effects.history is None:  # earlier runs of the thread may have left state
                 self._admitting = True
                 return False
             self.feed(Admit())
@@ -476,7 +476,7 @@ class RunLoop:
 
     def _take_command(self, item: InboxItem) -> None:
         if item.command.parts:
-            self._performer.part_bytes.needed = True
+            self._effects.part_bytes.needed = True
         self.feed(CommandArrived(item=item))
 
     async def _catch_up(self) -> None:
@@ -497,7 +497,7 @@ class RunLoop:
         self._admitting = False
         if record is None or self._state.row.cursor is not ADMISSION:
             return
-        agent = self._performer.agent
+        agent = self._effects.agent
         declared = () if agent is None else self._services.agents.declared_state(agent)
         text = invalid_state(declared, StateSnapshot.restored(0, record.state))
         if text is not None:
@@ -547,8 +547,8 @@ class RunLoop:
 
     def _next_time(self) -> float:
         """When the loop has to look again though nothing comes, in trio time."""
-        if self._performer.stop_at is not None:
-            return self._performer.stop_at
+        if self._effects.stop_at is not None:
+            return self._effects.stop_at
         if self._state.row.next_due is None and not self._children.watched:
             return math.inf
         times = [at for at, _ in self._children.watched.values()]
@@ -561,11 +561,11 @@ class RunLoop:
     def _over(self) -> bool:
         if self._outbox:
             return False
-        if self._performer.finished or self._state.row.cursor is ENDED:
+        if self._effects.finished or self._state.row.cursor is ENDED:
             return True
-        if self._performer.agent is None and self._performer.stop_at is None and not self._behind:
+        if self._effects.agent is None and self._effects.stop_at is None and not self._behind:
             return True  # without the agent only a cancel can be processed, and none is left
-        if self._orders.draining:
+        if self._permissions.draining:
             return not self._busy()
         if not self._resting or trio.current_time() < self._leave_at:
             return False

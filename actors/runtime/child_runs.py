@@ -64,7 +64,7 @@ class ChildRuns:
     """The child runs of one runtime, as their parents' calls see them (`ChildWork`)."""
 
     _services: Services
-    _roster: RunRegistry
+    _registry: RunRegistry
     _agents: Agents
     _starter: Starter
     _max_depth: int | None
@@ -117,7 +117,7 @@ class ChildRuns:
         elif outline.status is not RunStatus.DONE:
             agent = self._agents.get(outline.info.agent)
             if agent is not None:
-                self._roster.admit_child(call.child_run, agent, call.deps)
+                self._registry.admit_child(call.child_run, agent, call.deps)
 
     async def _create(self, call: ChildCall) -> None:
         tool, parent = call.tool, call.parent
@@ -163,7 +163,7 @@ class ChildRuns:
         run_id, fatal = call.parent.run_id, tool.on_error == "raise"
         failed = ToolFailed(shown_text(error), code="tool_error", fatal=fatal)
         failed.__cause__ = error
-        call.journal.tool_failed(
+        call.log.tool_failed(
             f"tool {tool.name!r} failed in call {call.call_id} of run {run_id}",
             failed,
             code="tool_error",
@@ -195,7 +195,7 @@ class ChildRuns:
         """
         known = set(call.known)
         last: ChildSeen | None = None
-        signal = self._services.board.signal(call.child_run)
+        signal = self._services.signals.signal(call.child_run)
         while True:
             notice = signal.news()
             seen = await self._look(call, known, late)
@@ -237,7 +237,7 @@ class ChildRuns:
         known.update(ticket.ticket_id for ticket in tickets)
         done = record.row.status is RunStatus.DONE
         if done:
-            await self._roster.tasks_ended(call.child_run, record)
+            await self._registry.tasks_ended(call.child_run, record)
         return ChildSeen(
             call_id=call.call_id,
             status=record.row.status if record.at_rest or done else RunStatus.RUNNING,

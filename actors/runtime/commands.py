@@ -42,7 +42,7 @@ class RunCommands:
     """
 
     _services: Services
-    _roster: RunRegistry
+    _registry: RunRegistry
     _agents: Agents
     _published: PublishedAgents = attrs.field(
         init=False, default=attrs.Factory(lambda self: PublishedAgents(self._services.store), takes_self=True)
@@ -54,7 +54,7 @@ class RunCommands:
     @property
     def closing(self) -> bool:
         """True once the runtime is closing: every command is rejected."""
-        return self._roster.closing
+        return self._registry.closing
 
     @staticmethod
     def new_id() -> str:
@@ -135,7 +135,7 @@ class RunCommands:
         except InvalidDecision as error:
             await trio.lowlevel.checkpoint()
             return reject(command, error.code, str(error))
-        if self._roster.closing:
+        if self._registry.closing:
             await trio.lowlevel.checkpoint()
             return reject(command, "store_unavailable", "the runtime is closing; try again when it is open")
         try:
@@ -143,7 +143,7 @@ class RunCommands:
             if command.kind == "decide" and decision is not None and decision.edited_arguments is not None:
                 decision = await self._unmasked(run_id, decision, decision.edited_arguments)
                 command = attrs.evolve(command, decision=decision)
-            actor = self._roster.get(run_id)
+            actor = self._registry.get(run_id)
             rules = RuntimeJudge(
                 self._agents,
                 services.clock.now(),
@@ -196,7 +196,7 @@ class RunCommands:
         target, store = "" if command.decision is None else command.decision.target, self._services.store
         with suppress(StoreUnavailable, StoreDown):  # the refusal is true; the next one wakes the run
             while True:
-                self._roster.wake(run_id)
+                self._registry.wake(run_id)
                 ticket = await store.ticket(run_id, target)
                 if ticket is None or ticket.child_run_id is None:
                     break

@@ -49,7 +49,7 @@ from ..stores.memory.store import MemoryStore
 from ..stores.sqlite.store import SQLiteStore
 from .owners import GRACE, WORKPLACE
 from .part_exits import STORE, PartExits, part_spec
-from .parts import Parts, assemble
+from .parts import RuntimeParts, assemble
 from .runtime import Runtime
 from .shared.moved_runs import MOVED
 from .shared.work_taker import WORK
@@ -172,8 +172,8 @@ async def open_runtime(
     table = _by_key(agents)
     real_store = make_store(store, patience=store_patience)
     hidden = (*_values(secrets), *filter(searchable, real_store.secrets))
-    journal = ErrorLog(Redactor(hidden))
-    exits = PartExits(journal)
+    log = ErrorLog(Redactor(hidden))
+    exits = PartExits(log)
     try:
         async with open_supervisor(
             name="runtime", on_exit=exits.note_exit, on_restart=exits.note_restart, tracebacks=False
@@ -214,12 +214,12 @@ async def open_runtime(
         raise RuntimeFailed(f"the runtime cannot continue: {message_of(exits.failure)}") from exits.failure
 
 
-async def _close(parts: Parts, drain: float) -> None:
+async def _close(parts: RuntimeParts, drain: float) -> None:
     """Refuse commands, let live runs reach a durable point, then wake all waiting tasks. A cancel ends the drain."""
-    parts.roster.close()
+    parts.registry.close()
     cancelled = trio.current_effective_deadline() <= trio.current_time()
     try:
-        await parts.roster.drain(0.0 if cancelled else drain)
+        await parts.registry.drain(0.0 if cancelled else drain)
     finally:
         parts.close()
 
@@ -279,7 +279,7 @@ async def _begin(supervisor: Supervisor, spec: ChildSpec[object]) -> None:
     raise failure
 
 
-async def _begin_parts(supervisor: Supervisor, parts: Parts) -> None:
+async def _begin_parts(supervisor: Supervisor, parts: RuntimeParts) -> None:
     """Start the actors that all runs share, except the store."""
     services = parts.services
     for name, body in (

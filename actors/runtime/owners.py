@@ -49,8 +49,8 @@ class RunOwners:
         opened: called when actors can be started again.
     """
 
-    def __init__(self, journal: ErrorLog) -> None:
-        self._journal = journal
+    def __init__(self, log: ErrorLog) -> None:
+        self._log = log
         self._supervisor: Supervisor | None = None
         self._context: Context = copy_context()
         self.ended: Callable[[Ref[Any], Exit], None] = lambda _ref, _exit: None
@@ -108,4 +108,4 @@ class RunOwners:
 
     def _bug(self, ref: Ref[object], what: str, error: BaseException, **fields: object) -> None:
         name = error_id(ref.id, "owner")
-        self._journal.bug(RUN, what, error, code="internal_error", run_id=ref.id, error_id=name, **fields)
+        self._log.bug(RUN, what, error, code="internal_error", run_id=ref.id, error_id=name, **fields)

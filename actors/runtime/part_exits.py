@@ -38,8 +38,8 @@ class PartExits:
         ended: called when the part of that id has ended for good.
     """
 
-    def __init__(self, journal: ErrorLog) -> None:
-        self._journal = journal
+    def __init__(self, log: ErrorLog) -> None:
+        self._log = log
         self.failure: BaseException | None = None
         self.open = False
         self.crashes = RecentCrashes()
@@ -50,7 +50,7 @@ class PartExits:
         error = exit_.error if isinstance(exit_, Crashed | GaveUp) else None
         if error is not None and self.open:
             how = "for good" if isinstance(exit_, GaveUp) else "while the runtime closed"
-            self._journal.bug(RUN, f"{ref.name} crashed {how}", error, child=ref.name)
+            self._log.bug(RUN, f"{ref.name} crashed {how}", error, child=ref.name)
         if ref.id == STORE and (isinstance(exit_, GaveUp) or (error is not None and self.open)):
             self.failure = self.failure or error or RuntimeError(f"{ref.name} has returned")
         self.ended.get(ref.id, lambda: None)()
@@ -60,4 +60,4 @@ class PartExits:
         self.crashes.note(ref.name)
         if isinstance(exit_, Crashed):
             what = f"{ref.name} crashed; restart {attempt} follows"
-            self._journal.bug(RUN, what, exit_.error, child=ref.name, attempt=attempt)
+            self._log.bug(RUN, what, exit_.error, child=ref.name, attempt=attempt)

@@ -1,4 +1,4 @@
-"""`Parts`: assemble a runtime. `Runtime` is its public face; `open_runtime.py` runs it.
+"""`RuntimeParts`: assemble a runtime. `Runtime` is its public face; `open_runtime.py` runs it.
 
 Theory of operation. All parts are made here, in the order of their needs, before anything runs; no part creates another
 one. One circle remains and is closed by assignment: the directory, which run actors call, gets the registry, the
@@ -43,12 +43,12 @@ THREADS: Final = 32
 
 
 @attrs.frozen(eq=False, kw_only=True)
-class Parts:
+class RuntimeParts:
     """The parts of one runtime.
 
     Attributes:
         services: shared by all runs.
-        roster: the runs with an owner here.
+        registry: the runs with an owner here.
         owners: the supervisor of those owners.
         agents: agents, models and deps.
         reports: called by the store.
@@ -60,7 +60,7 @@ class Parts:
     """
 
     services: Services
-    roster: RunRegistry
+    registry: RunRegistry
     owners: RunOwners
     agents: Agents
     reports: StoreReports
@@ -73,7 +73,7 @@ class Parts:
 
     def close(self) -> None:
         """Wake everything that waits for a run; later reads raise RuntimeClosed."""
-        self.services.board.close()
+        self.services.signals.close()
 
 
 def assemble(
@@ -89,22 +89,22 @@ def assemble(
     passivate_after: float | None,
     record: bool,
     providers: Mapping[str, ModelFactory],
-) -> Parts:
+) -> RuntimeParts:
     """Return the parts of a runtime on a store; nothing runs yet. See `open_runtime` for the arguments."""
     directory, redactor, clock_watch = Directory(), Redactor(secrets), ClockWatch(clock)
-    journal = ErrorLog(redactor)
-    reports = StoreReports(directory, journal)
-    models = OpenModels(journal, providers, tasks)
-    table = Agents(agents, deps, redactor, journal, models.named)
+    log = ErrorLog(redactor)
+    reports = StoreReports(directory, log)
+    models = OpenModels(log, providers, tasks)
+    table = Agents(agents, deps, redactor, log, models.named)
 
     services = Services(
         store=store,
         clock=clock,
         clock_watch=clock_watch,
         redactor=redactor,
-        journal=journal,
+        log=log,
         holdback=StreamRedactor(Redactor(secrets)),
-        board=reports,
+        signals=reports,
         threads=trio.CapacityLimiter(THREADS),
         tasks=tasks,
         models=models,
@@ -116,20 +116,21 @@ def assemble(
         record=record,
         shared=store.shared,
     )
-    owners = RunOwners(journal)
-    roster = RunRegistry(services, owners, max_running)
-    owners.ended, owners.opened = roster.ended, roster.place
-    commands = RunCommands(services, roster, table)
-    directory.registry, directory.post = roster, commands.post
-    taker, moved = WorkTaker(services, roster, table), MovedRuns(services, roster, reports)
+    owners = RunOwners(log)
+    registry = RunRegistry(services, owners, max_running)
+    owners.ended, owners.opened = registry.ended, registry.place
+    commands = RunCommands(services, registry, table)
+    directory.registry, directory.post = registry, commands.post
+    taker, moved = WorkTaker(services, registry, table), MovedRuns(services, registry, reports)
     directory.work, directory.ability, directory.moved = taker.nudge, taker.ability, moved.note
-    reader = RunReader(services, roster, table, reports)
+    reader = RunReader(services, registry, table, reports)
 
     def handle(run_id: str, thread_id: str) -> Run[object]:
         return Run(run_id, thread_id, reader, commands)
 
-    directory.child_runs = ChildRuns(services, roster, table, starter := Starter(services, roster, handle), max_depth)
-    return Parts(
-        services=services, roster=roster, owners=owners, agents=table, reports=reports, reader=reader,
+    starter = Starter(services, registry, handle)
+    directory.child_runs = ChildRuns(services, registry, table, starter, max_depth)
+    return RuntimeParts(
+        services=services, registry=registry, owners=owners, agents=table, reports=reports, reader=reader,
         commands=commands, starter=starter, taker=taker, moved=moved, handle=handle,
     )  # fmt: skip

@@ -86,15 +86,15 @@ class RunReader:
     """
 
     _services: Services
-    _roster: RunRegistry
+    _registry: RunRegistry
     _agents: Agents
     _reports: StoreReports
-    _log: EventSource = attrs.field(init=False)
+    _source: EventSource = attrs.field(init=False)
     _unreadable: set[str] = attrs.field(init=False, factory=set)
 
     def __attrs_post_init__(self) -> None:
         lack = self._lack if self._services.shared else None
-        self._log = EventSource(self._services.store, self._services.board, self.degraded, lack)
+        self._source = EventSource(self._services.store, self._services.signals, self.degraded, lack)
 
     def __repr__(self) -> str:
         return f"<RunReader of {self._services.store!r}>"
@@ -118,7 +118,7 @@ class RunReader:
     def statistics(self) -> RuntimeStatistics:
         """Return the runtime's current sizes."""
         return RuntimeStatistics(
-            live=len(self._roster), followed=self._services.board.followed, store=self._services.store.statistics()
+            live=len(self._registry), followed=self._services.signals.followed, store=self._services.store.statistics()
         )
 
     def check_open(self) -> None:
@@ -127,14 +127,14 @@ class RunReader:
         Raises:
             RuntimeClosed: the runtime is closed.
         """
-        self._services.board.check_open()
+        self._services.signals.check_open()
 
     async def closed(self) -> None:
         """Wait until the runtime is closed and no run can be read or followed any more."""
         await trio.lowlevel.checkpoint()
         try:
             while True:
-                await self._services.board.runtime.change().wait()
+                await self._services.signals.runtime.change().wait()
         except RuntimeClosed:
             return
 
@@ -152,13 +152,13 @@ class RunReader:
                 about the run changed).
             pruned: called after runs were pruned.
         """
-        board = self._services.board
-        board.listeners.add(changed)
-        board.sweep_listeners.add(pruned)
+        signals = self._services.signals
+        signals.listeners.add(changed)
+        signals.sweep_listeners.add(pruned)
 
         def end() -> None:
-            board.listeners.discard(changed)
-            board.sweep_listeners.discard(pruned)
+            signals.listeners.discard(changed)
+            signals.sweep_listeners.discard(pruned)
 
         return end
 
@@ -168,7 +168,7 @@ class RunReader:
         The callback gets the new epoch, synchronously; it must be short and must not raise. Followers that began before
         raise LogReplaced; new ones may begin in the callback.
         """
-        listeners = self._services.board.rename_listeners
+        listeners = self._services.signals.rename_listeners
         listeners.add(renamed)
         return lambda: listeners.discard(renamed)
 
@@ -182,7 +182,7 @@ class RunReader:
         """
         if not isinstance(query, RunQuery):
             raise UsageError(f"page({query!r:.200}): give a RunQuery, or use runtime.runs(...)")
-        with self._services.board.looking():
+        with self._services.signals.looking():
             page = await self._services.store.runs(query)
         return self._shown(page)
 
@@ -195,7 +195,7 @@ class RunReader:
         if isinstance(run_ids, str) or not isinstance(run_ids, Sequence):
             raise UsageError(f"summaries({run_ids!r:.200}): give a list of run ids")
         run_ids = [*map(run_id_of, run_ids)]
-        with self._services.board.looking():
+        with self._services.signals.looking():
             page = await self._services.store.summaries(run_ids, counts=counts)
         return self._shown(page)
 
@@ -206,7 +206,7 @@ class RunReader:
                     self._unreadable.clear()
                 self._unreadable.add(run_id)
                 text = f"the rows of run {run_id} cannot be read; lists leave it out"
-                self._services.journal.note(RUN, logging.WARNING, text)
+                self._services.log.note(RUN, logging.WARNING, text)
         return shown_page(page, self.redactor)
 
     # --- rows --------------------------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ class RunReader:
     async def info(self, run_id: str) -> RunInfo | None:
         """Return the constant facts of a run, from memory if the run has an owner here; None if no run has this id."""
         run_id = run_id_of(run_id)
-        actor = self._roster.get(run_id)
+        actor = self._registry.get(run_id)
         if actor is not None and actor.durable is not None:
             return actor.durable.info
         outline = await self.outline(run_id)
@@ -223,13 +223,13 @@ class RunReader:
     async def outline(self, run_id: str) -> RunOutline | None:
         """Return a run without calls, tickets and commands; None if no run has this id. See `Store.outline`."""
         run_id = run_id_of(run_id)
-        with self._services.board.looking():
+        with self._services.signals.looking():
             return await self._services.store.outline(run_id)
 
     async def record(self, run_id: str, *, calls: Literal["step", "all"] = "step") -> RunRecord | None:
         """Return one consistent snapshot of a run's rows; None if no run has this id. See `Store.load`."""
         run_id = run_id_of(run_id)
-        with self._services.board.looking():
+        with self._services.signals.looking():
             return await self._services.store.load(run_id, calls=calls)
 
     async def ticket(self, run_id: str, target: str) -> Ticket | None:
@@ -239,7 +239,7 @@ class RunReader:
             target = target_of(target)
         except InvalidValue:
             target = ""  # no ticket's id
-        with self._services.board.looking():
+        with self._services.signals.looking():
             return await self._services.store.ticket(run_id, target)
 
     async def check_thread(
@@ -254,7 +254,7 @@ class RunReader:
             ThreadForbidden: `may_join` refuses a run that wrote there.
         """
         store = self._services.store
-        with self._services.board.looking():
+        with self._services.signals.looking():
             thread = await store.thread(info.thread_id)
             up_to = info.run_id
             if thread is None or await open_to(store, thread, by, may_join, up_to=up_to, copied=copied):
@@ -276,7 +276,7 @@ class RunReader:
         for name, value, least in (("after", after, 0), ("limit", limit, 1), ("max_bytes", most, 1)):
             if type(value) is not int or not least <= value <= GREATEST:
                 raise UsageError(f"events({name}={value!r:.100}): give a whole number, {least} or more")
-        with self._services.board.looking():
+        with self._services.signals.looking():
             return await self._services.store.events(run_id, after=after, limit=limit, max_bytes=max_bytes)
 
     def follow(
@@ -296,7 +296,7 @@ class RunReader:
             UnknownRun, RunDegradedError, RuntimeClosed, StoreError: from the iteration.
         """
         check_range("follow", after, until)
-        return follow(self._log, run_id_of(run_id), after, until)
+        return follow(self._source, run_id_of(run_id), after, until)
 
     # --- how a run is ------------------------------------------------------------------------------------------------
 
@@ -308,7 +308,7 @@ class RunReader:
         """
         services = self._services
         record = await self._readable(run_id, calls="all")
-        with services.board.looking():
+        with services.signals.looking():
             thread = tuple(await services.store.messages(record.info.thread_id))
         done = record.row.status is DONE
         if record.at_rest and not done:
@@ -324,7 +324,7 @@ class RunReader:
         """Return the view of a run that any process may work on."""
         services, run_id, waits, reason = self._services, record.info.run_id, None, None
         if record.row.status is not DONE:
-            with services.board.looking():
+            with services.signals.looking():
                 page = await services.store.summaries((run_id,))
             line = page.runs[0] if page.runs else None
             reason = await self._lack(record, None if line is None else line.progress)
@@ -334,9 +334,9 @@ class RunReader:
 
     async def _wait(self, record: RunRecord, lack: tuple[str, str] | None) -> WaitingFor | None:
         run_id = record.info.run_id
-        unowned = self._roster.get(run_id) is None and not record.at_rest
+        unowned = self._registry.get(run_id) is None and not record.at_rest
         outline = await self.outline(run_id) if unowned or may_be_held(record) else None
-        return waiting_for(self._roster, record, outline, lack, self._services.clock.now())
+        return waiting_for(self._registry, record, outline, lack, self._services.clock.now())
 
     async def part(self, run_id: str, sha256: str) -> bytes:
         """Return the bytes of an image or a file in the run's thread; see `Run.part`.
@@ -351,7 +351,7 @@ class RunReader:
         outline = await self.outline(run_id)
         if outline is None:
             raise UnknownRun(run_id)
-        with self._services.board.looking():
+        with self._services.signals.looking():
             found = await self._services.store.parts(outline.info.thread_id, (digest,))
         if not found:
             raise UsageError(f"the thread of run {run_id!r} has no image or file with the digest {sha256!r:.100}")
@@ -370,16 +370,16 @@ class RunReader:
         actor: RunActor | None = None
         signal: RunSignal | None = None
         while True:
-            live = self._roster.get(run_id)
+            live = self._registry.get(run_id)
             actor = live or actor
             known = None if actor is None else actor.durable
             if known is not None and known.row.status is DONE and not known.row.stubborn:
                 record = RunRecord(info=known.info, row=known.row)  # the receipt was seen, so no read is needed;
-                await self._roster.tasks_ended(
+                await self._registry.tasks_ended(
                     run_id, record
                 )  # this also holds if the runtime closed before this task ran
                 return await self._outcome_of(record)
-            signal = signal or self._services.board.signal(run_id)
+            signal = signal or self._services.signals.signal(run_id)
             notice = signal.rest()
             if live is not None and known is not None and (known.row.status in _WORKING or live.unread):
                 await notice.wait()  # the owner is in this process, has work to do, and signals the next rest
@@ -393,7 +393,7 @@ class RunReader:
             record = looked
             done = record.row.status is DONE
             if done:
-                await self._roster.tasks_ended(run_id, record)
+                await self._registry.tasks_ended(run_id, record)
             if record.at_rest and not done and self._asks_anew(record):
                 await notice.wait()
                 continue
@@ -411,7 +411,7 @@ class RunReader:
             UsageError: the thread has no completed run.
         """
         store = self._services.store
-        with self._services.board.looking():
+        with self._services.signals.looking():
             thread = await store.thread(thread_id)
             for info in () if thread is None else reversed(thread.members):
                 outline = await store.outline(info.run_id)
@@ -442,10 +442,10 @@ class RunReader:
         except StoreDown:
             raise
         except StoreError as error:
-            reason = self._roster.degraded(run_id)
+            reason = self._registry.degraded(run_id)
             if reason is not None:
                 raise RunDegradedError(run_id, *reason) from error
-            if self._roster.get(run_id) is None:
+            if self._registry.get(run_id) is None:
                 raise
         await notice.wait()
         return None
@@ -457,7 +457,7 @@ class RunReader:
             UnknownRun: no run has this id.
         """
         store, run_id = self._services.store, run_id_of(run_id)
-        with self._services.board.looking():
+        with self._services.signals.looking():
             try:
                 record = await store.load(run_id, calls=calls)
             except StoreUnavailable:
@@ -478,12 +478,12 @@ class RunReader:
         if no other live process has the run's agent: it may have the rest, too.
         """
         store, run_id = self._services.store, record.info.run_id
-        if self._roster.get(run_id) is not None:
+        if self._registry.get(run_id) is not None:
             return None
         if progress is None:
             progress = (await store.progress((run_id,))).get(run_id)
-        self._roster.note_dead(run_id, None if progress is None else progress.dead)
-        reason = self._roster.degraded(run_id)
+        self._registry.note_dead(run_id, None if progress is None else progress.dead)
+        reason = self._registry.degraded(run_id)
         if progress is None or progress.dead is not None or (reason is not None and reason[0] == GAVE_UP):
             return reason
         if progress.owned or progress.done:
@@ -505,8 +505,8 @@ class RunReader:
         some, such as a cancel, need no agent. For a waiting run that is not in memory the answer is
         `missing_requirement`.
         """
-        reason = self._roster.degraded(record.info.run_id)
-        owned = self._roster.get(record.info.run_id) is not None
+        reason = self._registry.degraded(record.info.run_id)
+        owned = self._registry.get(record.info.run_id) is not None
         if reason is not None or owned or self._services.shared or record.row.status is not RunStatus.WAITING:
             return reason
         return self.missing_requirement(record)
@@ -517,8 +517,8 @@ class RunReader:
         For a run whose owner has not asked yet, only two facts are known: whether the agent is here, and whether there
         is a provider of deps. The provider is called when the run is woken.
         """
-        info, actor = record.info, self._roster.get(record.info.run_id)
-        known = self._roster.degraded(info.run_id) if actor is None else actor.degraded
+        info, actor = record.info, self._registry.get(record.info.run_id)
+        known = self._registry.degraded(info.run_id) if actor is None else actor.degraded
         if known is not None or (actor is not None and actor.abandon is not None):
             return known
         has_agent = actor is not None and actor.agent is not None
@@ -532,7 +532,7 @@ class RunReader:
         After a restart a waiting run is not in memory and has not noticed the change, so it gets an owner here.
         """
         name = record.info.run_id
-        actor = self._roster.get(name)
+        actor = self._registry.get(name)
         if actor is None and self._services.shared:
             return False  # a decision about the old ticket finds out, in whichever process
         agent = self._acting(record, (None if actor is None else actor.agent) or self._agents.get(record.info.agent))
@@ -542,5 +542,5 @@ class RunReader:
             and not lost_questions(agent.spec, record.calls, ())
         ):
             return False
-        self._roster.wake(name)
-        return self._roster.get(name) is not None
+        self._registry.wake(name)
+        return self._registry.get(name) is not None

@@ -243,7 +243,7 @@ class RunRegistry:
             # `create_run` is in flight and will report held=True; remember that the thread was freed since
             self._freed.add(run_id)
         if actor is not None and self.services.shared and self.room == 0 and not actor.has_deps:
-            actor.orders.draining = True  # it has not begun, and another process may have room
+            actor.permissions.draining = True  # it has not begun, and another process may have room
             if actor.ref is not None:
                 actor.ref.nudge()
             return
@@ -277,7 +277,7 @@ class RunRegistry:
             self._queue.remove(run_id)
         actor = self._actors.get(run_id)
         if actor is not None and actor.ref is not None:
-            actor.orders.admitted = True
+            actor.permissions.admitted = True
             actor.attach_deps(agent, deps)
             actor.ref.nudge()
         elif actor is None and self.services.shared:  # no slot may come free while the parent run works
@@ -310,7 +310,7 @@ class RunRegistry:
         await trio.lowlevel.checkpoint()
         while any(self._at_work(run_id, actor) for run_id, actor in self._actors.items()):
             self.check_open()
-            await self.services.board.runtime.rest().wait()
+            await self.services.signals.runtime.rest().wait()
 
     def _at_work(self, run_id: str, actor: RunActor) -> bool:
         """Return False if a run waits for its thread, or rests with every accepted command acted on."""
@@ -350,7 +350,7 @@ class RunRegistry:
         room = inside or self.max_running is None or len(self._working) < self.max_running
         admitted = not held and (room or abandon is not None)  # a run that is given up only ends: it needs no slot
         actor = RunActor(
-            self.services, run_id, orders=RunPermissions(admitted=admitted, draining=self.closing),
+            self.services, run_id, permissions=RunPermissions(admitted=admitted, draining=self.closing),
             born=born, given=claim or errand, agent=agent, deps=deps, has_deps=deps is not None, abandon=abandon,
             burial=burial, left=left or EMPTY,
         )  # fmt: skip
@@ -415,9 +415,9 @@ class RunRegistry:
         if run_id in self._queue:
             self._queue.remove(run_id)
         if (actor := self._actors.get(run_id)) is not None:
-            actor.orders.admitted = False
+            actor.permissions.admitted = False
         self._admit()
-        self.services.board.runtime.rested()  # for `join`: the run is not running any more
+        self.services.signals.runtime.rested()  # for `join`: the run is not running any more
 
     def ended(self, ref: Ref[object], exit_: Exit) -> None:
         """Handle the final exit of a run's actor; called in the actor's last step."""
@@ -448,7 +448,7 @@ class RunRegistry:
         elif actor is not None and not self.closing:
             self._follow(actor, held=was_held)
         self._admit()
-        self.services.board.left(ref.id)
+        self.services.signals.left(ref.id)
 
     def _follow(self, before: RunActor, *, held: bool) -> None:
         """Give a run another owner if the last owner was on the way out when the run began to need one."""
@@ -499,7 +499,7 @@ class RunRegistry:
             run_id = self._queue.popleft()
             actor = self._actors.get(run_id)
             if actor is not None and actor.ref is not None:
-                actor.orders.admitted = True
+                actor.permissions.admitted = True
                 if run_id not in self._resting:  # a run taken up while it waits for people needs no slot
                     self._working.add(run_id)
                 actor.ref.nudge()
@@ -509,7 +509,7 @@ class RunRegistry:
     def close(self) -> None:
         """Refuse new runs, and wake the tasks in `join`, which then raise RuntimeClosed."""
         self.closing = True
-        self.services.board.runtime.rested()
+        self.services.signals.runtime.rested()
         if self.changed is not None:
             self.changed()
 
@@ -517,7 +517,7 @@ class RunRegistry:
         """Refuse commands, and let live runs reach a durable point for at most this many seconds."""
         self.closing = True
         for actor in self._actors.values():
-            actor.orders.draining = True
+            actor.permissions.draining = True
             if actor.ref is not None:
                 actor.ref.nudge()
         if self._actors and seconds > 0:

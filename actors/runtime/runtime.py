@@ -34,7 +34,7 @@ from ..services.sanitize import run_id_of
 from .commands import RunCommands
 from .handle import Run
 from .listing import query_of
-from .parts import Parts
+from .parts import RuntimeParts
 from .queueing import AT_ONCE, OPTIONS, Queueing
 from .reader import RunReader
 from .replay_run import played, replay_of
@@ -83,10 +83,10 @@ class Runtime:
     `reader` and `commands` take run ids and create no `Run` for each.
     """
 
-    _parts: Parts
+    _parts: RuntimeParts
 
     def __repr__(self) -> str:
-        return f"<Runtime with {len(self._parts.roster)} live runs>"
+        return f"<Runtime with {len(self._parts.registry)} live runs>"
 
     @property
     def store(self) -> Store:
@@ -165,7 +165,7 @@ class Runtime:
             RuntimeClosed: the runtime is closing.
         """
         parts = self._parts
-        parts.roster.check_open()
+        parts.registry.check_open()
         if agent is None:
             agent = await self._agent_to_continue(options.get("run_id"), options.get("thread_id"))
         known = await self._startable(agent) if parts.services.shared else parts.agents.startable(agent)
@@ -199,7 +199,7 @@ class Runtime:
         parts = self._parts
         if not parts.services.shared or not isinstance(agent, str) or parts.agents.get(agent) is not None:
             return parts.agents.startable(agent)
-        with parts.services.board.looking():
+        with parts.services.signals.looking():
             published = (await self.store.agents()).get(agent)
         if not published:
             parts.agents.find(agent)
@@ -298,7 +298,7 @@ class Runtime:
             RuntimeClosed: the runtime is closing.
         """
         parts, reader = self._parts, self.reader
-        parts.roster.check_open()
+        parts.registry.check_open()
         _check_may_join(may_join)
         record = await reader.record(run_id)
         if record is None:
@@ -307,14 +307,14 @@ class Runtime:
         here = None if isinstance(known, AgentSpec) else known
         AT_ONCE.check_deps(deps, here=here is not None)
         name = f"run_{random_ids.token_hex(8)}" if new_run_id is None else new_run_id
-        with parts.services.board.looking():
+        with parts.services.signals.looking():
             thread = await self.store.messages(record.info.thread_id)
         new = fork_of(record, thread, step, name, self.clock.now(), by=by)
         if may_join is not None:
             await reader.check_thread(record.info, new.info.by, may_join, copied=new.messages)
         if deps is not None:
             new = replace(new, info=replace(new.info, has_deps=True))
-        with parts.services.board.looking():
+        with parts.services.signals.looking():
             new = inheriting(new, await self.store.state_at(run_id, step))
         return await parts.starter.begin(new, here, deps)
 
@@ -332,20 +332,20 @@ class Runtime:
             RuntimeClosed: the runtime is closing.
         """
         parts = self._parts
-        parts.roster.check_open()
+        parts.registry.check_open()
         outline = await self.reader.outline(run_id)
         if outline is None:
             raise UnknownRun(run_id)
         if parts.services.shared:
-            with parts.services.board.looking():
+            with parts.services.signals.looking():
                 revived = await self.store.revive_run(run_id)
             if revived:
-                parts.roster.note_dead(run_id, None)
+                parts.registry.note_dead(run_id, None)
                 parts.services.directory.work()
             if revived and parts.agents.get(outline.info.agent) is None:
                 return parts.handle(run_id, outline.info.thread_id)
         if outline.status is not RunStatus.DONE:  # an owner that still waits for agent or deps uses these
-            parts.roster.spawn(run_id, agent=parts.agents.startable(outline.info.agent), deps=deps)
+            parts.registry.spawn(run_id, agent=parts.agents.startable(outline.info.agent), deps=deps)
         return parts.handle(run_id, outline.info.thread_id)
 
     @checks_options
@@ -376,7 +376,7 @@ class Runtime:
             raise UsageError(f"replay(agent={agent!r}): give an Agent, or None for the runtime's own")
         parts, run_id = self._parts, run_id_of(run_id)
         services = parts.services
-        with services.board.looking():
+        with services.signals.looking():
             outline = await services.store.outline(run_id)
             if outline is None:
                 raise UnknownRun(run_id)
@@ -431,4 +431,4 @@ class Runtime:
         Raises:
             RuntimeClosed: the runtime closes first.
         """
-        await self._parts.roster.join()
+        await self._parts.registry.join()

@@ -44,7 +44,7 @@ class Starter:
     """
 
     _services: Services
-    _roster: RunRegistry
+    _registry: RunRegistry
     _handle: Callable[[str, str], Run[object]]
 
     async def begin(
@@ -81,9 +81,9 @@ class Starter:
         """
         if may_join is None:
             return await self._create(new, agent, deps, background)
-        info, store, board = new.info, self._services.store, self._services.board
+        info, store, signals = new.info, self._services.store, self._services.signals
         while True:
-            with board.looking():
+            with signals.looking():
                 thread = await store.thread(info.thread_id)
                 is_open = thread is None or await open_to(store, thread, info.by, may_join)
             if not is_open:
@@ -111,12 +111,12 @@ class Starter:
         first = 0, info.created_at, (new.created,)
         frames = encoder.small_frames(*first)
         (frame,) = await in_steps(encoder.frame_steps(*first)) if frames is None else frames
-        roster, shared = self._roster, self._services.shared
-        full = shared and roster.room == 0 and deps is None and info.parent_run is None
+        registry, shared = self._registry, self._services.shared
+        full = shared and registry.room == 0 and deps is None and info.parent_run is None
         if shared:
-            roster.starting += 1
+            registry.starting += 1
         try:
-            with self._services.board.looking():
+            with self._services.signals.looking():
                 created = await self._written(new, frame, claim=not (background or agent is None or full))
             # no checkpoint since the store answered, so a cancel cannot leave the run without an owner
             if created.unclaimed:
@@ -126,12 +126,12 @@ class Starter:
                 state = RunState(info=info, row=new.row, snapshot=StateSnapshot.restored(0, new.state))
                 history = new.messages if new.thread_runs == 0 else None
                 born = NewRunClaim(claim=created.claim, state=state, history=history)
-                roster.spawn(info.run_id, born=born, agent=agent, deps=deps, held=created.held)
+                registry.spawn(info.run_id, born=born, agent=agent, deps=deps, held=created.held)
                 if created.behind is not None:
                     self._queue(info, created.behind)
         finally:
             if shared:
-                roster.started()
+                registry.started()
         if created.claim is not None or created.unclaimed:
             return self._handle(info.run_id, info.thread_id)
         return self._of_another(created, info)
@@ -159,16 +159,16 @@ class Starter:
         try:
             return await self._services.store.create_run(new, frame, claim=claim)
         except ThreadBusy as error:
-            if not self._roster.bury(error.active):
+            if not self._registry.bury(error.active):
                 raise
             active = error.active
-        await self._roster.left(active)
+        await self._registry.left(active)
         return await self._services.store.create_run(new, frame, claim=claim)
 
     def _queue(self, info: RunInfo, front: str) -> None:
         """Log that a run waits for its thread; a run in front of it that was given up is ended."""
-        reason = self._roster.degraded(front)
-        if self._roster.bury(front) or reason is None:
+        reason = self._registry.degraded(front)
+        if self._registry.bury(front) or reason is None:
             logger.info("run %s waits for its thread %s: run %s works on it", info.run_id, info.thread_id, front)
             return
         text = "run %s waits for its thread %s: run %s has it, and no process here works on that run (%s): %s"

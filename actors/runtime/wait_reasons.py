@@ -28,7 +28,7 @@ _LACKS: Final[dict[str, WaitKind]] = {
 
 
 def waiting_for(
-    roster: RunRegistry,
+    registry: RunRegistry,
     record: RunRecord,
     outline: RunOutline | None,
     lack: tuple[str, str] | None,
@@ -37,7 +37,7 @@ def waiting_for(
     """Return what a run waits for; None if it works or is done.
 
     Args:
-        roster: the registry of the runtime that looks at the run.
+        registry: the registry of the runtime that looks at the run.
         record: the run's rows.
         outline: for a run without an owner here, or that has not begun to work: whether its thread holds it, and its
             place in a queue; None for others.
@@ -48,16 +48,16 @@ def waiting_for(
     if row.status is RunStatus.DONE:
         return None
     if outline is not None and outline.held:
-        return _behind(roster, outline.behind)
+        return _behind(registry, outline.behind)
     if lack is not None:
         return WaitingFor(kind=_LACKS.get(lack[0], "owner"), detail=lack[1])
-    actor = roster.get(run_id)
+    actor = registry.get(run_id)
     if actor is not None and actor.asking:
         return WaitingFor(kind="deps", detail="the provider of its deps has not answered yet")
     if actor is None and outline is not None and outline.queue is not None:
         return _in_queue(outline.queue, now)
-    if roster.queued(run_id):
-        return WaitingFor(kind="slot", detail=f"{roster.max_running} runs work already (max_running)")
+    if registry.queued(run_id):
+        return WaitingFor(kind="slot", detail=f"{registry.max_running} runs work already (max_running)")
     return _at_rest(record) if row.status is RunStatus.WAITING else None
 
 
@@ -87,8 +87,8 @@ def _in_queue(place: QueuePlace, now: datetime) -> WaitingFor:
     return WaitingFor(kind="queue", detail=f"{waits} for a process that has room{many}")
 
 
-def _behind(roster: RunRegistry, front: str | None) -> WaitingFor:
-    reason = None if front is None else roster.degraded(front)
+def _behind(registry: RunRegistry, front: str | None) -> WaitingFor:
+    reason = None if front is None else registry.degraded(front)
     more = "" if reason is None else f", and no process here works on that run ({reason[0]})"
     return WaitingFor(kind="thread", detail=f"{_BUSY}{more}", run_id=front)
 

@@ -79,7 +79,7 @@ class Agents:
     by_key: dict[str, Agent[object]]
     _deps: Any
     _redactor: Redactor
-    _journal: ErrorLog
+    _log: ErrorLog
     _named: Callable[[str], Model]
     overrides: list[Override] = attrs.field(init=False, factory=list)
     failing: set[str] = attrs.field(init=False, factory=set)
@@ -308,10 +308,10 @@ class Agents:
             name, what = error_id(info.run_id, "deps"), f"the deps provider failed for run {info.run_id}"
             fields = {"error_id": name, "code": "deps_missing", "run_id": info.run_id, "agent": info.agent}
             if info.run_id in self.failing:  # logged with its traceback before
-                self._journal.note(DEPS, logging.WARNING, f"{what} again: {failure_text(failure)}", **fields)
+                self._log.note(DEPS, logging.WARNING, f"{what} again: {failure_text(failure)}", **fields)
             else:
                 self.failing.add(info.run_id)
-                self._journal.bug(DEPS, what, failure, **fields)
+                self._log.bug(DEPS, what, failure, **fields)
             said = f"the provider failed, and is asked again: {failure_text(failure)} (error_id {name})"
             text = self._redactor.text(said)
             raise RunUnavailable("deps_missing", text, passing=True) from failure  # noqa: ASYNC104 - the border has raised what passes

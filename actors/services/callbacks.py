@@ -31,11 +31,11 @@ class StoreReports(ChangeSignals, StoreHooks):
         crashes: names the parts of the runtime that have crashed of late.
     """
 
-    def __init__(self, directory: Directory, journal: ErrorLog) -> None:
+    def __init__(self, directory: Directory, log: ErrorLog) -> None:
         super().__init__()
         self.outage: Exception | None = None
         self.crashes = RecentCrashes()
-        self._directory, self._journal = directory, journal
+        self._directory, self._log = directory, log
 
     def posted(self, run_id: str, item: InboxItem) -> None:
         """Hint a durable command to the run's actor; lists show that the command waits."""
@@ -46,7 +46,7 @@ class StoreReports(ChangeSignals, StoreHooks):
     def renamed(self, epoch: str) -> None:
         """Log that the logs have another identity, and end the followers with LogReplaced."""
         text = "the logs have another identity, as after a failover or a restored backup: readers begin again"
-        self._journal.note(RUN, logging.WARNING, text)
+        self._log.note(RUN, logging.WARNING, text)
         super().renamed(epoch)
 
     def moved(self, run_id: str, last: int) -> None:
@@ -64,14 +64,14 @@ class StoreReports(ChangeSignals, StoreHooks):
     def voided(self) -> None:
         """End every incarnation; the runs are claimed again, here or elsewhere. Logged in `greenroom.run`."""
         text = "the claims of this process are void, because its lease has ended; its runs are claimed again"
-        self._journal.note(RUN, logging.WARNING, text)
+        self._log.note(RUN, logging.WARNING, text)
         self._directory.registry.voided()
         self._directory.work()
 
     def crashed(self, part: str, error: Exception) -> None:
         """Log that a part of the store has crashed and begins again, and name the store for a minute."""
         self.crashes.note(STORE_NAME)
-        self._journal.bug(RUN, f"{part} crashed; it begins again", error, child=STORE_NAME)
+        self._log.bug(RUN, f"{part} crashed; it begins again", error, child=STORE_NAME)
 
     def unavailable(self, error: Exception | None) -> None:
         """Record that the store stopped answering, or answers again (None); logged in `greenroom.run`.
@@ -80,7 +80,7 @@ class StoreReports(ChangeSignals, StoreHooks):
         """
         self.outage = error
         if error is None:
-            self._journal.note(RUN, logging.WARNING, "the store answers again")
+            self._log.note(RUN, logging.WARNING, "the store answers again")
         else:
             text = f"the store does not answer ({failure_text(error)}); it is tried again for its patience"
-            self._journal.note(RUN, logging.WARNING, text)
+            self._log.note(RUN, logging.WARNING, text)

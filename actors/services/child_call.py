@@ -49,7 +49,7 @@ class ChildCall:
         deps: of the parent run.
         submit: hands an input to the parent's run loop.
         nudge: lets the parent's run loop look whether the run can leave memory.
-        journal: for failures of the tool's functions.
+        log: for failures of the tool's functions.
     """
 
     parent: RunInfo
@@ -62,7 +62,7 @@ class ChildCall:
     deps: object
     submit: Callable[[Input], None]
     nudge: Callable[[], None]
-    journal: ErrorLog
+    log: ErrorLog
 
     def __repr__(self) -> str:
         return f"<ChildCall {self.call_id} of {self.parent.run_id}: {self.child_run}>"
@@ -75,7 +75,7 @@ def child_call(
     parent: RunInfo,
     deps: object,
     children: Children,
-    journal: ErrorLog,
+    log: ErrorLog,
 ) -> ChildCall:
     """Return the child run's side of a call's row.
 
@@ -85,7 +85,7 @@ def child_call(
         parent: of the run that makes the call.
         deps: of that run.
         children: of that run; they hand the inputs on.
-        journal: of the runtime.
+        log: of the runtime.
     """
     return ChildCall(
         parent=parent,
@@ -98,5 +98,5 @@ def child_call(
         deps=deps,
         submit=children.submit_input,
         nudge=children.nudge,
-        journal=journal,
+        log=log,
     )

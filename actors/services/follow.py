@@ -36,13 +36,13 @@ class EventSource:
 
     Attributes:
         store: all events.
-        board: the newest events of followed runs, and signals of new ones.
+        signals: the newest events of followed runs, and signals of new ones.
         degraded: returns why a run is not worked on here, or None.
         lack: returns why no process works on a run; None: the store is not shared, so `degraded` says all.
     """
 
     store: Store
-    board: ChangeSignals
+    signals: ChangeSignals
     degraded: Callable[[RunRecord], tuple[str, str] | None]
     lack: Callable[[RunRecord], Awaitable[tuple[str, str] | None]] | None = None
 
@@ -62,7 +62,7 @@ class Follower:
 
     def __init__(
         self,
-        log: EventSource,
+        source: EventSource,
         signal: RunSignal,
         tail: EventBuffer,
         *,
@@ -75,7 +75,7 @@ class Follower:
         self.ended = False
         self.signal = signal
         self.tail = tail
-        self._log = log
+        self._source = source
         self._until = until
         self._seen: RunRecord | None = None
         self._looked = False  # the store's log ended at `after`, since the tail is held
@@ -131,9 +131,9 @@ class Follower:
         if events is not None or not self.behind():
             return events
         self._check_log()
-        board, after = self._log.board, self.after
-        with board.looking():
-            frames = await self._log.store.events(self.run_id, after=after, limit=PAGE, max_bytes=PAGE_BYTES)
+        signals, after = self._source.signals, self.after
+        with signals.looking():
+            frames = await self._source.store.events(self.run_id, after=after, limit=PAGE, max_bytes=PAGE_BYTES)
         self._check_log()
         if not frames:
             self._looked, self._known = True, False
@@ -178,8 +178,8 @@ class Follower:
         fresh = not self._known or self._until == "rest"
         if fresh:
             try:
-                with self._log.board.looking():
-                    record = await self._log.store.load(self.run_id)
+                with self._source.signals.looking():
+                    record = await self._source.store.load(self.run_id)
             except NewerRelease:  # its events can be read, and the last one says so
                 if self._until == "rest":
                     raise
@@ -197,17 +197,17 @@ class Follower:
                 return False
             if done or (self._until == "rest" and record.at_rest):
                 return True
-        reason = None if self._seen is None else self._log.degraded(self._seen)
-        if self._log.lack is not None and self._seen is not None and (fresh or reason is not None):
-            with self._log.board.looking():
-                reason = await self._log.lack(self._seen)
+        reason = None if self._seen is None else self._source.degraded(self._seen)
+        if self._source.lack is not None and self._seen is not None and (fresh or reason is not None):
+            with self._source.signals.looking():
+                reason = await self._source.lack(self._seen)
         if reason is not None and not self.behind():
             raise RunDegradedError(self.run_id, *reason)
         return False
 
 
 @contextmanager
-def follow(log: EventSource, run_id: str, after: int, until: Literal["end", "rest"]) -> Iterator[Follower]:
+def follow(source: EventSource, run_id: str, after: int, until: Literal["end", "rest"]) -> Iterator[Follower]:
     """Yield a follower for the time of the block. See `RunReader.follow`."""
-    with log.board.follow(run_id) as (signal, tail):
-        yield Follower(log, signal, tail, run_id=run_id, after=after, until=until)
+    with source.signals.follow(run_id) as (signal, tail):
+        yield Follower(source, signal, tail, run_id=run_id, after=after, until=until)

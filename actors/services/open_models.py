@@ -45,8 +45,8 @@ class OpenModels:
         breakers: the circuits of these models.
     """
 
-    def __init__(self, journal: ErrorLog, providers: Mapping[str, ModelFactory], tasks: trio.Nursery) -> None:
-        self._journal = journal
+    def __init__(self, log: ErrorLog, providers: Mapping[str, ModelFactory], tasks: trio.Nursery) -> None:
+        self._log = log
         self._providers = providers
         self._tasks = tasks
         self._closed = False
@@ -116,7 +116,7 @@ class OpenModels:
             failure = failure_of(error)
             self._open.pop(id(opening.model), None)
             if opening.done.is_set():
-                self._journal.bug(MODEL, f"model {opening.model.name} could not be closed", failure)
+                self._log.bug(MODEL, f"model {opening.model.name} could not be closed", failure)
             opening.failure = failure
         finally:
             opening.failure = opening.failure or RuntimeError("the models are closed")

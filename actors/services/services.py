@@ -121,10 +121,10 @@ class Services:
     """Shared by all runs of one runtime.
 
     Attributes:
-        store, clock, redactor, journal: one each.
+        store, clock, redactor, log: one each.
         clock_watch: wakes waiters of wall time when the clock jumps.
         holdback: says how much of an unfinished text may be shown.
-        board: signals of changed runs.
+        signals: signals of changed runs.
         threads: slots for sync tools.
         tasks: the nursery of all runs' tasks; see `owners.py`.
         models: those with a name, and those that are open.
@@ -141,9 +141,9 @@ class Services:
     clock: Clock
     clock_watch: ClockWatch
     redactor: Redactor
-    journal: ErrorLog
+    log: ErrorLog
     holdback: StreamRedactor
-    board: ChangeSignals
+    signals: ChangeSignals
     threads: trio.CapacityLimiter
     tasks: trio.Nursery
     models: OpenModels

@@ -123,13 +123,13 @@ async def together(
     return first
 
 
-def log_failure(journal: ErrorLog, run_id: str, failure: HookFailed, **fields: Any) -> None:
+def log_failure(log: ErrorLog, run_id: str, failure: HookFailed, **fields: Any) -> None:
     """Log the failure of a guardrail, with the traceback if it raised."""
     what, cause = f"run {run_id}: {failure}", failure.__cause__
     if cause is None:
-        journal.note(PLUGIN, failure.level, what, code="plugin_error", run_id=run_id, **fields)
+        log.note(PLUGIN, failure.level, what, code="plugin_error", run_id=run_id, **fields)
     else:
-        journal.bug(PLUGIN, what, cause, code="plugin_error", run_id=run_id, **fields)
+        log.bug(PLUGIN, what, cause, code="plugin_error", run_id=run_id, **fields)
 
 
 def where(guardrail: Guardrail) -> str:

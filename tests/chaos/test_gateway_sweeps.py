@@ -182,8 +182,8 @@ class World:
                 yield f"{name}: {getattr(gateway, name)}"
         if gateway._of.total():
             yield f"counted: {gateway._of}"
-        if gateway.runtime._parts.services.board.followed:
-            yield f"followed: {gateway.runtime._parts.services.board.followed}"
+        if gateway.runtime._parts.services.signals.followed:
+            yield f"followed: {gateway.runtime._parts.services.signals.followed}"
         if gateway.fanout._pumps:
             yield f"pumps: {gateway.fanout._pumps}"
         new = [task for task in chaos.program_tasks() if task not in before]

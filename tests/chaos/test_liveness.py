@@ -76,7 +76,7 @@ async def test_a_store_that_is_away_while_runs_are_taken_up_costs_no_run_its_lif
     async with gr.open_runtime(store, agents=[agent(slowly)]) as runtime:
         await trio.sleep(25)
         assert away.times == 0
-        assert len(runtime._parts.roster) == 3  # all have their owner again, without a command that wakes them
+        assert len(runtime._parts.registry) == 3  # all have their owner again, without a command that wakes them
         for name in names:
             with trio.fail_after(60):
                 assert isinstance(await (await runtime.get(name)).result(), gr.Completed)

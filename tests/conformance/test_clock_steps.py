@@ -75,7 +75,7 @@ async def out_of_memory(runtime: gr.Runtime, deadline: datetime) -> gr.Run[Any]:
     run = await runtime.start("helper", "hi", deadline=deadline)
     await run.wait()
     await trio.sleep(5)
-    assert len(runtime._parts.roster) == 0
+    assert len(runtime._parts.registry) == 0
     return run
 
 
@@ -157,7 +157,7 @@ async def test_an_expiry_is_a_moment_of_wall_time(shelf, autojump_clock, step, a
         run = await runtime.start("helper", "hi")
         (ticket,) = (await run.wait()).tickets
         await trio.sleep(10 if asleep else 0.1)
-        assert len(runtime._parts.roster) == (0 if asleep else 1)
+        assert len(runtime._parts.registry) == (0 if asleep else 1)
         wall.step(step)
         if step > 0:
             answer = await run.decide(ticket.approve("yes"))

@@ -124,7 +124,7 @@ async def test_whoever_follows_from_whenever_sees_the_same_events(shelf, rng, au
                     later, runtime, rng.choice([0.0, rng.uniform(0.0, 3.0)]), rng.choice([0.0, 0.0, 0.7])
                 )
         everything = await stored(runtime, "r")
-        assert runtime._parts.services.board.followed == 0
+        assert runtime._parts.services.signals.followed == 0
         await later(runtime, 0.0, 0.0)
     assert len(seen) == 41
     for after, into in seen:
@@ -173,10 +173,10 @@ async def test_followers_of_a_run_that_has_left_memory_see_how_it_continues(shel
             nursery.start_soon(frames, runtime, "r", before)
             outcome = await run.wait()
             await trio.sleep(60)
-            assert len(runtime._parts.roster) == 0
+            assert len(runtime._parts.registry) == 0
             nursery.start_soon(frames, runtime, "r", between)
             await trio.sleep(60)
-            assert len(runtime._parts.roster) == 0, "to follow a run does not wake it"
+            assert len(runtime._parts.registry) == 0, "to follow a run does not wake it"
             assert before == between == await stored(runtime, "r")
             await run.decide(outcome.tickets[0].approve())
         assert before == between == await stored(runtime, "r")
@@ -298,7 +298,7 @@ async def test_who_follows_is_reported_that_the_runtime_closes(shelf, autojump_c
             everything = await stored(runtime, "r")
     assert sorted(received) == ["closed", "follower"]
     assert live == everything
-    assert runtime._parts.services.board.followed == 0
+    assert runtime._parts.services.signals.followed == 0
     await runtime.closed()
     with pytest.raises(gr.RuntimeClosed), runtime.reader.follow("r"):
         pass
@@ -317,7 +317,7 @@ async def test_a_run_without_an_owner_gives_all_it_has_and_then_the_reason(shelf
         with pytest.raises(gr.RunDegradedError, match="agent_unknown"):
             await frames(runtime, "r", live)
         assert live == everything
-        assert runtime._parts.services.board.followed == 0
+        assert runtime._parts.services.signals.followed == 0
         runtime.agents[helper.key] = helper
         run = await runtime.resume("r")
         outcome = await run.wait()
@@ -358,7 +358,7 @@ async def test_an_unknown_run_is_reported_at_once(shelf, autojump_clock):
         for until in ("end", "rest"):
             with runtime.reader.follow("nowhere", until=until) as follower, pytest.raises(gr.UnknownRun):
                 await anext(follower)
-        assert runtime._parts.services.board.followed == 0
+        assert runtime._parts.services.signals.followed == 0
 
 
 @pytest.mark.parametrize("wrong", [{"after": -1}, {"after": 1.0}, {"after": True}, {"until": "never"}])
@@ -366,7 +366,7 @@ async def test_a_wrong_question_is_refused_before_anything_is_held(shelf, wrong,
     async with home(shelf) as runtime:
         with pytest.raises(gr.UsageError, match=r"follow\("):
             runtime.reader.follow("r", **wrong)
-        assert runtime._parts.services.board.followed == 0
+        assert runtime._parts.services.signals.followed == 0
 
 
 async def test_a_cursor_beyond_the_head_gets_what_comes_after_it_and_is_let_go_at_the_end(shelf, autojump_clock):
@@ -575,8 +575,8 @@ class World:
                         for ticket in outcome.tickets:
                             await run.decide(ticket.approve())
                 self.everything = list(await runtime.store.events("r"))
-                if runtime._parts.services.board.followed:
-                    self.faults.append(f"still followed: {runtime._parts.services.board.followed}")
+                if runtime._parts.services.signals.followed:
+                    self.faults.append(f"still followed: {runtime._parts.services.signals.followed}")
 
     async def interrupted(self, runtime: gr.Runtime) -> None:
         with self.scope:

@@ -197,7 +197,7 @@ async def test_unsubscribing_stops_the_events_and_not_the_run():
             assert (await talk.ask("ping", id="p"))["id"] == "p"
             answer = await talk.ask("unsubscribe", run=run.id)
             assert answer["code"] == "unknown_run"
-        assert runtime._parts.services.board.followed == 0
+        assert runtime._parts.services.signals.followed == 0
 
 
 async def test_closing_the_connection_cancels_nothing():

@@ -175,7 +175,7 @@ async def test_a_watched_list_is_live():
             "type": "gw.run", "watch": "w", "run": "r2", "matches": False,
         }  # fmt: skip
         assert await talk.ask("unwatch", id="w") == {"type": "gw.unwatched", "watch": "w"}
-        assert not runtime._parts.services.board.listeners, "who watches nothing costs nothing"
+        assert not runtime._parts.services.signals.listeners, "who watches nothing costs nothing"
         assert (await talk.ask("unwatch", id="w"))["code"] == "bad_message"
 
 
@@ -198,17 +198,17 @@ async def test_text_that_streams_and_too_many_changes_do_not_flood_a_list():
         assert (await talk.ask("watch", id="w", limit=10))["reason"] == "asked"
         delta = b'{"id":"r1-9","sequence":9,"type":"run.message.delta","payload":{}}'
         for _ in range(100):
-            for listener in tuple(runtime._parts.services.board.listeners):
+            for listener in tuple(runtime._parts.services.signals.listeners):
                 listener("r1", [delta, delta])
         for number in range(10_000):
-            runtime._parts.services.board.left(f"x{number}")
+            runtime._parts.services.signals.left(f"x{number}")
         page = await talk.hear()
         assert (page["type"], page["reason"]) == ("gw.runs", "too_many")
         for _ in range(50):
-            for listener in tuple(runtime._parts.services.board.listeners):
+            for listener in tuple(runtime._parts.services.signals.listeners):
                 listener("r1", [delta])
         for _ in range(10):
-            runtime._parts.services.board.left("r1")
+            runtime._parts.services.signals.left("r1")
         frames = await until(talk, lambda frame: frame["type"] == "gw.run")
         assert len(frames) == 1, "ten changes of a round are one row"
 

@@ -318,7 +318,7 @@ async def test_a_held_run_leaves_memory_and_a_decision_wakes_it(play, autojump_c
 
     async def look(scene: Scene) -> None:
         await trio.sleep(100)
-        seen.append(len(scene.runtime._parts.roster))
+        seen.append(len(scene.runtime._parts.registry))
 
     life = await play([C], "done", do=[AT_WORK, look, decide("r.t1", result="go")])
     assert seen == [0]

@@ -253,7 +253,7 @@ async def test_a_waiting_parent_leaves_memory_and_is_woken(play, autojump_clock,
 
     async def live(scene):
         await trio.sleep(100)
-        return len(scene.runtime._parts.roster)
+        return len(scene.runtime._parts.registry)
 
     acts = [spy.see(live), decide("r.t1") if by_mirror else in_child("P")]
     life = await play(K, "done", tools=with_expert(*PAID), do=acts)
@@ -276,9 +276,9 @@ async def test_a_parent_is_looked_at_after_opening_and_leaves_memory_again(play,
     spy = Spy()
 
     async def live(scene):
-        before = len(scene.runtime._parts.roster)
+        before = len(scene.runtime._parts.registry)
         await trio.sleep(100)
-        return before, len(scene.runtime._parts.roster)
+        return before, len(scene.runtime._parts.registry)
 
     life = await play(K, "done", tools=with_expert(*PAID), do=[restart, spy.see(live), decide("r.t1")])
     assert spy.found == [(1, 0)]
@@ -404,11 +404,11 @@ async def test_a_hundred_waiting_child_runs_are_rows_and_any_ticket_continues_bo
         while len((await run.view()).tickets) < MANY:  # noqa: ASYNC110 - a view has no event
             await trio.sleep(1)
         await trio.sleep(20)
-        assert len(runtime._parts.roster) == 0, "the waiting runs are rows"
+        assert len(runtime._parts.registry) == 0, "the waiting runs are rows"
     async with home(shelf, agents=[boss()], deps=outside, passivate_after=5.0, drain=0) as runtime:
         run = await runtime.get(RUN)
         await trio.sleep(20)
-        assert len(runtime._parts.roster) == 0, "looked at, and left alone again"
+        assert len(runtime._parts.registry) == 0, "looked at, and left alone again"
         tickets = {ticket.call_id: ticket for ticket in (await run.view()).tickets}
         assert len(tickets) == MANY
         mirror = tickets[f"K{chosen}"]

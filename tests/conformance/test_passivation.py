@@ -41,10 +41,10 @@ async def test_a_run_that_waits_costs_no_task_after_its_time(shelf, autojump_clo
         for run in runs:
             await run.wait()
         await trio.sleep(59)
-        assert len(runtime._parts.roster) == 20
+        assert len(runtime._parts.registry) == 20
         assert tasks() > before
         await trio.sleep(2)
-        assert len(runtime._parts.roster) == 0
+        assert len(runtime._parts.registry) == 0
         assert tasks() == before
         for run in runs:
             assert (await run.view()).stage == "needs_approval"
@@ -64,7 +64,7 @@ async def test_what_a_body_asks_that_was_given_up_keeps_no_run_in_memory(shelf, 
         run = await runtime.start(helper, "hi")
         await run.wait()
         await trio.sleep(100)
-        assert len(runtime._parts.roster) == 0
+        assert len(runtime._parts.registry) == 0
         assert tasks() == before
         assert [ticket.call_id for ticket in (await run.view()).tickets] == ["c1"]
 
@@ -75,7 +75,7 @@ async def test_a_decision_wakes_it_and_nothing_tells_that_it_was_away(shelf, aut
         away = await runtime.start(helper, "hi", run_id="away")
         await away.wait()
         await trio.sleep(100)
-        assert len(runtime._parts.roster) == 0
+        assert len(runtime._parts.registry) == 0
         assert (await away.decide("c1", "resume")).status == "accepted"
         outcome = await away.result()
         assert outcome.output == "done"
@@ -103,7 +103,7 @@ async def test_who_waits_for_its_result_and_who_follows_it_learn_of_it_again(she
             nursery.start_soon(listen)
             nursery.start_soon(wait)
             await trio.sleep(500)
-            assert len(runtime._parts.roster) == 0
+            assert len(runtime._parts.registry) == 0
             assert received == []
             await run.decide("c1", "resume")
         assert "done" in received
@@ -116,7 +116,7 @@ async def test_its_ticket_expires_while_it_is_away(shelf, autojump_clock):
         run = await runtime.start(helper, "hi")
         await run.wait()
         await trio.sleep(300)
-        assert len(runtime._parts.roster) == 0
+        assert len(runtime._parts.registry) == 0
         with trio.fail_after(400):
             assert (await run.result()).output == "done"
         assert helper.model.requests[-1].messages[-1].content == "nobody answered"
@@ -145,7 +145,7 @@ async def test_its_deadline_passes_while_it_is_away(shelf, autojump_clock):
         run = await runtime.start(helper, "hi", deadline=runtime.clock.now() + timedelta(seconds=1000))
         await run.wait()
         await trio.sleep(900)
-        assert len(runtime._parts.roster) == 0
+        assert len(runtime._parts.registry) == 0
         with trio.fail_after(200):
             outcome = await run.result()
         assert (outcome.code, type(outcome)) == ("run_timeout", gr.Failed)
@@ -157,7 +157,7 @@ async def test_timers_of_runs_that_were_waiting_before_the_process_began_are_kep
         for number in range(150):  # more than are woken at once
             await (await runtime.start(helper, "hi", run_id=f"r{number}")).wait()
     async with home(shelf, agents=[helper]) as runtime:
-        assert len(runtime._parts.roster) == 0
+        assert len(runtime._parts.registry) == 0
         await trio.sleep(700)
         for number in range(150):
             assert (await (await runtime.get(f"r{number}")).result()).output == "done"
@@ -169,7 +169,7 @@ async def test_a_cancel_and_more_input_reach_it(shelf, autojump_clock):
         for run in (first, second):
             await run.wait()
         await trio.sleep(10)
-        assert len(runtime._parts.roster) == 0
+        assert len(runtime._parts.registry) == 0
         assert (await first.cancel(reason="enough")).ok
         assert isinstance(await first.result(), gr.Cancelled)
         assert (await second.send("and hurry")).ok
@@ -206,7 +206,7 @@ async def test_a_run_whose_deps_no_other_process_has_stays_in_memory(shelf, auto
         run = await runtime.start(helper, "hi", deps="mine")
         await run.wait()
         await trio.sleep(100)
-        assert len(runtime._parts.roster) == 1
+        assert len(runtime._parts.registry) == 1
         await run.decide("c1", "resume")
         await run.result()
         assert helper.model.requests[-1].messages[-1].content == "mine"
@@ -214,7 +214,7 @@ async def test_a_run_whose_deps_no_other_process_has_stays_in_memory(shelf, auto
         run = await runtime.start(helper, "hi", run_id="r2", deps="mine")
         await run.wait()
         await trio.sleep(100)
-        assert len(runtime._parts.roster) == 0
+        assert len(runtime._parts.registry) == 0
         await run.decide("c1", "resume")
         await run.result()
         assert helper.model.requests[-1].messages[-1].content == "for r2"
@@ -248,7 +248,7 @@ async def test_a_busy_slot_is_not_needed_to_wait_and_a_woken_run_takes_one(shelf
         for run in runs:
             assert isinstance(await run.wait(), gr.Waiting)
         await trio.sleep(10)
-        assert len(runtime._parts.roster) == 0
+        assert len(runtime._parts.registry) == 0
         for run in runs:
             await run.decide("c1", "resume")
         for run in runs:
@@ -262,7 +262,7 @@ async def test_no_new_run_begins_on_the_slot_that_a_woken_run_has_taken(shelf, a
         woken = await runtime.start(helper, "hi")
         await woken.wait()
         await trio.sleep(10)
-        assert len(runtime._parts.roster) == 0
+        assert len(runtime._parts.registry) == 0
         first, second = await runtime.start(busy, "hi"), await runtime.start(late, "hi")
         await woken.decide("c1", "resume")
         await first.result()
@@ -278,7 +278,7 @@ async def test_opening_makes_no_actor_for_what_waits(shelf, autojump_clock):
         for _ in range(10):
             await (await runtime.start(helper, "hi")).wait()
     async with home(shelf, agents=[helper]) as runtime:
-        assert len(runtime._parts.roster) == 0
+        assert len(runtime._parts.registry) == 0
         page = await runtime.runs(status="waiting")
         for summary in page.runs:
             run = await runtime.get(summary.info.run_id)
@@ -298,4 +298,4 @@ async def test_none_keeps_it_in_memory(shelf, autojump_clock):
         run = await runtime.start(helper, "hi")
         await run.wait()
         await trio.sleep(50_000)
-        assert len(runtime._parts.roster) == 1
+        assert len(runtime._parts.registry) == 1

@@ -70,7 +70,7 @@ async def test_the_deadline_of_a_run_without_an_owner_ends_it(shelf, autojump_cl
         assert isinstance(outcome, gr.Failed)
         assert outcome.code == "run_timeout"
         assert set((await run.view()).calls.values()) <= {"cancelled"}
-        assert runtime._parts.roster.degraded("r1") is None
+        assert runtime._parts.registry.degraded("r1") is None
         assert [name for name in types(await events_of(run)) if name in ("completed", "failed")] == ["failed"]
     async with home(shelf, agents=[helper]) as runtime:
         assert (await runtime.replay("r1")).equal

@@ -128,7 +128,7 @@ def tasks(patch):
 
     def noting(self, run_id, last):
         look(self, run_id, last)
-        self._services.tasks.start_soon(self._services.board.runtime.change().wait)
+        self._services.tasks.start_soon(self._services.signals.runtime.change().wait)
 
     patch.setattr(MovedRuns, "note", noting)
     return {

@@ -354,7 +354,7 @@ async def test_a_held_run_that_is_claimed_while_its_owner_leaves_does_not_begin(
     async with cluster() as shared:
         here, there = await shared.open(slow(10), max_running=1), await shared.open(slow(1))
         edge, post = await shared.open(), RunRegistry.posted
-        monkeypatch.setattr(RunRegistry, "posted", lambda at, *it: at is edge._parts.roster or post(at, *it))
+        monkeypatch.setattr(RunRegistry, "posted", lambda at, *it: at is edge._parts.registry or post(at, *it))
         one = await here.start("slow", "one", thread_id="t", run_id="one")
         await edge.store.set_queue("later", paused=True)
         await edge.start("slow", "two", thread_id="t", run_id="two", queue="later")
@@ -372,7 +372,7 @@ async def test_a_held_run_that_is_claimed_while_its_owner_leaves_does_not_begin(
         await edge.store.set_queue("later")
         two = await edge.get("two")
         assert (await two.cancel()).ok
-        await until(lambda: there._parts.roster._next_claims)
+        await until(lambda: there._parts.registry._next_claims)
         if until_freed:
             await one.result()
         asked.set()
@@ -391,10 +391,10 @@ async def test_an_owner_that_has_lost_its_claim_refuses_nothing(autojump_clock, 
 
         async def load_and_lose(run_id, **options):
             record = await load(run_id, **options)
-            actor = edge._parts.roster.get(run_id)
+            actor = edge._parts.registry.get(run_id)
             if actor is not None and actor.claim is not None:
                 edge.store.load, claim = load, actor.claim
-                edge._parts.roster.voided()
+                edge._parts.registry.voided()
                 await edge.store.give_back((claim,))
                 await edge.store.set_queue("later")
             return record

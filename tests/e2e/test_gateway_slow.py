@@ -394,7 +394,7 @@ async def test_a_hundred_readers_learn_of_the_end_of_a_run_and_the_gateway_forge
                     assert (await raw.find("gw.unsubscribed"))["reason"] == "done"
                     await raw.send(frame("", PING))
                     assert (await raw.hear()).opcode == 10
-                    assert here.runtime._parts.services.board.followed <= 1
+                    assert here.runtime._parts.services.signals.followed <= 1
 
             for _ in range(100):
                 nursery.start_soon(hear)

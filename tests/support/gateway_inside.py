@@ -94,14 +94,14 @@ class House:
 
     def left(self) -> Iterator[str]:
         """What is still there of connections."""
-        gateway, board = self.gateway, self.runtime._parts.services.board
+        gateway, signals = self.gateway, self.runtime._parts.services.signals
         for name in ("open", "turned_away", "idle", "conversations"):
             if getattr(gateway, name):
                 yield f"{name}: {getattr(gateway, name)}"
         if gateway._of.total():
             yield f"counted: {gateway._of}"
-        if board.followed:
-            yield f"followed: {board.followed}"
+        if signals.followed:
+            yield f"followed: {signals.followed}"
         if gateway.fanout._pumps:
             yield f"pumps: {gateway.fanout._pumps}"
         names = [task.name for task in chaos.program_tasks()]

@@ -117,4 +117,4 @@ async def until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
 
 def live(runtime: gr.Runtime) -> int:
     """How many runs have an actor in a process."""
-    return len(runtime._parts.roster)
+    return len(runtime._parts.registry)

@@ -41,8 +41,8 @@ RECENT: Final = 64
 class MovedRuns:
     """Reads the runs that other processes moved, and publishes what is new."""
 
-    def __init__(self, services: Services, roster: RunRegistry, board: ChangeSignals) -> None:
-        self._services, self._roster, self._board = services, roster, board
+    def __init__(self, services: Services, registry: RunRegistry, signals: ChangeSignals) -> None:
+        self._services, self._registry, self._signals = services, registry, signals
         self._moved: dict[str, int] = {}
         self._looked = ""  # what is noted of the runs up to this id was looked at
         self._some = trio.Event()
@@ -88,9 +88,9 @@ class MovedRuns:
                 self.note(run_id, last)
 
     async def _read(self, run_id: str, last: int) -> None:
-        signal, board = self._board.find(run_id), self._board
+        signal, signals = self._signals.find(run_id), self._signals
         if signal is None:
-            board.committed(run_id, 0, ())  # lists
+            signals.committed(run_id, 0, ())  # lists
             await trio.lowlevel.checkpoint()
             return
         tail = signal.tail
@@ -99,11 +99,11 @@ class MovedRuns:
             while frames := await self._services.store.events(run_id, after=after, limit=PAGE, max_bytes=PAGE_BYTES):
                 after += len(frames)
                 if signal.tail is tail and tail.head < after:
-                    board.committed(run_id, after, frames)
+                    signals.committed(run_id, after, frames)
                 if after >= last:
                     break
-        board.committed(run_id, 0, ())
-        board.report(run_id)
+        signals.committed(run_id, 0, ())
+        signals.report(run_id)
         if signal.rest_awaited:
             await self._look([run_id])
 
@@ -112,21 +112,21 @@ class MovedRuns:
         for at in range(0, len(run_ids), PAGE):
             found = await self._services.store.progress(run_ids[at : at + PAGE])
             for run_id, progress in found.items():
-                if self._roster.get(run_id) is not None:
+                if self._registry.get(run_id) is not None:
                     continue
-                self._roster.note_dead(run_id, progress.dead)
+                self._registry.note_dead(run_id, progress.dead)
                 if progress.dead is not None or not progress.owned or progress.waits or progress.done:
-                    self._board.committed(run_id, 0, ())
-                    self._board.rested(run_id)
+                    self._signals.committed(run_id, 0, ())
+                    self._signals.rested(run_id)
                 else:
-                    self._board.report(run_id)
+                    self._signals.report(run_id)
 
     async def look_again(self) -> None:
         """Look every few seconds at runs that are awaited here and owned elsewhere, and at those with notes here."""
         while True:
             await trio.sleep(NET)
             try:
-                await self._look(self._board.elsewhere())
+                await self._look(self._signals.elsewhere())
                 await self.forget_moved()
             except StoreDown:
                 raise
@@ -139,18 +139,18 @@ class MovedRuns:
         Raises:
             StoreError: the runs cannot be read.
         """
-        some = sorted(run_id for run_id in self._roster.noted() if run_id > self._looked)[:AT_A_LOOK]
+        some = sorted(run_id for run_id in self._registry.noted() if run_id > self._looked)[:AT_A_LOOK]
         self._looked = some[-1] if len(some) == AT_A_LOOK else ""
         if not some:
             return
         found = await self._services.store.progress(some)
         for run_id in some:
-            if self._roster.get(run_id) is None:
-                self._roster.forget_moved(run_id, found.get(run_id))
+            if self._registry.get(run_id) is None:
+                self._registry.forget_moved(run_id, found.get(run_id))
 
     async def sweep(self) -> None:
         """Let lists be read again while one is watched: any run may have changed elsewhere."""
         while True:
             await trio.sleep(SWEEP)
-            if self._board.sweep_listeners:
-                self._board.pruned()
+            if self._signals.sweep_listeners:
+                self._signals.pruned()

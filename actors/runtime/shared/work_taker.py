@@ -48,8 +48,8 @@ AT_ONCE: Final = 100
 class WorkTaker:
     """Gives owners to runs that are ready and have none; tells other processes what this one can do."""
 
-    def __init__(self, services: Services, roster: RunRegistry, agents: Agents) -> None:
-        self._services, self._roster, self._agents = services, roster, agents
+    def __init__(self, services: Services, registry: RunRegistry, agents: Agents) -> None:
+        self._services, self._registry, self._agents = services, registry, agents
         self._shared = services.shared
         self._some = trio.Event()
         self._more = False  # runs may be left that were ready and found no room
@@ -59,7 +59,7 @@ class WorkTaker:
         self._claimed: deque[ReadyRun] = deque()
 
     def __repr__(self) -> str:
-        return f"<WorkTaker, room for {'any number' if self._roster.room is None else self._roster.room}>"
+        return f"<WorkTaker, room for {'any number' if self._registry.room is None else self._registry.room}>"
 
     def ability(self) -> Ability:
         """Return the runs that this process can work on."""
@@ -71,12 +71,12 @@ class WorkTaker:
         """Look for work soon: there may be some."""
         self._left = self._more = True
         if not self._shared:
-            self._roster.changed = self.noted
+            self._registry.changed = self.noted
         self._some.set()
 
     def noted(self) -> None:
         """Note that the room or the agents may have changed."""
-        room = self._roster.room
+        room = self._registry.room
         if self._more and room != 0:
             self._some.set()
         known = self._agents.by_key
@@ -91,9 +91,9 @@ class WorkTaker:
         store, now = self._services.store, self._services.clock.now()
         if self._shared:
             self._services.clock.settle()
-            board = self._services.board
-            board.watch, board.owned = store.watch, lambda run_id: self._roster.get(run_id) is not None
-            self._roster.changed = self.noted
+            signals = self._services.signals
+            signals.watch, signals.owned = store.watch, lambda run_id: self._registry.get(run_id) is not None
+            self._registry.changed = self.noted
             self.noted()
             await retry_until_available(self._claim)
             return
@@ -130,15 +130,15 @@ class WorkTaker:
 
     async def _claim(self) -> None:
         """Claim what is ready, as far as there is room."""
-        roster, services = self._roster, self._services
+        registry, services = self._registry, self._services
         while True:
-            room = roster.room
+            room = registry.room
             if room == 0:
                 self._more = True
                 return
             most = AT_ONCE if room is None else min(room, AT_ONCE)
             self._claimed.extend(await services.store.claim_ready(most, self.ability(), services.clock.now()))
-            if roster.closing:  # the store gives back what no actor has
+            if registry.closing:  # the store gives back what no actor has
                 return
             if self._take() < most:
                 break
@@ -150,7 +150,7 @@ class WorkTaker:
         """Give owners to the claimed runs; returns how many there were."""
         count = len(self._claimed)
         while self._claimed:
-            self._roster.take(self._claimed.popleft())
+            self._registry.take(self._claimed.popleft())
         return count
 
     async def _look_ahead(self) -> None:
@@ -158,4 +158,4 @@ class WorkTaker:
         queues = await self._services.store.queues()
         self._left = any(queue.ready for queue in queues)
         self._at = min((queue.later for queue in queues if queue.later is not None), default=None)
-        self._roster.changed = self.noted if self._left else None
+        self._registry.changed = self.noted if self._left else None

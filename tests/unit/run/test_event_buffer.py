@@ -233,50 +233,50 @@ def test_the_tail_is_always_the_end_of_the_log(commits: list[tuple[int, int, int
 
 
 def test_a_tail_is_filled_while_it_is_referenced_and_is_the_same_for_all():
-    board = ChangeSignals()
-    board.committed("r", 1, frames(1, 1))
-    with board.follow("r") as (first, one), board.follow("r") as (second, two):
+    signals = ChangeSignals()
+    signals.committed("r", 1, frames(1, 1))
+    with signals.follow("r") as (first, one), signals.follow("r") as (second, two):
         assert first is second
         assert one is two
         assert one.head == -1, "nobody held it before"
-        board.committed("r", 2, frames(2, 2))
-        board.committed("another", 3, frames(3, 3))
+        signals.committed("r", 2, frames(2, 2))
+        signals.committed("another", 3, frames(3, 3))
         assert one.head == 2
-        assert board.followed == 1
-    assert board.followed == 0
-    with board.follow("r") as (_, later):
+        assert signals.followed == 1
+    assert signals.followed == 0
+    with signals.follow("r") as (_, later):
         assert later is not one
         assert later.head == -1
 
 
 def test_a_tail_stays_until_the_last_one_lets_go_in_any_order():
-    board = ChangeSignals()
+    signals = ChangeSignals()
     first, second = ExitStack(), ExitStack()
-    _, tail = first.enter_context(board.follow("r"))
-    second.enter_context(board.follow("r"))
+    _, tail = first.enter_context(signals.follow("r"))
+    second.enter_context(signals.follow("r"))
     first.close()
-    board.committed("r", 5, frames(5, 5))
-    assert (board.followed, tail.head) == (1, 5)
+    signals.committed("r", 5, frames(5, 5))
+    assert (signals.followed, tail.head) == (1, 5)
     with pytest.raises(ZeroDivisionError), second:
         raise ZeroDivisionError
-    assert board.followed == 0
+    assert signals.followed == 0
 
 
 def test_a_commit_without_events_changes_no_tail_and_is_reported_all_the_same():
-    board, reported = ChangeSignals(), []
-    with board.follow("r") as (signal, tail):
+    signals, reported = ChangeSignals(), []
+    with signals.follow("r") as (signal, tail):
         signal.listeners.add(lambda: reported.append(tail.head))
-        board.committed("r", 7, ())
+        signals.committed("r", 7, ())
         assert reported == [-1]
-        board.committed("r", 8, frames(8, 8))
+        signals.committed("r", 8, frames(8, 8))
         assert reported == [-1, 8]
-        board.left("another")
+        signals.left("another")
         assert reported == [-1, 8]
 
 
 def test_a_listener_may_let_go_while_it_is_reported():
     """The last reader of a run leaves because of what it receives; another one of the same run leaves, too."""
-    board, reported = ChangeSignals(), []
+    signals, reported = ChangeSignals(), []
     stacks = [ExitStack() for _ in range(3)]
 
     def leave(number: int) -> None:
@@ -284,16 +284,16 @@ def test_a_listener_may_let_go_while_it_is_reported():
         stacks[number].close()
 
     for number, run_id in enumerate(["a", "a", "b"]):
-        signal, _ = stacks[number].enter_context(board.follow(run_id))
+        signal, _ = stacks[number].enter_context(signals.follow(run_id))
         signal.listeners.add(partial(leave, number))
-    board.close()
+    signals.close()
     assert sorted(reported) == [0, 1, 2]
-    assert board.followed == 0
+    assert signals.followed == 0
 
 
 def test_what_is_shown_names_the_range():
-    board = ChangeSignals()
-    with board.follow("r") as (_, tail):
-        board.committed("r", 5, frames(4, 5))
+    signals = ChangeSignals()
+    with signals.follow("r") as (_, tail):
+        signals.committed("r", 5, frames(4, 5))
         assert repr(tail) == "<Tail 4..5>"
         assert repr(tail.slice(3)) == "<Slice 4..5>"

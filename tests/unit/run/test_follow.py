@@ -41,7 +41,7 @@ class Place:
     """
 
     def __init__(self) -> None:
-        self.board = ChangeSignals()
+        self.signals = ChangeSignals()
         self.store = self
         self.frames: list[bytes] = []
         self.head = 0
@@ -66,7 +66,7 @@ class Place:
         """The board learns of what is durable."""
         while self.untold:
             self.head, new = self.untold.popleft()
-            self.board.committed(RUN, self.head, new)
+            self.signals.committed(RUN, self.head, new)
 
     def commit(self, count: int = 1, size: int = 0, kind: str = "run.message.delta") -> None:
         """A commit that is reported at once."""
@@ -121,7 +121,7 @@ class Place:
     def follow(self, stack: ExitStack, after: int = 0, until: Literal["end", "rest"] = "end") -> Follower:
         """A follower for as long as the stack is open."""
         store: Any = self.store
-        return stack.enter_context(follow(EventSource(store, self.board, self.degraded), RUN, after, until))
+        return stack.enter_context(follow(EventSource(store, self.signals, self.degraded), RUN, after, until))
 
 
 @pytest.fixture
@@ -323,7 +323,7 @@ async def test_until_rest_learns_of_a_rest_that_comes_without_an_event(place, st
         nursery.start_soon(taken, follower, got)
         await trio.testing.wait_all_tasks_blocked()
         place.at_rest = True
-        place.board.committed(RUN, 3, ())
+        place.signals.committed(RUN, 3, ())
     assert got == place.frames
 
 
@@ -333,7 +333,7 @@ async def test_a_rest_that_comes_while_the_run_is_looked_at_is_not_missed(place,
 
     def rest() -> None:
         place.at_rest = True
-        place.board.left(RUN)
+        place.signals.left(RUN)
 
     place.meanwhile += [lambda: None, lambda: None, rest]
     assert await taken(place.follow(stack, until="rest")) == place.frames
@@ -345,12 +345,12 @@ async def test_a_listener_learns_of_every_change_and_of_the_close(place, stack):
     follower = place.follow(stack)
     follower.signal.listeners.add(lambda: reported.append(follower.tail.head))
     place.commit(2)
-    place.board.committed(RUN, 2, ())
+    place.signals.committed(RUN, 2, ())
     place.commit()
-    place.board.left(RUN)
-    place.board.committed("another", 9, (frame(9),))
+    place.signals.left(RUN)
+    place.signals.committed("another", 9, (frame(9),))
     assert reported == [2, 2, 3, 3]
-    place.board.close()
+    place.signals.close()
     assert reported == [2, 2, 3, 3, 3]
 
 
@@ -366,7 +366,7 @@ async def test_a_runtime_that_closes_wakes_who_waits(place, stack, autojump_cloc
 
         nursery.start_soon(read)
         await trio.testing.wait_all_tasks_blocked()
-        place.board.close()
+        place.signals.close()
     with pytest.raises(gr.RuntimeClosed):
         place.follow(stack)
 
@@ -374,7 +374,7 @@ async def test_a_runtime_that_closes_wakes_who_waits(place, stack, autojump_cloc
 async def test_what_is_in_memory_is_given_before_the_news_that_the_runtime_has_closed(place, stack, autojump_clock):
     follower = place.follow(stack)
     place.commit(3)
-    place.board.close()
+    place.signals.close()
     got: list[bytes] = []
     with pytest.raises(gr.RuntimeClosed):
         await taken(follower, got)
@@ -385,7 +385,7 @@ async def test_who_has_the_last_event_learns_of_the_end_though_the_runtime_has_c
     follower = place.follow(stack)
     place.commit(3)
     place.end()
-    place.board.close()
+    place.signals.close()
     assert await taken(follower) == place.frames
 
 
@@ -456,10 +456,10 @@ async def test_waiting_leaves_nothing_behind(place, stack, autojump_clock):
     with pytest.raises(gr.UnknownRun):
         await taken(place.follow(stack))
     await trio.lowlevel.checkpoint()
-    assert len(place.board) == place.board.followed == 1, "all of them followed one run"
+    assert len(place.signals) == place.signals.followed == 1, "all of them followed one run"
     stack.close()
     gc.collect()  # exceptions and the frames that they went through know each other
-    assert len(place.board) == place.board.followed == 0
+    assert len(place.signals) == place.signals.followed == 0
 
 
 async def test_a_follower_that_is_cancelled_continues_where_it_was(place, stack, autojump_clock):
@@ -608,7 +608,7 @@ class Followed(RuleBasedStateMachine):
 
     @invariant()
     def memory_is_bounded_and_true(self) -> None:
-        assert self.place.board.followed == bool(self.followers)
+        assert self.place.signals.followed == bool(self.followers)
         for follower in self.followers[:1]:
             tail = follower.tail
             assert len(tail._frames) <= 2 * RING_FRAMES
@@ -634,7 +634,7 @@ class Followed(RuleBasedStateMachine):
             assert follower.after >= len(self.place.frames)
         for stack in self.stacks:
             stack.close()
-        assert self.place.board.followed == 0
+        assert self.place.signals.followed == 0
 
 
 TestFollowed = pytest.mark.slow(Followed.TestCase)

@@ -56,10 +56,10 @@ async def test_when_a_moment_has_come_on_trios_clock_it_has_come_on_ours(autojum
 NOTICES = pytest.mark.parametrize(
     ("notice", "make"),
     [
-        (RunSignal.change, lambda board: board.committed("r1", 1, [b"1"])),
-        (RunSignal.change, lambda board: board.left("r1")),
-        (RunSignal.rest, lambda board: board.rested("r1")),
-        (RunSignal.rest, lambda board: board.left("r1")),
+        (RunSignal.change, lambda signals: signals.committed("r1", 1, [b"1"])),
+        (RunSignal.change, lambda signals: signals.left("r1")),
+        (RunSignal.rest, lambda signals: signals.rested("r1")),
+        (RunSignal.rest, lambda signals: signals.left("r1")),
     ],
     ids=["commit", "left", "rest", "left for good"],
 )
@@ -67,21 +67,21 @@ NOTICES = pytest.mark.parametrize(
 
 @NOTICES
 async def test_a_change_between_looking_and_waiting_is_not_missed(notice, make):
-    board = ChangeSignals()
-    signal = board.signal("r1")
+    signals = ChangeSignals()
+    signal = signals.signal("r1")
     taken = notice(signal)
-    make(board)
+    make(signals)
     with trio.fail_after(60):
         await taken.wait()
 
 
 @NOTICES
 async def test_a_change_wakes_all_who_wait_for_that_run_and_no_others(notice, make):
-    board = ChangeSignals()
-    one, two, other = board.signal("r1"), board.signal("r1"), board.signal("r2")
+    signals = ChangeSignals()
+    one, two, other = signals.signal("r1"), signals.signal("r1"), signals.signal("r2")
     assert one is two
     first, second, third = notice(one), notice(two), notice(other)
-    make(board)
+    make(signals)
     assert first.is_set()
     assert second.is_set()
     assert not third.is_set()
@@ -89,56 +89,56 @@ async def test_a_change_wakes_all_who_wait_for_that_run_and_no_others(notice, ma
 
 
 async def test_a_commit_is_no_rest_and_a_rest_is_no_change():
-    board = ChangeSignals()
-    signal = board.signal("r1")
+    signals = ChangeSignals()
+    signal = signals.signal("r1")
     change, rest = signal.change(), signal.rest()
-    board.rested("r1")
+    signals.rested("r1")
     assert (change.is_set(), rest.is_set()) == (False, True)
     rest = signal.rest()
-    board.committed("r1", 1, [b"1"])
+    signals.committed("r1", 1, [b"1"])
     assert (change.is_set(), rest.is_set()) == (True, False)
 
 
 async def test_the_runtime_comes_to_rest_whenever_a_run_does():
-    board = ChangeSignals()
-    for make in (board.rested, board.left):
-        notice = board.runtime.rest()
-        board.committed("r1", 1, [b"1"])
+    signals = ChangeSignals()
+    for make in (signals.rested, signals.left):
+        notice = signals.runtime.rest()
+        signals.committed("r1", 1, [b"1"])
         assert not notice.is_set()
         make("r1")
         assert notice.is_set()
 
 
 async def test_a_signal_exists_while_it_is_held():
-    board = ChangeSignals()
-    signal = board.signal("r1")
-    assert len(board) == 1
+    signals = ChangeSignals()
+    signal = signals.signal("r1")
+    assert len(signals) == 1
     del signal
-    assert len(board) == 0
+    assert len(signals) == 0
 
 
 @pytest.mark.parametrize("notice", [RunSignal.change, RunSignal.rest])
 async def test_a_closed_board_sets_every_notice_and_says_so(notice):
-    board = ChangeSignals()
-    signal, called = board.signal("r1"), []
-    taken, whole = notice(signal), notice(board.runtime)
+    signals = ChangeSignals()
+    signal, called = signals.signal("r1"), []
+    taken, whole = notice(signal), notice(signals.runtime)
     signal.listeners.add(lambda: called.append("closed"))
-    board.close()
+    signals.close()
     assert taken.is_set()
     assert whole.is_set()
     assert called == ["closed"]
-    for look in (lambda: board.signal("r1"), lambda: notice(signal), lambda: notice(board.runtime)):
+    for look in (lambda: signals.signal("r1"), lambda: notice(signal), lambda: notice(signals.runtime)):
         with pytest.raises(RuntimeClosed):
             look()
-    board.left("r1")
+    signals.left("r1")
 
 
 def test_a_store_that_goes_down_because_the_runtime_closes_is_reported_as_that():
-    board = ChangeSignals()
-    with pytest.raises(StoreDown), board.looking():
+    signals = ChangeSignals()
+    with pytest.raises(StoreDown), signals.looking():
         raise StoreDown("for good")
-    with pytest.raises(RuntimeClosed), board.looking():  # noqa: PT012 - it closes while a reader looks
-        board.close()
+    with pytest.raises(RuntimeClosed), signals.looking():  # noqa: PT012 - it closes while a reader looks
+        signals.close()
         raise StoreDown("not open")
 
 

@@ -83,7 +83,7 @@ async def test_joining_ends_when_a_run_turns_out_to_be_held(autojump_clock: Any)
         nursery.start_soon(join)
         await trio.testing.wait_all_tasks_blocked()
         assert not joined.is_set()
-        runtime._parts.roster.hold(run.id)
+        runtime._parts.registry.hold(run.id)
         with trio.fail_after(1):
             await joined.wait()
         await run.cancel()

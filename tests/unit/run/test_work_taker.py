@@ -28,8 +28,8 @@ async def test_timers_of_runs_without_an_owner_are_looked_up_however_often_work_
         store=SimpleNamespace(claim_ready=claim_ready, publish=lambda agents, room: None),
         clock=SimpleNamespace(now=lambda: None),
     )
-    roster: Any = SimpleNamespace(room=1, closing=False)
-    taker = WorkTaker(services, roster, SimpleNamespace(by_key={}, has_deps=False))  # type: ignore[arg-type]
+    registry: Any = SimpleNamespace(room=1, closing=False)
+    taker = WorkTaker(services, registry, SimpleNamespace(by_key={}, has_deps=False))  # type: ignore[arg-type]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(taker.body, SimpleNamespace(ready=lambda: None))
         until = trio.current_time() + 60.0
