@@ -61,7 +61,7 @@ class Guardrail:
     timeout: float = LIMIT
 
     def __repr__(self) -> str:
-        return f"<guardrail {self.name!r} ({self.kind})>"
+        return f"<Guardrail {self.name!r} ({self.kind})>"
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:

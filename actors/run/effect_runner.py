@@ -104,7 +104,7 @@ class EffectRunner:
     _asking: ModelCall | None = attrs.field(init=False, default=None)
 
     def __repr__(self) -> str:
-        return f"<Performer of {self.info.run_id}>"
+        return f"<EffectRunner of {self.info.run_id}>"
 
     def perform(self, effect: Effect, state: RunState) -> None:  # noqa: C901, PLR0912 - one row per effect
         """Perform one effect."""

@@ -72,7 +72,7 @@ class GatewayTarget:
         self._client = client
 
     def __repr__(self) -> str:
-        return f"<GatewayDesk at {self._client.url}>"
+        return f"<GatewayTarget {self._client.url}>"
 
     async def whole_id(self, wanted: str) -> str:
         """Return the complete id for the beginning of an id."""
@@ -124,7 +124,7 @@ class DatabaseTarget:
         self._by = paths.user()
 
     def __repr__(self) -> str:
-        return f"<FileDesk at {self._place}>"
+        return f"<DatabaseTarget {self._place}>"
 
     async def whole_id(self, wanted: str) -> str:
         """Return the complete id for the beginning of an id."""

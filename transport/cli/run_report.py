@@ -118,7 +118,7 @@ class RunReport:
         self._place, self._owner, self._summary = place, owner, summary
 
     def __repr__(self) -> str:
-        return f"<Story of {self._view.run_id}>"
+        return f"<RunReport of {self._view.run_id}>"
 
     def plain(self, *, events: bool) -> dict[str, Any]:
         """Return the report for programs: one object."""

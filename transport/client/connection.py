@@ -117,7 +117,7 @@ class Connection:
 
     def __repr__(self) -> str:
         """Show the address and the state."""
-        return f"<Link to {self.address.url}: {'connected' if self.state.connected else self.state.reason}>"
+        return f"<Connection to {self.address.url}: {'connected' if self.state.connected else self.state.reason}>"
 
     def check(self) -> None:
         """Check that the client is still usable.

@@ -101,7 +101,7 @@ class TokenTable:
         self._by_digest = [(sha256(principal.token.encode()).digest(), principal) for principal in principals]
 
     def __repr__(self) -> str:
-        return f"<Keyring of {len(self._by_digest)}>"
+        return f"<TokenTable of {len(self._by_digest)}>"
 
     def find(self, token: str) -> Principal | None:
         """Return the principal of a token, or None. The token is compared with every known one, in constant time."""

@@ -59,7 +59,7 @@ class RunPumps:
         self._pumps.clear()
 
     def __repr__(self) -> str:
-        return f"<Pumps of {len(self._pumps)} runs>"
+        return f"<RunPumps of {len(self._pumps)} runs>"
 
     def join(self, conversation: Receiver, subscription: Subscription) -> None:
         """Add a connection to the round of its run's pump.
@@ -114,7 +114,7 @@ class RunPump:
         self._scope = trio.CancelScope()
 
     def __repr__(self) -> str:
-        return f"<Pump to {len(self.places)} connections>"
+        return f"<RunPump to {len(self.places)} connections>"
 
     def wake(self) -> None:
         """Start a round: there are new events, or (stirred) another change of the run that all followers must check."""

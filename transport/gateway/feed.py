@@ -87,7 +87,7 @@ class ListWatch:
         self._size = 0
 
     def __repr__(self) -> str:
-        return f"<Watch {self.name} with {len(self._out)} frames>"
+        return f"<ListWatch {self.name} with {len(self._out)} frames>"
 
     def put(self, key: str, frame: down.Frame) -> None:
         """Queue a frame, replacing an unwritten frame with the same key."""
@@ -166,7 +166,7 @@ class RunListFeed:
         self._end_calls: Callable[[], None] = lambda: None
 
     def __repr__(self) -> str:
-        return f"<Feed to {len(self._watches)} watches>"
+        return f"<RunListFeed to {len(self._watches)} watches>"
 
     # --- watches
     # ---------------------------------------------------------------------------------------------------------

@@ -180,7 +180,7 @@ class Acceptor:
         self._accepting = trio.CancelScope()
 
     def __repr__(self) -> str:
-        return f"<Hall on {len(self._sockets)} sockets>"
+        return f"<Acceptor on {len(self._sockets)} sockets>"
 
     async def body(self, ctx: ActorContext[object]) -> None:
         """Accept connections until closed, and run them until cancelled."""
