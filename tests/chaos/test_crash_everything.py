@@ -51,7 +51,7 @@ class Row:
 
     Attributes:
         task: matches its name.
-        row: of the table in docs/design.md.
+        row: of the table in docs/design/processes.md.
         kinds: stores with which it is there.
         spaced: a part of the store.
     """
@@ -322,7 +322,7 @@ async def test_each_task_of_a_runtime_has_a_row(kind, tmp_path, request, autojum
 
 
 def test_the_design_has_a_row_and_a_test_for_each_task():
-    page = Path(__file__).parents[2].joinpath("docs/design.md").read_text(encoding="utf-8")
+    page = Path(__file__).parents[2].joinpath("docs/design/processes.md").read_text(encoding="utf-8")
     table = page.partition("## The runtime as a tree")[2].partition("\n## ")[0]
     titles = {line.split("|")[1].strip() for line in table.splitlines() if line.startswith("| ")}
     assert {row.row for row in TASKS} <= titles
