@@ -46,7 +46,7 @@ CONNECT: Final = 10.0
 SILENCE: Final = 120.0
 """Default for the seconds without a byte after which a request counts as timed out."""
 BODY_LIMIT: Final = 65_536
-"""Bytes that are read of an answer that is no stream."""
+"""Bytes that are read of an answer that is not a stream."""
 BODY_TIME: Final = 5.0
 """Seconds that reading such an answer may take."""
 LINGER: Final = 1.0
@@ -117,7 +117,7 @@ async def _client(base_url: str) -> AsyncIterator[httpx.AsyncClient]:
 def default_url(given: str | None, variable: str, official: str) -> str:
     """Return the base URL that was given, else that of the environment, else the official one.
 
-    An empty one that was given is no base URL: what is meant for another service must not go to the official one.
+    An empty text is refused: a request that is meant for another service must not go to the official one.
     """
     return given if given is not None else os.environ.get(variable) or official
 
@@ -126,7 +126,7 @@ def base_url_of(model: str, base_url: str) -> str:
     """Return a base URL without a slash at its end.
 
     Raises:
-        AgentDefinitionError: it is no base URL.
+        AgentDefinitionError: the text is not a base URL.
     """
     try:
         parts = urlsplit(base_url)
@@ -148,7 +148,7 @@ def base_url_of(model: str, base_url: str) -> str:
 
 
 def key_of(model: str, api_key: str | None, *variables: str) -> str | None:
-    """Return the given key, else the first of the environment variables that has a value; None if there is none.
+    """Return the given key, else the first of the environment variables that has a value; or None.
 
     Raises:
         AgentDefinitionError: the key cannot be sent.
@@ -181,7 +181,7 @@ class HTTPModel(Model):
     """A model of a provider, asked over HTTP. Subclasses choose codec, base URL and key.
 
     Args:
-        prefix: of the model's name, such as "openai".
+        prefix: The prefix of the model's name, such as "openai".
         model: the provider's name of the model.
         codec: the format.
         base_url: without a slash at its end.
@@ -268,7 +268,7 @@ class HTTPModel(Model):
         )
 
     async def _refuse(self, answer: httpx.Response) -> None:
-        """Raise the error of an answer that is no stream."""
+        """Raise the error of an answer that is not a stream."""
         media = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
         packed = answer.headers.get("content-encoding", "").strip().lower()
         if answer.status_code == 200 and media in ("text/event-stream", "") and packed in IDENTITY:
@@ -363,7 +363,7 @@ async def _pieces(answer: httpx.Response) -> AsyncGenerator[bytes, None]:
 
 
 async def _beginning(answer: httpx.Response) -> bytes:
-    """Return the beginning of a body that is no stream, as far as it comes in time."""
+    """Return the beginning of a body that is not a stream, as far as it comes in time."""
     body, pieces = bytearray(), _pieces(answer)
     try:
         with trio.move_on_after(BODY_TIME), suppress(httpx.HTTPError):
@@ -389,7 +389,7 @@ async def _leave(answer: httpx.Response, pieces: AsyncIterator[bytes]) -> None:
 
 
 async def _drain(pieces: AsyncIterator[bytes]) -> None:
-    """Read the end of a finished body, if it comes at once."""
+    """Read the end of a finished body, if it comes immediately."""
     with trio.move_on_after(DRAIN), suppress(httpx.HTTPError):
         async for _ in pieces:
             pass

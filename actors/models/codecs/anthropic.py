@@ -63,7 +63,7 @@ class AnthropicCodec(Codec):
 
     Args:
         model: the provider's name of the model.
-        api_version: of the API; "2023-06-01" takes temperature, top_p and top_k.
+        api_version: The version of the API; "2023-06-01" takes temperature, top_p and top_k.
         native: ask for an answer's form by `output_config`.
     """
 
@@ -325,7 +325,7 @@ class AnthropicDecoder(Decoder):
 
 
 def usage_of(data: JSONObject) -> Usage:
-    """Return the tokens of a usage object: the input is what was read anew, written to the cache and read from it."""
+    """Return the tokens of a usage object; the input includes tokens written to the cache and read from it."""
     cached = count(data.get("cache_read_input_tokens"))
     return Usage(
         requests=1,

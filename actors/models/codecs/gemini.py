@@ -66,7 +66,7 @@ class GeminiCodec(Codec):
 
     Args:
         model: the provider's name of the model.
-        api_version: of the API, a part of the path.
+        api_version: The version of the API, a part of the path.
         native: ask for an answer's form by `responseJsonSchema`, where no tools are offered.
     """
 

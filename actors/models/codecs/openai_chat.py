@@ -1,6 +1,6 @@
 """OpenAI chat completions, and the many services and local servers that speak the same format.
 
-Source: the types of the official Python SDK (openai 3.54). What compatible servers do otherwise is tolerated: calls
+Source: the types of the official Python SDK (openai 3.54). Deviations of compatible servers are tolerated: calls
 without ids, names that are repeated in each piece, whole calls in one piece, `stop` as the reason of an answer with
 calls, no `[DONE]`. The mark of a whole answer is the chunk with a `finish_reason`.
 
