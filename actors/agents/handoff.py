@@ -231,7 +231,7 @@ def fault_of(handoffs: object, names: set[str]) -> str | None:
 
     Args:
         handoffs: as the agent has them.
-        names: of the agent's tools; gets those of the handoffs.
+        names: The names of the tools; those of the handoffs are added.
     """
     if not isinstance(handoffs, tuple) or not all(isinstance(handoff, Handoff) for handoff in handoffs):
         return f"handoffs={handoffs!r:.200}: give a list of agents, keys, or gr.handoff(...)"

@@ -151,12 +151,12 @@ def object_arguments(name: str, option: str, kind: Any) -> Arguments:
     """Return the arguments that a class describes: one object, converted as the argument `input`.
 
     Args:
-        name: of the tool.
+        name: The name of the tool.
         option: the caller's name of the class.
         kind: the class.
 
     Raises:
-        ToolDefinitionError: the class has no JSON form, or its form is no object.
+        ToolDefinitionError: the class has no JSON form, or its form is not an object.
     """
 
     def fault(what: str) -> ToolDefinitionError:
