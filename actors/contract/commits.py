@@ -150,8 +150,8 @@ class Created(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of create_run: a new run with its claim, or why nothing was created.
 
     Attributes:
-        claim: The claim of the new run; None if nothing was written, and then one of the last four fields says why; also
-            None if the run was written and no claim was asked for (`unclaimed`).
+        claim: The claim of the new run; None if nothing was written, and then one of the last four fields says why;
+            also None if the run was written and no claim was asked for (`unclaimed`).
         held: the thread has an active run; `Receipt.next_in_thread` of that run's end names this run.
         behind: that active run, if the new run is held.
         unclaimed: the run was written without a claim, as asked.
