@@ -27,6 +27,7 @@ import attrs
 import httpx
 import msgspec
 import trio
+from typing_extensions import override
 
 from greenroom.supervision import cleanup
 
@@ -221,19 +222,21 @@ class HTTPModel(Model):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} at {self.base_url}>"
 
+    @override
     def check(self, settings: JSONObject) -> str | None:
         """Return why no request can be made with these settings: no key, or a setting that the provider lacks."""
         return self._missing or self._codec.check(settings)
 
     @asynccontextmanager
+    @override
     async def open(self) -> AsyncIterator[None]:
         """Keep the connections of this base URL open for later requests."""
         async with _client(self.base_url):
             yield
 
     @asynccontextmanager
+    @override
     async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[ModelEvent]]:
-        """Make one request. See `Model.stream`."""
         fault = self._missing
         if fault is not None:
             raise ModelError(f"{self.name}: {fault}", kind="unauthorized")

@@ -9,6 +9,7 @@ import attrs
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
+from typing_extensions import override
 
 from . import text_format
 from .screen import SIGNS, TOOK, WHO, Screen, Style, parts_of
@@ -45,10 +46,11 @@ class RichScreen(Screen):
         self._rows = 0  # lines of the prompt above its last one
 
     @property
+    @override
     def width(self) -> int | None:
-        """Columns of the terminal."""
         return self._console.width
 
+    @override
     def line(self, line: Line) -> None:
         """Write a line of the timeline; the status line shows starts."""
         if line.kind == "start":
@@ -87,6 +89,7 @@ class RichScreen(Screen):
             )
         return Text(text, style="" if line.kind == "yes" else _COLOURS[style])
 
+    @override
     def row(self, text: str = "", style: Style = "") -> None:
         """Write a line of text; a long one continues below, under its own beginning."""
         self._catch_up()
@@ -94,8 +97,8 @@ class RichScreen(Screen):
         body = text.lstrip(" ")
         self._flow(Text(" " * (len(text) - len(body))), Text(body, style=_COLOURS[style]))
 
+    @override
     def prompt(self, text: str, *, long: bool = False) -> None:
-        """Write a prompt; the answer is typed after it. `long`: an answer that takes a while to type."""
         self._catch_up()
         self._wipe()
         self._prompt, self._busy = text, long
@@ -107,11 +110,12 @@ class RichScreen(Screen):
         self._console.file.flush()
         self._rows = len(lines)
 
+    @override
     def above(self, line: Line) -> None:
-        """Write a line of the timeline while a prompt is open, and repeat the prompt below it."""
         if line.kind != "start":
             super().above(line)
 
+    @override
     def _make_room(self) -> None:
         """Erase the prompt, with the lines above its last one."""
         up = f"\x1b[{self._rows}A" if self._rows else ""
@@ -135,6 +139,7 @@ class RichScreen(Screen):
                 begin = Text(" " * max(0, min(indent, width - text_format.columns(line.plain))))
             self._console.print(begin + line, soft_wrap=True)
 
+    @override
     def status(self, text: str) -> None:
         """Replace or erase the live line."""
         if not text:
@@ -154,6 +159,7 @@ class RichScreen(Screen):
         if live is not None:
             live.stop()
 
+    @override
     def close(self) -> None:
         """Erase the live line and show the cursor again."""
         self._wipe()
