@@ -23,12 +23,13 @@ This module does no I/O and has no await, so pure code may call it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
-from typing import Final
+from typing import Final, Generic, ParamSpec, TypeVar
 from weakref import WeakSet
 
 import trio
+from attrs import frozen
 
 from .exits import STRAY, flatten, is_stray, leaves
 from .nursery import raise_bare
@@ -36,9 +37,33 @@ from .nursery import raise_bare
 CHAIN: Final = 100
 """Maximum number of links followed from an exception to its causes; a chain of causes may be circular."""
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _CALL: Final = "__call__"
 _TRIO: Final = "trio._core."
 """Prefix of the modules in which trio raises the interrupts that it delivers."""
+
+
+@frozen
+class Returned(Generic[T]):
+    """User code has returned.
+
+    Attributes:
+        value: The value that it returned.
+    """
+
+    value: T
+
+
+@frozen
+class Raised:
+    """User code has raised an exception that is its failure.
+
+    Attributes:
+        error: The failure, as `failure_of` and `failure_of_call` return it.
+    """
+
+    error: BaseException
 
 
 class _Handlers:
@@ -134,6 +159,20 @@ def failure_of(error: BaseException) -> BaseException:
     if not is_stray(real):
         raise_bare(real)
     return RuntimeError(STRAY)
+
+
+def capture(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Returned[T] | Raised:
+    """Call a synchronous function of the user's and return how the call ended, as `outcome.capture` does.
+
+    See `async_border.acapture` for a function that may be asynchronous.
+
+    Raises:
+        KeyboardInterrupt: A real Ctrl-C.
+    """
+    try:
+        return Returned(function(*args, **kwargs))
+    except BaseException as error:  # noqa: BLE001, ASYNC103 - user code may raise anything
+        return Raised(failure_of_call(error))  # noqa: ASYNC104 - `failure_of_call` has raised what passes
 
 
 def failure_of_call(error: BaseException) -> BaseException:

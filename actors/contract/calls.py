@@ -201,7 +201,8 @@ def check_move(call_id: str, source: CallPosition | None, target: CallPosition, 
         legal = target in POSITIONS[source].to and outcome is None
     if not legal:
         end = target.value if outcome is None else f"{target.value} ({outcome.value})"
-        raise IllegalTransition(f"call {call_id}", "nothing" if source is None else source.value, end)
+        begin, may = ("nothing", _to(_AT.NEW)) if source is None else (source.value, POSITIONS[source].to)
+        raise IllegalTransition(f"call {call_id}", begin, end, may)
 
 
 def open_status(attempts: int, resumed_at: int | None) -> CallStatus:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final, Literal, get_args
+from typing import Final, Literal, TypedDict, get_args
 
 import attrs
 
@@ -66,6 +66,26 @@ class RunSummary:
     dead: str | None = None
 
     @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self.info.run_id
+
+    @property
+    def agent(self) -> str:
+        """The key of the agent with which the run was started."""
+        return self.info.agent
+
+    @property
+    def status(self) -> RunStatus:
+        """The run's status."""
+        return self.row.status
+
+    @property
+    def stage(self) -> Stage:
+        """The run's stage."""
+        return self.row.stage
+
+    @property
     def title(self) -> str:
         """One line that describes the run; the run id without a title."""
         return self.info.title or self.info.run_id
@@ -110,6 +130,28 @@ LONGEST_TEXT: Final = 200
 """Most characters of a search text."""
 RunOrder = Literal["newest", "waiting_longest"]
 ORDERS: Final[tuple[str, ...]] = get_args(RunOrder)
+
+
+class WatchFilters(TypedDict, total=False):
+    """The filters of a list of runs that is watched, as callers give them; `RunQuery` documents each."""
+
+    status: Listed | str | None
+    agent: str | None
+    thread_id: str | None
+    prefix: str | None
+    by: str | None
+    since: datetime | None
+    until: datetime | None
+    text: str | None
+    order: RunOrder
+    limit: int
+
+
+class RunFilters(WatchFilters, total=False):
+    """The filters of a page of a list of runs, the same from the command line and the client to the store."""
+
+    cursor: str | None
+    counts: bool
 
 
 def _check_text(name: str, value: object, *, optional: bool) -> None:

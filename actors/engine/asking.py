@@ -23,7 +23,7 @@ from ..contract.ids import error_id
 from ..contract.inference import Inference
 from ..contract.lifecycle import Termination, TerminationKind
 from ..contract.messages import ModelResponse, Usage
-from ..contract.phases import AFTER_INFERENCE, INFERENCE
+from ..contract.phases import INFERENCE
 from ..contract.rows import RunRow
 from ..contract.spec import AgentSpec
 from ..contract.stop import too_many_errors
@@ -160,11 +160,10 @@ def _ask(builder: StepBuilder, flight: Inference) -> None:
     exhausted = over_budget(builder, asked_model(builder.spec, builder.row, flight.model))
     if exhausted is not None:
         discard_inference(builder, "the budget is used up")
-        builder.row.cursor = AFTER_INFERENCE  # no request is in flight now, so `end` does not cancel one
         fail(builder, BUDGET_EXHAUSTED, exhausted)
         return
-    builder.row.cursor, builder.changed = INFERENCE, True
-    builder.row.inference = flight
+    builder.enter(INFERENCE)
+    builder.row.inference, builder.changed = flight, True
     builder.emit(
         "run.inference.started",
         ev.InferenceStarted(
@@ -218,7 +217,6 @@ def model_failed(builder: StepBuilder, message: ModelFailed) -> None:
         _repeat(builder, flight, chosen, code=message.kind, detail=detail, usage=message.usage, error_id=name)
         return
     discard_inference(builder, "the model failed")
-    builder.row.cursor = AFTER_INFERENCE  # no request is in flight now, so `end` does not cancel one
     if chosen.stopped:
         end(builder, Termination(kind=TerminationKind.STOPPED, code="consecutive_errors", detail=chosen.detail))
     else:

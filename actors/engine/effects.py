@@ -182,7 +182,7 @@ class ReleaseCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 @attrs.frozen
-class Raised:
+class ComparableError:
     """An exception as a value: two exceptions of equal text are equal, so that transitions can be compared."""
 
     error: BaseException = attrs.field(eq=failure_text)
@@ -195,7 +195,7 @@ class ReportFailure(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     what: str
-    raised: Raised
+    raised: ComparableError
     code: str
     error_id: str | None = None
     call_id: str | None = None

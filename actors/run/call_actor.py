@@ -18,7 +18,7 @@ import attrs
 import trio
 from msgspec.structs import replace
 
-from greenroom.supervision import Mailbox, failure_of, failure_of_call
+from greenroom.supervision import Mailbox, Returned, acapture, capture
 
 from ..agents.agent import Agent
 from ..agents.attachments import with_attachments
@@ -50,8 +50,8 @@ from ..tools.agent_tool import AgentTool
 from ..tools.context import SyncToolContext, ToolContext
 from ..tools.definition import Tool
 from ..tools.invoke import Invocation, ToolFailed, invoke, out_of_time, shown_text
+from ..user_code.calls import HookFailed
 from ..user_code.guardrails import in_order, log_failure
-from ..user_code.hooks import HookFailed
 from .body_port import BodyPort
 from .results import kept, stored
 
@@ -183,13 +183,13 @@ class CallActor:
     @staticmethod
     def _suspended(tool: Tool[..., object], cue: StartCall, value: Suspend) -> Input:
         """Return the input about a body that asks for a decision."""
-        try:
-            return CallSuspended(call_id=cue.call_id, attempt=cue.attempt, suspend=suspend_of(value))
-        except BaseException as error:  # noqa: BLE001, ASYNC103 - its values are the tool's objects, and reading them may run any code
-            why = error if isinstance(error, InvalidValue) else failure_text(failure_of_call(error))
-            text = f"The tool {tool.name!r} asked for a decision that cannot be stored: {why}."
-            fatal = tool.on_error == "raise"
-            return CallRaised(call_id=cue.call_id, attempt=cue.attempt, code="tool_error", shown=text, fatal=fatal)  # noqa: ASYNC104 - the border has raised what passes
+        suspend = capture(suspend_of, value)  # its values are the tool's objects, and reading them may run any code
+        if isinstance(suspend, Returned):
+            return CallSuspended(call_id=cue.call_id, attempt=cue.attempt, suspend=suspend.value)
+        why = suspend.error if isinstance(suspend.error, InvalidValue) else failure_text(suspend.error)
+        text = f"The tool {tool.name!r} asked for a decision that cannot be stored: {why}."
+        fatal = tool.on_error == "raise"
+        return CallRaised(call_id=cue.call_id, attempt=cue.attempt, code="tool_error", shown=text, fatal=fatal)
 
     async def _handed_over(self, tool: Handoff, cue: StartCall, state: WritableState) -> Input:
         """Return the outcome of a handoff whose callback has returned: its input filter is asked now."""
@@ -200,14 +200,13 @@ class CallActor:
             return self._unkept(tool, cue, None, error)
         if tool.input_filter is None:
             return done
-        try:
-            return replace(done, inherited=await self._filtered(tool.input_filter))
-        except BaseException as error:  # noqa: BLE001, ASYNC103 - user code: the handoff has failed
-            failure = failure_of(error)
-            text = f"The input filter of the handoff failed: {shown_text(failure)}"
-            failed = ToolFailed(text, code="tool_error", fatal=tool.on_error == "raise")
-            failed.__cause__ = failure
-            return self._failed(tool, cue, None, failed)  # noqa: ASYNC104 - the border has raised what passes
+        filtered = await acapture(self._filtered, tool.input_filter)
+        if isinstance(filtered, Returned):
+            return replace(done, inherited=filtered.value)
+        text = f"The input filter of the handoff failed: {shown_text(filtered.error)}"
+        failed = ToolFailed(text, code="tool_error", fatal=tool.on_error == "raise")
+        failed.__cause__ = filtered.error
+        return self._failed(tool, cue, None, failed)
 
     async def _filtered(self, function: Filter) -> tuple[JSONValue, ...]:
         """Return what an input filter makes of the thread, up to the message with the handoff's call, as JSON.

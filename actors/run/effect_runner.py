@@ -58,13 +58,15 @@ from ..services.services import Services, retry_until_available
 from ..state.access import State
 from ..state.values import copied, own_message
 from ..tools.definition import Tool
-from ..tools.invoke import NO, PREDICATE_TIMEOUT, YES, ApprovalNeed, shown_text, unanswered, wants_approval
+from ..tools.invoke import shown_text
+from ..user_code.approvals import NO, ApprovalNeed, wants_approval
+from ..user_code.calls import PREDICATE_TIMEOUT, HookFailed
 from ..user_code.enabled_tools import ask_enabled
-from ..user_code.gate_runner import BUILT_IN, run_gates
-from ..user_code.guardrails import in_order, log_failure, together
+from ..user_code.gate_runner import run_gates
+from ..user_code.guardrails import ask_all, in_order, log_failure
 from ..user_code.hook_deadlines import HookDeadlines
 from ..user_code.hook_models import HookModels
-from ..user_code.hooks import HookFailed, HookRequest, limit_of, most_seconds, run_hooks
+from ..user_code.hooks import HookRequest, limit_of, most_seconds, run_hooks
 from ..user_code.instructions import ask_instructions
 from .call_actor import CallActor, gate_context, make_mailbox
 from .model_actor import ModelCall, cut_request
@@ -404,20 +406,14 @@ class EffectRunner:
             self.services.log.note(PLUGIN, failure.level, f"run {self.info.run_id}: {failure}", **fields)
 
     async def _approval_need(
-        self, agent: Agent[object], call: CallRow, effect: RunPhase, watch: HookDeadlines
+        self, agent: Agent[object], call: CallRow, effect: RunPhase, watch: HookDeadlines | None
     ) -> ApprovalNeed:
         """Find out whether the tool itself needs an approval; a doubt about that is logged."""
         tool = agent.tool(call.tool)
-        if tool is None or tool.spec.gate == "never":
+        if tool is None:
             return NO
-        if tool.spec.gate == "always":
-            return YES
-        if BUILT_IN in watch.given_up:  # the predicate ignored the end of its time and is not called again
-            need = unanswered(tool)
-        else:
-            ctx = gate_context(self.info, self.deps, call, effect.state, agent.spec.keys)
-            with watch.over(BUILT_IN, PREDICATE_TIMEOUT):
-                need = await wants_approval(tool, ctx, call.arguments)
+        ctx = gate_context(self.info, self.deps, call, effect.state, agent.spec.keys)
+        need = await wants_approval(tool, ctx, call.arguments, watch)
         if need.doubt is not None:
             what = f"run {self.info.run_id}: a person is asked, for {need.doubt}"
             fields = {"code": "predicate_failed", "tool": tool.name, **self._where(effect)}
@@ -457,7 +453,7 @@ class EffectRunner:
                 else partial(typed_output, agent, copied(effect.output))
             )
             try:
-                done = answer(tripped=await together(chosen, ctx, value, watch))
+                done = answer(tripped=await ask_all(chosen, ctx, value, watch))
             except HookFailed as failure:
                 log_failure(self.services.log, failure=failure, **fields)
                 done = answer(failure=text_of(str(failure)))

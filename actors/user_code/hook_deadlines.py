@@ -9,7 +9,6 @@ conflict.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -54,16 +53,3 @@ class HookDeadlines:
     def next_look(self) -> float:
         """Return the earliest moment at which a plugin may be overdue, in trio time."""
         return min(self._at_work.values(), default=trio.current_time() + self._shortest + GRACE)
-
-
-class _Unnoted(HookDeadlines):
-    """Notes nothing: the same object serves all runs, in which one plugin may be running several times at once."""
-
-    @contextmanager
-    def over(self, who: str, seconds: float) -> Iterator[None]:
-        """Note nothing."""
-        yield
-
-
-UNWATCHED: Final[HookDeadlines] = _Unnoted(math.inf)
-"""For code whose time is bounded otherwise."""

@@ -73,7 +73,7 @@ TASKS = (
     Row("runtime/:alarm", "alarm"),
     Row("runtime/:clock", "clock"),
     Row("runtime/:taker", "taker"),
-    Row(r"greenroom\.actors\.run\.moved_runs\.MovedRuns\.(look_again|sweep)", "moved runs", SHARED),
+    Row(r"greenroom\.actors\.runtime\.shared\.moved_runs\.MovedRuns\.(look_again|sweep)", "moved runs", SHARED),
     Row("runtime/:moved", "moved runs", SHARED),
     Row("runtime/:work", "run owners"),
     Row(r"trio\._highlevel_serve_listeners\._serve_one_listener", "connections"),
@@ -85,7 +85,7 @@ TASKS = (
     Row("the hints to other processes", "hints", ("postgres",), spaced=True),
     Row("the watch over (answers|a closing store)", "watch over answers", ("postgres",), spaced=True),
     Row("the lease of this process", "lease", ("postgres",), spaced=True),
-    Row(r"greenroom\.actors\.stores\._pg_keeper\.PgKeeper\._expire", "lease", ("postgres",), spaced=True),
+    Row(r"greenroom\.actors\.stores\.postgres\._keeper\.PgKeeper\._expire", "lease", ("postgres",), spaced=True),
 )
 UNSTRUCK = {
     "runtime/:store": "it waits for the tasks of a shared store, which have rows of their own",

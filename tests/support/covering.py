@@ -9,10 +9,11 @@ A scene whose fixtures offer stores and modes has up to six variants. A session 
 
 Lots come from the seed and the names alone: the same seed chooses the same variants, in every worker. The id of a test
 names its pair, `test_x[memory-sequential]`; a test that the command line names with `::` runs on all pairs.
-`GREENROOM_CHAOS=full` runs the product. A test that lists its stores or modes itself, with `parametrize`, keeps them.
+`GREENROOM_CHAOS=product` runs the product, and so does `full`. A test that lists its stores or modes itself, with
+`parametrize`, keeps them.
 
 Scenes in real time (`LIVE`) are not counted there, because each takes seconds: a session runs a few of all files,
-drawn, and a full one each case of each scene, in a mode that is drawn.
+drawn, and with `full` each case of each scene, in a mode that is drawn.
 """
 
 import hashlib
@@ -112,12 +113,14 @@ def live(variants: Iterable[Variant], seed: int, most: int | None = FEW) -> set[
 # --- tests as variants -----------------------------------------------------------------------------------------------
 
 
-def leave_out(config: pytest.Config, items: list[pytest.Item], seed: int, *, full: bool = False) -> None:
-    """Take the variants that are not chosen out of a collection; in a full session only some of those in real time."""
+def leave_out(
+    config: pytest.Config, items: list[pytest.Item], seed: int, *, product: bool = False, few_live: bool = True
+) -> None:
+    """Take the variants that are not chosen out of a collection, and most of those in real time."""
     found = {item: variant for item in items if (variant := _variant(item)) and not _named(config, item)}
     slow = [variant for variant in found.values() if variant.pair[0] == LIVE]
     others = [variant for variant in found.values() if variant.pair[0] != LIVE]
-    kept = {*(others if full else chosen(others, seed)), *live(slow, seed, None if full else FEW)}
+    kept = {*(others if product else chosen(others, seed)), *live(slow, seed, FEW if few_live else None)}
     left_out = [item for item, variant in found.items() if variant not in kept]
     config.hook.pytest_deselected(items=left_out)
     removed = set(left_out)

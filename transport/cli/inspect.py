@@ -20,9 +20,9 @@ from greenroom.actors.contract.decisions import InboxItem
 from greenroom.actors.contract.envelope import decode_event
 from greenroom.actors.contract.messages import Message
 from greenroom.actors.contract.rows import RunInfo, RunRecord
-from greenroom.actors.contract.run_lists import RunQuery, RunSummary, listed
+from greenroom.actors.contract.run_lists import RunFilters, RunQuery, RunSummary
 from greenroom.actors.contract.secrets.redaction import Redactor
-from greenroom.actors.runtime.listing import shown_page
+from greenroom.actors.runtime.listing import query_of, shown_page
 from greenroom.actors.runtime.wait_reasons import stored_wait
 from greenroom.actors.stores.sqlite.store import owner_of
 from greenroom.supervision.nursery import open_collapsing_nursery
@@ -129,19 +129,10 @@ def runs(given: argparse.Namespace) -> int:
         GreenroomError: The command failed; the message says why.
     """
     place, hidden = places.kept(given), hidden_values(given)
-    status = None if given.status is None else listed(given.status)
-    waiting = status is gr.RunStatus.WAITING
-    query = RunQuery(
-        status=status,
-        agent=given.agent,
-        by=given.by,
-        text=given.text,
-        since=given.since,
-        until=given.until,
-        order=given.order or ("waiting_longest" if waiting else "newest"),
-        limit=given.limit,
-        cursor=given.cursor,
-    )
+    filters = {name: value for name in RunFilters.__annotations__ if (value := getattr(given, name, None)) is not None}
+    if given.status == gr.RunStatus.WAITING:
+        filters.setdefault("order", "waiting_longest")
+    query = query_of(**filters)
     page = shown_page(trio.run(_page, place, query), Redactor(hidden))
     screen = open_screen(machine=given.json, secrets=hidden)
     now = datetime.now(UTC)

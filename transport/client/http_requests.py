@@ -24,11 +24,11 @@ from greenroom.actors.contract.waiting_for import WaitingFor
 from greenroom.actors.processes import QueueInfo
 from greenroom.actors.run.view import RunView
 
-from ..protocol import lines
+from ..protocol.lines import Counts, RunLine
 from .close_reasons import rejected
 from .endpoint import Endpoint
 from .errors import NotAGateway, refusal
-from .run_lists import ListedRuns, counts_of, line_of
+from .run_lists import ListedRuns, counts_of
 
 LARGEST: Final = 64 * 1024 * 1024
 """Maximum bytes of a response body."""
@@ -158,10 +158,10 @@ def lines_of(address: Endpoint, data: JSONObject) -> ListedRuns:
         NotAGateway: The data is not a page of runs.
     """
     try:
-        rows = msgspec.convert(data["runs"], tuple[lines.RunLine, ...])
-        counts = None if data["counts"] is None else msgspec.convert(data["counts"], lines.Counts)
+        rows = msgspec.convert(data["runs"], tuple[RunLine, ...])
+        counts = None if data["counts"] is None else msgspec.convert(data["counts"], Counts)
         return ListedRuns(
-            runs=tuple(map(line_of, rows)),
+            runs=rows,
             cursor=data["cursor"],
             counts=None if counts is None else counts_of(counts),
         )

@@ -309,7 +309,7 @@ class RunListFeed:
         except SeesFailed as error:
             self._log_failure(watch, error)
             return
-        rows = {row.run: row for row in page.rows}
+        rows = {row.run_id: row for row in page.rows}
         before, gone = watch.shown, [run_id for run_id in watch.shown if run_id not in rows]
         for run_id, row in rows.items():
             if before.get(run_id) != row and watch.wants is None:
@@ -358,7 +358,7 @@ class RunListFeed:
             return
         if not watch.dropped:
             self._told[watch.conversation] = counts
-            watch.shown = {row.run: row for row in page.rows} if self._shared else {}
+            watch.shown = {row.run_id: row for row in page.rows} if self._shared else {}
             watch.put(
                 _PAGE,
                 down.Runs(watch=watch.name, reason=reason, runs=page.rows, cursor=page.cursor, counts=counts),
