@@ -122,7 +122,7 @@ class RichScreen(Screen):
         self._console.file.write(f"\r{up}\x1b[J")
 
     def _flow(self, head: Text, body: Text) -> None:
-        """Print a text after a head, in lines that break between words; an over-long word has a line of its own."""
+        """Print a text after a head, in lines that break between words; an over-long word has a separate line."""
         width = self._console.width
         indent = head.cell_len if width - head.cell_len >= NARROW else min(head.cell_len, INDENT)
         if head.cell_len + body.cell_len <= width:
@@ -176,7 +176,7 @@ def _with_outcome(line: Line, room: int) -> Line:
 def wrapped_lines(text: Text, width: int) -> Iterator[Text]:
     """Yield the text in lines of at most `width` columns.
 
-    A longer word, which rich would fold, is a line of its own.
+    A longer word, which rich would fold, is a separate line.
     """
     for line in text.split("\n", allow_blank=True):
         yield from line.divide(text_format.breaks(line.plain, width))
