@@ -76,7 +76,7 @@ def check_settings(where: str, settings: object) -> None:
 
 
 def check_tools(where: str, tools: object, handoffs: Sequence[Handoff]) -> None:
-    """Check the tools and handoffs, and that the tools that are built in have names of their own."""
+    """Check the tools and handoffs, and that the tools that are built in have different names."""
     if not isinstance(tools, tuple):
         raise _fault(where, f"tools={tools!r}: give a list of tools")
     seen: set[str] = set()

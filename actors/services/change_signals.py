@@ -1,4 +1,4 @@
-"""What is new about runs: one `RunSignal` per run that a task waits for or follows, and one for the runtime.
+"""Signals of changes of runs: one `RunSignal` per run that a task waits for or follows, and one for the runtime.
 
 Theory of operation. A notice is a one-shot event. Take the notice first, read the store next, wait for the notice last:
 a change between the read and the wait has set the notice already, so no change is missed. A signal exists while a task

@@ -173,7 +173,7 @@ def queues_of(address: Endpoint, data: JSONObject) -> tuple[QueueInfo, ...]:
     """Parse the queues of a store.
 
     Raises:
-        NotAGateway: The data is no list of queues.
+        NotAGateway: The data is not a list of queues.
     """
     try:
         return tuple(parse(QueueInfo, from_wire(QueueInfo, line)) for line in data["queues"])
