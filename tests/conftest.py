@@ -2,7 +2,8 @@
 
     pytest --seed 7          another seed for everything that draws lots (default: GREENROOM_SEED, else a fixed number)
     pytest --fast            without the tests that are marked slow
-    GREENROOM_CHAOS=product  scenes run on all stores in all modes (support/covering.py); default: a seeded sample
+    GREENROOM_CHAOS=product  scenes run on all stores in all modes, and all cases of the tests beside them; default: a
+                             seeded sample of both (support/covering.py)
     GREENROOM_CHAOS=full     besides, sweeps visit every point, and Hypothesis tries many more examples
     GREENROOM_JUDGES=required  a test marked judge that would be skipped fails instead; the CI says so
 
@@ -122,6 +123,8 @@ def _leave_unmeasured(items: Sequence[pytest.Item]) -> None:
     """
     cases: Counter[str] = Counter()
     for item in items:
+        if item.get_closest_marker("no_cover"):
+            continue
         function = item.nodeid.partition("[")[0]
         cases[function] += 1
         scene = function.startswith("tests/conformance/")

@@ -49,7 +49,7 @@ class ChildCall:
         deps: The deps of the parent run.
         submit: hands an input to the parent's run loop.
         nudge: lets the parent's run loop look whether the run can leave memory.
-        log: for failures of the tool's functions.
+        log: The log of the parent run, for failures of the tool's functions.
     """
 
     parent: RunInfo
@@ -85,7 +85,7 @@ def child_call(
         parent: The run that makes the call.
         deps: The deps of that run.
         children: The children of that run; they hand the inputs on.
-        log: The log of the runtime.
+        log: The log of the parent run.
     """
     return ChildCall(
         parent=parent,

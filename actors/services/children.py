@@ -307,6 +307,10 @@ class Children:
         except BaseException as own:  # noqa: BLE001, ASYNC103 - the run actor restarts
             self.crash = failure_of_call(own)
 
+    def fail(self, error: BaseException) -> None:
+        """Crash the run actor with this exception, which its own task raises."""
+        self.crash = error
+
     def lose(self, why: str) -> None:
         """Crash the run actor with ClaimLost."""
         self.crash = self.crash or ClaimLost(why)
@@ -351,6 +355,10 @@ class Children:
         """Hand over the outcome of a child that ends without another checkpoint: its last step takes the run's turn."""
         if not self._ended:
             self.inputs.append(message)
+
+    def take_input(self) -> Input:
+        """Remove and return the oldest submitted input."""
+        return self.inputs.pop(0)
 
     def cancel_all(self, reason: str) -> float:
         """Cancel every child; returns the longest grace among them, in seconds."""
