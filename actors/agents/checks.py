@@ -33,7 +33,7 @@ def check_text(where: str, name: str, value: object, way: str) -> None:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise _fault(where, f"{name} holds bytes that are no text: {error}; decode it with errors='replace'") from error
+        raise _fault(where, f"{name} has bytes that are not text: {error}; decode it with errors='replace'") from error
 
 
 def instructs(value: object) -> bool:

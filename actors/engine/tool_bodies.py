@@ -84,7 +84,7 @@ def unblocked(calls: StepCalls, among: int, mode: ExecutionMode, *, alone: bool)
         found &= (gating & -gating) - 1
     if mode.suspended_blocks and calls.present & _SUSPENDED:
         waiting = calls.marked(_SUSPENDED) & calls.marked(BEGUN) & among
-        if waiting:  # a decided call acts at once
+        if waiting:  # a decided call acts immediately
             found &= ((waiting & -waiting) - 1) | calls.marked(BEGUN | RESUMED)
     return found
 

@@ -212,7 +212,7 @@ class HTTPModel(Model):
         self.structured = _one_of(self.name, structured)
         given = dict(headers or {})
         if not all(map(is_header, given.items())):
-            raise AgentDefinitionError(f"model {self.name!r}: headers has what is no header; give a dict of str")
+            raise AgentDefinitionError(f"model {self.name!r}: headers has a faulty entry; give a dict of str")
         self._headers = _Hidden({**(codec.auth(key) if key else {}), **given})
         secret = [part for name, value in given.items() if hides(name) for part in (value, *value.split())]
         self._mask = KeyMask([*([key] if key else []), *secret])

@@ -209,6 +209,8 @@ class ChangeSignals:
             return
         signal.watched = True
         reports = watch(run_id)
+        # The watch ends with the last holder of the signal, and no block of code knows who that is: so the collector
+        # leaves the context. At the exit of the interpreter the store is gone, and nothing is left to tell it.
         reports.__enter__()
         finalize(signal, reports.__exit__, None, None, None).atexit = False
 

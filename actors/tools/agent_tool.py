@@ -174,7 +174,7 @@ def object_arguments(name: str, option: str, kind: Any) -> Arguments:
         raise fault(f"it has no JSON form ({str(error).strip().splitlines()[-1]})") from error
     schema = dict(definitions.pop(root["$ref"].removeprefix("#/$defs/"))) if "$ref" in root else root
     if schema.get("type") != "object" or "properties" not in schema:
-        raise fault("its JSON form is no object with named properties")
+        raise fault("its JSON form is not an object with named properties")
     schema.pop("title", None)
     if definitions:
         schema["$defs"] = definitions

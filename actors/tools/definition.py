@@ -314,7 +314,7 @@ def _define(
             given[option] = tuple(given[option])
     settings: dict[str, Any] = {"description": first_paragraph(function), **given, "name": name}
     if not encodable(settings["description"]):
-        raise ToolDefinitionError(f"tool {name!r}: its description has a lone surrogate, which is no text; remove it")
+        raise ToolDefinitionError(f"tool {name!r}: its description has a lone surrogate; remove it")
     deps_type = named_deps(function, namespace)
     return Tool(function=function, is_async=is_async, arguments=arguments, deps_type=deps_type, **settings)
 
