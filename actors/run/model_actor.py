@@ -92,7 +92,7 @@ class ModelCall:
     reported: UsageReport | None = attrs.field(init=False, default=None)
 
     def __repr__(self) -> str:
-        return f"<Asking for {self.effect.message_id}>"
+        return f"<ModelCall {self.effect.message_id}>"
 
     async def run(self, child: Child) -> None:
         """Wait out the back-off, make the request, and submit its outcome."""

@@ -41,7 +41,7 @@ class EventSlice:
         self._encoded: dict[Callable[[EventSlice], bytes], bytes] = {}
 
     def __repr__(self) -> str:
-        return f"<Slice {self.first}..{self.last}>"
+        return f"<EventSlice {self.first}..{self.last}>"
 
     @property
     def ends(self) -> bool:
@@ -75,7 +75,7 @@ class EventBuffer:
         self._whole = False  # the cached slice is full
 
     def __repr__(self) -> str:
-        return f"<Tail {self.head - len(self._frames) + 1}..{self.head}>"
+        return f"<EventBuffer {self.head - len(self._frames) + 1}..{self.head}>"
 
     def append(self, last: int, frames: Sequence[bytes]) -> None:
         """Append events that became durable. After a gap (another process has written) only the new events are kept.
@@ -91,7 +91,7 @@ class EventBuffer:
         self._bytes += sum(map(len, frames))
         if len(self._frames) <= 2 * RING_FRAMES and self._bytes <= 2 * RING_BYTES:
             return
-        # the older half is dropped at once, so rarely: dropping moves the rest
+        # the older half is dropped in one go, so rarely: dropping moves the rest
         drop = max(0, len(self._frames) - RING_FRAMES)
         size = sum(map(len, self._frames[:drop]))
         while self._bytes - size > RING_BYTES and drop < len(self._frames) - 1:

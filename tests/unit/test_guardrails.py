@@ -23,7 +23,7 @@ async def judges(ctx: Any, value: Any) -> None:
 @MADE
 def test_a_guardrail_has_the_name_of_its_function_and_thirty_seconds(kind: str) -> None:
     made = DECORATORS[kind](judge)
-    assert (made.name, made.kind, made.timeout, repr(made)) == ("judge", kind, 30.0, f"<guardrail 'judge' ({kind})>")
+    assert (made.name, made.kind, made.timeout, repr(made)) == ("judge", kind, 30.0, f"<Guardrail 'judge' ({kind})>")
     assert made(None, 5) == gr.Trip(5)
     assert made.__wrapped__ is judge
 
@@ -81,7 +81,7 @@ IN, OUT = gr.tool_input_guardrail(judge), gr.tool_output_guardrail(judge)
         (
             "input_guardrails",
             [OUT],
-            "<guardrail 'judge' (tool_output)> is none; decorate a function with @gr.tool_input_",
+            "<Guardrail 'judge' (tool_output)> is none; decorate a function with @gr.tool_input_",
         ),
         ("output_guardrails", [IN], "is none; decorate a function with @gr.tool_output_guardrail"),
         ("input_guardrails", [judge], "is none; decorate a function with @gr.tool_input_guardrail"),
@@ -114,7 +114,7 @@ INPUT, OUTPUT = gr.input_guardrail(judge), gr.output_guardrail(judge)
         (
             "input_guardrails",
             [OUTPUT],
-            "<guardrail 'judge' (output)> is none; decorate a function with @gr.input_guard",
+            "<Guardrail 'judge' (output)> is none; decorate a function with @gr.input_guard",
         ),
         ("output_guardrails", [OUT], "is none; decorate a function with @gr.output_guardrail"),
         ("input_guardrails", [judge], "is none; decorate a function with @gr.input_guardrail"),

@@ -206,6 +206,36 @@ def test_a_helper_with_one_caller_is_counted(tmp_path: Path) -> None:
     assert found.share == 0.5
 
 
+BARE_REPRS = {"UNSET", "<hidden>"}
+"""Reprs of a sentinel and of a value that is not shown, which say what they stand for and not their class."""
+
+
+def misnamed_reprs(path: Path) -> Iterator[str]:
+    """`file:line` of every `__repr__` that returns a text which begins with another name than the class's."""
+    for owner in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(owner, ast.ClassDef):
+            continue
+        methods = [node for node in owner.body if isinstance(node, ast.FunctionDef) and node.name == "__repr__"]
+        for node in (node for method in methods for node in ast.walk(method) if isinstance(node, ast.Return)):
+            text = ast.unparse(node.value or ast.Constant(None)).lstrip("f").strip("'\"")
+            named = re.match(rf"<?({owner.name.lstrip('_')}\b|{{type\(self\).__name__}})", text)
+            if not named and text not in BARE_REPRS:
+                yield f"{path}:{node.lineno} {owner.name}: {text}"
+
+
+def test_a_repr_begins_with_the_name_of_its_class(root: Path) -> None:
+    """A reader of a log or a debugger finds the class by the name that is shown."""
+    assert [fault for path in modules(root, *PACKAGES) for fault in misnamed_reprs(path)] == []
+
+
+def test_a_repr_with_another_name_is_found(tmp_path: Path) -> None:
+    made = tmp_path / "made.py"
+    wrong = "    def __repr__(self):\n        return f'<Roster of {self.name}>'\n"
+    right = "    def __repr__(self):\n        return f'<Registry of {self.name}>'\n"
+    made.write_text(f"class Registry:\n{wrong}\n\nclass _Registry:\n{right}\n\nclass RegistryOfRuns:\n{right}")
+    assert [fault.split()[1] for fault in misnamed_reprs(made)] == ["Registry:", "RegistryOfRuns:"]
+
+
 BROAD = {"Exception", "BaseException", "ExceptionGroup", "BaseExceptionGroup"}
 
 

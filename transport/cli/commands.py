@@ -32,7 +32,7 @@ class Group(NamedTuple):
     text: str = ""
 
 
-class CommandSpec(NamedTuple):
+class CommandLine(NamedTuple):
     """A command: module and function, a line for the list of commands, the text of its help; or the actions it has."""
 
     place: str
@@ -46,8 +46,8 @@ class CommandSpec(NamedTuple):
 
 def _command(
     place: str, summary: str, text: str, *options: Option | Group, examples: str, redacts: bool = True, **actions: Any
-) -> CommandSpec:
-    return CommandSpec(place, summary, text, options, examples, actions, redacts)
+) -> CommandLine:
+    return CommandLine(place, summary, text, options, examples, actions, redacts)
 
 
 def option(written: str, text: str, kind: types.Kind | None = None, **given: Any) -> Option:
@@ -141,7 +141,7 @@ PROGRAM: Final = """\
 """
 """Examples of the program itself."""
 
-COMMANDS: Final[Mapping[str, CommandSpec]] = {
+COMMANDS: Final[Mapping[str, CommandLine]] = {
     "run": _command(
         "run:run", "run an agent and follow it live",
         "Run an agent from a Python file or module, follow it live, and decide its calls.",

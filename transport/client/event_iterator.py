@@ -51,7 +51,7 @@ class EventIterator(AsyncIterator[Event]):
 
     def __repr__(self) -> str:
         """Show the run, the cursor and the size of the buffer."""
-        return f"<Following {self.run_id} after {self.after}, {len(self._waiting)} waiting>"
+        return f"<EventIterator of {self.run_id} after {self.after}, {len(self._waiting)} waiting>"
 
     async def __anext__(self) -> Event:
         """Return the next event.

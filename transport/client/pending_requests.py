@@ -36,7 +36,7 @@ class PendingAnswer:
     done: trio.Event = attrs.field(factory=trio.Event)
 
     def __repr__(self) -> str:
-        return f"<Call {self.id}: {'answered' if self.result else 'sent' if self.sent else 'waiting'}>"
+        return f"<PendingAnswer {self.id}: {'answered' if self.result else 'sent' if self.sent else 'waiting'}>"
 
 
 @attrs.define(eq=False)
@@ -47,7 +47,7 @@ class PendingAnswers:
     _open: dict[str, PendingAnswer] = attrs.field(factory=dict)
 
     def __repr__(self) -> str:
-        return f"<Calls: {len(self._open)} open>"
+        return f"<PendingAnswers: {len(self._open)} open>"
 
     async def ask(self, id_: str, text: str) -> Ack | Error:
         """Send a request, on as many connections as necessary, and return the answer.

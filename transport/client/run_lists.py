@@ -70,7 +70,7 @@ class RunListIterator(AsyncIterator[ListChange]):
 
     def __repr__(self) -> str:
         """Show the number of buffered changes."""
-        return f"<Watching {self.frame.id}: {len(self._waiting)} waiting>"
+        return f"<RunListIterator {self.frame.id}: {len(self._waiting)} waiting>"
 
     async def __anext__(self) -> ListChange:
         """Return the next change; the first change is a page.
@@ -124,7 +124,7 @@ class RunLists:
     _left: list[str] = attrs.field(factory=list)
 
     def __repr__(self) -> str:
-        return f"<Watches of {len(self._open)} lists>"
+        return f"<RunLists: {len(self._open)} lists>"
 
     def join(self, watching: RunListIterator) -> None:
         """Add a reader."""

@@ -1,7 +1,7 @@
 """The subscriptions of one connection, decided without I/O.
 
 On the wire there is one subscription per run and connection; a client may have any number of readers of a run, each
-with a cursor of its own. One rule, evaluated after every change, controls the subscription of a run:
+with its own cursor. One rule, evaluated after every change, controls the subscription of a run:
 
     goal  = the lowest cursor of the readers that have room; none if all readers are full
     no goal, and subscribed          -> unsubscribe: no reader could take an event now
@@ -120,7 +120,7 @@ class RunSubscription:
     _suspect: int = -1
 
     def __repr__(self) -> str:
-        return f"<Subscription to {self.run_id}: {self.state.name} at {self.position}, {len(self.readers)} readers>"
+        return f"<RunSubscription to {self.run_id}: {self.state.name} at {self.position}, {len(self.readers)} readers>"
 
     def _goal(self, epoch: str) -> SubscriptionGoal | None:
         hungry = [reader for reader in self.readers if reader.hungry]
@@ -289,7 +289,7 @@ class RunSubscriptions:
     _ids: int = 0
 
     def __repr__(self) -> str:
-        return f"<Subscriptions to {len(self._runs)} runs>"
+        return f"<RunSubscriptions to {len(self._runs)} runs>"
 
     def join(self, run_id: str, reader: EventReader) -> None:
         """Add a reader."""

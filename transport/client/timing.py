@@ -51,7 +51,7 @@ class RateLimit:
     _used_up: float = 0.0
 
     def __repr__(self) -> str:
-        return f"<Allowance of {self.per_second:g} a second>"
+        return f"<RateLimit of {self.per_second:g} a second>"
 
     @property
     def free_at(self) -> float:

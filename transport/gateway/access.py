@@ -59,7 +59,7 @@ class Principal:
     Attributes:
         name: Appears in events and rows as the author of starts and decisions.
         token: At least 16 characters; never logged and never shown.
-        scopes: What the principal may do; "admin" includes the others.
+        scopes: The permissions of the principal; "admin" includes the others.
         sees: Returns True for the runs that the principal may see; the others are answered as unknown.
 
     Raises:
@@ -101,7 +101,7 @@ class TokenTable:
         self._by_digest = [(sha256(principal.token.encode()).digest(), principal) for principal in principals]
 
     def __repr__(self) -> str:
-        return f"<Keyring of {len(self._by_digest)}>"
+        return f"<TokenTable of {len(self._by_digest)}>"
 
     def find(self, token: str) -> Principal | None:
         """Return the principal of a token, or None. The token is compared with every known one, in constant time."""

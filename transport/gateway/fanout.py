@@ -59,7 +59,7 @@ class RunPumps:
         self._pumps.clear()
 
     def __repr__(self) -> str:
-        return f"<Pumps of {len(self._pumps)} runs>"
+        return f"<RunPumps of {len(self._pumps)} runs>"
 
     def join(self, conversation: Receiver, subscription: Subscription) -> None:
         """Add a connection to the round of its run's pump.
@@ -114,7 +114,7 @@ class RunPump:
         self._scope = trio.CancelScope()
 
     def __repr__(self) -> str:
-        return f"<Pump to {len(self.places)} connections>"
+        return f"<RunPump to {len(self.places)} connections>"
 
     def wake(self) -> None:
         """Start a round: there are new events, or (stirred) another change of the run that all followers must check."""
@@ -154,7 +154,7 @@ class RunPump:
         self._found, self._data = None, b""
 
     def _serve(self, subscription: Subscription, conversation: Receiver, *, stirred: bool) -> None:
-        """Write the new events to one connection if this is possible at once; otherwise leave them to its writer."""
+        """Write the new events to one connection if it takes them without a wait, else leave them to its writer."""
         source, follower, output = subscription.source, subscription.follower, conversation.output
         if not output.free(source):
             conversation.touch(subscription)

@@ -38,7 +38,7 @@ class FrameLimiter:
         self._bytes = self._frames = 0  # of the present message
 
     def __repr__(self) -> str:
-        return f"<FrameMeter {self._frames} frames, {self._bytes} bytes>"
+        return f"<FrameLimiter {self._frames} frames, {self._bytes} bytes>"
 
     def feed(self, data: bytes, now: float) -> int:
         """Check received bytes and return how many of them may be read: fewer than all if there is a verdict."""

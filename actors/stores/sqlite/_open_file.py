@@ -110,7 +110,7 @@ class OpenFile:
 
     def __repr__(self) -> str:
         """Return the path, and whether the file is open."""
-        return f"<Hold of {self.path}: {'closed' if self._inode is None else 'open'}>"
+        return f"<OpenFile {self.path}: {'closed' if self._inode is None else 'open'}>"
 
     @property
     def owned_here(self) -> bool:

@@ -295,5 +295,5 @@ def test_what_is_shown_names_the_range():
     signals = ChangeSignals()
     with signals.follow("r") as (_, tail):
         signals.committed("r", 5, frames(4, 5))
-        assert repr(tail) == "<Tail 4..5>"
-        assert repr(tail.slice(3)) == "<Slice 4..5>"
+        assert repr(tail) == "<EventBuffer 4..5>"
+        assert repr(tail.slice(3)) == "<EventSlice 4..5>"

@@ -38,7 +38,7 @@ async def test_a_client_knows_where_it_is_and_as_whom(gateway: FakeGateway) -> N
     async with client_of(gateway) as client:
         assert (client.principal, client.epoch, client.state) == ("operator", "first", ConnectionState(connected=True))
         assert client.url == f"http://127.0.0.1:{gateway.port}"
-        assert repr(client) == f"<Client of <Link to http://127.0.0.1:{gateway.port}: connected>>"
+        assert repr(client) == f"<Client of <Connection to http://127.0.0.1:{gateway.port}: connected>>"
 
 
 async def test_the_consoles_url_is_enough(gateway: FakeGateway) -> None:
@@ -431,4 +431,4 @@ def test_the_allowance_lets_a_second_go_at_once_and_then_at_its_pace() -> None:
         sent.append(now - 100.0)
     assert sent[9] == 0.0
     assert sent[24] == pytest.approx(1.5, abs=0.11)
-    assert repr(allowance) == "<Allowance of 10 a second>"
+    assert repr(allowance) == "<RateLimit of 10 a second>"

@@ -286,4 +286,4 @@ async def test_a_request_without_a_waiter_is_forgotten() -> None:
     with trio.move_on_after(0):
         await calls.ask("a", "text")
     assert calls.frame() is None
-    assert repr(calls) == "<Calls: 0 open>"
+    assert repr(calls) == "<PendingAnswers: 0 open>"

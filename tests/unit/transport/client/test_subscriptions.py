@@ -244,7 +244,7 @@ def test_who_leaves_is_unsubscribed_and_forgotten() -> None:
     wire.machine.leave("r", reader)
     assert isinstance(wire.sends(), Unsubscribe)
     assert wire.sends() is None
-    assert repr(wire.machine) == "<Subscriptions to 0 runs>"
+    assert repr(wire.machine) == "<RunSubscriptions to 0 runs>"
 
 
 def test_a_degraded_run_raises_with_its_reason() -> None:
