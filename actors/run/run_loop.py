@@ -39,6 +39,7 @@ from ..contract.phases import ADMISSION, ENDED, INFERENCE, LEAVING, PHASE_OF, TO
 from ..contract.recording import RecordEntry
 from ..contract.spec import AgentSpec
 from ..contract.stepwise import Steps
+from ..contract.tasks import by_id
 from ..engine.asking import is_continued
 from ..engine.effects import (
     AnswerBody,
@@ -317,9 +318,7 @@ class RunLoop:
                 open_phase = cursor is TOOLS if effect.call_id is not None else PHASE_OF.get(cursor) is effect.phase
                 return not open_phase or self._permissions.draining  # the next owner runs the phase
             case StartTask():
-                task = next(
-                    (candidate for candidate in self._state.row.tasks if candidate.task_id == effect.task_id), None
-                )
+                task = by_id(self._state.row.tasks).get(effect.task_id)
                 wanted = task is not None and task.attempts == effect.attempt and task.status == "running"
                 return not wanted or self._state.row.cursor in LEAVING
 
