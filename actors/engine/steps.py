@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Final, assert_never
 
-from greenroom.supervision.border import failure_of_call
+from greenroom.supervision.border import Raised, capture
 
 from ..contract import events as ev
 from ..contract.calls import CallStatus
@@ -152,19 +152,17 @@ def continue_run(builder: StepBuilder) -> None:
     stage = advance_calls(builder)
     if stage is None or stage is NEEDS_APPROVAL is builder.row.stage:
         return  # the run is ending, or rests already
-    try:
-        found = choose_next(
-            builder.spec, builder.calls, stage, builder.final, builder.calls.open_mirrors(), handoff=builder.row.handoff
-        )
-    except BaseException as error:  # noqa: BLE001, ASYNC103 - user code: the agent's tool_use
-        cause, run_id = failure_of_call(error), builder.info.run_id
+    mirrors, handoff = builder.calls.open_mirrors(), builder.row.handoff
+    found = capture(choose_next, builder.spec, builder.calls, stage, builder.final, mirrors, handoff=handoff)
+    if isinstance(found, Raised):  # by the agent's tool_use
+        cause, run_id = found.error, builder.info.run_id
         name, what = error_id(run_id, f"tool_use:{builder.row.step}"), f"Agent(tool_use=...) failed in run {run_id}"
         builder.do(ReportFailure(what=what, raised=ComparableError(cause), code="plugin_error", error_id=name))
         append_step(builder)
         why = str(cause) if isinstance(cause, ToolUseInvalid) else failure_text(cause)
         fail(builder, "plugin_error", f"Agent(tool_use=...): {why}", error_id=name)
-    else:  # noqa: ASYNC104 - the border has raised what passes
-        _follow(builder, found)
+    else:
+        _follow(builder, found.value)
 
 
 def _follow(builder: StepBuilder, found: NextStep | None) -> None:

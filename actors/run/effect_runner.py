@@ -45,10 +45,9 @@ from ..services.error_log import RUN
 from ..services.sanitize import text_of
 from ..tools.invoke import shown_text
 from .call_actor import CallActor, make_mailbox
-from .guards_runner import ask_guards
 from .model_actor import ModelCall, cut_request
 from .model_request import model_request
-from .phase_runner import run_phase
+from .phase_runner import ask_guards, run_phase
 from .run_context import RunContext
 
 CHILD_GRACE: Final = 30.0

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import attrs
 
-from greenroom.supervision import failure_of, failure_of_call
+from greenroom.supervision import Raised, capture, failure_of
 
 from ..abc import Model
 from ..agents.agent import Agent
@@ -214,14 +214,13 @@ class Agents:
             self._check_model(agent, self.model_for(agent, number))
 
     def _check_model(self, agent: Agent[object], model: Model) -> None:
-        try:
-            fault = model.check(agent.settings)
-        except BaseException as error:  # noqa: BLE001 - the code of the model
-            failure = failure_of_call(error)
-            text = f"agent {agent.key!r}: model {model.name!r} could not check its settings: {failure_text(failure)}"
-            raise AgentDefinitionError(text) from failure  # noqa: ASYNC104 - the border has raised what passes
-        if fault is not None:
-            raise AgentDefinitionError(f"agent {agent.key!r}: {fault}")
+        fault = capture(model.check, agent.settings)
+        if isinstance(fault, Raised):
+            why = failure_text(fault.error)
+            text = f"agent {agent.key!r}: model {model.name!r} could not check its settings: {why}"
+            raise AgentDefinitionError(text) from fault.error
+        if fault.value is not None:
+            raise AgentDefinitionError(f"agent {agent.key!r}: {fault.value}")
 
     def model_for(self, agent: Agent[object], fallback: int = 0, chosen: Model | str | None = None) -> Model:
         """Return the model of a request: the newest override, else the chosen one, else the agent's own.

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 import attrs
 import trio
 
-from greenroom.supervision import Mailbox, cleanup, failure_of, failure_of_call
+from greenroom.supervision import Mailbox, Raised, capture, cleanup, failure_of
 
 from ..contract.decisions import Ticket
 from ..contract.excerpt import is_large
@@ -302,10 +302,11 @@ class Children:
         if broke is None or isinstance(error, NewerRelease):  # not the model's fault, nor the tool's
             self.crash = error
             return
-        try:
-            self.submit_last(broke(error))
-        except BaseException as own:  # noqa: BLE001, ASYNC103 - the run actor restarts
-            self.crash = failure_of_call(own)
+        last = capture(broke, error)
+        if isinstance(last, Raised):  # the run actor restarts
+            self.crash = last.error
+        else:
+            self.submit_last(last.value)
 
     def fail(self, error: BaseException) -> None:
         """Crash the run actor with this exception, which its own task raises."""

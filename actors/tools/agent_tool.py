@@ -16,7 +16,7 @@ import attrs
 import msgspec
 from typing_extensions import override
 
-from greenroom.supervision.border import failure_of_call
+from greenroom.supervision.border import Raised, capture
 
 from ..contract.codec import message_of
 from ..contract.dropped_constraints import dropped_constraint
@@ -143,10 +143,10 @@ class _ObjectArguments(Arguments):
         Raises:
             ArgumentsError: names the path.
         """
-        try:
-            return {"input": msgspec.convert(copied(arguments), self._kind)}
-        except BaseException as error:  # validation in user classes may raise anything
-            raise ArgumentsError(f"Invalid arguments: {message_of(failure_of_call(error))}.") from error  # noqa: ASYNC104 - the border has raised what passes
+        made = capture(msgspec.convert, copied(arguments), self._kind)
+        if isinstance(made, Raised):  # validation in user classes may raise anything
+            raise ArgumentsError(f"Invalid arguments: {message_of(made.error)}.") from made.error
+        return {"input": made.value}
 
 
 def object_arguments(name: str, option: str, kind: Any) -> Arguments:

@@ -252,18 +252,18 @@ async def test_a_failure_is_not_hidden_by_a_cancel_of_the_caller(autojump_clock,
 
 @pytest.mark.parametrize("way", SYNC)
 async def test_what_is_returned_after_the_limit_does_not_count_although_nothing_could_cancel_the_function(
-    autojump_clock, way
+    mock_clock, way
 ):
-    assert await call(SYNC[way](lambda: autojump_clock.jump(LIMIT))) == Late(LIMIT)
+    assert await call(SYNC[way](lambda: mock_clock.jump(LIMIT))) == Late(LIMIT)
 
 
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("way", SYNC)
-async def test_an_exception_that_counts_as_an_answer_is_late_like_one(autojump_clock, way, late):
+async def test_an_exception_that_counts_as_an_answer_is_late_like_one(mock_clock, way, late):
     error = Swallowed()
 
     def act() -> Any:
-        autojump_clock.jump(LIMIT if late else 0)
+        mock_clock.jump(LIMIT if late else 0)
         raise ExceptionGroup("one", [error])
 
     assert await call(SYNC[way](act), answers=(Swallowed,)) == (Late(LIMIT) if late else Returned(error))
