@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, assert_never
 
 import attrs
 import trio
@@ -28,7 +28,6 @@ from ...store_events import LogsRenamed, Report, ignore
 from ..common._leases import LeaseTimes
 from ..common._requests import (
     GiveBackRequest,
-    OwnerRequest,
     PendingRequest,
     QueueRequest,
     ReleaseRequest,
@@ -82,6 +81,10 @@ class BuryRequest(PendingRequest[bool]):
     """Declare a process dead. See `Store.bury`."""
 
     name: str
+
+
+PeerRequest = ReleaseRequest | GiveBackRequest | QueueRequest | ReviveRequest | BuryRequest
+"""A request that `PgPeers` executes; the desk that is asked executes the others."""
 
 
 class PgPeers:
@@ -440,7 +443,7 @@ class PgPeers:
         """
         self._keeper.check()
 
-    def action(self, link: Link, request: OwnerRequest | BuryRequest) -> Callable[[], Any]:
+    def action(self, link: Link, request: PeerRequest) -> Callable[[], Any]:
         """Return what executes another request about owners; it may be called again after an Outage."""
         match request:
             case ReleaseRequest(claims=claims):
@@ -454,7 +457,7 @@ class PgPeers:
             case BuryRequest(name=name):
                 return partial(self._bury, link, BuryProcess(name))
             case _:
-                raise TypeError(f"{type(request).__name__} is executed elsewhere")
+                assert_never(request)
 
     def claim(self, link: Link, claim: ClaimReady | ClaimDue) -> Sequence[ReadyRun]:
         """Execute a claim of ready or due runs; it may be called again after an Outage.

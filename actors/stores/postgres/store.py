@@ -36,7 +36,7 @@ from . import _claims as _pg_claims
 from . import _lists as _pg_lists
 from . import _prune as _pg_prune
 from . import _reads as _pg_reads
-from ._asks import AskWriter
+from ._asks import AskRequest, AskWriter
 from ._connect import ANSWER, Again, Link, hopeless
 from ._driver import psycopg
 from ._indexes import IndexMaker, may_make_indexes, missing_indexes
@@ -361,7 +361,7 @@ class PostgresStore(QueryStore[Link]):
             raise StoreDown("the store is not open")
         return self._committer.execute(batch)
 
-    def _execute_asks(self, batch: Sequence[Any]) -> Sequence[object]:
+    def _execute_asks(self, batch: Sequence[AskRequest]) -> Sequence[object]:
         if self._asker is None:
             raise StoreDown("the store is not open")
         return self._asker.execute(batch)
