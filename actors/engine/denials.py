@@ -23,7 +23,7 @@ from ..contract.ids import error_id
 from ..contract.rows import CallRow
 from ..contract.tasks import UnknownCause
 from ..state.values import copied_decision, copied_ticket
-from .effects import Raised, ReportFailure
+from .effects import ComparableError, ReportFailure
 from .state import StepBuilder
 
 PERHAPS: Final = "It ran when its process ended: it may or may not have taken effect."
@@ -63,7 +63,9 @@ def denial_text(builder: StepBuilder, call: CallRow, decision: Decision) -> str:
         what = f"Agent(denial=...) gave no text in run {builder.info.run_id}"
         failure = raised or TypeError(f"it returned {type(text).__name__}, not str")
         builder.do(
-            ReportFailure(what=what, raised=Raised(failure), code="denial_failed", error_id=name, call_id=call.call_id)
+            ReportFailure(
+                what=what, raised=ComparableError(failure), code="denial_failed", error_id=name, call_id=call.call_id
+            )
         )
     why = f": {decision.reason}" if decision.reason else "."
     return doubted(f"The reviewer denied this call{why}", call.doubt)

@@ -8,7 +8,7 @@ and with back-off if its provider of deps failed.
 
 In a shared store other processes have runs, too. An actor begins with a claim, or asks for one and leaves quietly if
 another process has the run; what cannot be worked on here is given back. So no run waits here for a slot if another
-process may have one.
+process may have one. A degraded run that has not begun is back in its queue, and no command tries it again.
 """
 
 from __future__ import annotations
@@ -157,11 +157,11 @@ class RunRegistry:
         if actor is None:
             if self.closing or (cancel and self.bury(run_id)):
                 return
-            degraded = run_id in self._degraded
-            if not self.services.shared:
-                self.spawn(run_id, errand=None if degraded else "cancel" if cancel else "command")
+            errand: Errand = "cancel" if cancel else "command"
+            if not self.services.shared:  # a degraded run has left its queue, and no other process tries it again
+                self.spawn(run_id, errand=None if run_id in self._degraded else errand)
             elif cancel or self.room != 0:  # without room the run is ready for any process that has some
-                self.spawn(run_id, errand="cancel" if cancel else "wake" if degraded else "command")
+                self.spawn(run_id, errand=errand)
             return
         if cancel:
             actor.cap_deps_wait()

@@ -3,9 +3,6 @@
 A rule that holds in some of the modes only says so: `@pytest.mark.parametrize("mode", ["sequential"])`.
 """
 
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -81,18 +78,6 @@ def placed(shelf: T, request: pytest.FixtureRequest) -> T:
     if shelf.kind in (SERVED, LIVE):
         shelf.url = str(request.getfixturevalue("postgres_url"))
     return shelf
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """Where files are made: in memory if there is such a place, for what is tested is not the disk."""
-    shared = Path("/dev/shm")  # noqa: S108 - a fresh folder is made in it
-    if not shared.is_dir():
-        yield tmp_path
-        return
-    made = Path(tempfile.mkdtemp(prefix="greenroom-", dir=shared))
-    yield made
-    shutil.rmtree(made)
 
 
 @pytest.fixture

@@ -10,8 +10,9 @@ import greenroom as gr
 from greenroom.actors.runtime.run_registry import RunRegistry
 from greenroom.testing import FunctionModel, call, delay
 
-from ..support.runs import agent, events_of, payloads, types
+from ..support.runs import SERVED, Shelf, agent, events_of, home, payloads, types
 from ..support.shared import cluster, live, owner_of, until
+from .conftest import placed
 
 ALL = ("posted", "work", "thread_freed", "moved")
 
@@ -420,6 +421,59 @@ async def test_a_command_about_a_run_that_waits_for_its_turn_begins_the_run_nowh
         assert (await two.view()).stage == ("cancelled" if how == "cancel" else "created")
         if how == "cancel":
             assert {*types(await events_of(two))} & {"started", "step.started"} == set()
+
+
+@pytest.fixture(params=["peers", SERVED])
+def shelf(request, tmp_path):
+    """Storage that several processes may have open."""
+    return placed(Shelf(request.param, tmp_path), request)
+
+
+@pytest.mark.rule("L-112")
+@pytest.mark.parametrize("how", ["send", "pause", "cancel"])
+@pytest.mark.parametrize("waits", ["paused queue", "full queue"])
+async def test_a_command_about_a_refused_run_that_waits_for_its_turn_again_begins_the_run_nowhere(
+    shelf, autojump_clock, how, waits
+):
+    """The process of the command has refused the run before, and now the process has what was missing."""
+    missing = {"two"}
+
+    def deps(info):
+        if info.run_id in missing:
+            raise LookupError("not yet")
+
+    async with home(shelf, agents=[slow(300)], deps=deps) as here, home(shelf) as edge:
+        two = await here.start("slow", "two", run_id="two", queue="later")
+        await until(lambda: here._parts.registry.degraded("two"))
+        await edge.store.set_queue("later", paused=waits == "paused queue", max_running=1)
+        if waits == "full queue":
+            await here.start("slow", "one", run_id="one", queue="later")
+            await until(lambda: live(here) == 1)
+        missing.clear()
+        assert (await {"send": lambda: two.send("more"), "pause": two.pause, "cancel": two.cancel}[how]()).ok
+        await trio.sleep(100)
+        assert (await two.view()).stage == ("cancelled" if how == "cancel" else "created")
+        if how == "cancel":
+            assert {*types(await events_of(two))} & {"started", "step.started"} == set()
+
+
+@pytest.mark.rule("L-88")
+async def test_a_refused_run_is_tried_again_after_a_pause_and_reads_the_commands_of_meanwhile(shelf, autojump_clock):
+    missing = {"two"}
+
+    def deps(info):
+        if info.run_id in missing:
+            raise LookupError("not yet")
+
+    async with home(shelf, agents=[slow(1)], deps=deps) as runtime:
+        two = await runtime.start("slow", "two", run_id="two")
+        await until(lambda: runtime._parts.registry.degraded("two"))
+        assert (await two.send("more")).ok
+        missing.clear()
+        with trio.fail_after(65):
+            assert (await two.result()).output == "done"
+        asked = [message.content for message in (await two.view()).messages if message.role == "user"]
+        assert asked == ["two", "more"]
 
 
 async def test_a_run_whose_thread_is_freed_where_there_is_no_room_works_elsewhere(autojump_clock):

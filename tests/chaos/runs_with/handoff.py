@@ -1,33 +1,25 @@
-"""A run that is handed over, with a callback, a filter and an approval: cancelled, crashed and killed at its steps.
+"""A run that is handed over, with a callback, a filter and an approval.
 
 Beside the promises of every run: the run is handed over at most once, after the callback has returned and all other
 calls of the step have settled; steps from then on are the other agent's, and no step before; the callback is not run
 again without consent; and the other agent never reads what the filter has left out.
 """
 
-import functools
 from collections.abc import Iterator, Sequence
-from itertools import count
 from pathlib import Path
 from typing import Any
 
-import pytest
 import trio
 
 import greenroom as gr
-from greenroom.supervision import chaos
 from greenroom.testing import ScriptedModel, call, text
 
-from .stage import GATED, SAFE, SCRIPT, World, ask, broken, decode_event, look, note, refund
-from .test_run_sweeps import FULL, SETTLE, can_crash, one_life, show, until_it_has_ended
+from ..stage import GATED, SAFE, SCRIPT, World, ask, broken, decode_event, look, note, refund
+from .subject import Subject, exactly
 
-SEEDS = (1, 2, 3) if FULL else (1,)
-PLAN = [("memory", "parallel_streaming"), ("sqlite", "sequential")]
 GATES = ("free", "approved")
 HAND = "transfer_to_desk"
 SECRET = "not for the desk"
-
-pytestmark = pytest.mark.slow
 
 
 class Desks:
@@ -63,45 +55,18 @@ async def brief(messages: Sequence[gr.Message]) -> list[gr.Message]:
     return [message for message in messages if message.role == "user"]
 
 
-@pytest.fixture(params=PLAN, ids="-".join)
-def make(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    """`make(gate, **options)` gives a maker of worlds with a handoff, and a check of them."""
-    kind, execution = request.param
-    numbers = count()
-
-    def prepared(gate: str, **options: Any) -> Any:
-        desks: dict[World, Desks] = {}
-
-        def world() -> World:
-            folder = tmp_path / str(next(numbers)) if kind == "sqlite" else None
-            agents = Desks(gate)
-            made = World(folder=folder, execution=execution, make_agent=agents, unknown="resume", **options)
-            desks[made] = agents
-            return made
-
-        return world, functools.partial(kept, desks)
-
-    return prepared
-
-
-@pytest.fixture(autouse=True)
-def gates(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+def world(gate: str, folder: Path | None, execution: str, **options: Any) -> World:
     """A handoff that needs an approval runs once for each consent; the call of the desk may be repeated."""
-    monkeypatch.setattr("tests.chaos.stage.SAFE", SAFE | {"again"})
-    if request.node.callspec.params["gate"] == "approved":
-        monkeypatch.setattr("tests.chaos.stage.GATED", GATED | {"hand"})
+    gated = GATED | {"hand"} if gate == "approved" else GATED
+    options |= {"make_agent": Desks(gate), "safe": SAFE | {"again"}, "gated": gated, "unknown": "resume"}
+    return World(folder=folder, execution=execution, **options)
 
 
-@pytest.fixture
-def sample(seed: int) -> Any:
-    """How many points of a sweep are visited: all of them in a full one."""
-    return lambda n: None if FULL else (n, seed)
-
-
-def kept(desks: dict[World, Desks], world: World) -> Iterator[str]:
+def kept(_: str, world: World) -> Iterator[str]:
     """The promises of every run, and those about its handoff."""
     yield from broken(world)
-    requests = [request for model in desks[world].models for request in model.requests]
+    assert isinstance(world.make_agent, Desks)
+    requests = [request for model in world.make_agent.models for request in model.requests]
     read = [message for request in requests for message in request.messages]
     if any(SECRET in message.content or message.call_id == "hand" for message in read):
         yield f"the desk reads what the filter has left out: {read}"
@@ -144,50 +109,10 @@ def broken_steps(events: list[gr.Event], handed: list[gr.Event], record: Any) ->
         yield f"the row names {record.row.agent}"
 
 
-@pytest.mark.parametrize("gate", GATES)
-def test_with_a_handoff_a_runtime_that_is_cancelled_leaves_the_run_to_the_next_one(make, sample, gate, request):
-    world, check = make(gate)
-    report = chaos.sweep_cancel(world, until_it_has_ended, check, seeds=SEEDS, sample=sample(12), settle_within=SETTLE)
-    show(request.node.name, report)
-
-
-@pytest.mark.parametrize("gate", GATES)
-def test_with_a_handoff_a_process_that_dies_leaves_the_run_to_the_next_one(make, sample, gate, request):
-    world, check = make(gate)
-    report = chaos.sweep_cancel(
-        world,
-        until_it_has_ended,
-        check,
-        get_scope=World.die,
-        seeds=SEEDS,
-        sample=sample(12),
-        settle_within=SETTLE,
-    )
-    show(request.node.name, report)
-
-
-@pytest.mark.parametrize("gate", GATES)
-def test_with_a_handoff_a_run_that_is_cancelled_ends_once(make, sample, gate, request):
-    world, check = make(gate, cancels=True)
-    report = chaos.sweep_cancel(world, one_life, check, seeds=SEEDS, sample=sample(12), settle_within=SETTLE)
-    show(request.node.name, report)
-
-
-@pytest.mark.parametrize("victim", ["runtime/r", "call:hand"])
-@pytest.mark.parametrize("gate", GATES)
-def test_with_a_handoff_an_actor_crashes_and_the_run_still_ends(make, sample, victim, gate, request):
-    def match(task: trio.lowlevel.Task) -> bool:
-        return can_crash(task) and task.name == victim
-
-    world, check = make(gate)
-    report = chaos.sweep_crash(
-        world,
-        until_it_has_ended,
-        check,
-        contained=True,
-        match_task=match,
-        seeds=SEEDS,
-        sample=sample(8),
-        settle_within=SETTLE,
-    )
-    show(request.node.name, report)
+HANDOFF = Subject(
+    world,
+    kept,
+    victims={"run": exactly("runtime/r"), "callback": exactly("call:hand")},
+    variants=GATES,
+    points=10,
+)

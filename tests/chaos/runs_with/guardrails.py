@@ -1,4 +1,4 @@
-"""The run of the other sweeps with guardrails of all four kinds: cancelled, crashed and killed at its steps.
+"""A run with guardrails of all four kinds.
 
 Beside the promises of every run: no body begins before the input guardrails have passed, a run has at most one trip,
 which is its end, no guardrail is alive after the run, and what was not judged is in no history.
@@ -6,27 +6,20 @@ which is its end, no guardrail is alive after the run, and what was not judged i
 
 import functools
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 from typing import Any
 
-import pytest
 import trio
 
 import greenroom as gr
-from greenroom.supervision import chaos
 from greenroom.testing import ScriptedModel
 
-from .stage import SCRIPT, World, ask, broken, decode_event, look, note, refund
-from .test_run_sweeps import FULL, SETTLE, can_crash, one_life, show, until_it_has_ended
+from ..stage import SCRIPT, World, ask, broken, decode_event, look, note, refund
+from ..test_run_sweeps import FULL
+from .subject import Subject, beginning, exactly
 
-SEEDS = (1, 2, 3) if FULL else (1,)
-PLAN = [("memory", "parallel_streaming"), ("sqlite", "sequential")]
 TRIPS = (None, "first", "beside", "out", "arguments", "result") if FULL else (None, "beside", "out")
-WITHHELD = "[withheld by guardrail out]"
 ANSWER = "done"
-
-pytestmark = pytest.mark.slow
 
 
 def guarded(trips: str | None, execution: Any) -> gr.Agent:
@@ -64,29 +57,9 @@ def guarded(trips: str | None, execution: Any) -> gr.Agent:
     )
 
 
-@pytest.fixture(params=PLAN, ids="-".join)
-def make(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    """`make(trips, **options)` gives a maker of worlds with guardrails."""
-    kind, execution = request.param
-    numbers = count()
-
-    def prepared(trips: str | None, **options: Any) -> Any:
-        def world() -> World:
-            folder = tmp_path / str(next(numbers)) if kind == "sqlite" else None
-            agent = functools.partial(guarded, trips)
-            return World(
-                folder=folder, execution=execution, make_agent=agent, guarded=True, unknown="resume", **options
-            )
-
-        return world
-
-    return prepared
-
-
-@pytest.fixture
-def sample(seed: int) -> Any:
-    """How many points of a sweep are visited: all of them in a full one."""
-    return lambda n: None if FULL else (n, seed)
+def world(trips: str | None, folder: Path | None, execution: str, **options: Any) -> World:
+    agent = functools.partial(guarded, trips)
+    return World(folder=folder, execution=execution, make_agent=agent, guarded=True, unknown="resume", **options)
 
 
 def kept(trips: str | None, world: World) -> Iterator[str]:
@@ -121,54 +94,10 @@ def kept(trips: str | None, world: World) -> Iterator[str]:
         yield f"messages that were shown end other than once: {shown} {over}"
 
 
-@pytest.mark.parametrize("trips", TRIPS)
-def test_with_guardrails_a_runtime_that_is_cancelled_leaves_the_run_to_the_next_one(make, sample, trips, request):
-    check = functools.partial(kept, trips)
-    report = chaos.sweep_cancel(
-        make(trips), until_it_has_ended, check, seeds=SEEDS, sample=sample(6), settle_within=SETTLE
-    )
-    show(request.node.name, report)
-
-
-@pytest.mark.parametrize("trips", TRIPS)
-def test_with_guardrails_a_process_that_dies_leaves_the_run_to_the_next_one(make, sample, trips, request):
-    report = chaos.sweep_cancel(
-        make(trips),
-        until_it_has_ended,
-        functools.partial(kept, trips),
-        get_scope=World.die,
-        seeds=SEEDS,
-        sample=sample(6),
-        settle_within=SETTLE,
-    )
-    show(request.node.name, report)
-
-
-@pytest.mark.parametrize("trips", TRIPS)
-def test_with_guardrails_a_run_that_is_cancelled_ends_once(make, sample, trips, request):
-    check = functools.partial(kept, trips)
-    report = chaos.sweep_cancel(
-        make(trips, cancels=True), one_life, check, seeds=SEEDS, sample=sample(6), settle_within=SETTLE
-    )
-    show(request.node.name, report)
-
-
-@pytest.mark.parametrize("victim", ["runtime/r", "guardrails:"])
-@pytest.mark.parametrize("trips", TRIPS)
-def test_with_guardrails_an_actor_crashes_and_the_run_still_ends(make, sample, victim, trips, request):
-    def match(task: trio.lowlevel.Task) -> bool:
-        return can_crash(task) and (
-            task.name == victim or (task.name.startswith("guardrails:") and victim != "runtime/r")
-        )
-
-    report = chaos.sweep_crash(
-        make(trips),
-        until_it_has_ended,
-        functools.partial(kept, trips),
-        contained=True,
-        match_task=match,
-        seeds=SEEDS,
-        sample=sample(6),
-        settle_within=SETTLE,
-    )
-    show(request.node.name, report)
+GUARDRAILS = Subject(
+    world,
+    kept,
+    victims={"run": exactly("runtime/r"), "guardrails": beginning("guardrails:")},
+    variants=TRIPS,
+    points=6,
+)

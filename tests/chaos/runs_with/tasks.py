@@ -1,23 +1,18 @@
-"""One run with background tasks, cancelled, killed and crashed at every step: each task ends once, none is repeated."""
+"""A run with background tasks: each task ends once, none is repeated."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import attrs
-import pytest
 import trio
 
 import greenroom as gr
-from greenroom.supervision import chaos
 from greenroom.testing import ScriptedModel, call
 
-from .stage import Book, World, broken_calls, broken_log, decode_event
-from .test_run_sweeps import FULL, SEEDS, SETTLE, can_crash, show, until_it_has_ended
-
-pytestmark = pytest.mark.slow
-
+from ..stage import Book, World, broken_calls, broken_log, decode_event
+from .subject import Subject, beginning
 
 CODES = ("outcome_unknown", "tool_error", "internal_error")
 """Of a task that has failed: the outcome is unknown, its body was struck, its actor was struck."""
@@ -60,20 +55,11 @@ def crawling(execution: Any) -> gr.Agent:
     return gr.Agent("crawling", tools=[fetch, crawl, boss], model=model, execution=execution)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], World]:
-    """Makes worlds on one kind of store."""
-    folders = (tmp_path / str(number) for number in range(100_000))
-    return lambda: World(folder=next(folders) if request.param == "sqlite" else None, make_agent=crawling)
+def world(_: None, folder: Path | None, execution: str, **options: Any) -> World:
+    return World(folder=folder, execution=execution, make_agent=crawling, **options)
 
 
-@pytest.fixture
-def sample(seed: int) -> tuple[int, int] | None:
-    """How many points of a sweep are visited."""
-    return None if FULL else (12, seed)
-
-
-def check(world: World) -> Iterator[str]:
+def check(_: None, world: World) -> Iterator[str]:
     """One sentence per broken promise."""
     yield from world.book.faults
     if world.ended is None:
@@ -109,28 +95,11 @@ def broken_tasks(events: list[gr.Event], history: Any, bodies: Counter[str]) -> 
             yield f"{name} ended with {end}"
 
 
-@pytest.mark.parametrize("how", ["stopped", "killed"])
-def test_a_process_with_tasks_ends_at_every_step_and_the_next_one_finishes_the_run(make, sample, how, request):
-    options: Any = {"get_scope": World.die} if how == "killed" else {}
-    report = chaos.sweep_cancel(
-        make, until_it_has_ended, check, seeds=SEEDS, sample=sample, settle_within=SETTLE, **options
-    )
-    show(request.node.name, report)
-
-
-@pytest.mark.parametrize("victim", ["runtime/r", "call:"])
-def test_an_actor_of_a_run_with_tasks_crashes_at_every_step(make, sample, victim, request):
-    def match(task: trio.lowlevel.Task) -> bool:
-        return can_crash(task) and task.name.startswith(victim)
-
-    report = chaos.sweep_crash(
-        make,
-        until_it_has_ended,
-        check,
-        contained=True,
-        match_task=match,
-        seeds=SEEDS,
-        sample=sample,
-        settle_within=SETTLE,
-    )
-    show(request.node.name, report)
+TASKS = Subject(
+    world,
+    check,
+    victims={"run": beginning("runtime/r"), "call": beginning("call:")},
+    plan=[("memory", "parallel_streaming"), ("sqlite", "parallel_streaming")],
+    points=12,
+    cancels=False,
+)

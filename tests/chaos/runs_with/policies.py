@@ -1,20 +1,14 @@
-"""A run whose streams break, ended, killed, cancelled and crashed at every step: no call of a cut stream runs."""
+"""A run whose streams break: no call of a cut stream runs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-import trio
-
 import greenroom as gr
-from greenroom.supervision import chaos
 from greenroom.testing import ScriptedModel, call, fail, finish, text
 
-from .stage import World, broken, decode_event, look, note
-from .test_run_sweeps import FULL, SEEDS, SETTLE, can_crash, one_life, show, until_it_has_ended
-
-pytestmark = pytest.mark.slow
+from ..stage import World, broken, decode_event, look, note
+from .subject import Subject, beginning
 
 CUT = fail("interrupted", "the connection broke")
 SCRIPT = (
@@ -36,26 +30,11 @@ def recovering(execution: Any) -> gr.Agent:
     )
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Callable[[], World]]:
-    """Makes worlds on one kind of store."""
-    folders = (tmp_path / str(number) for number in range(100_000))
-
-    def prepared(**options: Any) -> Callable[[], World]:
-        return lambda: World(
-            folder=next(folders) if request.param == "sqlite" else None, make_agent=recovering, **options
-        )
-
-    return prepared
+def world(_: None, folder: Path | None, execution: str, **options: Any) -> World:
+    return World(folder=folder, execution=execution, make_agent=recovering, **options)
 
 
-@pytest.fixture
-def sample(seed: int) -> tuple[int, int] | None:
-    """How many points of a sweep are visited."""
-    return None if FULL else (10, seed)
-
-
-def check(world: World) -> Iterator[str]:
+def check(_: None, world: World) -> Iterator[str]:
     """One sentence per broken promise."""
     yield from broken(world)
     if world.ended is None:
@@ -92,34 +71,10 @@ def broken_messages(events: list[gr.Event], history: Any) -> Iterator[str]:
             yield f"{name} was shown and ended as {ends.get(name)}"
 
 
-@pytest.mark.rule("PO-10")
-@pytest.mark.parametrize("how", ["stopped", "killed"])
-def test_a_process_with_broken_streams_ends_at_every_step_and_the_next_one_finishes_the_run(make, sample, how, request):
-    options: Any = {"get_scope": World.die} if how == "killed" else {}
-    report = chaos.sweep_cancel(
-        make(), until_it_has_ended, check, seeds=SEEDS, sample=sample, settle_within=SETTLE, **options
-    )
-    show(request.node.name, report)
-
-
-def test_a_run_with_broken_streams_is_cancelled_at_every_step(make, sample, request):
-    report = chaos.sweep_cancel(make(cancels=True), one_life, check, seeds=SEEDS, sample=sample, settle_within=SETTLE)
-    show(request.node.name, report)
-
-
-@pytest.mark.parametrize("victim", ["runtime/r", "model:"])
-def test_an_actor_of_a_run_with_broken_streams_crashes_at_every_step(make, sample, victim, request):
-    def match(task: trio.lowlevel.Task) -> bool:
-        return can_crash(task) and task.name.startswith(victim)
-
-    report = chaos.sweep_crash(
-        make(),
-        until_it_has_ended,
-        check,
-        contained=True,
-        match_task=match,
-        seeds=SEEDS,
-        sample=sample,
-        settle_within=SETTLE,
-    )
-    show(request.node.name, report)
+POLICIES = Subject(
+    world,
+    check,
+    victims={"run": beginning("runtime/r"), "model": beginning("model:")},
+    plan=[("memory", "parallel_streaming"), ("sqlite", "parallel_streaming")],
+    points=10,
+)
