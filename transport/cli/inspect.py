@@ -13,15 +13,15 @@ from typing import Any, Final
 import trio
 
 import greenroom as gr
-from greenroom.actors.abc import Store, StoreHooks
+from greenroom.actors.abc import Store
 from greenroom.actors.contract.casing import wire_of
-from greenroom.actors.contract.decisions import InboxItem
 from greenroom.actors.contract.envelope import decode_event
 from greenroom.actors.contract.rows import RunInfo
 from greenroom.actors.contract.run_lists import RunFilters, RunQuery, RunSummary
 from greenroom.actors.contract.secrets.redaction import Redactor
 from greenroom.actors.runtime.listing import query_of, shown_page
 from greenroom.actors.runtime.wait_reasons import stored_wait
+from greenroom.actors.store_events import ignore
 from greenroom.actors.stores.sqlite.store import owner_of
 from greenroom.supervision.nursery import open_collapsing_nursery
 
@@ -32,22 +32,6 @@ from .places import Place
 
 MANY: Final = 1000
 """Maximum number of runs that are counted when several ids have the given prefix."""
-
-
-class IgnoringHooks(StoreHooks):
-    """Hooks that do nothing, for a store without a runtime."""
-
-    def posted(self, run_id: str, item: InboxItem) -> None:
-        """Nothing."""
-
-    def committed(self, run_id: str, last: int, frames: Sequence[bytes]) -> None:
-        """Nothing."""
-
-    def pruned(self) -> None:
-        """Nothing."""
-
-    def unavailable(self, error: Exception | None) -> None:
-        """Nothing."""
 
 
 @asynccontextmanager
@@ -77,7 +61,7 @@ async def opened(store: Store) -> AsyncIterator[Store]:
 
     # not `nursery.start`, which makes an internal error of Ctrl-C and a store that fails at the same time
     async with open_collapsing_nursery() as nursery:
-        nursery.start_soon(partial(store.run, IgnoringHooks(), task_status=StoreStarted()))
+        nursery.start_soon(partial(store.run, ignore, task_status=StoreStarted()))
         await ready.wait()
         yield store
         nursery.cancel_scope.cancel()
