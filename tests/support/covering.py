@@ -28,9 +28,9 @@ import pytest
 
 from greenroom.actors.contract.spec import MODES
 
-from .runs import KINDS, LIVE, SERVED
+from .runs import KINDS, LIVE, PEERS, SERVED
 
-AXES = ((*KINDS, SERVED), (*MODES, "own"))
+AXES = ((*KINDS, SERVED, PEERS), (*MODES, "own"))
 Pair = tuple[str | None, str | None]
 """A store and a mode; None for one that a test does not choose."""
 MOST = 8
