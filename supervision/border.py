@@ -13,7 +13,7 @@ How a real Ctrl-C is recognised. Python runs signal handlers in the main thread,
 that runs there, so a SIGINT may surface inside a tool. Trio installs its own handler, and the interrupt that this
 handler raises has the handler's frame at the inner end of its traceback; so has the interrupt that trio raises in the
 main task after the signal arrived in protected code. A `raise KeyboardInterrupt` in a tool has no such frame, and
-neither has an interrupt from a worker thread. If a program installs a SIGINT handler of its own that raises, the frame
+neither has an interrupt from a worker thread. If a program installs a SIGINT handler that raises, the frame
 of that handler identifies the interrupt (`note_handler`). If Python's default handler, which leaves no frame, is active
 inside trio, every KeyboardInterrupt counts as real: an operator must always be able to stop a program.
 

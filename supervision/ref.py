@@ -94,7 +94,7 @@ class Ref(Generic[M_contra]):
         self._mailbox.nudge()
 
     def monitor(self, callback: Monitor) -> Callable[[], None]:
-        """Call `callback(ref, exit)` once, synchronously, in the actor's exit step; at once if the actor has ended.
+        """Call `callback(ref, exit)` once, synchronously, in the actor's exit step; immediately if the actor has ended.
 
         Restarts are not exits. A callback must not raise; an exception is logged and does not affect other callbacks.
 

@@ -71,10 +71,10 @@ class CallRule:
         to: the positions that may follow.
         outcomes: outcomes with which a call may leave this position; for `after` and `settled`, outcomes of calls
             there.
-        status: of every call here; None: derived from other facts of the call.
+        status: The status of every call here; None: derived from other facts of the call.
         phase: the phase whose hooks run for the call here.
         executing: code runs for the call: hooks, gates, or its body.
-        body: the call takes one of the bodies that the execution mode allows at once.
+        body: the call takes one of the bodies that the execution mode allows to run concurrently.
         writes: the call may still write to state keys without a decision of a person.
         undecided: a batch of decisions waits while a call is here.
         merges: the body's state writes may be merged.
@@ -206,7 +206,7 @@ def check_move(call_id: str, source: CallPosition | None, target: CallPosition, 
 
 
 def open_status(attempts: int, resumed_at: int | None) -> CallStatus:
-    """Return the status of a call that has not ended, in a position without a status of its own.
+    """Return the status of a call that has not ended, in a position that allows several.
 
     Args:
         attempts: started bodies.

@@ -188,7 +188,7 @@ class Event:
         id: `<run_id>-<sequence>`.
         sequence: from 1, contiguous per run.
         type: a key of the catalogue.
-        version: of envelope and payload.
+        version: The version of envelope and payload.
         run_id, session_id, agent_id: of the run; `agent_id` is the agent's key.
         timestamp: UTC, milliseconds.
         payload: plain data; its fields are in camelCase, as in docs/events.md.

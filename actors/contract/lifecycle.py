@@ -141,7 +141,7 @@ class Termination(Value, frozen=True, kw_only=True):
         detail: a text for people; redacted where it is in an event.
         by: the principal that cancelled.
         error_id: for a failure of user code (tool, hook, model): the id of its log line.
-        call_id: of the call that failed, if its tool declares that a failure ends the run.
+        call_id: The call that failed, if its tool declares that a failure ends the run.
     """
 
     kind: TerminationKind

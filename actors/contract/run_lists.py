@@ -87,7 +87,7 @@ class RunSummary:
 
     @property
     def title(self) -> str:
-        """One line that describes the run; the run id if there is no title."""
+        """One line that describes the run; the run id without a title."""
         return self.info.title or self.info.run_id
 
     @property
@@ -104,7 +104,7 @@ class RunSummary:
 
 
 Listed = RunStatus | Stage
-"""What a list can be limited to: the runs of one status, or of one stage."""
+"""A limit of a list: the runs of one status, or of one stage."""
 LISTED: Final = (
     *(status.value for status in RunStatus),
     *(stage.value for stage in Stage if stage.value not in {*RunStatus}),
@@ -256,7 +256,7 @@ class RunPage:
     Attributes:
         runs: the lines. A page that is not the last may have fewer than `limit`, if its rows are very large.
         cursor: for the next page; None on the last page.
-        counts: of all runs, if the query asks for them; from the same snapshot as the lines.
+        counts: The counts of all runs, if the query asks for them; from the same snapshot as the lines.
         unreadable: ids of runs of this page whose rows are unreadable (damaged, or written by a newer release); such a
             run has no line and does not count for `limit`.
     """

@@ -71,7 +71,7 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
     """Apply one input to a run.
 
     Args:
-        spec: of the run's first agent, with those of all agents that the run may be handed over to (`graph`).
+        spec: The spec of the run's first agent, with those of all agents that the run may be handed over to (`graph`).
         state: the state before the input; not changed.
         message: the input.
         now: the time of the input, UTC.

@@ -67,7 +67,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Attributes:
         info, row: the durable run.
-        calls: of the current step.
+        calls: The calls of the current step.
         used: every call id of the run.
         phase_open: the hooks of the run-level phase at the cursor were asked and have not answered.
         snapshot: the state keys.
@@ -108,7 +108,7 @@ class StepBuilder:
     """Collects the changes of one input: handlers write into the builder, `build` makes the next state and its commit.
 
     Attributes:
-        spec: of the active agent.
+        spec: The spec of the active agent.
         state, now: the arguments of `step`; `state` is the state before the input.
         info: the run's constant facts.
         mode: its execution mode.
@@ -119,7 +119,7 @@ class StepBuilder:
         asked: calls that have come to wait for a decision, or for which one came early, in this input.
         followed: other inputs wait behind this one, and must be taken before the run ends.
         events, effects, tickets, messages: of this input, in order.
-        parts: of this input, with their bytes.
+        parts: The parts of this input, with their bytes.
         tasks: the live background tasks by id, in the order of their starts; `build` writes them into the row.
     """
 

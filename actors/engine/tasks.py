@@ -1,9 +1,9 @@
 """Background tasks: bodies that run beside the steps of their run and report by a message.
 
-Theory of operation. A task begins with the call of a background tool (which ends at once), or when a body spawns one.
-Its row is in the run's row while it is alive. It ends exactly once: with a `run.task.finished` and one message for the
-next step, in one commit. A run whose model has finished stays at `RunPosition.TASKS` until that message, new input, a
-cancel or the deadline; a run that ends for another reason ends its tasks, too.
+Theory of operation. A task begins with the call of a background tool (which ends immediately), or when a body spawns
+one. Its row is in the run's row while it is alive. It ends exactly once: with a `run.task.finished` and one message for
+the next step, in one commit. A run whose model has finished stays at `RunPosition.TASKS` until that message, new input,
+a cancel or the deadline; a run that ends for another reason ends its tasks, too.
 
 A body that runs again spawns again. A spawn is identified by its mark (digest of tool and arguments) and its number
 among equal marks in its attempt: the spawner's row keeps the marks of all its tasks in order, so that the same spawn is
@@ -64,7 +64,7 @@ def no_room(builder: StepBuilder, spawner: CallRow | TaskRow | None = None) -> s
 
 
 def call_in_background(builder: StepBuilder, call: CallRow) -> None:
-    """Start a background tool: its body runs as a task, and the call ends at once."""
+    """Start a background tool: its body runs as a task, and the call ends immediately."""
     fault = no_room(builder)
     if fault is not None:  # no body has begun: the call fails without an effect
         close_call(builder, call, CallStatus.FAILED, result=None, shown=fault, code="too_many_tasks")

@@ -53,7 +53,7 @@ def fail_by_call(builder: StepBuilder, call: CallRow, shown: str, *, error_id: s
     """End the run because a call failed. Of several such failures the first in the model's order is the reason.
 
     The others are found while the work stops: siblings are cancelled by the first failure in time, and one of them may
-    fail for a reason of its own until it has ended.
+    fail for another reason until it has ended.
     """
     detail, ending = f"{call.tool}: {shown}", builder.row.termination
     if builder.row.cursor is RunPosition.STOPPING and ending is not None and ending.call_id is not None:

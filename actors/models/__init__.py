@@ -44,7 +44,7 @@ def resolve_model(
     Args:
         name: prefix and name of the model.
         providers: by prefix.
-        base_url: of the provider's service; for the providers of this release.
+        base_url: The address of the provider's service; for the providers of this release.
 
     Raises:
         AgentDefinitionError: the name has no provider, the provider is unknown, or it cannot make the model.

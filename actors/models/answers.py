@@ -30,7 +30,7 @@ WORDS: Final = (
 """The system text about the form of the final answer."""
 _FENCE: Final = "```"
 _MOST_FAULTS: Final = 5
-"""Faults of one answer that the model reads at once: with one fault at a time it would need as many answers."""
+"""Faults of one answer that the model reads together: with one fault at a time it would need as many answers."""
 
 
 @attrs.frozen(eq=False)

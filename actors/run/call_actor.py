@@ -239,15 +239,7 @@ class CallActor:
             tripped = await in_order(guardrails, self._guardrail_context(tool, cue), shown)
             return None if tripped is None else refused(tripped=tripped)
         except HookFailed as failure:
-            fields = {
-                "thread_id": self._info.thread_id,
-                "agent": self._agent.key,
-                "tool": tool.name,
-                "call_id": of_call or cue.call_id,
-                "task_id": None if of_call is None else cue.call_id,
-            }
-            name = body_error_id(self._info.run_id, cue.call_id, cue.attempt)
-            log_failure(self._log, self._info.run_id, failure, error_id=name, **fields)
+            log_failure(self._log_of(tool, cue, of_call), self._info.run_id, failure)
             return refused(failure=text_of(str(failure)))
         except trio.Cancelled:
             if not self._children.given_up(child):
@@ -299,23 +291,22 @@ class CallActor:
         text = f"The tool {tool.name!r} ran, and its result cannot be kept: {error}."
         return self._failed(tool, cue, of_call, ToolFailed(text, code="tool_error", fatal=tool.on_error == "raise"))
 
+    def _log_of(self, tool: Tool[..., object], cue: StartCall, of_call: str | None) -> ErrorLog:
+        """Return the log of the run, with the fields of every line about an attempt."""
+        return self._log.bind(
+            error_id=body_error_id(self._info.run_id, cue.call_id, cue.attempt),
+            agent=self._agent.key,
+            tool=tool.name,
+            call_id=of_call or cue.call_id,
+            task_id=None if of_call is None else cue.call_id,
+        )
+
     def _failed(self, tool: Tool[..., object], cue: StartCall, of_call: str | None, error: ToolFailed) -> Input:
         """Log the failure of a body and return the input about it."""
         run_id, call_id = self._info.run_id, cue.call_id
         place = "call" if of_call is None else "task"
-        self._log.tool_failed(
-            f"tool {tool.name!r} failed in {place} {call_id} of run {run_id}",
-            error,
-            code=error.code,
-            error_id=body_error_id(run_id, call_id, cue.attempt),
-            run_id=run_id,
-            thread_id=self._info.thread_id,
-            agent=self._agent.key,
-            tool=tool.name,
-            call_id=of_call or call_id,
-            task_id=None if of_call is None else call_id,
-            attempt=cue.attempt,
-        )
+        what = f"tool {tool.name!r} failed in {place} {call_id} of run {run_id}"
+        self._log_of(tool, cue, of_call).tool_failed(what, error, code=error.code, attempt=cue.attempt)
         text = text_of(str(error))
         return CallRaised(call_id=call_id, attempt=cue.attempt, code=error.code, shown=text, fatal=error.fatal)
 

@@ -57,6 +57,7 @@ from ..state.declared_keys import invalid_state
 from ..state.values import own_message
 from .effect_runner import EffectRunner
 from .forced_end import GAVE_UP, end_if_given_up
+from .run_context import RunContext
 from .run_loop import Hint, RunLoop, RunPermissions
 
 NEWER_SCHEMA: Final = "newer_schema"
@@ -303,7 +304,7 @@ class RunActor:
             self.left,
             claim_is_good=self.services.claims_are_good if self.services.shared else None,
         )
-        effects = EffectRunner(
+        run = RunContext(
             part_bytes=part_bytes,
             services=self.services,
             info=state.info,
@@ -311,7 +312,6 @@ class RunActor:
             deps=self.deps,
             children=children,
             history=None if history is None else [*map(own_message, history)],
-            found=state.row.inference,
         )
         return RunLoop(
             self.services,
@@ -319,7 +319,7 @@ class RunActor:
             state=state,
             spec=AgentSpec(key=state.info.agent) if agent is None else self.services.agents.spec_of(agent),
             mailbox=ctx.mailbox,
-            effects=effects,
+            effects=EffectRunner(run, found=state.row.inference),
             permissions=self.permissions,
             first=first,
         )

@@ -168,12 +168,8 @@ class ChildRuns:
             failed,
             code="tool_error",
             error_id=body_error_id(run_id, call.call_id, call.attempt),
-            run_id=run_id,
-            thread_id=call.parent.thread_id,
-            agent=call.parent.agent,
             tool=tool.name,
             call_id=call.call_id,
-            task_id=None,
             attempt=call.attempt,
         )
         return str(failed)

@@ -113,7 +113,7 @@ class Agents:
         return agent
 
     def _add(self, agents: tuple[Agent[object], ...]) -> None:
-        """Add agents, and those that their runs may reach, each once: agents that share others are no tree.
+        """Add agents, and those that their runs may reach, each once: agents that share others are not a tree.
 
         Raises:
             UsageError: two agents have one key; none is added then.
@@ -250,7 +250,7 @@ class Agents:
         """Return the agent of a run that is taken up.
 
         Args:
-            info: of the run.
+            info: The facts of the run.
             active: key of the active agent, if the run was handed over.
 
         Raises:
@@ -283,7 +283,7 @@ class Agents:
         """Return the runtime's deps for a run without live ones; for a runtime without a provider.
 
         Raises:
-            RunUnavailable: the run was started with deps of its own, and the runtime has none.
+            RunUnavailable: the run was started with its own deps, and the runtime has none.
         """
         if info.has_deps and self._deps is None:
             raise RunUnavailable("deps_missing", NO_PROVIDER)

@@ -123,13 +123,13 @@ _CONTAINERS: Final = (dict, list)
 
 
 def copied_decision(decision: Decision) -> Decision:
-    """Return a decision for user code, with values of its own."""
+    """Return a decision for user code, with copies of its values."""
     edited = copied(decision.edited_arguments)
     return attrs.evolve(decision, result=copied(decision.result), edited_arguments=edited)
 
 
 def copied_ticket(ticket: Ticket) -> Ticket:
-    """Return a ticket for user code, with values of its own."""
+    """Return a ticket for user code, with copies of its values."""
     return replace(
         ticket,
         arguments=copied(ticket.arguments),
@@ -140,12 +140,12 @@ def copied_ticket(ticket: Ticket) -> Ticket:
 
 
 def copied_message(message: Message) -> Message:
-    """Return a message for user code, with arguments of its own, and without what only its provider reads."""
+    """Return a message for user code, with copies of its arguments, and without what only its provider reads."""
     return own_message(public_message(message))
 
 
 def own_message(message: Message) -> Message:
-    """Return a message for a model, with arguments of its own, and with the items that its provider wants back."""
+    """Return a message for a model, with copies of its arguments, and with the items that its provider wants back."""
     if not message.calls:
         return message
     calls = tuple(replace(call, arguments=copied(call.arguments)) for call in message.calls)

@@ -121,7 +121,7 @@ class GivenArguments:
 
 
 def given_arguments(schema: object, name: str, *, is_async: bool) -> GivenArguments:
-    """Return the arguments of a tool with a schema of its own.
+    """Return the arguments of a tool that was made from a schema.
 
     Raises:
         ToolDefinitionError: the schema is invalid, has no form in JSON, or describes no object.
@@ -140,7 +140,7 @@ def read_arguments(function: Callable[..., Any], name: str, namespace: JSONObjec
 
     Args:
         function: the tool's body.
-        name: of the tool, for messages.
+        name: The name of the tool, for messages.
         namespace: names that annotations may use in addition to the function's globals (those of the place of
             definition).
 

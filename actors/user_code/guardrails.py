@@ -84,13 +84,10 @@ async def ask_all(
     return next(filter(None, answers), None)
 
 
-def log_failure(log: ErrorLog, run_id: str, failure: HookFailed, **fields: Any) -> None:
+def log_failure(log: ErrorLog, run_id: str, failure: HookFailed) -> None:
     """Log the failure of a guardrail, with the traceback if it raised."""
-    what, cause = f"run {run_id}: {failure}", failure.__cause__
-    if cause is None:
-        log.note(PLUGIN, failure.level, what, code="plugin_error", run_id=run_id, **fields)
-    else:
-        log.bug(PLUGIN, what, cause, code="plugin_error", run_id=run_id, **fields)
+    what = f"run {run_id}: {failure}"
+    log.fault(PLUGIN, what, failure.__cause__, level=failure.level, code="plugin_error")
 
 
 def where(guardrail: Guardrail) -> str:

@@ -1,4 +1,4 @@
-"""What the arguments of a client's methods are checked for, and how they are sent."""
+"""The checks of the arguments of a client's methods, and their form on the wire."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def checked(value: object, what: str) -> str:
     """Return a text.
 
     Raises:
-        UsageError: The value is no str.
+        UsageError: The value is not a str.
     """
     if not isinstance(value, str):
         raise UsageError(f"{what}={value!r:.200}: give a str")
@@ -52,7 +52,7 @@ def moment_text(value: object, what: str) -> str | None:
     """Return a time as it is sent; None for None.
 
     Raises:
-        UsageError: The value is no datetime with a time zone.
+        UsageError: The value is not a datetime with a time zone.
     """
     if value is None:
         return None
@@ -65,7 +65,7 @@ def optional(value: object, what: str) -> str | None:
     """Return a text, or None for None.
 
     Raises:
-        UsageError: The value is no str.
+        UsageError: The value is not a str.
     """
     return None if value is None else checked(value, what)
 

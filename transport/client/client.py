@@ -99,8 +99,8 @@ class Client:
 
         Events are delivered exactly once and in order, from sequence `after + 1` on, across any number of connections.
         The iteration ends after the terminal event. At most 1,024 events (or 4 MB) are buffered: a slow reader receives
-        events in stretches, delays no other reader, and loses nothing. A run may be followed several times at once,
-        each time with a cursor of its own.
+        events in stretches, delays no other reader, and loses nothing. A run may be followed several times in parallel,
+        each time with its own cursor.
 
         Args:
             run_id: The run.
@@ -220,9 +220,9 @@ class Client:
         )
 
     async def pause(self, run_id: str, *, reason: str | None = None, command_id: str | None = None) -> CommandResult:
-        """Pause a run before its next step, or at once if the run waits.
+        """Pause a run before its next step, or immediately if the run waits.
 
-        The run then has a ticket of its own (call_id None). An accepted pause is durable.
+        The run then has a separate ticket (call_id None). An accepted pause is durable.
 
         Raises:
             UsageError: The id is invalid.
@@ -333,7 +333,7 @@ class Client:
     ) -> StartedRun:
         """Start a run that begins where another run was at the end of `step`; the fork is durable when `fork` returns.
 
-        The fork has a thread of its own and belongs to the principal of this client.
+        The fork has a new thread and belongs to the principal of this client.
 
         Args:
             run_id: The run to begin from; the principal must see the run.
@@ -392,7 +392,7 @@ class Client:
         Messages and state are private, and empty in the snapshot.
 
         Raises:
-            UnknownRun: There is no such run that this principal may see.
+            UnknownRun: This principal sees no such run.
             NotAllowed: The principal lacks the scope `follow`.
             NotReachable: The gateway does not answer now.
             ConnectError: The connection was given up.
@@ -461,7 +461,7 @@ class Client:
         """Limit a queue, or pause it, over HTTP; both are set. Runs that work already continue.
 
         Raises:
-            UsageError: The limit is less than 1, or the name is none of a queue.
+            UsageError: The limit is less than 1, or no queue can have the name.
             NotAllowed, NotReachable, ConnectError: See `queues`.
         """
         path = f"/v1/queues/{quote(checked(name, 'name'), safe='')}"
@@ -478,10 +478,10 @@ class Client:
         return http_requests.pruned_of(self._link.address, answer)
 
     async def revive_run(self, run_id: str) -> bool:
-        """Let a dead letter be claimed again, over HTTP. False if the run is no dead letter.
+        """Let a dead letter be claimed again, over HTTP. False if the run is not a dead letter.
 
         Raises:
-            UnknownRun: There is no such run that this principal may see.
+            UnknownRun: This principal sees no such run.
             NotAllowed: The principal lacks the scope `start`.
             NotReachable, ConnectError: See `queues`.
         """

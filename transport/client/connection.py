@@ -299,7 +299,7 @@ class Connection:
         raise ConnectionLost(self.address.unreachable("the connection was closed before it was open"))
 
     async def _introduce(self, socket: WebSocketConnection) -> None:
-        """Send hello without a token, so that the gateway answers at once whether a token is required."""
+        """Send hello without a token, so that the gateway answers immediately whether a token is required."""
         try:
             await socket.send_message(frames.write(Hello(client=f"greenroom/{__version__}", protocol=SUBPROTOCOL)))
         except ConnectionClosed:

@@ -66,7 +66,7 @@ async def fetch(
     try:
         status, answer = await _exchange(stream, request, data)
     except (h11.RemoteProtocolError, trio.BrokenResourceError) as error:
-        raise address.unreachable(f"the answer is no HTTP: {error}") from error
+        raise address.unreachable(f"the answer is not HTTP: {error}") from error
     finally:
         await trio.aclose_forcefully(stream)
     return _json(address, status, answer, run_id)
@@ -173,7 +173,7 @@ def queues_of(address: Endpoint, data: JSONObject) -> tuple[QueueInfo, ...]:
     """Parse the queues of a store.
 
     Raises:
-        NotAGateway: The data is no list of queues.
+        NotAGateway: The data is not a list of queues.
     """
     try:
         return tuple(parse(QueueInfo, from_wire(QueueInfo, line)) for line in data["queues"])

@@ -59,7 +59,7 @@ class Principal:
     Attributes:
         name: Appears in events and rows as the author of starts and decisions.
         token: At least 16 characters; never logged and never shown.
-        scopes: What the principal may do; "admin" includes the others.
+        scopes: The permissions of the principal; "admin" includes the others.
         sees: Returns True for the runs that the principal may see; the others are answered as unknown.
 
     Raises:

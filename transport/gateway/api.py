@@ -263,7 +263,7 @@ class Api:
         """Check and journal a command to a run.
 
         Words that the run has not asked for are a road into its thread, as a start is: `send`, and a result for a
-        pause, which joins the conversation. An answer to a question of the run is none.
+        pause, which joins the conversation. An answer to a question of the run is different.
 
         Raises:
             Refused: not_allowed, unknown_run, unprocessable, and every rejection of `REJECTIONS`.
@@ -318,7 +318,7 @@ class Api:
             return await self.runtime.store.prune(before)
 
     async def revive(self, who: Principal, run_id: str) -> bool:
-        """Let a dead letter be claimed again; False if the run is none.
+        """Let a dead letter be claimed again; False if the run is not a dead letter.
 
         Raises:
             Refused: not_allowed, unknown_run, store_unavailable, closing.

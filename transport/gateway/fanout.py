@@ -154,7 +154,7 @@ class RunPump:
         self._found, self._data = None, b""
 
     def _serve(self, subscription: Subscription, conversation: Receiver, *, stirred: bool) -> None:
-        """Write the new events to one connection if this is possible at once; otherwise leave them to its writer."""
+        """Write the new events to one connection if it takes them without a wait, else leave them to its writer."""
         source, follower, output = subscription.source, subscription.follower, conversation.output
         if not output.free(source):
             conversation.touch(subscription)

@@ -4,8 +4,8 @@ A change only marks its run: a run that changes a hundred times in a round is re
 and an unwritten row is replaced by the next row of the same run. A watch with too many unwritten bytes, or a round with
 too many changes, falls back to the first page of the list. Without watches no run is marked.
 
-What other processes do to the runs of a shared store marks no run here. While there are watches, the runtime asks for a
-sweep every few seconds, and the feed compares the first page of each list with the rows that it has sent.
+Changes by other processes to the runs of a shared store mark no run here. While there are watches, the runtime asks for
+a sweep every few seconds, and the feed compares the first page of each list with the rows that it has sent.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ class RunListFeed:
                 return  # each connection notices the end on its own
 
     async def _rest(self, seconds: float) -> None:
-        """Pause. A list requested meanwhile receives its first page at once, because a person is waiting."""
+        """Pause. A list requested meanwhile receives its first page immediately, because a person is waiting."""
         until = trio.current_time() + seconds
         while trio.current_time() < until:
             asked = [watch for watch in self._watches if watch.ready and watch.wants == "asked"]
