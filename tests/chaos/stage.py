@@ -136,8 +136,8 @@ def support(execution: Any, plugins: Sequence[gr.Plugin] = ()) -> gr.Agent:
     return gr.Agent("support", tools=tools, model=model, execution=execution, plugins=list(plugins))
 
 
-class WatchedMemory(gr.MemoryStore):
-    """A memory store that notes what it shows to readers."""
+class Shown(gr.Store):
+    """Notes what a store shows to readers."""
 
     book: Book
 
@@ -149,17 +149,10 @@ class WatchedMemory(gr.MemoryStore):
         return frames
 
 
-class WatchedSQLite(gr.SQLiteStore):
-    """An inline SQLite store that notes what it shows to readers."""
+class WatchedMemory(Shown, gr.MemoryStore): ...
 
-    book: Book
 
-    async def events(self, run_id: str, **page: Any) -> Any:
-        """As the store's own."""
-        frames = await super().events(run_id, **page)
-        for sequence, frame in enumerate(frames, page.get("after", 0) + 1):
-            self.book.show(sequence, frame)
-        return frames
+class WatchedSQLite(Shown, gr.SQLiteStore): ...
 
 
 Watched = WatchedMemory | WatchedSQLite

@@ -28,9 +28,9 @@ import pytest
 
 from greenroom.actors.contract.spec import MODES
 
-from .runs import KINDS, LIVE, SERVED
+from .runs import KINDS, LIVE, PEERS, SERVED
 
-AXES = ((*KINDS, SERVED), (*MODES, "own"))
+AXES = ((*KINDS, SERVED, PEERS), (*MODES, "own"))
 Pair = tuple[str | None, str | None]
 """A store and a mode; None for one that a test does not choose."""
 MOST = 8
@@ -42,15 +42,19 @@ FEW = 3
 SHARES: Mapping[str, float] = {
     "tests/chaos/test_crash_everything.py::test_a_long_lived_task_crashes_under_load_and_no_run_ends_of_it": 0.3,
     "tests/chaos/test_replay_sweeps.py": 0.3,
-    "tests/chaos/test_runs_with_parts.py": 0.4,
-    "tests/conformance/test_growth.py::test_the_cost_of_a_run_is_linear_in_its_size": 0.2,
+    "tests/chaos/test_runs_with_parts.py": 0.3,
+    "tests/chaos/test_shared_disorder.py": 0.4,
+    "tests/conformance/test_growth.py::test_the_cost_of_a_run_is_linear_in_its_size": 0.1,
     "tests/conformance/test_postgres_pooled.py": 0.4,
+    "tests/conformance/test_postgres_strangers.py::test_a_flood_of_hints_delays_no_beat_no_claim_and_no_commit": 0.3,
+    "tests/conformance/test_provider_limits.py": 0.4,
     "tests/conformance/test_replay_reworded.py::test_no_test_of_replay_reads_what_the_engine_says": 0,
+    "tests/conformance/test_shared_forgetting.py::test_each_planted_leak_is_found": 0.3,
     "tests/conformance/test_store_kit_outside.py::test_a_store_in_postgres_is_checked_from_outside_of_the_package": 0,
     "tests/conformance/test_stores.py::test_a_store_in_postgres_keeps_its_promise": 0.3,
     "tests/conformance/test_stores.py::test_a_store_keeps_its_promise": 0.5,
     "tests/conformance/test_stores.py::test_processes_on_postgres_keep_the_promises_of_a_shared_store": 0.3,
-    "tests/e2e/console/": 0.35,
+    "tests/e2e/console/": 0.3,
     "tests/e2e/postgres/": 0.3,
     "tests/e2e/test_bench_smoke.py": 0.3,
     "tests/e2e/test_docs.py::test_every_block_of_the_page_does_what_the_page_says": 0.4,
@@ -63,6 +67,7 @@ SHARES: Mapping[str, float] = {
     "tests/unit/contract/test_secret_texts.py": 0.5,
     "tests/unit/contract/test_stepwise.py": 0.3,
     "tests/unit/models/test_stream_limits.py": 0.4,
+    "tests/unit/stores/test_damaged_rows.py::test_a_damaged_row_is_a_store_error_of_its_run_only": 0.4,
     "tests/unit/transport/test_ws_session_lives.py::test_a_planted_fault": 0.3,
 }
 """The first words of ids of tests that repeat one check very often, or take many seconds -> the part of a session."""
