@@ -83,7 +83,7 @@ def end(builder: StepBuilder, termination: Termination) -> None:
     )  # only the owner knows whether an overrun body is still alive
     in_flight = has_listeners or builder.phase_open or builder.row.cursor is INFERENCE or bool(builder.tasks)
     in_flight = in_flight or builder.row.open_guardrails is not None
-    in_flight = in_flight or bool(builder.calls.marked(_ALIVE))
+    in_flight = in_flight or bool(builder.calls.present & _ALIVE)
     if builder.row.cursor is INFERENCE and builder.row.inference is not None:  # its owner reports what has arrived
         unjudged = builder.row.open_guardrails is not None
         builder.row.inference = replace(builder.row.inference, stopped=True, unsure=unjudged)
@@ -188,7 +188,7 @@ def settle(builder: StepBuilder) -> None:
     """End every unfinished call and task, then run the run_end hooks (if run_start began)."""
     if builder.row.inference is not None and builder.row.draft is None:
         discard_inference(builder, "the run ended")
-    for call in builder.calls.each(builder.calls.open):
+    for call in builder.calls.each(builder.calls.open) if builder.calls.open else ():
         if call.settled:  # the call's after hooks will not answer any more
             builder.put(call, at=CallPosition.SETTLED)
     merge_pending(builder, again=False)  # no body starts any more, so a conflict drops its batch and repeats no call
@@ -197,7 +197,7 @@ def settle(builder: StepBuilder) -> None:
     if termination is not None and termination.kind is TerminationKind.CANCELLED:
         by, why = termination.by or ENGINE, "the run was cancelled"  # the reason is in another event, redacted
     withdraw_mirrors(builder, None, by=by, reason=why)
-    for call in builder.calls.each(builder.calls.open):
+    for call in builder.calls.each(builder.calls.open) if builder.calls.open else ():
         if call.doubt:  # its body has not reported an outcome
             builder.row.unknown += (call.call_id,)
         code = "outcome_unknown" if call.doubt else "cancelled"
