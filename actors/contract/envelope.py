@@ -40,6 +40,12 @@ _BUDGETS: Final = (131_072, 32_768, 8_192, 2_048)
 _EDGE: Final = 16
 """A cut text keeps this part of its budget, in characters, at each end: a character takes up to six bytes of JSON."""
 
+_SEQUENCE: Final = b'","sequence":'
+_TYPE_OF: Final = b',"type":"'
+_PAYLOAD: Final = b'","payload":'
+_END: Final = b"}"
+"""Between the parts of an event."""
+
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
@@ -90,22 +96,25 @@ class EventEncoder:
 
     def small_frames(self, after: int, at: datetime, events: Sequence[EventDraft]) -> tuple[bytes, ...] | None:
         """Return the result of `frames`, or None if the events are so large that they must be made in steps."""
-        middle, redact, left = self._middle(at), self._redactor.small_payload, WINDOW
-        frames = []
+        middle, redact, left = self._constant + _stamp(at) + _PAYLOAD, self._redactor.small_payload, 2 * WINDOW
+        head, encode, frames = self._head, _encode, []
         for sequence, event in enumerate(events, after + 1):
-            shown = redact(event.payload) if left > 0 else None
+            shown = redact(event.payload)
             if shown is None:
                 return None
-            payload = _encode(shown)
-            if len(payload) > PAYLOAD_BYTES:
-                return None
+            payload = encode(shown)
             left -= len(payload)
-            frames.append(self._frame(middle, b"%d" % sequence, event.type.encode(), payload))
+            if left < 0:
+                return None
+            number = b"%d" % sequence  # a join is cheaper than a format of all parts
+            frames.append(
+                b"".join((head, number, _SEQUENCE, number, _TYPE_OF, event.type.encode(), middle, payload, _END))
+            )
         return tuple(frames)
 
     def frame_steps(self, after: int, at: datetime, events: Sequence[EventDraft]) -> Steps[tuple[bytes, ...]]:
         """Return the result of `frames`, in steps: some thousand characters of a text, or of small events."""
-        middle, frames, left = self._middle(at), list[bytes](), WINDOW
+        middle, head, frames, left = self._constant + _stamp(at) + _PAYLOAD, self._head, list[bytes](), WINDOW
         for sequence, event in enumerate(events, after + 1):
             shown = self._redactor.small_payload(event.payload)
             if shown is None:
@@ -119,15 +128,11 @@ class EventEncoder:
             if len(payload) > PAYLOAD_BYTES:
                 payload = yield from _excerpted(payload)
                 yield
-            frames.append(self._frame(middle, b"%d" % sequence, event.type.encode(), payload))
+            number = b"%d" % sequence
+            frames.append(
+                b"".join((head, number, _SEQUENCE, number, _TYPE_OF, event.type.encode(), middle, payload, _END))
+            )
         return tuple(frames)
-
-    def _middle(self, at: datetime) -> bytes:
-        return self._constant + _stamp(at) + b'","payload":'
-
-    def _frame(self, middle: bytes, number: bytes, kind: bytes, payload: bytes) -> bytes:
-        # cheaper than a format of all parts
-        return b"".join((self._head, number, b'","sequence":', number, b',"type":"', kind, middle, payload, b"}"))
 
 
 def _excerpted(payload: bytes) -> Steps[bytes]:

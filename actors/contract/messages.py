@@ -46,19 +46,19 @@ class Usage(Value, frozen=True, kw_only=True, omit_defaults=False):  # events sh
             output=self.output + other.output,
             cached=self.cached + other.cached,
             reasoning=self.reasoning + other.reasoning,
-            incomplete=_sum(self.incomplete, other.incomplete),
+            incomplete=(
+                other.incomplete
+                if self.incomplete is msgspec.UNSET
+                else self.incomplete
+                if other.incomplete is msgspec.UNSET
+                else self.incomplete + other.incomplete
+            ),
         )
 
     @property
     def total(self) -> int:
         """Input and output tokens together."""
         return self.input + self.output
-
-
-def _sum(one: int | msgspec.UnsetType, other: int | msgspec.UnsetType) -> int | msgspec.UnsetType:
-    if one is msgspec.UNSET:
-        return other
-    return one if other is msgspec.UNSET else one + other
 
 
 class CallRequest(Value, frozen=True, kw_only=True):

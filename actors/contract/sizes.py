@@ -8,7 +8,8 @@ has happened, by a failed call. The limits are the same for every store.
 
 from __future__ import annotations
 
-from typing import Final
+from types import NoneType
+from typing import Any, Final
 
 VALUE_LIMIT: Final = 4 * 2**20
 """Bytes of one value: a tool's result, an input, a decision's arguments, a state key. The loop stands still while a
@@ -22,8 +23,9 @@ COMMIT_LIMIT: Final = 16 * VALUE_LIMIT
 """Bytes of one commit: an answer is in it up to four times (row, calls, message, record), and a line of 50 Mbit/s
 carries it in the ten seconds that a store waits for an answer."""
 
+_SCALARS: Final = frozenset({int, bool, float, NoneType})
 _TEXTS: Final = (str, bytes, bytearray)
-_LISTS: Final = (list, tuple, set, frozenset)
+_CONTAINERS: Final = (dict, list, tuple, set, frozenset)
 """As tuples, which `isinstance` takes as they are; a union would be made again for each item."""
 
 
@@ -43,19 +45,21 @@ def measured(value: object, enough: int) -> int:
 
     Counts one byte for a character and for each item, and follows no other type.
     """
-    size, waiting = 0, [value]
+    size, waiting = 0, list[Any]((value,))
     for found in waiting:  # the list grows meanwhile
-        if isinstance(found, _TEXTS):
+        kind = type(found)
+        if kind is str:
             size += len(found)
-        elif isinstance(found, dict):
-            size += len(found)
-            if size <= enough:
-                waiting += found
-                waiting += found.values()
-        elif isinstance(found, _LISTS):
+        elif kind in _SCALARS:
+            continue
+        elif kind is tuple or kind is list or isinstance(found, _CONTAINERS):
             size += len(found)
             if size <= enough:
                 waiting += found
+                if isinstance(found, dict):
+                    waiting += found.values()
+        elif isinstance(found, _TEXTS):
+            size += len(found)
         if size > enough:
             break
     return size

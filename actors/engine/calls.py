@@ -77,7 +77,7 @@ def _advance(builder: StepBuilder) -> bool:
             start(builder, call)
     if provisional and builder.row.cursor is TOOLS and not builder.calls.present & _EXECUTING:
         ask_again(builder, quiet=True)
-    return builder.row.cursor is TOOLS and any(builder.calls[call.call_id].settled for call in started)
+    return builder.row.cursor is TOOLS and any(builder.calls.rows[call.call_id].settled for call in started)
 
 
 def derive_stage(calls: StepCalls) -> Stage:

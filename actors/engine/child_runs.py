@@ -99,7 +99,7 @@ def in_body(builder: StepBuilder, message: FromBody) -> CallRow | None:
     A failure of a call whose work is a child run comes from its watcher, in any attempt: the child run, which may
     exist, is cancelled, and the call is in its body again, so that it can end.
     """
-    call: CallRow | None = builder.calls.get(message.call_id)
+    call: CallRow | None = builder.calls.rows.get(message.call_id)
     if call is None or call.child_run is None or not isinstance(message, CallRaised):
         waits_for = call is not None and call.at is CallPosition.BODY and call.attempts == message.attempt
         return call if waits_for else None

@@ -115,7 +115,9 @@ def refuse_forwarded(builder: StepBuilder, mirror: Mirror, code: str, detail: st
 
 def withdraw_mirrors(builder: StepBuilder, call_id: str | None, *, by: str | None, reason: str) -> None:
     """Close the mirrors of a call, or of all calls, that will not be decided any more."""
-    calls = [call_id] if call_id is not None else builder.calls if builder.row.mirrored else ()
+    if not builder.row.mirrored:
+        return
+    calls = builder.calls if call_id is None else [call_id]
     for mirror in [mirror for name in calls for mirror in of_call(builder, name)]:
         if mirror.decision is None:
             closed(builder, mirror.ticket, "withdrawn", by=by, reason=reason)

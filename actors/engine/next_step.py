@@ -16,14 +16,13 @@ value: streaming, resuming and restarting have no other way to the end of a step
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
 from ..contract.calls import CallPosition, CallStatus
 from ..contract.codec import normalise
-from ..contract.decisions import Ticket
 from ..contract.facts import CallFacts, FinalOutput
 from ..contract.guardrails import REJECTED
 from ..contract.lifecycle import NEEDS_APPROVAL, Stage
@@ -56,7 +55,6 @@ def choose_next(
     calls: StepCalls,
     stage: Stage,
     text: str,
-    mirrors: Iterable[Ticket] = (),
     *,
     handoff: Handover | None = None,
 ) -> NextStep | None:
@@ -67,18 +65,18 @@ def choose_next(
         calls: The calls of the step.
         stage: the stage that the calls imply (`derive_stage`).
         text: the final text of the answer.
-        mirrors: the open tickets of child runs.
         handoff: that a call of the step has carried out.
 
     Raises:
         ToolUseInvalid: the agent's `tool_use` function returned an invalid value.
         Exception: whatever that function raises. It is called once per step, when all calls are settled.
     """
-    if not calls:
+    if not calls.all:
         return FinalOutput(text)
     if stage is NEEDS_APPROVAL:
         parked = (call.ticket for call in calls.each(calls.marked(CallPosition.PARKED.mark)))
-        return Interruption(tuple(ticket.ticket_id for ticket in (*parked, *mirrors) if ticket is not None))
+        tickets = (*parked, *calls.open_mirrors())
+        return Interruption(tuple(ticket.ticket_id for ticket in tickets if ticket is not None))
     if calls.open:
         return None
     if handoff is not None:

@@ -76,7 +76,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     info: RunInfo
     row: RunRow
-    calls: StepCalls = msgspec.field(default_factory=lambda: NO_CALLS)
+    calls: StepCalls = NO_CALLS
     used: frozenset[str] = frozenset()
     phase_open: bool = False
     snapshot: StateSnapshot = EMPTY
@@ -182,14 +182,14 @@ class StepBuilder:
             IllegalTransition: the table does not allow the position, or the outcome there.
         """
         call_id = call.call_id
-        known = self.calls.get(call_id)
+        known = self.calls.rows.get(call_id)
         at, outcome = changes.get("at", call.at), changes.get("outcome", call.outcome)
         if known is None or at is not known.at or outcome is not known.outcome:
             check_move(call_id, None if known is None else known.at, at, outcome)
         new = replace(call, **changes) if changes else call
         if self._own is None:
             self.calls = self._own = self.calls.opened()
-        self._own.put(new)
+        self._own.put(new, known)
         self._touched[call_id] = new
         return new
 

@@ -53,8 +53,9 @@ def merge_pending(builder: StepBuilder, *, again: bool = True, before: CallRow |
 
     `again`: a tool that retries on a conflict may run again. `before`: merge only the batches of calls before this one.
     """
-    moved = False
-    calls = builder.calls
+    moved, calls = False, builder.calls
+    if not calls.present & BATCH:
+        return False
     pending = calls.marked(BATCH) & calls.marked(_MERGES)
     for call in calls.each(pending if before is None else pending & calls.before(before)):
         if call.batch is not None:

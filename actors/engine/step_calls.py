@@ -85,7 +85,9 @@ class StepCalls(Mapping[str, CallRow]):
 
     Attributes:
         handoffs, applying: the sets of calls with these effects.
-        all: the set of all calls.
+        rows: call id -> row, in no order.
+        all: the set of all calls; 0 if the step has none.
+        open: the set of the calls that have not settled.
         present: the marks that any call has: most questions about a small step end here.
     """
 
@@ -94,7 +96,6 @@ class StepCalls(Mapping[str, CallRow]):
         "_ids",
         "_newest",
         "_numbers",
-        "_rows",
         "_sets",
         "_shared",
         "_tickets",
@@ -102,22 +103,24 @@ class StepCalls(Mapping[str, CallRow]):
         "all",
         "applying",
         "handoffs",
+        "open",
         "present",
+        "rows",
     )  # fmt: skip
 
     def __init__(self, calls: Iterable[CallRow] = ()) -> None:
         """Make the calls of a step, given in the model's order."""
-        self._rows, self._tickets = _NO_ROWS, _NO_TICKETS
+        self.rows, self._tickets = _NO_ROWS, _NO_TICKETS
         self._ids: list[str] = []
         self._numbers: dict[str, int] = {}
         self._sets = [0] * _SETS
         self._timers: list[tuple[datetime, int]] = []
         self._concurrency: tuple[Mapping[str, ToolSpec], int, int] | None = None
         self._shared = False
-        self.all = self.handoffs = self.applying = self.present = 0
+        self.all = self.open = self.handoffs = self.applying = self.present = 0
         self._newest: tuple[CallRow | None, int] = (None, 0)
         for call in calls:
-            self.put(call)
+            self.put(call, self.rows.get(call.call_id))
 
     def __repr__(self) -> str:
         return f"<StepCalls {len(self._ids)}, open {self.open.bit_count()}>"
@@ -125,16 +128,16 @@ class StepCalls(Mapping[str, CallRow]):
     def opened(self) -> StepCalls:
         """Return a copy for the changes of one input."""
         copy = StepCalls.__new__(StepCalls)
-        copy._rows, copy._tickets, copy._sets, copy._timers = self._rows, self._tickets, self._sets[:], self._timers[:]
+        copy.rows, copy._tickets, copy._sets, copy._timers = self.rows, self._tickets, self._sets[:], self._timers[:]
         copy._ids, copy._numbers, copy._shared = self._ids, self._numbers, True
         copy.handoffs, copy.applying, copy.present = self.handoffs, self.applying, self.present
-        copy.all, copy._newest, copy._concurrency = self.all, self._newest, self._concurrency
+        copy.all, copy.open, copy._newest, copy._concurrency = self.all, self.open, self._newest, self._concurrency
         return copy
 
     # --- the mapping -------------------------------------------------------------------------------------------------
 
     def __getitem__(self, call_id: str) -> CallRow:
-        return self._rows[call_id]
+        return self.rows[call_id]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._ids)
@@ -147,17 +150,15 @@ class StepCalls(Mapping[str, CallRow]):
 
     def get(self, call_id: str) -> CallRow | None:  # type: ignore[override]  # no caller gives a default
         """Return the row of a call, or None."""
-        return self._rows.get(call_id)
+        return self.rows.get(call_id)
 
     def values(self) -> list[CallRow]:  # type: ignore[override]  # a view looks up each key in Python
         """Return the rows in the model's order."""
-        rows = self._rows
-        return [rows[call_id] for call_id in self._ids]
+        return [*map(self.rows.__getitem__, self._ids)]
 
-    def put(self, call: CallRow) -> None:
-        """Write the row of a call; a call with a new id is the last one. Only for an opened copy."""
+    def put(self, call: CallRow, old: CallRow | None) -> None:
+        """Write the row of a call in place of `old`; a call without one is the last. Only for an opened copy."""
         call_id = call.call_id
-        old = self._rows.get(call_id)
         marks = marks_of(call)
         if old is None:
             changed = marks
@@ -165,13 +166,18 @@ class StepCalls(Mapping[str, CallRow]):
         else:
             changed = marks ^ (self._newest[1] if old is self._newest[0] else marks_of(old))
         self._newest = call, marks  # the call that is put next is this one most of the time
-        self._rows = self._rows.set(call_id, call)
+        self.rows = self.rows.set(call_id, call)
         bit, sets = 1 << self._numbers[call_id], self._sets
-        self.present |= marks
         for place in places(changed):
             sets[place] ^= bit
-            if not sets[place]:
-                self.present ^= 1 << place
+        if self.all == bit:
+            self.present = marks
+        else:
+            self.present |= marks
+            for place in places(changed & ~marks):
+                if not sets[place]:
+                    self.present ^= 1 << place
+        self.open = self.all & ~sets[_SETTLED]
         if call.ticket is not None and (old is None or call.ticket is not old.ticket):
             self._note_ticket(call, call.ticket)
         if call.mirrors and (old is None or call.mirrors is not old.mirrors):
@@ -209,20 +215,20 @@ class StepCalls(Mapping[str, CallRow]):
 
     def _timed(self, timer: tuple[datetime, int]) -> Ticket | None:
         """Return the ticket of a timer; None if it was closed, or is another one now."""
-        ticket = self._rows[self._ids[timer[1]]].ticket
+        ticket = self.rows[self._ids[timer[1]]].ticket
         if ticket is None or ticket.status != "open" or ticket.expires_at != timer[0]:
             return None
         return ticket
 
     def of_ticket(self, ticket_id: str) -> CallRow | None:
         """Return the call whose newest ticket has this id, or replaces the ticket with this id."""
-        call = self._rows.get(self._tickets.get(ticket_id, ""))
+        call = self.rows.get(self._tickets.get(ticket_id, ""))
         newest = None if call is None else call.ticket
         return call if newest is not None and ticket_id in (newest.ticket_id, newest.replaces) else None
 
     def of_mirror(self, target: str) -> CallRow | None:
         """Return the call with this id, or the call that has or had a mirror with this ticket id."""
-        return self._rows.get(target) or self._rows.get(self._tickets.get(target, ""))
+        return self.rows.get(target) or self.rows.get(self._tickets.get(target, ""))
 
     def open_mirrors(self) -> Iterator[Ticket]:
         """Yield the undecided tickets of child runs, as this run shows them, in the order of their calls."""
@@ -243,11 +249,6 @@ class StepCalls(Mapping[str, CallRow]):
 
     # --- sets --------------------------------------------------------------------------------------------------------
 
-    @property
-    def open(self) -> int:
-        """The set of the calls that have not settled."""
-        return self.all & ~self._sets[_SETTLED]
-
     def marked(self, marks: int) -> int:
         """Return the set of the calls with one of these marks."""
         found = 0
@@ -265,13 +266,13 @@ class StepCalls(Mapping[str, CallRow]):
 
     def first(self, found: int) -> CallRow:
         """Return the first call of a set that is not empty."""
-        return self._rows[self._ids[(found & -found).bit_length() - 1]]
+        return self.rows[self._ids[(found & -found).bit_length() - 1]]
 
     def each(self, found: int) -> Iterator[CallRow]:
         """Yield the calls of a set in the model's order, each as it is when its turn comes."""
         while found:
             lowest = found & -found
-            yield self._rows[self._ids[lowest.bit_length() - 1]]
+            yield self.rows[self._ids[lowest.bit_length() - 1]]
             found ^= lowest
 
     def concurrency(self, tools: Mapping[str, ToolSpec]) -> tuple[int, int]:

@@ -130,7 +130,7 @@ def use_answer(builder: StepBuilder) -> None:
     """Run the answer's calls; an answer without calls is the final output."""
     if builder.row.open_guardrails is not None:
         builder.enter(RunPosition.GUARDS_ANSWER)
-    elif builder.calls:
+    elif builder.calls.all:
         builder.enter(TOOLS)
         continue_run(builder)
     else:
@@ -152,8 +152,7 @@ def continue_run(builder: StepBuilder) -> None:
     stage = advance_calls(builder)
     if stage is None or stage is NEEDS_APPROVAL is builder.row.stage:
         return  # the run is ending, or rests already
-    mirrors, handoff = builder.calls.open_mirrors(), builder.row.handoff
-    found = capture(choose_next, builder.spec, builder.calls, stage, builder.final, mirrors, handoff=handoff)
+    found = capture(choose_next, builder.spec, builder.calls, stage, builder.final, handoff=builder.row.handoff)
     if isinstance(found, Raised):  # by the agent's tool_use
         cause, run_id = found.error, builder.info.run_id
         name, what = error_id(run_id, f"tool_use:{builder.row.step}"), f"Agent(tool_use=...) failed in run {run_id}"
@@ -184,7 +183,7 @@ def _follow(builder: StepBuilder, found: NextStep | None) -> None:
             else:
                 open_pause(builder)
                 rest(builder, found.tickets)
-        case FinalOutput(text) if not builder.calls:
+        case FinalOutput(text) if not builder.calls.all:
             _answer(builder, text)
         case FinalOutput(value):
             builder.row.output = value
@@ -260,7 +259,7 @@ def step_over(builder: StepBuilder) -> None:
     final, builder.row.termination = builder.row.termination, None
     ended_by_hook = final is not None and final.kind is TerminationKind.BEHAVIOR_REQUESTED
     # results of live tasks must reach the model before its answer is final
-    waits = bool(builder.tasks) and not builder.calls
+    waits = bool(builder.tasks) and not builder.calls.all
     if final is not None and (ended_by_hook or not (builder.row.pending_input or waits)):
         end(builder, final)
     elif not _stopped(builder, answered=final is not None):

@@ -79,8 +79,8 @@ def end(builder: StepBuilder, termination: Termination) -> None:
     if builder.row.cursor in LEAVING:
         return
     row, request = builder.row, builder.row.inference if builder.row.cursor is INFERENCE else None
-    unjudged = row.open_guardrails is not None
-    in_flight = unjudged or request is not None or builder.phase_open or builder.tasks or builder.calls.marked(_ALIVE)
+    unjudged, alive = row.open_guardrails is not None, builder.calls.present & _ALIVE
+    in_flight = unjudged or request is not None or builder.phase_open or builder.tasks or alive
     unheard = builder.followed or row.stubborn  # only the owner knows whether an overrun body is still alive
     if request is not None:  # its owner reports what has arrived
         row.inference = replace(request, stopped=True, unsure=unjudged)
@@ -184,7 +184,7 @@ def settle(builder: StepBuilder) -> None:
     """End every unfinished call and task, then run the run_end hooks (if run_start began)."""
     if builder.row.inference is not None and builder.row.draft is None:
         discard_inference(builder, "the run ended")
-    for call in builder.calls.each(builder.calls.open):
+    for call in builder.calls.each(builder.calls.open) if builder.calls.open else ():
         if call.settled:  # the call's after hooks will not answer any more
             builder.put(call, at=CallPosition.SETTLED)
     merge_pending(builder, again=False)  # no body starts any more, so a conflict drops its batch and repeats no call
@@ -193,7 +193,7 @@ def settle(builder: StepBuilder) -> None:
     if termination is not None and termination.kind is TerminationKind.CANCELLED:
         by, why = termination.by or ENGINE, "the run was cancelled"  # the reason is in another event, redacted
     withdraw_mirrors(builder, None, by=by, reason=why)
-    for call in builder.calls.each(builder.calls.open):
+    for call in builder.calls.each(builder.calls.open) if builder.calls.open else ():
         if call.doubt:  # its body has not reported an outcome
             builder.row.unknown += (call.call_id,)
         code = "outcome_unknown" if call.doubt else "cancelled"

@@ -45,6 +45,8 @@ _SUSPENDED: Final = marks_where(lambda rule: rule.status is CallStatus.SUSPENDED
 
 def startable(calls: StepCalls, mode: ExecutionMode, tools: Mapping[str, ToolSpec], cap: int) -> tuple[CallRow, ...]:
     """Return the calls that may start now, in the model's order."""
+    if calls.all == 1 and calls.present & _ALLOWED.mark:
+        return (calls.first(1),)  # nothing else of the step can hold it back
     among = without_handoffs(calls) if calls.handoffs else calls.all
     exclusive = calls.concurrency(tools)[0] | calls.marked(ALONE)
     bodies = (calls.marked(_BODIES) & among).bit_count()

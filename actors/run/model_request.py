@@ -12,7 +12,8 @@ Hooks receive copies, because their code may change what it gets.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final
 
 import attrs
 
@@ -30,6 +31,8 @@ from ..state.access import State
 from ..state.values import copied_message
 from ..user_code.hook_models import HookModels
 from ..user_code.hooks import HookRequest
+
+_CUT: Final = attrgetter("cut")
 
 # --- the model -------------------------------------------------------------------------------------------------------
 
@@ -66,7 +69,7 @@ def model_request(
         messages = (*before, *at["conversation"], *history[newest:], *at["suffix"])
         tools = tuple(info for info in tools if changes.offers(info.name))
         settings = {**settings, **changes.settings}
-    if any(message.cut for message in history):
+    if any(map(_CUT, history)):
         messages = tuple(
             part
             for message in messages

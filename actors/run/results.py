@@ -6,8 +6,6 @@ body ran.
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from ..contract.codec import PIECE, ManyItems, StoredResult, normalise_result, normalising
 from ..contract.excerpt import shown_result
 from ..contract.sizes import STEP_LIMIT, VALUE_LIMIT, TooLarge, measured, too_large
@@ -25,9 +23,10 @@ async def stored(value: object) -> StoredResult:
     Raises:
         InvalidPart, TooLarge: as `normalise_result`.
     """
-    with suppress(ManyItems):  # nearly never: what was converted so far is converted again
+    try:
         return normalise_result(value, PIECE)
-    return await in_steps(normalising(value))
+    except ManyItems:  # nearly never: what was converted so far is converted again
+        return await in_steps(normalising(value))
 
 
 def kept(

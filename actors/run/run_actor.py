@@ -293,7 +293,7 @@ class RunActor:
         part_bytes.note(state.row.pending_input)
         if history:
             part_bytes.note(history)
-        if state.calls:
+        if state.calls.all:
             part_bytes.note(state.calls.values())
         if inbox:
             part_bytes.note([item.command for item in inbox])
@@ -458,7 +458,7 @@ class RunActor:
                     return (Activate(admitted=False, agent_digest=agent.spec.digest), *commands, DeadlinePassed())
                 begins = begins and not inbox  # a cancel or a pause acts before the first step; the loop admits the run
             spec = self.services.agents.spec_of(agent).acting(state.row.agent)
-            lost = lost_questions(spec, state.calls.values(), inbox)
+            lost = lost_questions(spec, state.calls.values(), inbox) if state.calls.all else ()
             digest = agent.spec.digest
             return (*left, Activate(admitted=begins, agent_digest=digest, withdrawn=lost), *commands)
         if _is_cancelled(state, inbox):

@@ -259,7 +259,12 @@ class RunLoop:
             if commit.row.stage in TERMINAL:
                 self._closing = _Ending(before, message, carried)
             self._outbox.append(_Entry([], taken.state, bool(commit.tickets)))
-            self._submit(commit)
+            made = commit.expected_last, commit.at, commit.events
+            frames = None if self._unwritten else self._encoder.small_frames(*made)
+            if frames is None:  # the events are large, or those of a commit before them are
+                self._unwritten.append((commit, self._encoder.frame_steps(*made)))
+            else:
+                self._services.store.submit(self._claim, commit, frames, self._deliver)
         for effect in taken.effects:
             reads = type(effect) in _READS
             # what reads the thread waits until the thread is written
@@ -267,15 +272,6 @@ class RunLoop:
                 self._outbox[-1].effects.append(effect)
             elif not (reads and self._permissions.draining):  # the next owner makes the request, or runs the phase
                 effects.perform(effect, taken.state)
-
-    def _submit(self, commit: Commit) -> None:
-        """Submit a commit, or keep it for `_write_large` if its events are large, or one before it waits."""
-        made = commit.expected_last, commit.at, commit.events
-        frames = None if self._unwritten else self._encoder.small_frames(*made)
-        if frames is None:
-            self._unwritten.append((commit, self._encoder.frame_steps(*made)))
-        else:
-            self._services.store.submit(self._claim, commit, frames, self._deliver)
 
     async def _write_large(self) -> None:
         """Make the events of the commits that wait, with a checkpoint after each step, and submit them in order."""
@@ -289,7 +285,7 @@ class RunLoop:
         """Return True if the machine moved on while the effect waited for its receipt, or the owner drains."""
         match effect:
             case StartCall():
-                call = self._state.calls.get(effect.call_id)
+                call = self._state.calls.rows.get(effect.call_id)
                 if call is None or self._state.row.cursor is not TOOLS:
                     return True
                 if effect.child_run is not None:  # a decision about a mirror begins another attempt, and ends no watch

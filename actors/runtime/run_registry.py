@@ -433,7 +433,7 @@ class RunRegistry:
                 for notes in (self._said, self._refusals, self._sequences):
                     notes.pop(ref.id, None)
             self.services.agents.failing.discard(ref.id)
-        ready = self._next_claim(ref.id, actor)
+        ready = self._next_claim(ref.id, actor) if self._next_claims else None
         claim, held = (None, False) if ready is None else (ready.claim, ready.held)
         if isinstance(exit_, GaveUp) and not self.closing:
             why = f"the run's owner crashed again and again: {_said(exit_.error)}"

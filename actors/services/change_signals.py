@@ -114,7 +114,9 @@ class RunSignal:
         if self._rest is not None:
             self._rest.set()
             self._rest = None
-        self.report()
+        if self._news is not None:
+            self._news.set()
+            self._news = None
 
     def close(self) -> None:
         """Set all notices; later requests for a notice raise RuntimeClosed."""

@@ -212,7 +212,7 @@ class RunTime:
         moments = [state.info.created_at, row.counters.active_since, *[task.started_at for task in row.tasks]]
         if row.inference is not None:
             moments.append(row.inference.started_at)
-        for call in state.calls.values():
+        for call in state.calls.values() if state.calls.all else ():
             moments.append(call.started_at)
             tickets += [mirror.ticket for mirror in call.mirrors]
             if call.ticket is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Any, Final, Literal, get_args
 
 import attrs
@@ -24,7 +25,7 @@ from ..contract.json_schema import unusable_schema
 from ..contract.messages import CallRequest, FinishReason, Message, ModelResponse, Usage, not_an_object, read_arguments
 from ..contract.parts import Part, fault_of_parts
 from ..contract.plain import JSONObject, JSONValue, encodable, exact
-from ..contract.sizes import ANSWER_LIMIT, STEP_LIMIT, VALUE_LIMIT, measured, oversized, too_large
+from ..contract.sizes import ANSWER_LIMIT, STEP_LIMIT, VALUE_LIMIT, measured, too_large
 from ..errors import UsageError
 from ..options import unknown_value
 from ..state.values import public_message, shown
@@ -187,7 +188,7 @@ def _str(value: object, what: str, limit: int = VALUE_LIMIT) -> str:
         raise InvalidValue(f"{what} is {type(value).__name__}, not str")
     if str.__len__(value) > limit:
         raise InvalidValue(f"{what} is too large: {too_large(str.__len__(value), limit)}")
-    return text_of(value, limit)
+    return value if type(value) is str and value.isascii() else text_of(value, limit)
 
 
 # --- tools -----------------------------------------------------------------------------------------------------------
@@ -272,6 +273,9 @@ def suspend_of(suspend: Suspend) -> Suspend:
 # --- models ----------------------------------------------------------------------------------------------------------
 
 
+_ARGUMENTS: Final = attrgetter("arguments")
+
+
 def response_of(response: object) -> ModelResponse:
     """Return a model's answer that can become messages and calls.
 
@@ -284,7 +288,8 @@ def response_of(response: object) -> ModelResponse:
     if not isinstance(texts, tuple | list):  # a single str would be read as one text per character
         raise InvalidValue(f"text is {type(texts).__name__}; give a tuple of texts, such as text=('...',)")
     calls = tuple(response.calls)
-    if size := oversized([texts, [call.arguments for call in calls], response.items], ANSWER_LIMIT):
+    foreign = (texts, [*map(_ARGUMENTS, calls)], response.items) if calls or response.items != () else texts
+    if (size := measured(foreign, ANSWER_LIMIT)) > ANSWER_LIMIT:
         raise InvalidValue(f"it is too large: {too_large(size, ANSWER_LIMIT)}")
     return ModelResponse(
         text=tuple(_str(text, "a text", ANSWER_LIMIT) for text in response.text),
@@ -311,9 +316,9 @@ def usage_of(usage: object) -> Usage:
         raise InvalidValue(f"usage is {type(usage).__name__}, not Usage")
     for name in _COUNTS:
         count = getattr(usage, name)
-        if name == "incomplete" and count is msgspec.UNSET:
-            continue
         if type(count) is not int or not 0 <= count <= GREATEST:
+            if name == "incomplete" and count is msgspec.UNSET:
+                continue
             raise InvalidValue(f"usage.{name} is {count!r:.80}; give a whole number, 0 or more")
     return usage
 

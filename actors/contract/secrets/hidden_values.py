@@ -63,6 +63,8 @@ def _tells(value: Mapping[Any, Any], names: Sequence[str]) -> bool:
 
 def hidden_positions(value: Sequence[object]) -> Collection[int]:
     """Return the positions of a list whose items are never shown."""
+    if len(value) < 2:
+        return ()
     if len(value) == 2 and hides_position(value, 1):
         return (1,)
     options = [place for place, item in enumerate(value) if type(item) is str and item[:1] == "-"]

@@ -268,18 +268,16 @@ class Redactor:
     def small_payload(self, payload: Any) -> Any:
         """Return the result of `payload`, or None if a field is so large that it must be read in steps."""
         changes: dict[str, object] | None = None
-        kind = type(payload)
+        kind, search = type(payload), self._search
         for name in FOREIGN[kind]:
             before = getattr(payload, name)
-            if before is None:
+            form = type(before)
+            if form is str:
+                if len(before) <= WINDOW and (len(before) < SHORTEST or search(before) is None):
+                    continue  # most texts: read once, without a call
+            elif not before or form in self._harmless:
                 continue
-            if (
-                type(before) is str
-                and len(before) <= WINDOW
-                and (len(before) < SHORTEST or self._search(before) is None)
-            ):
-                continue  # most texts: read once, without a call
-            if type(before) is Large or measured(before, WINDOW) > WINDOW:
+            if form is Large or measured(before, WINDOW) > WINDOW:
                 return None
             try:
                 after = self._clean(before) if self._dirty(before) else before

@@ -139,10 +139,8 @@ def fault(commit: Commit, frames: Sequence[bytes]) -> InvalidCommit | None:
     return None
 
 
-def size_fault(run_id: str, size: int) -> InvalidCommit | None:
-    """Return why a commit, or a new run, of this many bytes is not written; None if it may be."""
-    if size <= COMMIT_LIMIT:
-        return None
+def size_fault(run_id: str, size: int) -> InvalidCommit:
+    """Return why a commit, or a new run, of more than `COMMIT_LIMIT` bytes is not written."""
     error = InvalidCommit(
         f"run {run_id}: a commit of {size:,} bytes, and at most {COMMIT_LIMIT:,} are written together; keep large "
         "results, inputs and state outside, and their names here"

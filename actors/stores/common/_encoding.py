@@ -13,7 +13,7 @@ from ...contract.decisions import Ticket
 from ...contract.messages import Message
 from ...contract.parts import Part
 from ...contract.pending_input import apart
-from ...contract.sizes import measured
+from ...contract.sizes import COMMIT_LIMIT, measured
 from ...contract.state import StateWrite
 from ...contract.ticket_summary import summary_of
 from ._commit_rules import InvalidCommit, size_fault
@@ -73,8 +73,8 @@ def encode_commit(commit: Commit, frames: Sequence[bytes]) -> EncodedRows:
     for rows in (calls, tickets, messages, state, parts):
         for values in rows:
             size += len(values[-1] or b"")
-    if (fault := size_fault(commit.run_id, size)) is not None:
-        raise fault
+    if size > COMMIT_LIMIT:
+        raise size_fault(commit.run_id, size)
     return EncodedRows(row, calls, tickets, messages, state, size, taken=taken, parts=parts)
 
 
@@ -108,8 +108,8 @@ def encode_new(new: NewRun, frame: bytes) -> EncodedRows:
     parts = encode_parts(new.parts) if new.parts else ()
     size += sum(len(data or b"") for _, data in parts)
     copied = 0 if new.thread_parent is None else sum(len(values[-1]) for values in messages)
-    if (fault := size_fault(new.info.run_id, size - copied)) is not None:
-        raise fault
+    if size - copied > COMMIT_LIMIT:
+        raise size_fault(new.info.run_id, size - copied)
     return EncodedRows(row, (), (), messages, state, size, info, taken, parts)
 
 
@@ -146,17 +146,25 @@ def unencoded_fault(commit: Commit, frames: Sequence[bytes]) -> InvalidCommit | 
     Whatever is large in a commit shows in its events, in its messages or in the state that it writes; the run's row
     alone is as large as it was in an earlier commit.
     """
-    new = [message.content for message in commit.messages]
+    size = sum(map(len, frames))
+    for message in commit.messages:
+        size += len(message.content)
+    for part in commit.parts:
+        size += part.size
     if commit.state:
-        new += [write.value for write in commit.state]
-    size = sum(map(len, frames)) + sum(part.size for part in commit.parts)
-    return None if size + measured(new, _SMALL) <= _SMALL else _measured(encode_commit, commit, frames)
+        size += measured([write.value for write in commit.state], _SMALL)
+    return None if size <= _SMALL else _measured(encode_commit, commit, frames)
 
 
 def unencoded_birth_fault(new: NewRun, frame: bytes) -> InvalidCommit | None:
     """Return why a new run is too large, as `unencoded_fault` does."""
-    texts = [[message.content for message in new.messages], [write.value for write in new.state]]
-    size = len(frame) + sum(part.size for part in new.parts) + measured(texts, _SMALL)
+    size = len(frame)
+    for message in new.messages:
+        size += len(message.content)
+    for part in new.parts:
+        size += part.size
+    if new.state:
+        size += measured([write.value for write in new.state], _SMALL)
     return None if size <= _SMALL else _measured(encode_new, new, frame)
 
 

@@ -187,8 +187,11 @@ class WriteQueue:
                     more = False
                 else:
                     batch.append(request)
+                if len(batch) >= most or self._waiting.empty():
+                    break
+                if request is not None:
                     size += request.size
-                if len(batch) >= most or size >= LARGEST_BYTES:
+                if size >= LARGEST_BYTES:
                     break
                 request = self._waiting.get_nowait()
         except Empty:

@@ -134,7 +134,7 @@ class MemoryTables(WorkTables):
         if commit.state:
             run.write_state(commit.state, commit.written_at)
         if commit.taken:
-            run.record.append(RecordDelta(commit.last, commit.taken))
+            run.record.append(RecordDelta(commit.row.last_sequence, commit.taken))
         run.note_wait(commit.at)
 
     def _end(self, run: RunTables, commit: Commit) -> bool:

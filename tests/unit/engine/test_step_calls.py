@@ -174,7 +174,7 @@ def test_they_say_it_after_every_change_and_the_value_before_is_as_it_was(part: 
                 row = a_call(dice, index, dice.choice([*CallPosition]), {rows[index].tool: 1.0})
                 ticket: Any = row.ticket and replace(row.ticket, ticket_id=f"t{index}.{number}", replaces=None)
                 rows = [*rows[:index], replace(row, ticket=ticket), *rows[index + 1 :]]
-                opened.put(rows[index])
+                opened.put(rows[index], opened.get(rows[index].call_id))
             was = dict(before)
             compare(rows, opened)
             compare(list(was.values()), before)
