@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from greenroom.actors.contract.calls import CALLS, POSITIONS, SETTLED, CallPosition, CallRule, CallStatus
 from greenroom.actors.contract.lifecycle import STAGES, STATUS, TERMINAL, RunStatus, Stage
-from greenroom.actors.contract.phases import Phase
+from greenroom.actors.contract.phases import RUN_POSITIONS, Phase, RunPosition
 
 State = TypeVar("State", bound=StrEnum)
 TABLES = "tests/support/timeline.py"
@@ -83,6 +83,31 @@ def _columns(row: CallRule) -> list[str]:
     flags = ["yes" if getattr(row, flag) else "" for flag in FLAGS]
     outcomes = ", ".join(status.value for status in CallStatus if status in row.outcomes)
     return [row.status.value if row.status else "", row.phase.value if row.phase else "", *flags, outcomes]
+
+
+RUN_COLOURS = {
+    "between_steps": "fill:#fff3d1,color:#4a3500",
+    "leaving": "fill:#ececec,color:#222222",
+}
+"""Column -> how its positions of a run are drawn; the others have no colour."""
+RUN_FLAGS = ("guardrails", "between_steps", "leaving")
+
+
+def run_position_diagram() -> str:
+    """The positions of a run, as the engine moves it, and the columns of their table."""
+    moves = {at: row.to for at, row in RUN_POSITIONS.items()}
+    lines = [f"[*] --> {RunPosition.ADMISSION.value}", *_moves(moves, [RunPosition.ENDED])]
+    for column, colour in RUN_COLOURS.items():
+        positions = ",".join(at.value for at, row in RUN_POSITIONS.items() if getattr(row, column))
+        lines += [f"classDef run_{column} {colour}", f"class {positions} run_{column}"]
+    heads = ["position", "hooks", *RUN_FLAGS]
+    rows = [
+        [at.value, row.hooks.value if row.hooks else "", *("yes" if getattr(row, flag) else "" for flag in RUN_FLAGS)]
+        for at, row in RUN_POSITIONS.items()
+    ]
+    table = "\n".join(f"| {' | '.join(cells)} |" for cells in [heads, ["---"] * len(heads), *rows])
+    source = "RUN_POSITIONS in actors/contract/phases.py"
+    return f"{_document('The positions of a run', source, 'stateDiagram-v2', lines)}\n{table}\n"
 
 
 def phase_diagram() -> str:
@@ -162,6 +187,7 @@ DIAGRAMS: Mapping[str, Callable[[], str]] = {
     "run": run_diagram,
     "call": call_diagram,
     "positions": position_diagram,
+    "run-positions": run_position_diagram,
     "phases": phase_diagram,
     "timeline": timeline_diagram,
 }

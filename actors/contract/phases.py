@@ -84,21 +84,6 @@ Calls of a step move in TOOLS only: not before, not at the end. Before Python 3.
 some thirty times as much as the lookup of a global.
 """
 
-LEAVING: Final = (RunPosition.STOPPING, RunPosition.RUN_END, RunPosition.ENDED)
-"""The positions of a run that is ending: its termination is final."""
-BETWEEN_STEPS: Final = (RunPosition.ADMISSION, RunPosition.TASKS, RunPosition.PAUSED)
-"""The positions outside a step, in which a run waits for its slot, its thread, its tasks or people."""
-
-PHASE_OF: Final[Mapping[RunPosition, Phase]] = {
-    RunPosition.RUN_START: Phase.RUN_START,
-    RunPosition.STEP_START: Phase.STEP_START,
-    RunPosition.BEFORE_INFERENCE: Phase.BEFORE_INFERENCE,
-    RunPosition.AFTER_INFERENCE: Phase.AFTER_INFERENCE,
-    RunPosition.STEP_END: Phase.STEP_END,
-    RunPosition.RUN_END: Phase.RUN_END,
-}
-"""The run-level phases; entering one of these positions runs its hooks, if there are any."""
-
 
 @attrs.frozen(kw_only=True)
 class RunRule:

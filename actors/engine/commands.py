@@ -14,7 +14,7 @@ from ..contract.lifecycle import Stage
 from ..contract.messages import Message, Producer
 from ..contract.parts import facts_on_wire
 from ..contract.pending_input import text_size
-from ..contract.phases import BETWEEN_STEPS, LEAVING, TOOLS
+from ..contract.phases import TOOLS
 from ..contract.rows import CallRow, PendingCancel, SentText
 from .child_runs import decide_mirror, drop_early
 from .decisions import act, cancelled, expire, refuse
@@ -39,8 +39,8 @@ def command_arrived(builder: StepBuilder, item: InboxItem) -> None:
     match command.kind:
         case "cancel":
             wish = _note_cancel(builder, command)
-            stage, cursor = builder.row.stage, builder.row.cursor
-            if command.mode == "now" or stage is Stage.NEEDS_APPROVAL or cursor in BETWEEN_STEPS:
+            rests = builder.row.stage is Stage.NEEDS_APPROVAL or builder.row.cursor.rule.between_steps
+            if command.mode == "now" or rests:
                 end(builder, cancelled(wish))
         case "send":
             _send(builder, command)
@@ -121,7 +121,7 @@ def _decide(builder: StepBuilder, command: Command) -> None:
     if decision is None:
         return
     run_ticket = find_run_ticket(builder, decision.target)
-    if run_ticket is not None and builder.row.cursor not in LEAVING:
+    if run_ticket is not None and not builder.row.cursor.rule.leaving:
         if command.kind == "expire":
             expire_run_ticket(builder, run_ticket, command.command_id)
         else:
@@ -134,7 +134,7 @@ def _decide(builder: StepBuilder, command: Command) -> None:
     if command.kind == "expire":
         if call is not None and waits:
             expire(builder, call)
-    elif builder.row.cursor in LEAVING:
+    elif builder.row.cursor.rule.leaving:
         refuse(builder, decision, "run_done", "the run was on its way out when the decision arrived")
     elif command.early and call is not None and not call.settled:
         builder.row.early = {

@@ -13,7 +13,6 @@ from ..contract.calls import CallPosition, CallStatus
 from ..contract.excerpt import shown_value
 from ..contract.guardrails import REJECTED, TRIPPED, GuardrailKind, Tripped
 from ..contract.ids import body_error_id
-from ..contract.phases import LEAVING
 from ..contract.rows import CallRow
 from ..contract.tasks import TaskRow
 from .denials import doubted
@@ -60,7 +59,7 @@ def refuse_result(builder: StepBuilder, call: CallRow, message: ResultRefused) -
     tripped, failure = message.tripped, message.failure
     if tripped is None:
         name = body_error_id(builder.info.run_id, message.call_id, message.attempt)
-        if builder.row.cursor in LEAVING:  # the guardrail was cancelled with the run
+        if builder.row.cursor.rule.leaving:  # the guardrail was cancelled with the run
             close_call(builder, call, CallStatus.CANCELLED, result=None, shown=WITHHELD, code="cancelled")
             return
         close_call(builder, call, CallStatus.FAILED, result=None, shown=WITHHELD, code="plugin_error", error_id=name)
@@ -78,7 +77,7 @@ def refuse_result(builder: StepBuilder, call: CallRow, message: ResultRefused) -
 def refuse_task_result(builder: StepBuilder, task: TaskRow, message: ResultRefused) -> None:
     """Apply the verdict about the result of a background task's body, as about that of a call."""
     tripped, name = message.tripped, body_error_id(builder.info.run_id, message.call_id, message.attempt)
-    stays = builder.row.cursor not in LEAVING and task.status != "cancelling"
+    stays = not builder.row.cursor.rule.leaving and task.status != "cancelling"
     if tripped is None:
         if stays:
             finish_task(builder, task, "failed", shown=WITHHELD, code="plugin_error", error_id=name)

@@ -19,16 +19,6 @@ from ..contract.rows import OpenGuardrails
 from .effects import AskGuards
 from .state import StepBuilder
 
-ASKED: Final = frozenset(
-    {
-        RunPosition.GUARDS_FIRST,
-        RunPosition.INFERENCE,
-        RunPosition.AFTER_INFERENCE,
-        RunPosition.GUARDS_ANSWER,
-        RunPosition.GUARDS_OUTPUT,
-    }
-)
-"""The positions at which open guardrails have been asked; before the first of them they are only named."""
 _COMPLETING: Final = (TerminationKind.NATURAL_END, TerminationKind.STOPPED, TerminationKind.BEHAVIOR_REQUESTED)
 
 
@@ -58,7 +48,7 @@ def open_input(builder: StepBuilder) -> None:
 def asked_names(builder: StepBuilder) -> tuple[str, ...]:
     """Return the names of the open guardrails that are asked at the run's position; () if none are."""
     waiting = builder.row.open_guardrails
-    if waiting is None or builder.row.cursor not in ASKED:
+    if waiting is None or not builder.row.cursor.rule.guardrails:
         return ()
     if builder.row.cursor is RunPosition.GUARDS_FIRST:
         return tuple(name for name in waiting.names if name in builder.spec.blocking_guardrails)

@@ -12,7 +12,7 @@ from ..contract.decisions import Command, Decision, Ticket
 from ..contract.excerpt import shown_value
 from ..contract.lifecycle import Stage
 from ..contract.messages import Message, Producer
-from ..contract.phases import LEAVING, RunPosition
+from ..contract.phases import RunPosition
 from ..contract.rows import PendingCancel, PendingPause
 from .decisions import cancelled
 from .judging import open_input
@@ -24,7 +24,7 @@ from .termination import append_input, end, refuse_command
 
 def pause(builder: StepBuilder, command: Command) -> None:
     """Hold the run at the end of the step, or immediately if it already waits. A second pause joins the first."""
-    if builder.row.cursor in LEAVING:
+    if builder.row.cursor.rule.leaving:
         refuse_command(builder, command.command_id, "run_done", "the run was on its way out when the pause arrived")
         return
     paused = next((ticket.ticket_id for ticket in builder.row.run_tickets if ticket.reason == "manual_pause"), None)

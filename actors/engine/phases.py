@@ -14,7 +14,7 @@ from ..contract import events as ev
 from ..contract.calls import CallPosition, CallStatus
 from ..contract.ids import fingerprint, phase_error_id
 from ..contract.lifecycle import Termination, TerminationKind
-from ..contract.phases import PHASE_OF, TOOLS, Phase, RunPosition
+from ..contract.phases import TOOLS, Phase, RunPosition
 from ..contract.rows import CallRow
 from .budgets import spend
 from .effects import RunPhase
@@ -35,6 +35,7 @@ def phase_done(builder: StepBuilder, message: PhaseDone) -> None:
     call = None if message.call_id is None else builder.calls.get(message.call_id)
     if not _accepted(builder, message, call):
         return
+    builder.phase_open = False
     if builder.row.cursor is RunPosition.RUN_END:
         if message.failure is not None:
             builder.emit(
@@ -43,7 +44,6 @@ def phase_done(builder: StepBuilder, message: PhaseDone) -> None:
             )
         leave(builder)
         return
-    builder.phase_open = builder.phase_open and call is not None
     if call is not None and (message.failure or message.end):
         call = builder.put(
             call, at=CallPosition.SETTLED if call.settled else CallPosition.NEW
@@ -81,7 +81,7 @@ def _accepted(builder: StepBuilder, message: PhaseDone, call: CallRow | None) ->
     Returns False for any other answer, and on a conflict of the writes: then the hooks run again.
     """
     if message.call_id is None:
-        asked = builder.phase_open and PHASE_OF.get(builder.row.cursor) is message.phase
+        asked = builder.phase_open and builder.row.cursor.rule.hooks is message.phase
     else:
         asked = builder.row.cursor is TOOLS and call is not None and call.position.phase is message.phase
     if not asked or message.step != builder.row.step:

@@ -17,7 +17,7 @@ from ..contract.calls import CallPosition, CallStatus
 from ..contract.decisions import Suspend
 from ..contract.ids import fingerprint
 from ..contract.lifecycle import PLANNED, STATUS, RunStatus, Stage
-from ..contract.phases import ADMISSION, LEAVING, TOOLS, Phase, RunPosition
+from ..contract.phases import ADMISSION, TOOLS, Phase, RunPosition
 from ..contract.rows import CallRow
 from .asking import ask_anew
 from .child_runs import watch_child
@@ -26,7 +26,7 @@ from .gates import ask_gates
 from .inputs import Activate
 from .judging import ask_guardrails
 from .lost_questions import withdraw_lost
-from .state import StepBuilder, milliseconds
+from .state import StepBuilder, held_at_start, milliseconds
 from .steps import admit, arrive, continue_run, run_hooks
 from .tasks import recover_tasks
 from .termination import lose_bodies, run_end, stop_work
@@ -38,15 +38,6 @@ UNKNOWN = Suspend(
     message="The run lost its owner while this call ran; it may or may not have taken effect. "
     "Resume runs it again, resume with a result uses that result, cancel ends the call.",
 )
-
-
-_WAITING: Final = frozenset(
-    {
-        *(RunPosition.ENDED, RunPosition.ADMISSION, RunPosition.PAUSED),
-        *(RunPosition.GUARDS_FIRST, RunPosition.GUARDS_ANSWER, RunPosition.GUARDS_OUTPUT),
-    }
-)
-"""The positions at which nothing was in flight, or guardrails only, which are asked again at every position."""
 
 
 def _redefined(builder: StepBuilder, call: CallRow) -> bool:
@@ -99,7 +90,7 @@ def recover(builder: StepBuilder) -> None:
     """Ask again for everything that was in flight."""
     count_unowned_time(builder)
     lose_bodies(builder)
-    if builder.row.cursor not in LEAVING:
+    if not builder.row.cursor.rule.leaving:
         recover_tasks(builder)
     if lacks_instructions(builder):
         ask_anew(builder, lambda again, _: arrive(again, RunPosition.BEFORE_INFERENCE))
@@ -114,14 +105,12 @@ def recover(builder: StepBuilder) -> None:
             _recover_calls(builder)
         case RunPosition.STOPPING if builder.row.termination is not None:
             stop_work(builder, builder.row.termination)  # no work is alive, but unread commands may wait
-        case at if at in _WAITING:
-            pass
-        case RunPosition.STEP_START if builder.row.run_tickets:
-            pass  # the phase's hooks have answered: their tickets hold the run
         case RunPosition.RUN_END:
             run_end(builder)
-        case _:
+        case position if position.rule.hooks is not None and not held_at_start(builder.row):
             run_hooks(builder)
+        case _:
+            pass  # nothing was in flight but guardrails, which are asked again at every position
 
 
 def count_unowned_time(builder: StepBuilder) -> None:

@@ -26,7 +26,7 @@ from ..contract.lifecycle import NEEDS_APPROVAL, STATUS, TERMINAL, RunStatus, St
 from ..contract.messages import Message
 from ..contract.parts import Part, light
 from ..contract.payloads import Payload
-from ..contract.phases import LEAVING, RunPosition, illegal_move
+from ..contract.phases import STEP_START, RunPosition, illegal_move
 from ..contract.plain import JSONObject, JSONValue
 from ..contract.row_forms import opened, sealed
 from ..contract.rows import CallRow, CounterFields, Counters, RunFields, RunInfo, RunRecord, RunRow
@@ -62,6 +62,11 @@ def stored(call: CallRow) -> CallRow:
     return replace(call, batch=replace(batch, writes=kept))
 
 
+def held_at_start(row: RunFields) -> bool:
+    """Return True if a ticket of the run holds its step at the start: the hooks of step_start have answered."""
+    return row.cursor is STEP_START and bool(row.run_tickets)
+
+
 class RunState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A run as its machine sees it.
 
@@ -69,7 +74,6 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         info, row: the durable run.
         calls: The calls of the current step.
         used: every call id of the run.
-        phase_open: the hooks of the run-level phase at the cursor were asked and have not answered.
         snapshot: the state keys.
         keys: undeclared keys that hooks and bodies have written.
     """
@@ -78,14 +82,13 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     row: RunRow
     calls: StepCalls = NO_CALLS
     used: frozenset[str] = frozenset()
-    phase_open: bool = False
     snapshot: StateSnapshot = EMPTY
     keys: Keys = msgspec.field(default_factory=dict)
 
     @property
     def deadline(self) -> datetime | None:
         """When time ends the run; None if there is no deadline, or the run is already ending."""
-        return None if self.row.cursor in LEAVING else self.info.deadline
+        return None if self.row.cursor.rule.leaving else self.info.deadline
 
     @classmethod
     def from_record(cls, record: RunRecord) -> RunState:
@@ -113,7 +116,8 @@ class StepBuilder:
         info: the run's constant facts.
         mode: its execution mode.
         row, counters: mutable copies of the run row and its counters; handlers set their fields.
-        calls, used, snapshot, keys, phase_open: of the next `RunState`. Calls are changed by `put` only.
+        calls, used, snapshot, keys: of the next `RunState`. Calls are changed by `put` only.
+        phase_open: the hooks of the run's position were asked and have not answered.
         do: appends an effect.
         changed: a change must be written that no event and no other row shows.
         asked: calls that have come to wait for a decision, or for which one came early, in this input.
@@ -152,7 +156,8 @@ class StepBuilder:
         self.spec, self.state, self.now, self.info = spec, state, now, state.info
         self.mode = mode_of(state.info.execution)
         self.row, self.counters = opened(RunFields, state.row), opened(CounterFields, state.row.counters)
-        self.calls, self.used, self.phase_open = state.calls, state.used, state.phase_open
+        self.calls, self.used = state.calls, state.used
+        self.phase_open = state.row.cursor.rule.hooks in spec.hooked and not held_at_start(state.row)
         self.snapshot, self.keys = state.snapshot, state.keys
         self.changed = self.followed = False
         self.events, self.effects, self.tickets, self.messages, self.asked = [], [], [], [], []
@@ -292,9 +297,7 @@ class StepBuilder:
         before = self.state
         moved = self.changed or self.row.cursor is not before.row.cursor
         if not (moved or self.events or self._touched or self.tickets or self.messages):
-            state = before
-            if self.phase_open != before.phase_open or self.keys is not before.keys:
-                state = replace(before, phase_open=self.phase_open, keys=self.keys)
+            state = before if self.keys is before.keys else replace(before, keys=self.keys)
             return Transition(state, None, tuple(self.effects))
         if self.counters.active_since is not None:
             self.account_active_time(True)  # the next process knows only the written active time
@@ -310,7 +313,6 @@ class StepBuilder:
             row=row,
             calls=self.calls,
             used=self.used,
-            phase_open=self.phase_open,
             snapshot=self.snapshot,
             keys=self.keys,
         )
@@ -335,7 +337,7 @@ class StepBuilder:
     def _next_due(self) -> datetime | None:
         if self.row.stage in TERMINAL:
             return None
-        due = None if self.row.cursor in LEAVING else self.info.deadline
+        due = None if self.row.cursor.rule.leaving else self.info.deadline
         moments = [ticket.expires_at for ticket in self.row.run_tickets if ticket.status == "open"]
         if self.calls.present & _PARKED:
             moments.append(self.calls.earliest)

@@ -24,7 +24,7 @@ from ..contract.facts import FinalOutput
 from ..contract.ids import content_digest, error_id
 from ..contract.lifecycle import NEEDS_APPROVAL, PLANNED, Stage, Termination, TerminationKind
 from ..contract.messages import Message, Producer
-from ..contract.phases import ADMISSION, BEFORE_INFERENCE, PHASE_OF, STEP_END, STEP_START, TASKS, TOOLS, RunPosition
+from ..contract.phases import ADMISSION, BEFORE_INFERENCE, STEP_END, STEP_START, TASKS, TOOLS, RunPosition
 from ..contract.rows import Handover
 from ..contract.spec import HANDOFF
 from ..contract.stop import (
@@ -72,17 +72,16 @@ def arrive(builder: StepBuilder, position: RunPosition) -> None:
 
 def run_hooks(builder: StepBuilder) -> None:
     """Run the hooks of the phase at the run's position; without hooks the run continues."""
-    phase = PHASE_OF[builder.row.cursor]
-    if phase in builder.spec.hooked:
+    phase = builder.row.cursor.rule.hooks
+    if phase is not None and phase in builder.spec.hooked:
         builder.phase_open = True
         builder.do(RunPhase(phase=phase, step=builder.row.step, state=builder.snapshot))
     else:
-        _AFTER[builder.row.cursor](builder)
+        leave(builder)
 
 
 def leave(builder: StepBuilder) -> None:
     """Continue after the phase at the run's position."""
-    builder.phase_open = False
     _AFTER[builder.row.cursor](builder)
 
 
@@ -349,4 +348,4 @@ _AFTER: Final[Mapping[RunPosition, Callable[[StepBuilder], None]]] = {
     RunPosition.STEP_END: step_over,
     RunPosition.RUN_END: terminal,
 }
-"""What follows each run-level phase."""
+"""What follows the hooks of each run-level phase; the table has the positions."""

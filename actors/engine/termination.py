@@ -21,7 +21,7 @@ from ..contract.failures import FAILURES
 from ..contract.ids import error_id
 from ..contract.lifecycle import COMPLETED, TERMINATION_STAGE, Stage, Termination, TerminationKind
 from ..contract.messages import Message, Producer
-from ..contract.phases import ENDED, INFERENCE, LEAVING, Phase, RunPosition
+from ..contract.phases import ENDED, INFERENCE, Phase, RunPosition
 from ..contract.rows import CallRow
 from ..contract.tasks import TaskRow, UnknownCause
 from .denials import doubted
@@ -76,7 +76,7 @@ def end(builder: StepBuilder, termination: Termination) -> None:
     commit while accepted commands are unread; the input would be undone, taken again, and end the run again before
     them.
     """
-    if builder.row.cursor in LEAVING:
+    if builder.row.cursor.rule.leaving:
         return
     row, request = builder.row, builder.row.inference if builder.row.cursor is INFERENCE else None
     unjudged, alive = row.open_guardrails is not None, builder.calls.present & _ALIVE

@@ -35,8 +35,9 @@ from ..contract.commits import Commit, Receipt
 from ..contract.decisions import Command, Decision, InboxItem
 from ..contract.envelope import EventEncoder
 from ..contract.lifecycle import DONE, TERMINAL, WAITING, RunStatus
-from ..contract.phases import ADMISSION, ENDED, INFERENCE, LEAVING, PHASE_OF, TOOLS
+from ..contract.phases import ADMISSION, ENDED, INFERENCE, TOOLS
 from ..contract.recording import RecordEntry
+from ..contract.rows import CallRow
 from ..contract.spec import AgentSpec
 from ..contract.stepwise import Steps
 from ..contract.tasks import by_id
@@ -129,6 +130,13 @@ class _Ending(msgspec.Struct, frozen=True):
     before: RunState
     message: Input
     carried: tuple[RecordEntry, ...]
+
+
+def _awaited(call: CallRow, effect: StartCall) -> bool:
+    """Return True if the call still needs the body, or the watch of its child run, that the effect starts."""
+    if effect.child_run is not None:  # a decision about a mirror begins another attempt, and ends no watch
+        return call.at in (CallPosition.BODY, CallPosition.CHILD)
+    return call.at is CallPosition.BODY and call.attempts == effect.attempt
 
 
 class RunLoop:
@@ -283,14 +291,13 @@ class RunLoop:
 
     def _outdated(self, effect: Effect) -> bool:
         """Return True if the machine moved on while the effect waited for its receipt, or the owner drains."""
+        if self._permissions.draining and type(effect) in _READS:
+            return True  # the next owner makes the request, or runs the phase
+        row = self._state.row
         match effect:
             case StartCall():
                 call = self._state.calls.rows.get(effect.call_id)
-                if call is None or self._state.row.cursor is not TOOLS:
-                    return True
-                if effect.child_run is not None:  # a decision about a mirror begins another attempt, and ends no watch
-                    return call.at not in (CallPosition.BODY, CallPosition.CHILD)
-                return call.at is not CallPosition.BODY or call.attempts != effect.attempt
+                return call is None or row.cursor is not TOOLS or not _awaited(call, effect)
             case (
                 FinishRun()
                 | ReleaseCall()
@@ -303,20 +310,17 @@ class RunLoop:
             ):
                 return False
             case CallModel():
-                return self._state.row.cursor is not INFERENCE or self._permissions.draining
+                return row.cursor is not INFERENCE
             case ParkCall():
-                return self._state.row.cursor is not TOOLS
+                return row.cursor is not TOOLS
             case AskGuards():
-                row = self._state.row
-                return row.open_guardrails is None or row.step != effect.step or self._permissions.draining
+                return row.open_guardrails is None or row.step != effect.step
             case RunPhase():
-                cursor = self._state.row.cursor
-                open_phase = cursor is TOOLS if effect.call_id is not None else PHASE_OF.get(cursor) is effect.phase
-                return not open_phase or self._permissions.draining  # the next owner runs the phase
+                return row.cursor is not TOOLS if effect.call_id else row.cursor.rule.hooks is not effect.phase
             case StartTask():
-                task = by_id(self._state.row.tasks).get(effect.task_id)
+                task = by_id(row.tasks).get(effect.task_id)
                 wanted = task is not None and task.attempts == effect.attempt and task.status == "running"
-                return not wanted or self._state.row.cursor in LEAVING
+                return not wanted or row.cursor.rule.leaving
 
     def _deliver(self, receipt: Receipt) -> None:
         self._receipts.append(receipt)

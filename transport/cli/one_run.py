@@ -20,7 +20,6 @@ from greenroom.actors.abc import Store
 from greenroom.actors.contract.claims import Claim
 from greenroom.actors.contract.commits import Created, NewRun
 from greenroom.actors.contract.lifecycle import RunStatus
-from greenroom.actors.contract.phases import LEAVING
 from greenroom.actors.contract.run_lists import RunSummary
 from greenroom.actors.processes import Ability, ReadyRun, Taken
 
@@ -102,7 +101,7 @@ def _is_ready(line: RunSummary) -> bool:
     """Return True for a run without an owner that has something to do."""
     if line.owner is not None or line.held or line.dead is not None or line.row.status is RunStatus.DONE:
         return False
-    return line.row.status is not RunStatus.WAITING or line.pending > 0 or line.row.cursor in LEAVING
+    return line.row.status is not RunStatus.WAITING or line.pending > 0 or line.row.cursor.rule.leaving
 
 
 def one_run_store(place: Place | None) -> tuple[Store | None, OneRunClaims | None]:

@@ -13,7 +13,6 @@ from ...contract.lifecycle import WAITING
 from ...contract.messages import Message
 from ...contract.parts import Part
 from ...contract.pending_input import waiting
-from ...contract.phases import LEAVING
 from ...contract.recording import RecordDelta
 from ...contract.rows import CallRow, CommandContext, QueuePlace, RunInfo, RunOutline, RunRow
 from ...contract.run_lists import ASKED, RunSummary
@@ -266,7 +265,7 @@ class RunTables:
             call=call,
             agent=self.info.agent,
             active_agent=None if command.decision is None else self.row.agent,
-            leaving=self.row.cursor in LEAVING,
+            leaving=self.row.cursor.rule.leaving,
         )
         if command.kind == "send":
             inputs, size = waiting(self.row, (item.command for item in self.unconsumed()))

@@ -16,7 +16,6 @@ from ...contract.codec import NewerSchema, SchemaError
 from ...contract.decisions import Command, CommandResult, InboxItem, Ticket
 from ...contract.lifecycle import Stage
 from ...contract.pending_input import waiting
-from ...contract.phases import LEAVING
 from ...contract.rows import CallRow, CommandContext, JudgedRow
 from ...errors import NewerRelease, StoreError, UnknownRun
 from ..common import _commit_rules
@@ -200,7 +199,7 @@ class CommandPoster:
             prior=None if prior is None else codec.load(Command, prior),
             agent=agent,
             active_agent=None if row is None or command.decision is None else row.agent,
-            leaving=command.kind == "pause" and row is not None and row.cursor in LEAVING,
+            leaving=command.kind == "pause" and row is not None and row.cursor.rule.leaving,
         )
         if command.kind == "send" and row is not None:
             inputs, size = waiting(row, [codec.load(Command, text) for text in unread or ()])

@@ -22,7 +22,6 @@ from ...contract.claims import Claim
 from ...contract.commits import Commit, Created, NewRun, Receipt
 from ...contract.decisions import Command, InboxItem
 from ...contract.lifecycle import TERMINAL, WAITING, Stage
-from ...contract.phases import LEAVING
 from ...contract.rows import CommandContext, JudgedRow, RunInfo
 from ...errors import StoreError, ThreadBusy, UnknownRun
 from ...processes import ReadyRun
@@ -500,7 +499,7 @@ class TransactionWriter:
             agent=agent,
         )
         if command.kind == "pause":
-            return attrs.evolve(facts, leaving=_sql.judged_row(connection, number).cursor in LEAVING)
+            return attrs.evolve(facts, leaving=_sql.judged_row(connection, number).cursor.rule.leaving)
         if command.kind == "send":
             inputs, size = _sql.waiting_input(connection, number, consumed)
             return attrs.evolve(facts, inputs=inputs, input_bytes=size)

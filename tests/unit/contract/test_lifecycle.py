@@ -21,7 +21,7 @@ from greenroom.actors.contract.lifecycle import (
     TerminationKind,
     check_stage,
 )
-from greenroom.actors.contract.phases import PHASE_OF, Phase, RunPosition
+from greenroom.actors.contract.phases import RUN_POSITIONS, Phase
 
 # stage | status | may go to; copied from the design, not from the program
 RUN_TABLE = """
@@ -166,12 +166,10 @@ def test_the_nine_phases_stand_in_their_fixed_order():
 
 
 def test_each_phase_is_run_level_under_its_own_name_or_is_per_call():
-    assert all(cursor.value == phase.value for cursor, phase in PHASE_OF.items())
-    assert set(Phase) - set(PHASE_OF.values()) == {
-        *(Phase.TOOL_GATE, Phase.BEFORE_TOOL_EXECUTE, Phase.AFTER_TOOL_EXECUTE)
-    }
-    order = list(RunPosition)
-    assert [PHASE_OF[cursor] for cursor in order if cursor in PHASE_OF] == [p for p in Phase if p in PHASE_OF.values()]
+    hooks = {position: row.hooks for position, row in RUN_POSITIONS.items() if row.hooks is not None}
+    assert all(position.value == phase.value for position, phase in hooks.items())
+    assert set(Phase) - set(hooks.values()) == {*(Phase.TOOL_GATE, Phase.BEFORE_TOOL_EXECUTE, Phase.AFTER_TOOL_EXECUTE)}
+    assert list(hooks.values()) == [phase for phase in Phase if phase in hooks.values()]
 
 
 def test_each_stage_is_announced_by_an_event_of_the_catalogue_and_each_end_by_its_own():

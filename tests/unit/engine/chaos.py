@@ -23,7 +23,7 @@ from greenroom.actors.contract.excerpt import shown_value
 from greenroom.actors.contract.guardrails import Tripped
 from greenroom.actors.contract.inference import RequestChanges
 from greenroom.actors.contract.messages import CallRequest, ModelResponse, Usage
-from greenroom.actors.contract.phases import LEAVING, Phase
+from greenroom.actors.contract.phases import Phase
 from greenroom.actors.contract.spec import ToolSpec
 from greenroom.actors.engine import effects as fx
 from greenroom.actors.engine import inputs as inp
@@ -142,7 +142,7 @@ class Chaos:
             self.world.feed(message)
             return
         self.world.answer(message)
-        taken = self.world.row.cursor not in LEAVING  # a cancel that came first may have taken the ending back
+        taken = not self.world.row.cursor.rule.leaving  # a cancel that came first may have taken the ending back
         if taken and isinstance(message, inp.PhaseDone) and message.batch is not None:
             token = max(self.writers.left, key=lambda name: int(name.rpartition("/")[2]))
             again = key in self.world.outstanding or any(key_in(key, waits) for _, waits in self.world.unacked)

@@ -76,6 +76,27 @@ run_end          -> stopping         | the owner gives up while the hooks run
 run_end          -> ended            | the hooks have answered
 """
 
+# position | hooks | what holds
+COLUMNS_TABLE = """
+admission        |                  | between_steps
+run_start        | run_start        |
+step_start       | step_start       |
+before_inference | before_inference |
+guards_first     |                  | guardrails
+inference        |                  | guardrails
+after_inference  | after_inference  | guardrails
+guards_answer    |                  | guardrails
+tools            |                  |
+guards_output    |                  | guardrails
+tasks            |                  | between_steps
+step_end         | step_end         |
+paused           |                  | between_steps
+stopping         |                  | leaving
+run_end          | run_end          | leaving
+ended            |                  | leaving
+"""
+FLAGS = ("guardrails", "between_steps", "leaving")
+
 
 def legal_moves() -> Iterator[tuple[Move, str]]:
     """The moves of the table above, each with its reason."""
@@ -111,6 +132,19 @@ def test_a_run_moves_as_the_table_says_and_each_move_has_a_reason(source: RunPos
         f"{source} is followed by {', '.join(legal) or 'nothing'}"
     )
     assert builder.row.cursor is source
+
+
+def test_every_position_has_its_columns() -> None:
+    rows = [[cell.strip() for cell in line.split("|")] for line in COLUMNS_TABLE.strip().splitlines()]
+    assert [name for name, *_ in rows] == [at.value for at in RUN_POSITIONS]
+    for name, hooks, flag in rows:
+        row = RUN_POSITIONS[AT(name)]
+        assert AT(name).rule is row
+        assert (row.hooks or "", [known for known in FLAGS if getattr(row, known)]) == (hooks, [flag] if flag else [])
+
+
+def test_each_phase_of_the_run_has_a_continuation() -> None:
+    assert set(steps._AFTER) == {at for at, row in RUN_POSITIONS.items() if row.hooks is not None}
 
 
 def test_a_run_begins_at_admission_reaches_every_position_and_can_end_from_each() -> None:

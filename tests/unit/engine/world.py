@@ -21,7 +21,7 @@ from greenroom.actors.contract.decisions import Command, CommandResult, Decision
 from greenroom.actors.contract.excerpt import Large
 from greenroom.actors.contract.lifecycle import TERMINAL, RunStatus, Stage
 from greenroom.actors.contract.messages import CallRequest, Message, ModelResponse, Usage
-from greenroom.actors.contract.phases import LEAVING, Phase, RunPosition
+from greenroom.actors.contract.phases import Phase, RunPosition
 from greenroom.actors.contract.rows import CallRow, CommandContext, RunInfo, RunRecord, RunRow
 from greenroom.actors.contract.spec import AgentSpec, Execution, ExecutionMode
 from greenroom.actors.contract.state import Batch, KeyId, Keys, StateWrite
@@ -117,7 +117,7 @@ class Store:
             known=known,
             ticket=ticket,
             call=call,
-            leaving=self.row.cursor in LEAVING,
+            leaving=self.row.cursor.rule.leaving,
         )
         prior = self._targets.get(facts.target_key or "")
         if prior is None and call is not None:
