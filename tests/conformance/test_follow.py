@@ -487,7 +487,7 @@ async def test_each_event_is_encoded_once_whatever_the_number_of_followers(shelf
         redactor = CountingRedactor()
         parts = runtime._parts
         services = attrs.evolve(parts.services, redactor=redactor)
-        parts.roster.services, starter = services, attrs.evolve(parts.starter, services=services)
+        parts.registry.services, starter = services, attrs.evolve(parts.starter, services=services)
         runtime._parts = attrs.evolve(parts, services=services, starter=starter)
         run = await runtime.start(helper, "hi", run_id="r")
         async with trio.open_nursery() as nursery:
