@@ -7,7 +7,7 @@ import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import Literal
 
 import attrs
 import trio
@@ -22,6 +22,7 @@ from .contract.rows import Judge, RunOutline, RunRecord, ThreadInfo
 from .contract.run_lists import RunPage, RunProgress, RunQuery
 from .contract.state import StateWrite
 from .processes import Ability, ProcessInfo, QueueInfo, ReadyRun, Taken
+from .store_events import Report
 
 # --- models ----------------------------------------------------------------------------------------------------------
 
@@ -120,60 +121,6 @@ class Model(abc.ABC):
 # --- stores ----------------------------------------------------------------------------------------------------------
 
 
-class StoreHooks(Protocol):
-    """Reports of a store to the runtime: called synchronously, in the trio thread, in commit order."""
-
-    def posted(self, run_id: str, item: InboxItem) -> None:
-        """Report a durable command, in the process that owns the run; if no process owns it, in the poster's.
-
-        In the poster's own process it is called before the caller of `post` resumes. An item may be reported twice.
-        """
-
-    def committed(self, run_id: str, last: int, frames: Sequence[bytes]) -> None:
-        """Report durable events of a run: `frames`, the newest of which has sequence `last`.
-
-        Called for every commit and for a new run, before the receipt is delivered and before the creator resumes.
-        """
-
-    def pruned(self) -> None:
-        """Report that done runs were deleted. Called after each slice of a prune that deleted some."""
-
-    def unavailable(self, error: Exception | None) -> None:
-        """Report that the whole store stopped answering (an error) or answers again (None)."""
-
-    def crashed(self, part: str, error: Exception) -> None:
-        """Report that a part of the store has crashed and begins again. No request is lost."""
-        return
-
-    # The rest is called by shared stores only. Each is a hint: it may be lost, late or repeated.
-
-    def moved(self, run_id: str, last: int) -> None:
-        """Report that a watched run of another process has durable events up to sequence `last`, or changed otherwise.
-
-        See `Store.watch`.
-        """
-        return
-
-    def work(self) -> None:
-        """Report that there may be runs to claim; see `Store.claim_ready`."""
-        return
-
-    def thread_freed(self, run_id: str) -> None:
-        """Report that a run that this process owns is not held by its thread any more."""
-        return
-
-    def voided(self) -> None:
-        """Report that every claim of this process is void: `good_until` has passed, or the process was declared dead.
-
-        The store gives the runs back, and serves new claims.
-        """
-        return
-
-    def renamed(self, epoch: str) -> None:
-        """Report that the logs have another identity: sequences that were returned before mean nothing now."""
-        return
-
-
 @attrs.frozen(kw_only=True)
 class Pruned:
     """The amount that a prune deleted, or would delete.
@@ -242,8 +189,8 @@ class Store(abc.ABC):
     shared: bool = False
     """True if several processes may have the storage open at once.
 
-    Then a claim may be `Taken`, a run at rest has no owner (`release`), and `StoreHooks` reports what other processes
-    do. In a store that is not shared the one process owns every run, and the methods about other processes do nothing.
+    Then a claim may be `Taken`, a run at rest has no owner (`release`), and a `PeerEvent` reports what another process
+    did. In a store that is not shared the one process owns every run, and the methods about other processes do nothing.
     """
 
     @property
@@ -257,14 +204,14 @@ class Store(abc.ABC):
         """The identity of the logs. Constant, also over restarts, for as long as returned sequences stay valid.
 
         Known while the store is open. A copy (a backup that is put into use) has another epoch. A shared store may get
-        another epoch while it is open (`StoreHooks.renamed`): a failover may lose events that were returned.
+        another epoch while it is open (`LogsRenamed`): a failover may lose events that were returned.
         """
 
     @property
     def good_until(self) -> float:
         """Until when no other process can have this store's claims, in trio time; infinite if it is not shared.
 
-        May be read in any thread. Begin no effect outside of the store after that time; `StoreHooks.voided` follows
+        May be read in any thread. Begin no effect outside of the store after that time; `ClaimsVoided` follows
         soon after it.
         """
         return math.inf
@@ -283,7 +230,7 @@ class Store(abc.ABC):
         return 0.0
 
     @abc.abstractmethod
-    async def run(self, hooks: StoreHooks, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    async def run(self, report: Report, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Open the store and serve until cancelled; then write the queue, close, and re-raise Cancelled.
 
         Calls `task_status.started()` when open. Opening voids the claims of owners that are gone; in a store that is
@@ -391,7 +338,7 @@ class Store(abc.ABC):
     async def post(self, run_id: str, command: Command, judge: Judge) -> CommandResult:
         """Judge a command and, if accepted, journal it, in one transaction.
 
-        `hooks.posted` is called for a newly accepted command. The same id with the same content gives `duplicate` with
+        A newly accepted command is reported (`CommandPosted`). The same id with the same content gives `duplicate` with
         the first result's code (the judge sees it as `CommandContext.known`). A decision that names a call is journaled
         with the fingerprint of the action that the judge saw.
 
@@ -519,7 +466,7 @@ class Store(abc.ABC):
     # --- other processes ---------------------------------------------------------------------------------------------
 
     def watch(self, run_id: str) -> AbstractContextManager[None]:
-        """Report changes of a run by `StoreHooks.moved` for the time of the block, if another process works on it.
+        """Report changes of a run by `ChangedElsewhere` for the time of the block, if another process works on it.
 
         Changes before the report begins are reported once it has begun. A lost report is made up for within seconds.
         """

@@ -141,7 +141,7 @@ class ToolError(GreenroomError):
 
 
 class ModelError(GreenroomError):
-    """A model request failed. Raise it in a model of your own; the run retries if the kind may pass.
+    """A model request failed. Raise it in your own model; the run retries if the kind may pass.
 
     | kind | meaning | retried |
     |---|---|---|

@@ -30,7 +30,7 @@ class Ability:
 
     Attributes:
         agents: keys of its agents; None: it takes every run.
-        deps: it can work on runs that were started with deps of their own.
+        deps: it can work on runs that were started with their own deps.
         unserved: it also takes runs whose agent no live process of a shared store has, when their timer fires
             (`Store.claim_due`): a deadline ends a run without its agent.
     """
@@ -59,13 +59,13 @@ class QueueInfo:
 
     Attributes:
         name: the agent's key, if `start` was given no queue.
-        max_running: most runs of the queue that may work at once, over all processes; None: no limit.
+        max_running: most runs of the queue that may work concurrently, over all processes; None: no limit.
         paused: no run of the queue is claimed.
         ready: runs that wait to be claimed now.
         working: runs that have an owner and do not wait for people.
         oldest: since when the oldest ready run is ready, UTC; None if no run is ready.
         scheduled: runs that become ready later by themselves (`NewRun.ready_at`).
-        later: when the next of them becomes ready, UTC; None if there are none.
+        later: when the next of them becomes ready, UTC, or None.
     """
 
     name: str

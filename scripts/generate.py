@@ -1,7 +1,8 @@
 """Write what is generated from the code: docs/schemas/*.json, docs/events.md, docs/diagrams/*.md.
 
-So are the drawings inside docs/design.md and docs/lifecycle.md, the tables of codes inside docs/gateway.md, and the
-tables of the database inside docs/postgres.md, between `<!-- drawn: run -->` and `<!-- end of run -->`.
+So are the drawings inside docs/design.md, docs/design/states.md and docs/lifecycle.md, the tables of codes inside
+docs/gateway.md, and the tables of the database inside docs/postgres.md, between `<!-- drawn: run -->` and
+`<!-- end of run -->`.
 
 python scripts/generate.py            write the files that are out of date
 python scripts/generate.py --check    write nothing; name them and fail
@@ -45,8 +46,10 @@ def documents() -> dict[str, str]:
         **{f"docs/schemas/{name}.json": _json(schema) for name, schema in schemas.items()},
         **{f"docs/diagrams/{name}.md": text for name, text in drawn.items()},
         "docs/events.md": event_page(),
-        "docs/design.md": with_drawings(_present(ROOT / "docs/design.md") or "", pictures),
-        "docs/lifecycle.md": with_drawings(_present(ROOT / "docs/lifecycle.md") or "", pictures),
+        **{
+            page: with_drawings(_present(ROOT / page) or "", pictures)
+            for page in ("docs/design.md", "docs/design/states.md", "docs/lifecycle.md")
+        },
         "docs/gateway.md": with_drawings(_present(ROOT / "docs/gateway.md") or "", tables),
         "docs/postgres.md": with_drawings(
             _present(ROOT / "docs/postgres.md") or "", {"tables": f"\n{postgres_table()}\n"}

@@ -97,6 +97,12 @@ class Trace:
         }
 
 
+def installed_copy() -> str | None:
+    """Return the folder of a package that is installed as a copy; `place_of` counts frames of checkouts alone."""
+    home = Path(gr.__file__).parent
+    return str(home) if "site-packages" in home.parts else None
+
+
 def place_of(code: CodeType) -> tuple[str, str] | None:
     """Module and function of a piece of our own code; None for any other, and for a part of a function."""
     parts = Path(code.co_filename).parts
@@ -318,6 +324,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.victim is not None:
         trio.run(live_until_killed, options.victim)
+    if home := installed_copy():
+        parser.exit(2, f"greenroom is imported from {home}; install the checkout instead: pip install -e .\n")
     traces = {name: travelled(name) for name in options.names or JOURNEYS}
     if options.json:
         print(json.dumps({name: trace.counts() for name, trace in traces.items()}, indent=2))

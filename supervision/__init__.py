@@ -1,6 +1,10 @@
 """Actors and supervisors on trio. This layer knows nothing about agents."""
 
 from .ask import ask as ask
+from .async_border import acapture as acapture
+from .border import Raised as Raised
+from .border import Returned as Returned
+from .border import capture as capture
 from .border import failure_of as failure_of
 from .border import failure_of_call as failure_of_call
 from .border import is_interrupt as is_interrupt
@@ -82,12 +86,14 @@ __all__ = [
     "Normal",
     "OnGiveUp",
     "Overrun",
+    "Raised",
     "RecentCrashes",
     "Ref",
     "Registry",
     "Reply",
     "Restart",
     "RestartKind",
+    "Returned",
     "Shutdown",
     "StartFailed",
     "Stop",
@@ -100,7 +106,9 @@ __all__ = [
     "UnknownChild",
     "Unresponsive",
     "Window",
+    "acapture",
     "ask",
+    "capture",
     "cleanup",
     "decide",
     "failure_of",

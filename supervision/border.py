@@ -13,7 +13,7 @@ How a real Ctrl-C is recognised. Python runs signal handlers in the main thread,
 that runs there, so a SIGINT may surface inside a tool. Trio installs its own handler, and the interrupt that this
 handler raises has the handler's frame at the inner end of its traceback; so has the interrupt that trio raises in the
 main task after the signal arrived in protected code. A `raise KeyboardInterrupt` in a tool has no such frame, and
-neither has an interrupt from a worker thread. If a program installs a SIGINT handler of its own that raises, the frame
+neither has an interrupt from a worker thread. If a program installs a SIGINT handler that raises, the frame
 of that handler identifies the interrupt (`note_handler`). If Python's default handler, which leaves no frame, is active
 inside trio, every KeyboardInterrupt counts as real: an operator must always be able to stop a program.
 
@@ -23,12 +23,13 @@ This module does no I/O and has no await, so pure code may call it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
-from typing import Final
+from typing import Final, Generic, ParamSpec, TypeVar
 from weakref import WeakSet
 
 import trio
+from attrs import frozen
 
 from .exits import STRAY, flatten, is_stray, leaves
 from .nursery import raise_bare
@@ -36,9 +37,33 @@ from .nursery import raise_bare
 CHAIN: Final = 100
 """Maximum number of links followed from an exception to its causes; a chain of causes may be circular."""
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _CALL: Final = "__call__"
 _TRIO: Final = "trio._core."
 """Prefix of the modules in which trio raises the interrupts that it delivers."""
+
+
+@frozen
+class Returned(Generic[T]):
+    """User code has returned.
+
+    Attributes:
+        value: The value that it returned.
+    """
+
+    value: T
+
+
+@frozen
+class Raised:
+    """User code has raised an exception that is its failure.
+
+    Attributes:
+        error: The failure, as `failure_of` and `failure_of_call` return it.
+    """
+
+    error: BaseException
 
 
 class _Handlers:
@@ -134,6 +159,20 @@ def failure_of(error: BaseException) -> BaseException:
     if not is_stray(real):
         raise_bare(real)
     return RuntimeError(STRAY)
+
+
+def capture(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Returned[T] | Raised:
+    """Call a synchronous function of the user's and return how the call ended, as `outcome.capture` does.
+
+    See `async_border.acapture` for a function that may be asynchronous.
+
+    Raises:
+        KeyboardInterrupt: A real Ctrl-C.
+    """
+    try:
+        return Returned(function(*args, **kwargs))
+    except BaseException as error:  # noqa: BLE001, ASYNC103 - user code may raise anything
+        return Raised(failure_of_call(error))  # noqa: ASYNC104 - `failure_of_call` has raised what passes
 
 
 def failure_of_call(error: BaseException) -> BaseException:

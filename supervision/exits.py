@@ -114,7 +114,7 @@ def is_stray(error: BaseException) -> bool:
     """Return True for a `Cancelled` that no scope around the caller has delivered.
 
     User code kept such an exception from another scope. A stray `Cancelled` must not propagate: a nursery would mistake
-    it for a cancellation of its own, end all its tasks, and raise nothing.
+    it for its own cancellation, end all its tasks, and raise nothing.
     """
     return isinstance(error, trio.Cancelled) and trio.current_effective_deadline() > -math.inf
 

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import trio
 from attrs import define, field
 
-from .border import failure_of_call
+from .border import Raised, capture
 from .errors import ActorExited
 from .exits import Exit
 from .mailbox import Mailbox
@@ -26,12 +26,10 @@ logger = logging.getLogger("greenroom.supervision")
 
 def call_watcher(watcher: Callable[..., None], *args: object) -> None:
     """Call foreign code in a step that must be completed, and log its exception: other watchers are still waiting."""
-    try:
-        watcher(*args)
-    except BaseException as error:  # noqa: BLE001, ASYNC103 - the supervision boundary of a watcher's code
-        failure = failure_of_call(error)
+    told = capture(watcher, *args)
+    if isinstance(told, Raised):
         what = "a watcher raised; it must not: it runs in the exit step of the actor that it watches"
-        report(logger, logging.ERROR, what, traceback=traceback_text(failure))
+        report(logger, logging.ERROR, what, traceback=traceback_text(told.error))
 
 
 @define(eq=False)
@@ -94,7 +92,7 @@ class Ref(Generic[M_contra]):
         self._mailbox.nudge()
 
     def monitor(self, callback: Monitor) -> Callable[[], None]:
-        """Call `callback(ref, exit)` once, synchronously, in the actor's exit step; at once if the actor has ended.
+        """Call `callback(ref, exit)` once, synchronously, in the actor's exit step; immediately if the actor has ended.
 
         Restarts are not exits. A callback must not raise; an exception is logged and does not affect other callbacks.
 

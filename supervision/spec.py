@@ -74,7 +74,7 @@ class ChildSpec(Generic[M]):
         max_restarts: With `within`, a restart intensity of the child's own instead of the supervisor's. math.inf: the
             child is never given up; a `backoff` is then required, because a crash loop would take all the time.
         within: Seconds.
-        backoff: Delay before restarts; None restarts at once.
+        backoff: Delay before restarts; None restarts immediately.
         capacity: Capacity of the mailbox, in messages.
         on_give_up: Reaction when the intensity is exceeded. report: only this child ends, with `GaveUp`; escalate: the
             supervisor ends too. None: escalate for static children, report for dynamic ones.

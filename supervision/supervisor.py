@@ -11,7 +11,7 @@ ones, shielded: dynamic children first, concurrently, in slices, under one budge
 order, each within its own budget. The block then raises what it would have raised: the body's exception, bare; the
 outer `Cancelled`; or `SupervisorGaveUp`. A cancellation never replaces an error.
 
-An interruption of the stop itself (a KeyboardInterrupt) ends the order: all children are asked to end at once, and the
+An interruption of the stop itself (a KeyboardInterrupt) ends the order: all children are asked to end together, and the
 block raises the interrupt when all children have ended.
 
 Trio cannot kill a task. A child that has not ended within its budget (a thread, a shield without end) is recorded as
@@ -73,7 +73,7 @@ logger = logging.getLogger("greenroom.supervision")
 SLICE = 50
 """Children cancelled between two checkpoints.
 
-Cancelling 10,000 at once blocks all tasks for 0.23 s, slices of 50 for 0.06 s.
+Cancelling 10,000 together blocks all tasks for 0.23 s, slices of 50 for 0.06 s.
 """
 
 STOP_BUDGET = 5.0
@@ -124,9 +124,9 @@ class Supervisor:
     # --- children ---------------------------------------------------------------------------------
 
     def start_child(self, spec: ChildSpec[M]) -> Ref[M]:
-        """Start a dynamic child and return its address at once; its body first runs in the next tick.
+        """Start a dynamic child and return its address immediately; its body first runs in the next tick.
 
-        Messages may be sent before the body runs. Each dynamic child has a restart window of its own. Dynamic children
+        Messages may be sent before the body runs. Each dynamic child has its own restart window. Dynamic children
         are stopped before the static ones, all together, and by default end with `GaveUp` without affecting the
         supervisor.
 
@@ -141,7 +141,7 @@ class Supervisor:
     async def start_child_ready(self, spec: ChildSpec[M]) -> Ref[M]:
         """Start a static child and wait until it has called `ctx.ready()`.
 
-        Static children share the supervisor's restart window unless they have one of their own, are stopped in reverse
+        Static children share the supervisor's restart window unless they have their own, are stopped in reverse
         start order after all dynamic children, and by default escalate when the window is exceeded. A child that ends
         before it is ready is not restarted.
 
@@ -236,7 +236,7 @@ class Supervisor:
 
     @property
     def nursery(self) -> trio.Nursery:
-        """The nursery of the children, for tasks that are no children: nothing stops, restarts or counts them.
+        """The nursery of the children, for tasks that are not children: nothing stops, restarts or counts them.
 
         The block ends after them, when all children have ended. Give such a task a shielded scope and cancel it when
         its user ends; an error of the task ends the whole block.
@@ -514,7 +514,7 @@ async def open_supervisor(
 
     Raises:
         SupervisorGaveUp: A child exceeded its intensity and the policy was to escalate; the last crash is `__cause__`.
-            The body has been cancelled; if the body raised an error of its own, that error is raised instead, with a
+            The body has been cancelled; if the body raised an error, that error is raised instead, with a
             note.
         InvalidSpec: An argument has an invalid value.
         BaseException: The body's exception, bare.

@@ -2,8 +2,9 @@
 
     pytest --seed 7          another seed for everything that draws lots (default: GREENROOM_SEED, else a fixed number)
     pytest --fast            without the tests that are marked slow
-    GREENROOM_CHAOS=full     sweeps visit every point, scenes run on all stores in all modes (support/covering.py), and
-                             Hypothesis tries many more examples; default: a seeded sample
+    GREENROOM_CHAOS=product  scenes run on all stores in all modes, and all cases of the tests beside them; default: a
+                             seeded sample of both (support/covering.py)
+    GREENROOM_CHAOS=full     besides, sweeps visit every point, and Hypothesis tries many more examples
     GREENROOM_JUDGES=required  a test marked judge that would be skipped fails instead; the CI says so
 
 pytest-trio runs in `trio_mode`: async tests and fixtures need no mark.
@@ -15,7 +16,9 @@ import logging
 import os
 import pkgutil
 import random
+import shutil
 import signal
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
@@ -33,6 +36,7 @@ T = TypeVar("T")
 
 FIXED_SEED = 20_011  # any number does, as long as two people who run the tests get the same one
 FULL = os.environ.get("GREENROOM_CHAOS") == "full"
+PRODUCT = FULL or os.environ.get("GREENROOM_CHAOS") == "product"
 MEASURED_CASES, MEASURED_UNIT_CASES = 2, 60
 """Cases of a scene and of another test whose coverage is measured."""
 UNMEASURED = (
@@ -96,12 +100,12 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    sweeps = "in full" if FULL else "sampled (GREENROOM_CHAOS=full for all)"
-    return f"greenroom: --seed {config.getoption('--seed')}, sweeps, stores and modes {sweeps}"
+    sweeps, scenes = ("in full" if whole else "sampled" for whole in (FULL, PRODUCT))
+    return f"greenroom: --seed {config.getoption('--seed')}, sweeps {sweeps}, stores and modes {scenes}"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    leave_out(config, items, config.getoption("--seed"), full=FULL)
+    leave_out(config, items, config.getoption("--seed"), product=PRODUCT, few_live=not FULL)
     _leave_unmeasured(items)
     if hasattr(config, "workerinput"):
         items.sort(key=_turn)
@@ -119,6 +123,8 @@ def _leave_unmeasured(items: Sequence[pytest.Item]) -> None:
     """
     cases: Counter[str] = Counter()
     for item in items:
+        if item.get_closest_marker("no_cover"):
+            continue
         function = item.nodeid.partition("[")[0]
         cases[function] += 1
         scene = function.startswith("tests/conformance/")
@@ -205,6 +211,18 @@ def sampled(rng: random.Random) -> Callable[[Sequence[T], int], list[T]]:
         return [points[i] for i in sorted(rng.sample(range(len(points)), n))]
 
     return draw
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Generator[Path]:
+    """Where files are made: in memory if there is such a place, for what is tested is not the disk."""
+    shared = Path("/dev/shm")  # noqa: S108 - a fresh folder is made in it
+    if not shared.is_dir():
+        yield tmp_path
+        return
+    made = Path(tempfile.mkdtemp(prefix="greenroom-", dir=shared))
+    yield made
+    shutil.rmtree(made)
 
 
 @pytest.fixture(autouse=True)

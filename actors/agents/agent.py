@@ -164,8 +164,8 @@ class Agent(Generic[T_co, Deps]):
             keeps them, "supersede" withdraws them.
         on_unknown_tool: "return" answers the model with an error, "raise" fails the run.
         settings: for the model (temperature and so on), plain JSON data.
-        max_bodies: bodies that may execute at once in one run.
-        max_tasks: background tasks that may be alive at once in one run; a further task is refused.
+        max_bodies: bodies that may execute concurrently in one run.
+        max_tasks: background tasks that may be alive together in one run; a further task is refused.
         description: for people and for other agents.
         plugins: code that runs in the phases of a run; the order decides between equals.
         state: the state keys that tools use, in addition to those of plugins. Commutative keys must be declared, so
@@ -391,20 +391,20 @@ class Agent(Generic[T_co, Deps]):
     ) -> Tool[..., JSONValue]:
         """Return this agent as a tool for other agents: each call starts a child run of this agent.
 
-        The child run has a thread of its own, and the deps, principal, session, workspace and deadline of its parent
+        The child run has its own thread, and the deps, principal, session, workspace and deadline of its parent
         run. Its output is the call's result. While the child run waits for decisions, the call is suspended, and the
-        parent run shows each of its tickets as a ticket of its own. See docs/child-runs.md.
+        parent run shows each of its tickets as a separate ticket. See docs/child-runs.md.
 
         Args:
-            name: of the tool; default: the agent's key, with _ for characters that a tool's name may not have.
+            name: The name of the tool; by default the agent's key, with _ for characters that no tool's name may have.
             description: for the model; default: the agent's description.
             parameters: a class (attrs, dataclasses, msgspec, TypedDict) for the arguments; default: one argument,
                 `input`, a str, which is the input of the child run.
             build_input: (object of that class, or the str) -> the input of the child run; sync or async. Called once,
                 before the child run is started.
             extract: (Completed) -> the call's result, sync or async; default: the output.
-            options: of `tool`, except replay, on_conflict, output_guardrails and background. `timeout` counts the
-                seconds in which the child run does not wait for decisions; the child run is cancelled when it is over.
+            options: The options of `tool`, except replay, on_conflict, output_guardrails and background. `timeout` is
+                the number of seconds in which the child run does not wait for decisions; then it is cancelled.
                 `grace` bounds the wait for the end of a cancelled child run; default: the time that the agent's own
                 clean-up may take.
 

@@ -33,7 +33,7 @@ def check_text(where: str, name: str, value: object, way: str) -> None:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise _fault(where, f"{name} holds bytes that are no text: {error}; decode it with errors='replace'") from error
+        raise _fault(where, f"{name} has bytes that are not text: {error}; decode it with errors='replace'") from error
 
 
 def instructs(value: object) -> bool:
@@ -76,7 +76,7 @@ def check_settings(where: str, settings: object) -> None:
 
 
 def check_tools(where: str, tools: object, handoffs: Sequence[Handoff]) -> None:
-    """Check the tools and handoffs, and that the tools that are built in have names of their own."""
+    """Check the tools and handoffs, and that the tools that are built in have different names."""
     if not isinstance(tools, tuple):
         raise _fault(where, f"tools={tools!r}: give a list of tools")
     seen: set[str] = set()

@@ -31,7 +31,7 @@ def _without_tools(messages: Iterable[Message]) -> Iterator[Message]:
 def nested(messages: Iterable[Message]) -> tuple[Message, ...]:
     """Return one user message with the whole conversation as numbered records; nothing of nothing.
 
-    Each text, each call with its arguments, and each result is a record of its own, with the facts of its images and
+    Each text, each call with its arguments, and each result is a separate record, with the facts of its images and
     files, which are parts of the one message. The next agent reads that others have spoken, and takes none of their
     answers for its own.
     """

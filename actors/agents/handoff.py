@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, cast, overload
 
 import attrs
+from typing_extensions import override
 
 from ..contract.ids import AGENT_KEYS, is_agent_key
 from ..contract.messages import Message
@@ -69,11 +70,12 @@ class Handoff(Tool[..., Any], Generic[T_co]):
         return self.agent if isinstance(self.agent, str) else self.agent.key
 
     @property
+    @override
     def spec(self) -> ToolSpec:
-        """The tool as the engine sees it."""
         bodiless = self.on_handoff is None and self.input_filter is None
         return attrs.evolve(super().spec, handoff=self.key, bodiless=bodiless, output=False)
 
+    @override
     def call(self, ctx: ToolContext | SyncToolContext, keywords: Mapping[str, Any]) -> Any:
         """Call the callback; returns the coroutine of an async one."""
         if self.on_handoff is None:
@@ -231,7 +233,7 @@ def fault_of(handoffs: object, names: set[str]) -> str | None:
 
     Args:
         handoffs: as the agent has them.
-        names: of the agent's tools; gets those of the handoffs.
+        names: The names of the tools; those of the handoffs are added.
     """
     if not isinstance(handoffs, tuple) or not all(isinstance(handoff, Handoff) for handoff in handoffs):
         return f"handoffs={handoffs!r:.200}: give a list of agents, keys, or gr.handoff(...)"

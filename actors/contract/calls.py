@@ -71,10 +71,10 @@ class CallRule:
         to: the positions that may follow.
         outcomes: outcomes with which a call may leave this position; for `after` and `settled`, outcomes of calls
             there.
-        status: of every call here; None: derived from other facts of the call.
+        status: The status of every call here; None: derived from other facts of the call.
         phase: the phase whose hooks run for the call here.
         executing: code runs for the call: hooks, gates, or its body.
-        body: the call takes one of the bodies that the execution mode allows at once.
+        body: the call takes one of the bodies that the execution mode allows to run concurrently.
         writes: the call may still write to state keys without a decision of a person.
         undecided: a batch of decisions waits while a call is here.
         merges: the body's state writes may be merged.
@@ -201,11 +201,12 @@ def check_move(call_id: str, source: CallPosition | None, target: CallPosition, 
         legal = target in POSITIONS[source].to and outcome is None
     if not legal:
         end = target.value if outcome is None else f"{target.value} ({outcome.value})"
-        raise IllegalTransition(f"call {call_id}", "nothing" if source is None else source.value, end)
+        begin, may = ("nothing", _to(_AT.NEW)) if source is None else (source.value, POSITIONS[source].to)
+        raise IllegalTransition(f"call {call_id}", begin, end, may)
 
 
 def open_status(attempts: int, resumed_at: int | None) -> CallStatus:
-    """Return the status of a call that has not ended, in a position without a status of its own.
+    """Return the status of a call that has not ended, in a position that allows several.
 
     Args:
         attempts: started bodies.

@@ -18,7 +18,7 @@ import msgspec
 from cattrs import BaseValidationError, ForbiddenExtraKeysError, transform_error
 from cattrs.v import format_exception
 
-from greenroom.supervision.border import failure_of_call
+from greenroom.supervision.border import Raised, capture, failure_of_call
 
 from .converters import converter, row_writer
 from .parts import Attachment, InvalidPart, Part, fault_of_parts
@@ -200,10 +200,10 @@ def normalise(value: object) -> tuple[Any, str | None]:
     Returns:
         (data, None), or (a text in place of the value, the reason).
     """
-    try:
-        return _Cleaner().clean(value, MAX_DEPTH), None
-    except BaseException as error:  # noqa: BLE001, ASYNC103 - an effect has happened: the call has succeeded whatever its value does
-        return f"<a {_type_name(value)} that cannot be shown>", _said(failure_of_call(error))  # noqa: ASYNC104 - the border has raised what passes
+    cleaned = capture(_Cleaner().clean, value, MAX_DEPTH)
+    if isinstance(cleaned, Raised):  # an effect has happened: the call has succeeded whatever its value does
+        return f"<a {_type_name(value)} that cannot be shown>", _said(cleaned.error)
+    return cleaned.value, None
 
 
 StoredResult = tuple[Any, tuple[Part, ...], str | None]
@@ -265,12 +265,11 @@ def message_of(error: BaseException) -> str:
     The complaint of asyncio that no event loop runs says nothing to a reader who does not know that trio runs here; the
     way out follows that complaint.
     """
-    try:
-        text = _text(shortened(str(error) or _type_name(error), MESSAGE_LIMIT))
-        return f"{text}; {_ASYNCIO_WAY_OUT}" if type(error) is RuntimeError and _needs_asyncio(text) else text
-    except BaseException as broken:  # noqa: BLE001, ASYNC103 - an exception's own __str__ may raise
-        failure_of_call(broken)
-        return "(its message cannot be shown)"  # noqa: ASYNC104 - the border has raised what passes
+    message = capture(lambda: _text(shortened(str(error) or _type_name(error), MESSAGE_LIMIT)))
+    if isinstance(message, Raised):  # by the exception's own `__str__`
+        return "(its message cannot be shown)"
+    text = message.value
+    return f"{text}; {_ASYNCIO_WAY_OUT}" if type(error) is RuntimeError and _needs_asyncio(text) else text
 
 
 def _needs_asyncio(text: str) -> bool:
@@ -438,18 +437,12 @@ def _integer(value: int) -> int | str:
 
 
 def _type_name(value: object) -> str:
-    try:
-        return _text(type(value).__name__)
-    except BaseException as broken:  # noqa: BLE001, ASYNC103 - a metaclass may do anything
-        failure_of_call(broken)
-        return "value"  # noqa: ASYNC104 - the border has raised what passes
+    name = capture(lambda: _text(type(value).__name__))  # a metaclass may do anything
+    return "value" if isinstance(name, Raised) else name.value
 
 
 def _said(error: BaseException) -> str:
     if isinstance(error, TooLarge):
         return str(error)
-    try:
-        return _text(f"{_type_name(error)}: {shortened(str(error), MESSAGE_LIMIT)}")
-    except BaseException as broken:  # noqa: BLE001, ASYNC103 - an exception's own __str__ may raise
-        failure_of_call(broken)
-        return _type_name(error)  # noqa: ASYNC104 - the border has raised what passes
+    said = capture(lambda: _text(f"{_type_name(error)}: {shortened(str(error), MESSAGE_LIMIT)}"))
+    return _type_name(error) if isinstance(said, Raised) else said.value

@@ -1,4 +1,4 @@
-"""What a run's owner writes to a store, and the store's answers.
+"""The writes of a run's owner to a store, and the store's answers.
 
 A commit is one transaction: events, run row, changed calls and tickets, thread messages, state keys, consumed commands.
 Its cost is the size of the change, not of the run.
@@ -90,7 +90,7 @@ class NewRun(Value, frozen=True, kw_only=True):
         parts: with their bytes, which join the thread with the run. Those of a fork's history have no bytes here: the
             store copies them from the thread that `thread_parent` names.
         queue: where the run waits for an owner; "" for the queue of its agent's key.
-        ready_at: the run is not claimed before this time; None: at once.
+        ready_at: the run is not claimed before this time; None: immediately.
         priority: -100 to 100; each step counts like ten seconds of waiting, and a higher one is claimed earlier.
         dedupe: at most one open run has this key; None: any number.
     """
@@ -147,11 +147,11 @@ Must not raise or wait.
 
 
 class Created(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of create_run: a new run with its claim, or why there is none.
+    """The outcome of create_run: a new run with its claim, or why nothing was created.
 
     Attributes:
-        claim: of the new run; None if nothing was written, and then one of the last four fields has the reason; also
-            None if the run was written and no claim was asked for (`unclaimed`).
+        claim: The claim of the new run; None if nothing was written, and then one of the last four fields says why;
+            also None if the run was written and no claim was asked for (`unclaimed`).
         held: the thread has an active run; `Receipt.next_in_thread` of that run's end names this run.
         behind: that active run, if the new run is held.
         unclaimed: the run was written without a claim, as asked.

@@ -351,7 +351,7 @@ def decision_of(target: Any, action: Any, options: Mapping[str, Any], names: Seq
         return target
     if isinstance(target, Ticket):
         way = f"approve it with .approve(...), deny it with .deny(...), or name it: decide({target.ticket_id!r}, ...)"
-        text = f"decide: the ticket {target.ticket_id} is no decision yet; {way}"
+        text = f"decide: the ticket {target.ticket_id} is not a decision yet; {way}"
         raise UsageError(text)
     unknown = sorted(set(options) - set(names))
     if unknown:

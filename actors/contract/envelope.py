@@ -104,16 +104,22 @@ class EventEncoder:
         return tuple(frames)
 
     def frame_steps(self, after: int, at: datetime, events: Sequence[EventDraft]) -> Steps[tuple[bytes, ...]]:
-        """Return the result of `frames`, in steps: some thousand characters of a text, or one event."""
-        middle, frames = self._middle(at), list[bytes]()
+        """Return the result of `frames`, in steps: some thousand characters of a text, or of small events."""
+        middle, frames, left = self._middle(at), list[bytes](), WINDOW
         for sequence, event in enumerate(events, after + 1):
-            shown = yield from self._redactor.payload_steps(event.payload)
+            shown = self._redactor.small_payload(event.payload)
+            if shown is None:
+                yield
+                shown = yield from self._redactor.payload_steps(event.payload)
             payload = _encode(shown)
-            yield
+            left -= len(payload)
+            if left < 0:
+                left = WINDOW
+                yield
             if len(payload) > PAYLOAD_BYTES:
                 payload = yield from _excerpted(payload)
+                yield
             frames.append(self._frame(middle, b"%d" % sequence, event.type.encode(), payload))
-            yield
         return tuple(frames)
 
     def _middle(self, at: datetime) -> bytes:
@@ -182,7 +188,7 @@ class Event:
         id: `<run_id>-<sequence>`.
         sequence: from 1, contiguous per run.
         type: a key of the catalogue.
-        version: of envelope and payload.
+        version: The version of envelope and payload.
         run_id, session_id, agent_id: of the run; `agent_id` is the agent's key.
         timestamp: UTC, milliseconds.
         payload: plain data; its fields are in camelCase, as in docs/events.md.

@@ -1,4 +1,4 @@
-"""What user code reads about the calls of a step, and how it ends the run with a result of them."""
+"""The facts of the calls of a step for user code, and an end of the run with a result of them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class CallFacts:
 
     Attributes:
         call_id, tool, arguments, effect: what would run, with edited arguments if it has some.
-        status: of the lifecycle.
+        status: A status of the lifecycle.
         attempt: bodies started so far.
         decision: the newest decision about it, or None.
-        result: of a succeeded call (JSON).
+        result: The result of a succeeded call (JSON).
         text: the model's text about an ended call.
-        code: of a failure.
+        code: The code of a failure.
     """
 
     call_id: str

@@ -171,7 +171,7 @@ def advice(code: str, detail: str | None = None) -> tuple[str, str] | None:
     """Return the first thing to do about a failure, in English and Chinese; None if the code is not in the catalogue.
 
     Args:
-        code: of the failure.
+        code: The code of the failure.
         detail: its message; for a model_error it begins with the kind of the error.
     """
     row = FAILURES.get(code)

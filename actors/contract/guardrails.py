@@ -10,7 +10,7 @@ from .plain import JSONValue
 from .row_forms import Value
 
 GuardrailKind = Literal["input", "output", "tool_input", "tool_output"]
-"""What a guardrail judges: a text of the user, a final answer, the arguments of a call, the result of a body."""
+"""The value that is judged: a text of the user, a final answer, the arguments of a call, the result of a body."""
 
 
 class Tripped(Value, frozen=True, kw_only=True):
@@ -19,7 +19,7 @@ class Tripped(Value, frozen=True, kw_only=True):
     Attributes:
         guardrail: its name.
         verdict: "trip" ends the run; "reject" (of guardrails of tools) replaces the result.
-        info: of a trip, JSON; None: the guardrail gave none. Of a reject: the text.
+        info: The info of a trip (JSON; None without any), or the text of a reject.
     """
 
     guardrail: str

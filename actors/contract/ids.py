@@ -18,7 +18,7 @@ from .plain import base_value
 
 _LONGEST_KEY: Final = 64
 AGENT_KEYS: Final = f"use 1 to {_LONGEST_KEY} printable characters without spaces"
-"""What the key of an agent may be, for messages."""
+"""The rule for keys of agents, for messages."""
 
 _canonical = msgspec.json.Encoder(order="sorted", enc_hook=base_value)
 

@@ -15,7 +15,7 @@ class Inference(Value, frozen=True, kw_only=True):
     """The model request in flight, or the one whose answer this step works on.
 
     Attributes:
-        message_id: of the assistant message.
+        message_id: The id of the assistant message.
         attempt: counts from 1 per step.
         failures: failed requests of this step to this model; an interruption does not count.
         started_at: UTC.
@@ -23,7 +23,7 @@ class Inference(Value, frozen=True, kw_only=True):
         unsure: guardrails decide whether the answered message stays; until then it is not complete.
         stopped: the end of the run has stopped this request; the owner has not reported yet what had arrived.
         text_index, reasoning_index: the next delta's index.
-        prefix: the text of broken streams that this request continues; "" if the answer begins anew.
+        prefix: the text of broken streams that this request continues; "" if the answer begins again.
         cut_calls: names of the tools whose calls broken streams of this step had begun.
         recovered: requests of this step that continued a text.
         model: 0: the step's own model; else the number of a fallback, from 1.

@@ -4,7 +4,7 @@ Theory of operation. The keywords are jsonschema's, each wrapped by a count of i
 of the value and of the keyword, and at each level one for a fault and for each `_MESSAGE` characters of its message. A
 judgement that takes more than `STEPS` ends as `TooMuchWork`: alternatives that refer to each other double the work with
 each level of a value, and the value is a model's or a client's. Keywords that call `re`, and `uniqueItems`, which
-compares all items with each other, are written anew.
+compares all items with each other, are written again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SQUARE: Final = 50
 
 
 class _Validator(Protocol):
-    """What a keyword uses of jsonschema's validator."""
+    """The part of jsonschema's validator that a keyword uses."""
 
     def is_type(self, instance: object, type: str) -> bool: ...  # noqa: A002 - jsonschema's name
     def descend(

@@ -8,7 +8,7 @@ function of the stage and stored nowhere. Every move is one lifecycle event in t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -16,11 +16,17 @@ from .row_forms import Value
 
 
 class IllegalTransition(RuntimeError):
-    """A machine was asked for a move that its table does not have: a bug in Greenroom, never a user's mistake."""
+    """A machine was asked for a move that its table does not have: a bug in Greenroom, never a user's mistake.
 
-    def __init__(self, machine: str, source: str, target: str) -> None:
-        super().__init__(f"{machine}: {source} -> {target} is not in the table")
-        self.machine, self.source, self.target = machine, source, target
+    Attributes:
+        machine, source, target: the move.
+        legal: the states that may follow `source`, by name.
+    """
+
+    def __init__(self, machine: str, source: str, target: str, legal: Iterable[str]) -> None:
+        self.machine, self.source, self.target, self.legal = machine, source, target, tuple(sorted(legal))
+        following = ", ".join(self.legal) or "nothing"
+        super().__init__(f"{machine}: {source} -> {target} is not in the table; {source} is followed by {following}")
 
 
 class Stage(StrEnum):
@@ -97,7 +103,7 @@ def check_stage(source: Stage, target: Stage) -> Stage:
         IllegalTransition: the pair is not in `STAGES`.
     """
     if target not in STAGES[source]:
-        raise IllegalTransition("run", source.value, target.value)
+        raise IllegalTransition("run", source.value, target.value, STAGES[source])
     return target
 
 
@@ -135,7 +141,7 @@ class Termination(Value, frozen=True, kw_only=True):
         detail: a text for people; redacted where it is in an event.
         by: the principal that cancelled.
         error_id: for a failure of user code (tool, hook, model): the id of its log line.
-        call_id: of the call that failed, if its tool declares that a failure ends the run.
+        call_id: The call that failed, if its tool declares that a failure ends the run.
     """
 
     kind: TerminationKind

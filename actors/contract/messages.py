@@ -192,7 +192,7 @@ class ModelRequest(Value, frozen=True, kw_only=True):
         prefix: the text that the answer continues, because an earlier stream of the step broke. The messages already
             end with it and with a request to continue.
         cut_calls: names of the tools whose calls that stream had begun, and that did not run; also in the messages.
-        attempt: of this step's request, from 1.
+        attempt: The attempt of this step's request, from 1.
         model: names the asked model, as the agent does.
         tool_choice: "auto" lets the model choose, "required" demands a call, "none" forbids calls, the name of one of
             `tools` demands a call of that tool.

@@ -1,4 +1,4 @@
-"""What a run came to: values, not exceptions.
+"""The outcomes of a run: values, not exceptions.
 
 `match` tells the four apart. A caller that wants the output and nothing else writes `outcome.output`: a Completed has
 one, each of the others raises its own error there.
@@ -74,7 +74,7 @@ class Completed(Generic[T_co]):
 
     Attributes:
         output: has the agent's output type.
-        usage: of all requests of the run.
+        usage: The usage of all requests of the run.
         termination: why it ended.
         outcome_unknown: ids of calls and tasks that the end cut off, and whose effect may or may not have happened.
         finish: why the model ended its last answer. "length" and "content_filter" mean that the answer was cut; None if

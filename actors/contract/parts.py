@@ -53,7 +53,7 @@ class Part(Value, frozen=True, kw_only=True):
         media_type: such as image/png, in lower case.
         size: bytes; 0 for an image behind an address.
         sha256: digest of the bytes, in hexadecimal digits; "" for an image behind an address.
-        name: of a file; "" if there is none.
+        name: The name of a file, or "".
         url: http or https address of an image whose bytes the provider fetches; else "".
         data: the bytes, in the requests of models only; None everywhere else, and for an image behind an address.
     """
@@ -113,7 +113,7 @@ def facts_of(parts: Iterable[Part]) -> tuple[JSONObject, ...]:
 
 
 def facts_on_wire(parts: Iterable[Part]) -> tuple[JSONObject, ...]:
-    """Return the facts of parts as an event of its own has them: with the names of fields on the wire."""
+    """Return the facts of parts as an event has them: with the names of fields on the wire."""
     return tuple({camel(name): value for name, value in part.facts().items()} for part in parts)
 
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, Final, cast
 
 WAY_OUT: Final = "write the pattern without back-references, look-around and counts above 1,000"
-"""What to do about a pattern that RE2 does not take."""
+"""The remedy for a pattern that RE2 does not take."""
 
 _UNIT: Final = re.compile(r"\\u([0-9A-Fa-f]{4})")
 _ESCAPED: Final = re.compile(r"\\(?:u[0-9A-Fa-f]{4}|.)", re.DOTALL)

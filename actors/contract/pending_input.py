@@ -1,4 +1,4 @@
-"""What a store writes of a run's row: texts that wait for a step are in the inbox, calls in rows of their own.
+"""The part of a run's row that a store writes: texts that wait for a step are in the inbox, calls in their own rows.
 
 A run in a long step commits often, and each commit writes the run's row: with a thousand texts or calls inside, each of
 them would be written a thousand times. So a store that encodes rows writes `apart(row)`, and returns it with its texts
@@ -62,7 +62,7 @@ def with_calls(row: RunRow, calls: Iterable[CallRow]) -> RunRow:
 
     Args:
         row: a result of `apart`.
-        calls: of the run, in the model's order; those of other steps are ignored.
+        calls: The calls of the run, in the model's order; those of other steps are ignored.
     """
     if row.draft is None or row.draft.calls:  # until version 3 a row has the calls itself
         return row

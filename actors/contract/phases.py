@@ -1,10 +1,15 @@
-"""The nine phases of a run, in their fixed order.
+"""The phases of a run in their fixed order, and its positions as a table.
 
     run_start -> [ step_start -> before_inference -> model -> after_inference
                    -> [per call: tool_gate] -> [per allowed call: before_tool_execute -> tool -> after_tool_execute]
                    -> step_end ]* -> run_end
 
-A phase without hooks is a table lookup: no task, no commit, no event.
+Theory of operation. A phase is a place for hooks; a phase without hooks costs no task, no commit and no event. The
+position says where the run is: in a run-level phase, in the work between two of them, in one of the waits, or at the
+end. `RUN_POSITIONS` has one row per position, with the positions that may follow and the facts that hold there.
+`StepBuilder.enter` of the engine is the only place that moves a run, and checks each move against the table; one input
+may make several moves. `forced_end.py` alone writes `ended` over any position, because the rows of such a run cannot be
+trusted. The calls of a step move inside `tools`: `calls.py` has their table.
 """
 
 from __future__ import annotations
@@ -12,6 +17,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
+
+import attrs
+
+from .lifecycle import IllegalTransition
 
 
 class Phase(StrEnum):
@@ -35,7 +44,12 @@ class RunPosition(StrEnum):
     `guards_first` before the model request, `guards_answer` with an answer, `guards_output` with an output. Two
     positions are between steps: `tasks`, when the model has finished and background tasks are alive, and `paused` (also
     before the first step), while a ticket of the run itself is open.
+
+    Attributes:
+        rule: the row of the table.
     """
+
+    rule: RunRule
 
     ADMISSION = "admission"
     RUN_START = "run_start"
@@ -84,3 +98,75 @@ PHASE_OF: Final[Mapping[RunPosition, Phase]] = {
     RunPosition.RUN_END: Phase.RUN_END,
 }
 """The run-level phases; entering one of these positions runs its hooks, if there are any."""
+
+
+@attrs.frozen(kw_only=True)
+class RunRule:
+    """A row of the table.
+
+    Attributes:
+        to: the positions that may follow. A position that follows itself is entered again.
+        hooks: the phase whose hooks run here.
+        guardrails: open guardrails have been asked, and may answer; at other positions they are only named.
+        between_steps: the run is outside a step, and waits for its slot and thread, for its tasks or for people.
+        leaving: the run is ending, and its termination is final.
+    """
+
+    to: frozenset[RunPosition]
+    hooks: Phase | None = None
+    guardrails: bool = False
+    between_steps: bool = False
+    leaving: bool = False
+
+
+_AT = RunPosition
+
+
+def _to(*positions: RunPosition) -> frozenset[RunPosition]:
+    return frozenset(positions)
+
+
+RUN_POSITIONS: Final[Mapping[RunPosition, RunRule]] = {
+    _AT.ADMISSION: RunRule(to=_to(_AT.RUN_START, _AT.STOPPING), between_steps=True),
+    _AT.RUN_START: RunRule(to=_to(_AT.STEP_START, _AT.PAUSED, _AT.STOPPING), hooks=Phase.RUN_START),
+    _AT.STEP_START: RunRule(to=_to(_AT.BEFORE_INFERENCE, _AT.GUARDS_FIRST, _AT.STOPPING), hooks=Phase.STEP_START),
+    _AT.BEFORE_INFERENCE: RunRule(to=_to(_AT.INFERENCE, _AT.STOPPING), hooks=Phase.BEFORE_INFERENCE),
+    _AT.GUARDS_FIRST: RunRule(to=_to(_AT.BEFORE_INFERENCE, _AT.STOPPING), guardrails=True),
+    _AT.INFERENCE: RunRule(
+        # another request; the hooks ask again for a new owner; the answer
+        to=_to(_AT.INFERENCE, _AT.BEFORE_INFERENCE, _AT.AFTER_INFERENCE, _AT.STOPPING),
+        guardrails=True,
+    ),
+    _AT.AFTER_INFERENCE: RunRule(
+        # the rest of a truncated answer; a wait for guardrails; the answer's calls; an answer without calls
+        to=_to(_AT.INFERENCE, _AT.GUARDS_ANSWER, _AT.TOOLS, _AT.GUARDS_OUTPUT, _AT.STEP_END, _AT.STOPPING),
+        hooks=Phase.AFTER_INFERENCE,
+        guardrails=True,
+    ),
+    _AT.GUARDS_ANSWER: RunRule(to=_to(_AT.TOOLS, _AT.GUARDS_OUTPUT, _AT.STEP_END, _AT.STOPPING), guardrails=True),
+    _AT.TOOLS: RunRule(to=_to(_AT.GUARDS_OUTPUT, _AT.STEP_END, _AT.STOPPING)),
+    _AT.GUARDS_OUTPUT: RunRule(
+        # run_end: the run was stopping already
+        to=_to(_AT.STEP_END, _AT.STOPPING, _AT.RUN_END),
+        guardrails=True,
+    ),
+    _AT.TASKS: RunRule(to=_to(_AT.STEP_START, _AT.STOPPING), between_steps=True),
+    _AT.STEP_END: RunRule(to=_to(_AT.STEP_START, _AT.TASKS, _AT.PAUSED, _AT.STOPPING), hooks=Phase.STEP_END),
+    _AT.PAUSED: RunRule(to=_to(_AT.STEP_START, _AT.STOPPING), between_steps=True),
+    # stopping again: the owner gives up while the work stops
+    _AT.STOPPING: RunRule(to=_to(_AT.STOPPING, _AT.GUARDS_OUTPUT, _AT.RUN_END), leaving=True),
+    _AT.RUN_END: RunRule(to=_to(_AT.STOPPING, _AT.ENDED), hooks=Phase.RUN_END, leaving=True),
+    _AT.ENDED: RunRule(to=_to(), leaving=True),
+}
+"""The table: each position, the positions that may follow, and the facts that hold there. A run begins at `admission`.
+
+Entering a position with `hooks` runs them, if there are any.
+"""
+
+for _position, _rule in RUN_POSITIONS.items():
+    _position.rule = _rule  # an attribute is found faster than a row, and the engine asks for columns with each input
+
+
+def illegal_move(run_id: str, source: RunPosition, target: RunPosition) -> IllegalTransition:
+    """Return the error for a move that the table does not have."""
+    return IllegalTransition(f"position of run {run_id}", source, target, source.rule.to)

@@ -62,7 +62,7 @@ class RecoveryPolicy:
     """Continuing the text of an answer whose stream broke.
 
     Attributes:
-        times: how many tries of one step may continue a shown text; all others begin anew.
+        times: how many tries of one step may continue a shown text; all others begin again.
     """
 
     times: int = 2
@@ -111,12 +111,12 @@ class BreakerPolicy:
 
 @attrs.frozen
 class Price:
-    """What a model costs, per million tokens, in any one currency.
+    """The price of a model, per million tokens, in any one currency.
 
     Attributes:
-        input: of tokens that the model reads.
-        output: of tokens that the model writes, reasoning included.
-        cached: of read tokens that the provider had cached; None: as `input`.
+        input: The price of tokens that the model reads.
+        output: The price of tokens that the model writes, reasoning included.
+        cached: The price of read tokens that the provider had cached; None: as `input`.
     """
 
     input: float
@@ -132,7 +132,7 @@ class Price:
 
 @attrs.frozen(kw_only=True)
 class BudgetPolicy:
-    """What a run may use; None: no limit.
+    """The limits of a run; None: no limit.
 
     Attributes:
         requests: model requests.

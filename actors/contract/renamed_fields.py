@@ -29,7 +29,7 @@ def renamed(name: str, data: Any) -> Any:
     """Upgrade the data of a blob from version 2 to version 3.
 
     Args:
-        name: of the class; "list" for the entries of a record.
+        name: The name of the class; "list" for the entries of a record.
         data: as decoded. Data without the form of its class comes back unchanged, because its reader will refuse it.
     """
     try:

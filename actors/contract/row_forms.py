@@ -41,7 +41,7 @@ def opened(form: type[Open], row: Open) -> Open:
 
     Args:
         form: the mutable class.
-        row: of that class, or of the frozen one.
+        row: A row of that class, or of the frozen one.
     """
     source: Any = row
     copy: Open = source.__copy__()

@@ -39,7 +39,7 @@ class RunInfo(Value, frozen=True, kw_only=True):
         by: the principal that started the run.
         content: digest of the start's arguments, which tells a repeated start from another one.
         forked_from, forked_step: where a fork begins.
-        has_deps: the run was started with dependencies of its own.
+        has_deps: the start brought dependencies for this run.
         title: one line for lists, redacted; empty for a run written before titles existed.
         parent_run, parent_call: of a child run: the run and the call that it works for.
         depth: how many parent runs there are above the run; 0 for a run that a caller started.
@@ -79,8 +79,8 @@ class CounterFields(Fields, kw_only=True):
         output_retries: how often the final answer was asked for again.
         messages, tickets: numbers used so far.
         bodies: bodies of tools that have begun, for a budget.
-        cost: of all models, by the prices of a budget.
-        others_attempts: key -> `model_attempts` of each agent that was active before; None: there is none.
+        cost: The cost of all models, by the prices of a budget.
+        others_attempts: key -> `model_attempts` of each agent that was active before; None before the first handoff.
     """
 
     rounds: int = 0
@@ -134,9 +134,9 @@ class SentText(Value, frozen=True, kw_only=True):
     """The place of a sent text that waits for the next step: it is stored in the inbox only.
 
     Attributes:
-        number: of the message.
+        number: The number of the message.
         step: the step during which the text arrived.
-        command_id: of the command with the text.
+        command_id: The id of the command with the text.
         size: bytes of the text in UTF-8.
         at: index in `RunRow.pending_input`, in a row that is stored without the message.
     """
@@ -166,7 +166,7 @@ class OpenGuardrails(Value, frozen=True, kw_only=True):
 
     Attributes:
         kind: input or output.
-        names: of the guardrails. Input guardrails that block the model request are asked and removed first.
+        names: The guardrails that have not passed yet. Blocking input guardrails are asked and removed first.
         messages: ids of the messages that input guardrails judge.
         ends: how the run ends once they have passed, because of the answer or by a request of a hook; None: it may
             continue. For output guardrails: the run ends with the judged output after its work has stopped.
@@ -182,10 +182,10 @@ class RunFields(Fields, kw_only=True):
     """The changing facts of a run. Small and constant in size. Mutable form of `RunRow`.
 
     Attributes:
-        stage: of the lifecycle table.
+        stage: A stage of the lifecycle table.
         cursor: the machine's position.
         step: the current step, from 1; 0 before the first.
-        last_sequence: of the newest event.
+        last_sequence: The sequence of the newest event.
         inbox: position of the newest consumed command.
         hooks_started: the hooks of run_start were called, so those of run_end will be.
         termination: why the run is ending; the step_end hooks of its last step still see it running (`cursor`).
@@ -196,7 +196,7 @@ class RunFields(Fields, kw_only=True):
         draft: the step's assistant message, until the step's messages join the thread.
         pending_input: messages for the next step, in order. For a run that ended before it was admitted: its input,
             until its thread is free.
-        sent: of those, the messages whose text is in the inbox (see `pending_input.py`).
+        sent: The messages among those whose text is in the inbox (see `pending_input.py`).
         unread_input_by: the sender of the newest input that no step has read ("": none named); None: there is none.
         early: decisions that came before their call's first ticket.
         tasks: live background tasks.
@@ -205,13 +205,13 @@ class RunFields(Fields, kw_only=True):
         pause: a pause that has not taken effect yet.
         run_tickets: the open tickets of the run itself; no step begins while there is one.
         mirrored: how many mirrors of tickets of child runs its calls hold.
-        mirrors: of a row of version 3 only: the mirrors, which the calls hold since (`RunRecord.mirrors`).
+        mirrors: The mirrors in a row of version 3; since then the calls hold them (`RunRecord.mirrors`).
         next_due: when the earliest timer of the run fires, UTC.
-        revision: of the newest state.
+        revision: The revision of the newest state.
         request: changes of this step's request by before_inference hooks.
         finish: why the model ended its newest answer.
         tool_users: keys of the agents that have used a tool, of those whose tool_choice is reset by that.
-        open_guardrails: guardrails of the agent that have not passed; None: there are none.
+        open_guardrails: guardrails of the agent that have not passed; None if all have.
         passed_output: the newest step with an output that the output guardrails have passed.
         agent: key of the active agent, once the run was handed over; None: the agent of `RunInfo`.
         handoff: a handoff that this step carried out; the other agent becomes active with the next step.
@@ -291,7 +291,7 @@ class CallFields(Fields, kw_only=True):
         ticket: the newest ticket.
         result: the full result (JSON).
         shown: the model's text about the result.
-        code: of a failure.
+        code: The code of a failure.
         edited: the arguments are not the model's.
         edited_at: bodies started at the newest edit.
         started_at: when the newest body started, UTC.
@@ -307,7 +307,7 @@ class CallFields(Fields, kw_only=True):
         child_run: the child run that does the call's work; None for a call of any other tool.
         child_started: the child run has been seen.
         parts: the images and files of the result.
-        mirrors: of the tickets of its child run, in the order in which they were seen.
+        mirrors: The tickets of its child run, in the order in which they were seen.
     """
 
     call_id: str
@@ -369,7 +369,7 @@ class CallRow(CallFields, frozen=True):  # type: ignore[misc]  # `sealed` makes 
 
     @property
     def doubt(self) -> UnknownCause:
-        """Why an effect of the call may have happened that no result shows; "" if there is none."""
+        """Why an effect of the call may have happened that no result shows, or ""."""
         # a row of an older release names no cause: its ticket is the only sign that the outcome is unknown
         cut_off = self.ticket is not None and self.ticket.reason == "outcome_unknown"
         return self.unknown_cause or ("process" if cut_off else "")
@@ -462,8 +462,8 @@ class RunRecord:
 
     Attributes:
         info, row: the two halves of the run.
-        calls: of the current step, or of the whole run if requested, in step and model order.
-        tickets: of these calls, and the open ones.
+        calls: The calls of the current step, or of the whole run if requested, in step and model order.
+        tickets: The tickets of these calls, and the open ones.
         inbox: accepted, unconsumed commands, in order.
         call_ids: every call id of the run.
         state: the newest values of the thread's and the run's persistent state keys; values that other runs wrote have
@@ -527,7 +527,7 @@ class CommandContext:
 
     @property
     def target_key(self) -> str | None:
-        """What a decision occupies: its ticket, or the call if it came before the call's first ticket."""
+        """The target that a decision occupies: its ticket, or the call if it came before the call's first ticket."""
         if self.ticket is not None:
             return f"ticket:{self.ticket.ticket_id}"
         return None if self.call is None else f"call:{self.call.call_id}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final, Literal, get_args
+from typing import Final, Literal, TypedDict, get_args
 
 import attrs
 
@@ -66,8 +66,28 @@ class RunSummary:
     dead: str | None = None
 
     @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self.info.run_id
+
+    @property
+    def agent(self) -> str:
+        """The key of the agent with which the run was started."""
+        return self.info.agent
+
+    @property
+    def status(self) -> RunStatus:
+        """The run's status."""
+        return self.row.status
+
+    @property
+    def stage(self) -> Stage:
+        """The run's stage."""
+        return self.row.stage
+
+    @property
     def title(self) -> str:
-        """One line that describes the run; the run id if there is no title."""
+        """One line that describes the run; the run id without a title."""
         return self.info.title or self.info.run_id
 
     @property
@@ -84,7 +104,7 @@ class RunSummary:
 
 
 Listed = RunStatus | Stage
-"""What a list can be limited to: the runs of one status, or of one stage."""
+"""A limit of a list: the runs of one status, or of one stage."""
 LISTED: Final = (
     *(status.value for status in RunStatus),
     *(stage.value for stage in Stage if stage.value not in {*RunStatus}),
@@ -110,6 +130,28 @@ LONGEST_TEXT: Final = 200
 """Most characters of a search text."""
 RunOrder = Literal["newest", "waiting_longest"]
 ORDERS: Final[tuple[str, ...]] = get_args(RunOrder)
+
+
+class WatchFilters(TypedDict, total=False):
+    """The filters of a list of runs that is watched, as callers give them; `RunQuery` documents each."""
+
+    status: Listed | str | None
+    agent: str | None
+    thread_id: str | None
+    prefix: str | None
+    by: str | None
+    since: datetime | None
+    until: datetime | None
+    text: str | None
+    order: RunOrder
+    limit: int
+
+
+class RunFilters(WatchFilters, total=False):
+    """The filters of a page of a list of runs, the same from the command line and the client to the store."""
+
+    cursor: str | None
+    counts: bool
 
 
 def _check_text(name: str, value: object, *, optional: bool) -> None:
@@ -214,7 +256,7 @@ class RunPage:
     Attributes:
         runs: the lines. A page that is not the last may have fewer than `limit`, if its rows are very large.
         cursor: for the next page; None on the last page.
-        counts: of all runs, if the query asks for them; from the same snapshot as the lines.
+        counts: The counts of all runs, if the query asks for them; from the same snapshot as the lines.
         unreadable: ids of runs of this page whose rows are unreadable (damaged, or written by a newer release); such a
             run has no line and does not count for `limit`.
     """

@@ -49,7 +49,7 @@ def _with_wire_words(schema: dict[str, JSONValue]) -> dict[str, JSONValue]:
 
 
 def described(cls: type[msgspec.Struct]) -> str:
-    """What the docstring of a payload's class says, with the names of the wire."""
+    """The docstring of a payload's class, with the names of the wire."""
     return wire_words(inspect.getdoc(cls) or "", [field.encode_name for field in msgspec.structs.fields(cls)])
 
 

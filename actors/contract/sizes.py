@@ -24,7 +24,7 @@ carries it in the ten seconds that a store waits for an answer."""
 
 _TEXTS: Final = (str, bytes, bytearray)
 _LISTS: Final = (list, tuple, set, frozenset)
-"""As tuples, which `isinstance` takes as they are; a union would be made anew for each item."""
+"""As tuples, which `isinstance` takes as they are; a union would be made again for each item."""
 
 
 class TooLarge(ValueError):

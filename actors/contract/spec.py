@@ -34,11 +34,11 @@ class ExecutionMode:
     "parallel_streaming".
 
     Attributes:
-        bodies: bodies of one step that may execute at once (None: up to the run's cap, `Agent(max_bodies=)`).
+        bodies: bodies of one step that may execute concurrently (None: up to the run's cap, `Agent(max_bodies=)`).
         suspended_blocks: a call whose body has suspended keeps later calls from starting.
-        batch: decisions act when all suspended calls of the step are decided; otherwise at once.
+        batch: decisions take effect when all suspended calls of the step are decided; otherwise immediately.
         merges: when the state writes of a body are merged: "at_once", when the body returns, or "together", when
-            nothing of the step executes any more, so that bodies that run at once read the same state.
+            nothing of the step executes any more, so that concurrent bodies read the same state.
 
     Raises:
         UsageError: a value is invalid; the message names it.
@@ -61,7 +61,7 @@ class ExecutionMode:
 
 
 Execution = ExecutionName | ExecutionMode
-"""What `execution=` takes: the name of a mode, or a mode of the program's own."""
+"""A value of `execution=`: the name of a mode, or a mode that the program made."""
 
 MODES: Final[Mapping[str, ExecutionMode]] = {
     "sequential": ExecutionMode(bodies=1, suspended_blocks=True, batch=False, merges="at_once"),
@@ -103,13 +103,13 @@ class ToolSpec:
         fatal: a failure of the body fails the run (on_error="raise").
         grace: seconds of clean-up after a cancel.
         on_conflict: for state writes that cannot be merged: "keep" the result and drop the writes, or "retry" the call.
-        background: a call ends at once, and its body runs as a task of the run.
+        background: a call ends immediately, and its body runs as a task of the run.
         output: the result may be the output of the run (see `AgentSpec.tool_use`).
         guarded: the tool has input guardrails, which are asked before its other gates.
         conditional: whether the tool is offered is asked in each step, and again when a call passes its gates.
         child_agent: key of the agent whose run does the work of a call; None for every other tool.
         handoff: key of the agent to which a call hands the run over; None for every other tool.
-        bodiless: a handoff without code of its own: the call succeeds when its turn comes.
+        bodiless: a handoff without a callback: the call succeeds when its turn comes.
         definition: digest of the tool's definition; another digest is another action to approve. "" if unknown.
         check: arguments -> None, or the fault with its path (pure).
     """
@@ -158,7 +158,7 @@ class AgentSpec:
         check_output: final text -> (value, None) or (None, the fault) (pure).
         max_bodies: cap on executing bodies per run, tasks not counted.
         max_tasks: cap on background tasks per run.
-        policies: of model requests.
+        policies: The policies of model requests.
         model: names the agent's own model; "" if the agent has none.
         structured: the final answer has a form, so a broken answer is not continued.
         instructed: the agent's instructions are a function, which each step asks.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
+from operator import attrgetter
 from typing import Final, Literal
 
 import attrs
@@ -16,6 +18,7 @@ UnknownCause = Literal["", "process", "grace"]
 
 MAX_SPAWNS: Final = 1_000
 """Tasks that one body may spawn in all its attempts; each is stored while the body may run again."""
+_TASK_ID: Final = attrgetter("task_id")
 
 
 class TaskRow(Value, frozen=True, kw_only=True):
@@ -54,6 +57,11 @@ class TaskView:
     status: TaskStatus
 
 
-def shown_tasks(rows: tuple[TaskRow, ...]) -> tuple[TaskView, ...]:
+def by_id(tasks: tuple[TaskRow, ...]) -> dict[str, TaskRow]:
+    """Return task id -> task, in their order: one call of C, because a run may have a thousand."""
+    return dict(zip(map(_TASK_ID, tasks), tasks, strict=True))
+
+
+def shown_tasks(rows: Iterable[TaskRow]) -> tuple[TaskView, ...]:
     """Return the public views of tasks."""
     return tuple(TaskView(task_id=row.task_id, tool=row.tool, status=row.status) for row in rows)

@@ -50,5 +50,5 @@ def searched(title: str, run_id: str) -> str:
 
 
 def shown_line(value: object, redactor: Redactor) -> str:
-    """Return foreign text as one redacted line of a list; "" if there is none."""
+    """Return foreign text as one redacted line of a list, or ""."""
     return one_line(redactor.text(_beginning(str(value))), LINE) if value else ""

@@ -1,4 +1,4 @@
-"""What a run waits for, as people and programs see it."""
+"""The reason why a run waits, for people and programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WaitKind = Literal["thread", "queue", "slot", "people", "tasks", "agent", "deps"
 
 @attrs.frozen(kw_only=True)
 class WaitingFor:
-    """What a run waits for.
+    """The reason why a run waits.
 
     Attributes:
         kind: the reason.

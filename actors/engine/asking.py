@@ -2,11 +2,11 @@
 
 Theory of operation. `RunRow.inference` is the request in flight. After a failure that may pass, `next_try` chooses from
 the agent's policies alone whether another request is made, when, and what it continues, so the choice is the same in a
-replay. An answer begins anew under a new message id, and its streamed part is discarded with an event; or it continues
+replay. An answer begins again under a new message id, and its streamed part is discarded with an event; or it continues
 the text that was shown, under the same message id. A request never repeats the messages of a stream that had begun a
-call: the next one names that call as not run, so that the model decides anew.
+call: the next one names that call as not run, so that the model decides again.
 
-A process that ends is no failure: the answer begins anew.
+A process that ends is not a failure: the answer begins again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..contract.ids import error_id
 from ..contract.inference import Inference
 from ..contract.lifecycle import Termination, TerminationKind
 from ..contract.messages import ModelResponse, Usage
-from ..contract.phases import AFTER_INFERENCE, INFERENCE
+from ..contract.phases import INFERENCE
 from ..contract.rows import RunRow
 from ..contract.spec import AgentSpec
 from ..contract.stop import too_many_errors
@@ -48,7 +48,7 @@ class NextTry:
     Attributes:
         delay_ms: milliseconds to wait first.
         failures: failed requests so far.
-        prefix: the text that the answer continues; "": the answer begins anew.
+        prefix: the text that the answer continues; "": the answer begins again.
         cut_calls: names of the tools whose calls had begun in streams that broke.
         recovered: requests so far that continued a text.
         model: 0: the step's own model; else the number of a fallback, from 1.
@@ -63,7 +63,7 @@ class NextTry:
 
     @property
     def mode(self) -> Literal["restart", "continue"]:
-        """Whether the answer begins anew."""
+        """Whether the answer begins again."""
         return "continue" if self.prefix else "restart"
 
 
@@ -79,7 +79,7 @@ def next_try(spec: AgentSpec, flight: Inference, errors: int, message: ModelFail
     """Choose what follows a failed request.
 
     Args:
-        spec: of the agent.
+        spec: The spec of the agent.
         flight: the request.
         errors: failed steps and requests in a row, this failure included.
         message: the failure.
@@ -119,7 +119,7 @@ def _following(spec: AgentSpec, flight: Inference, message: ModelFailed, chosen:
 def is_continued(spec: AgentSpec, row: RunRow, message: ModelFailed | ModelAnswered) -> bool:
     """Return True if the text of a broken or truncated answer will be continued under its message id.
 
-    `spec`: of the run's first agent.
+    `spec`: The spec of the run's first agent.
     """
     spec = spec.acting(row.agent)
     flight = row.inference
@@ -149,7 +149,7 @@ def ask_model(builder: StepBuilder) -> None:
 
 
 def continue_truncated(builder: StepBuilder, flight: Inference, response: ModelResponse) -> None:
-    """Ask for the rest of a truncated answer, at once and under the same message id."""
+    """Ask for the rest of a truncated answer, immediately and under the same message id."""
     prefix = "".join((flight.prefix, *response.text))
     again = replace(flight, attempt=flight.attempt + 1, started_at=builder.now, delay_ms=0, failures=0, prefix=prefix)
     _ask(builder, replace(again, truncated=flight.truncated + 1))
@@ -160,11 +160,10 @@ def _ask(builder: StepBuilder, flight: Inference) -> None:
     exhausted = over_budget(builder, asked_model(builder.spec, builder.row, flight.model))
     if exhausted is not None:
         discard_inference(builder, "the budget is used up")
-        builder.row.cursor = AFTER_INFERENCE  # no request is in flight now, so `end` does not cancel one
         fail(builder, BUDGET_EXHAUSTED, exhausted)
         return
-    builder.row.cursor, builder.changed = INFERENCE, True
-    builder.row.inference = flight
+    builder.enter(INFERENCE)
+    builder.row.inference, builder.changed = flight, True
     builder.emit(
         "run.inference.started",
         ev.InferenceStarted(
@@ -202,7 +201,7 @@ def model_failed(builder: StepBuilder, message: ModelFailed) -> None:
 
     The usage of the failed request counts. Each failure counts as a failed step in a row, so a failure that may pass
     can meet a ConsecutiveErrors condition: the run is then stopped, also if it would not be retried anyway. A refusal
-    by a circuit breaker is no request, and counts for neither.
+    by a circuit breaker is not a request, and counts for neither.
     """
     flight = builder.row.inference
     if builder.row.cursor is not INFERENCE or flight is None or flight.message_id != message.message_id:
@@ -218,7 +217,6 @@ def model_failed(builder: StepBuilder, message: ModelFailed) -> None:
         _repeat(builder, flight, chosen, code=message.kind, detail=detail, usage=message.usage, error_id=name)
         return
     discard_inference(builder, "the model failed")
-    builder.row.cursor = AFTER_INFERENCE  # no request is in flight now, so `end` does not cancel one
     if chosen.stopped:
         end(builder, Termination(kind=TerminationKind.STOPPED, code="consecutive_errors", detail=chosen.detail))
     else:
@@ -229,7 +227,7 @@ def model_failed(builder: StepBuilder, message: ModelFailed) -> None:
 def ask_anew(builder: StepBuilder, ask: Ask | None = None) -> None:
     """Repeat the request of a process that ended; this is not a failure. The rest of a back-off is waited out.
 
-    The interrupted request counts as one request, if it was made. Its answer begins anew. `ask` makes the request;
+    The interrupted request counts as one request, if it was made. Its answer begins again. `ask` makes the request;
     default: as it was.
     """
     flight = builder.row.inference

@@ -41,7 +41,7 @@ class MirroredTool:
     """The tool of a child run's ticket, as it is now.
 
     Attributes:
-        state: of the tool, against the ticket.
+        state: The state of the tool, compared with the ticket.
         check: arguments -> None, or what is invalid about them.
     """
 

@@ -1,9 +1,9 @@
 """Apply decisions: each acts exactly once on its call, as the ticket's resume mode says.
 
-Theory of operation. A decision closes its ticket at once. In the modes with batch approval the call is `DECIDED` until
-every suspended call of the step is; otherwise the decision acts immediately. A denial ends the call. An approval makes
-the call new again with other facts (approved, edited, answered), and the gates are asked again, because the state may
-have changed while the call waited. A decision that arrives before its ticket (early) is kept in the run's row. The
+Theory of operation. A decision closes its ticket immediately. In the modes with batch approval the call is `DECIDED`
+until every suspended call of the step is; otherwise the decision acts immediately. A denial ends the call. An approval
+makes the call new again with other facts (approved, edited, answered), and the gates are asked again, because the state
+may have changed while the call waited. A decision that arrives before its ticket (early) is kept in the run's row. The
 resume modes:
 
     replay_tool_call             the body runs again; `ctx.decision` is the decision if the question was its own
@@ -103,7 +103,7 @@ def supersede(builder: StepBuilder) -> None:
 
 
 def act(builder: StepBuilder, call: CallRow, decision: Decision) -> None:
-    """Apply a decision: at once, or (batch approval) once all suspended calls of the step are decided."""
+    """Apply a decision: immediately, or (batch approval) once all suspended calls of the step are decided."""
     denied = decision.action == "cancel"
     call = resolve(
         builder,

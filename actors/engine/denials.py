@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from greenroom.supervision.border import failure_of_call
+from greenroom.supervision.border import Raised, Returned, capture
 
 from ..contract import events as ev
 from ..contract.codec import failure_text, normalise
@@ -23,7 +23,7 @@ from ..contract.ids import error_id
 from ..contract.rows import CallRow
 from ..contract.tasks import UnknownCause
 from ..state.values import copied_decision, copied_ticket
-from .effects import Raised, ReportFailure
+from .effects import ComparableError, ReportFailure
 from .state import StepBuilder
 
 PERHAPS: Final = "It ran when its process ended: it may or may not have taken effect."
@@ -48,22 +48,18 @@ def denial_text(builder: StepBuilder, call: CallRow, decision: Decision) -> str:
         return decision.result
     formatter = builder.spec.denial
     if formatter is not None and ticket is not None:
-        fault, raised = "it returned no str", None
-        try:
-            text = formatter(copied_ticket(ticket), copied_decision(decision))
-        except BaseException as error:  # noqa: BLE001, ASYNC103 - user code: its failure must not end the run
-            text, raised = None, failure_of_call(error)
-            fault = f"it raised {failure_text(raised)}"
-        if isinstance(text, str):
-            cleaned: str = normalise(text)[0]
+        made = capture(formatter, copied_ticket(ticket), copied_decision(decision))
+        if isinstance(made, Returned) and isinstance(made.value, str):
+            cleaned: str = normalise(made.value)[0]
             return cleaned
+        if isinstance(made, Raised):
+            fault, failure = f"it raised {failure_text(made.error)}", made.error
+        else:
+            fault, failure = "it returned no str", TypeError(f"it returned {type(made.value).__name__}, not str")
         detail: str = normalise(f"Agent(denial=...) gave no text for {ticket.ticket_id}: {fault}")[0]
         name = error_id(builder.info.run_id, ticket.ticket_id)
         builder.emit("run.degraded", ev.RunDegraded(reason="denial_failed", detail=detail, error_id=name))
-        what = f"Agent(denial=...) gave no text in run {builder.info.run_id}"
-        failure = raised or TypeError(f"it returned {type(text).__name__}, not str")
-        builder.do(
-            ReportFailure(what=what, raised=Raised(failure), code="denial_failed", error_id=name, call_id=call.call_id)
-        )
+        what, raised = f"Agent(denial=...) gave no text in run {builder.info.run_id}", ComparableError(failure)
+        builder.do(ReportFailure(what=what, raised=raised, code="denial_failed", error_id=name, call_id=call.call_id))
     why = f": {decision.reason}" if decision.reason else "."
     return doubted(f"The reviewer denied this call{why}", call.doubt)

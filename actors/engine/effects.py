@@ -1,8 +1,8 @@
 """Effects: the closed set of actions that the machine asks of its owner.
 
 Theory of operation. The owner performs the effects of a transition in order. An effect with `durable` waits for the
-receipt of the commit that it came with; the others are performed at once. An effect whose docstring names an answer is
-answered at most once, by that input; after a restart it is not answered, and the machine asks again in recovery.
+receipt of the commit that it came with; the others are performed immediately. An effect whose docstring names an answer
+is answered at most once, by that input; after a restart it is not answered, and the machine asks again in recovery.
 Effects are msgspec structs, because these are cheap to create. Those that hold data only are not tracked by the garbage
 collector (`gc=False`): data is in no reference cycle. An exception may be in one.
 """
@@ -38,7 +38,7 @@ class CallModel(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     Attributes:
         message_id: id of the message to be written.
         step: the step, from 1.
-        attempt: of this step's request, from 1.
+        attempt: The attempt of this step's request, from 1.
         model_attempts: answers and errors of the model of this agent in the run so far.
         changes: what hooks changed about the request.
         delay: seconds to wait first.
@@ -62,12 +62,12 @@ class CallModel(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class AskGuards(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Ask guardrails of the agent, all at once. Answer: `GuardsDone`.
+    """Ask guardrails of the agent, all concurrently. Answer: `GuardsDone`.
 
     Attributes:
         kind: input or output.
         step: the step.
-        names: of the guardrails.
+        names: The names of the guardrails.
         messages: ids of the messages whose texts input guardrails judge.
         output: the output (JSON) that output guardrails judge.
         state: the snapshot that they read.
@@ -182,7 +182,7 @@ class ReleaseCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 @attrs.frozen
-class Raised:
+class ComparableError:
     """An exception as a value: two exceptions of equal text are equal, so that transitions can be compared."""
 
     error: BaseException = attrs.field(eq=failure_text)
@@ -195,7 +195,7 @@ class ReportFailure(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     what: str
-    raised: Raised
+    raised: ComparableError
     code: str
     error_id: str | None = None
     call_id: str | None = None

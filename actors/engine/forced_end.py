@@ -36,7 +36,7 @@ def forced_commit(outline: RunOutline, commands: Iterable[Command], why: str, no
     """Return the commit that ends a run regardless of the state of its rows.
 
     Args:
-        outline: of the run as it is now.
+        outline: The outline of the run as it is now.
         commands: accepted and not consumed, as far as readable. Decisions and pauses among them are refused with an
             event.
         why: for people; the detail of failed(internal_error).

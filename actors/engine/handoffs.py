@@ -3,7 +3,7 @@
 Theory of operation. A handoff is a call like every other, with gates, tickets, a row and events; its body is the
 handoff's callback, if there is one. It starts when all other calls of its step have settled, wherever the model named
 it, so that nothing of the old agent works beside the new one. Of several handoffs the first that was not refused
-starts, and the others end then (`handoff_ignored`). What a handoff came to is in the row (`RunRow.handoff`) until the
+starts, and the others end then (`handoff_ignored`). The outcome of a handoff is in the row (`RunRow.handoff`) until the
 next step begins, with the other agent (`RunRow.agent`), and in a reserved state key, which forks read:
 
     transfer_to_b: allowed     the other calls work
@@ -68,7 +68,7 @@ def begin_handoff(builder: StepBuilder, call: CallRow) -> None:
 
 
 def carry_out(builder: StepBuilder, call: CallRow) -> None:
-    """Carry out a handoff without a body: the call succeeds at once."""
+    """Carry out a handoff without a body: the call succeeds immediately."""
     call = builder.put(call, at=CallPosition.BODY, attempts=call.attempts + 1, started_at=builder.now)
     builder.emit("run.tool.started", ev.ToolStarted(call_id=call.call_id, status=call.status, attempt=call.attempts))
     if call.ticket is not None:
@@ -82,7 +82,7 @@ def hand_over(builder: StepBuilder, call: CallRow, inherited: tuple[JSONValue, .
     """Note that a handoff was carried out; a run that is ending has no further step.
 
     Args:
-        builder: of the input.
+        builder: The builder of the input.
         call: the handoff.
         inherited: what its input filter has made of the thread; None: it has none.
     """

@@ -52,7 +52,7 @@ def model_answered(builder: StepBuilder, message: ModelAnswered) -> bool:
     spend(builder, usage, asked_model(builder.spec, builder.row, flight.model))
     builder.counters.model_attempts += 1
     builder.row.finish = response.finish
-    builder.row.cursor = AFTER_INFERENCE
+    builder.enter(AFTER_INFERENCE)
     requests = _requests(builder, response)
     builder.emit(
         "run.inference.completed",
@@ -130,7 +130,7 @@ def _requests(builder: StepBuilder, response: ModelResponse) -> tuple[CallReques
     """Return the answer's calls under ids that are unique in the run, or why they are unusable."""
     seen: dict[str, CallRequest] = {}
     out: list[CallRequest] = []
-    new = {task.task_id for task in builder.row.tasks}
+    new = {*builder.tasks}
     for call in response.calls:
         known = seen.get(call.call_id) if call.call_id else None
         if known is not None:

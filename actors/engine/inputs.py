@@ -30,7 +30,7 @@ class Activate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The run has an owner (again). The first input of every incarnation.
 
     Attributes:
-        admitted: the run may start working at once; else an `Admit` follows.
+        admitted: the run may start working immediately; else an `Admit` follows.
         agent_digest: digest of this owner's spec; a digest other than the run's is recorded and accepted.
         withdrawn: ids of the calls whose questions are withdrawn (`lost_questions.py`).
     """
@@ -81,7 +81,7 @@ class Trimmed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A hook asked a model of its own."""
+    """A hook asked a model."""
 
     by: str
     usage: Usage
@@ -93,22 +93,22 @@ class PhaseDone(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         phase, step, call_id: identify the `RunPhase` that is answered.
-        revision: of the snapshot that the hooks read.
-        verdict: of tool_gate.
+        revision: The revision of the snapshot that the hooks read.
+        verdict: The verdict of tool_gate.
         overruled: verdicts that gave way to `verdict`.
         batch: the hooks' state writes, merged.
         keys: the keys in `batch`.
-        request: of before_inference: changes of this step's request.
-        edits: of after_inference: changes of the calls.
-        ticket_requests: of run_start, step_start and step_end: tickets that hold the run.
+        request: The changes of this step's request, from before_inference.
+        edits: The changes of the calls, from after_inference.
+        ticket_requests: The tickets that hold the run, from run_start, step_start and step_end.
         end: a hook asked to end the run (behavior_requested), with the reason.
         failure: a hook failed: plugin, phase and the failure.
         ignored: failures that their plugins declare as harmless.
-        tripped: of tool_gate: an input guardrail of the tool did not allow the call; then no other gate was asked.
-        trimmed: of before_inference: the hooks that left messages out.
+        tripped: The input guardrail of the tool that did not allow the call; then no other gate was asked.
+        trimmed: The before_inference hooks that left messages out.
         spent: what models of the hooks have used.
-        doubt: of tool_gate: the tool's own predicate failed, and how; so a person is asked.
-        disabled: of tool_gate: the tool is not enabled any more.
+        doubt: The failure of the tool's own predicate at tool_gate; so a person is asked.
+        disabled: True if tool_gate found the tool not enabled any more.
         enabled_faults: is_enabled predicates that failed, and how.
     """
 
@@ -157,11 +157,11 @@ class ModelFailed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The model request failed, or its stream broke.
 
     Attributes:
-        message_id: of the missing answer.
+        message_id: The id of the missing answer.
         kind, text: the failure; `kind` is a `ModelErrorKind` or BUG.
         retryable: the failure may pass.
         retry_after: seconds that the provider asks to wait.
-        usage: of the request; without requests if none was made.
+        usage: The usage of the request; without requests if none was made.
         jitter: factor of the back-off, drawn by the owner.
         received: the text of the answer that had arrived.
         cut_calls: names of the tools whose calls the answer had begun.
@@ -184,10 +184,10 @@ class ModelCut(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The end of the run has stopped its model request. The owner reports it with `CancelWork`, before `WorkStopped`.
 
     Attributes:
-        message_id: of the answer.
+        message_id: The id of the answer.
         text: all that had arrived of the answer to this request; None: unknown, because another process made it.
         rest: the end of the answer that no delta has shown, in pieces, if the message is too large for one event.
-        usage: of the request, as far as known; without requests if none was made.
+        usage: The usage of the request, as far as known; without requests if none was made.
     """
 
     message_id: str
@@ -293,10 +293,10 @@ class ChildOutcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How a child run ended, and what its call comes to.
 
     Attributes:
-        stage: of the child run; code: of its termination.
-        status: of the call: succeeded, failed or cancelled.
-        result: of the call, as JSON; `shown`, `large`: as in `CallReturned`.
-        call_code: of a failed call.
+        stage: The stage of the child run; code: the code of its termination.
+        status: The status of the call: succeeded, failed or cancelled.
+        result: The result of the call, as JSON; `shown`, `large`: as in `CallReturned`.
+        call_code: The code of a failed call.
         parts: images and files of the result, with their bytes.
         fatal: the tool declares that its failures end the run.
     """
@@ -325,11 +325,11 @@ class ChildSeen(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         call_id: the call that the child run works for.
-        status: of the child run; waiting only if it has acted on all its commands.
+        status: The status of the child run; waiting only if it has acted on all its commands.
         agent: key of its agent.
         tickets: its open tickets, and of those that this run mirrors also the closed ones.
         outcome: None before its end.
-        usage: of the whole child run.
+        usage: The usage of the whole child run.
         refused: a forwarded decision that the child run rejected.
     """
 
@@ -350,7 +350,7 @@ class SpawnAsked(msgspec.Struct, frozen=True, kw_only=True):
         spawner, attempt: the call or task whose body asks.
         tool, arguments: the task's tool and arguments.
         mark: digest of both.
-        nth: of the spawns with this mark in this attempt, from 1.
+        nth: The number among the spawns with this mark in this attempt, from 1.
     """
 
     ask: int
@@ -418,7 +418,7 @@ class Unfinished(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class BodyOverran(msgspec.Struct, frozen=True, kw_only=True):
     """A body overran its grace and runs detached from its call.
 
-    Reported at once, and by the terminal event if still alive.
+    Reported immediately, and by the terminal event if still alive.
     """
 
     item: Unfinished

@@ -1,7 +1,7 @@
 """Apply the verdicts of an agent's guardrails: the run continues where it waited for them, or ends.
 
 Theory of operation. An answer of `GuardsDone` counts if it is about the guardrails that the run's position asks; any
-other is superseded. A trip ends the run. What was judged does not join the thread: an answer whose input or own text
+other is superseded. A trip ends the run. The judged text does not join the thread: an answer whose input or own text
 tripped is dropped, with its calls; the messages of a step whose tools led to the output stay in form, because a history
 needs an answer to each call, and lose their texts.
 """

@@ -86,7 +86,7 @@ def blocks(builder: StepBuilder) -> bool:
     waiting = builder.row.open_guardrails
     if waiting is None or not any(name in builder.spec.blocking_guardrails for name in waiting.names):
         return False
-    builder.row.cursor = RunPosition.GUARDS_FIRST
+    builder.enter(RunPosition.GUARDS_FIRST)
     ask_guardrails(builder)
     return True
 
@@ -95,7 +95,7 @@ def judge_output(builder: StepBuilder, ends: Termination | None = None) -> None:
     """Ask the output guardrails about `RunRow.output`. `ends`: the run ends with it, and its work has stopped."""
     names = builder.spec.output_guardrails
     builder.row.open_guardrails = OpenGuardrails(kind="output", names=names, ends=ends)
-    builder.row.cursor = RunPosition.GUARDS_OUTPUT
+    builder.enter(RunPosition.GUARDS_OUTPUT)
     ask_guardrails(builder)
 
 
@@ -117,5 +117,5 @@ def wait_with(builder: StepBuilder, ends: Termination) -> bool:
     if waiting is None or waiting.kind != "input":
         return False
     builder.row.open_guardrails = replace(waiting, ends=ends)
-    builder.row.cursor, builder.phase_open = RunPosition.GUARDS_ANSWER, False
+    builder.enter(RunPosition.GUARDS_ANSWER)
     return True

@@ -29,8 +29,8 @@ def lost_questions(spec: AgentSpec, calls: Iterable[CallRow], inbox: Iterable[In
     """Return the ids of the calls with a lost question about which no decision is on its way.
 
     Args:
-        spec: of the active agent.
-        calls: of the step.
+        spec: The spec of the active agent.
+        calls: The calls of the step.
         inbox: the unread commands.
     """
     asking = [(call, call.ticket) for call in calls if call.tool not in spec.tools and call.at is CallPosition.PARKED]
@@ -55,7 +55,7 @@ def lacks_tool(builder: StepBuilder, call: CallRow, decision: Decision) -> bool:
 
 
 def withdraw_lost(builder: StepBuilder, call_ids: Iterable[str]) -> None:
-    """Withdraw the lost questions of these calls, which end; what is no lost question stays."""
+    """Withdraw the lost questions of these calls, which end; the others stay."""
     for call in [builder.calls[call_id] for call_id in call_ids if call_id in builder.calls]:
         asks = call.at is CallPosition.PARKED and call.ticket is not None and _is_lost(call.ticket)
         if not asks or builder.row.cursor is not TOOLS:

@@ -20,7 +20,7 @@ from itertools import takewhile
 from operator import itemgetter
 from typing import assert_never
 
-from ..contract.phases import AFTER_INFERENCE, ENDED
+from ..contract.phases import ENDED
 from ..contract.spec import AgentSpec
 from .asking import model_failed
 from .child_runs import child_seen
@@ -59,9 +59,8 @@ from .judged import guards_done
 from .phases import phase_done
 from .recovery import activate
 from .state import RunState, StepBuilder, Transition
-from .steps import admit, arrive, continue_run
+from .steps import admit, continue_run, run_hooks
 from .task_requests import desk_asked, task_said
-from .tasks import task_of
 from .termination import LATE, abandon, end, end_unowned, overran, work_stopped
 from .tool_bodies import body_said
 
@@ -72,7 +71,7 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
     """Apply one input to a run.
 
     Args:
-        spec: of the run's first agent, with those of all agents that the run may be handed over to (`graph`).
+        spec: The spec of the run's first agent, with those of all agents that the run may be handed over to (`graph`).
         state: the state before the input; not changed.
         message: the input.
         now: the time of the input, UTC.
@@ -90,7 +89,7 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
             model_streamed(builder, message)
         case ModelAnswered():
             if model_answered(builder, message):
-                arrive(builder, AFTER_INFERENCE)
+                run_hooks(builder)
         case CallReturned() | CallRaised() | CallSuspended() | ResultRefused():
             _body_said(builder, message)
             continue_run(builder)
@@ -133,7 +132,7 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
 
 
 def _body_said(builder: StepBuilder, message: FromBody) -> None:
-    task = task_of(builder, message.call_id) if builder.row.tasks else None
+    task = builder.tasks.get(message.call_id)
     if task is None:
         body_said(builder, message)
     else:

@@ -1,7 +1,7 @@
 """Mirrors: the open tickets of child runs, as their parent run shows them.
 
 Theory of operation. A child run owns its tickets: only its clock expires them and only its machine applies decisions.
-Its parent shows each of them as a ticket of its own (a mirror) with an id of the parent, so that a reviewer who follows
+Its parent shows each of them as a separate ticket (a mirror) with an id of the parent, so that a reviewer who follows
 the parent sees the question and can decide. The mirrors are in the row of their call (`CallRow.mirrors`), so that one
 decision writes the mirrors of one child run. A mirror is open until a decision about it is accepted, or the child's
 ticket is closed; a decided mirror stays in the row until the child run has taken the decision, because a process may

@@ -1,4 +1,4 @@
-"""What one step comes to: one value of a closed union, found by a pure function.
+"""The result of one step: one value of a closed union, found by a pure function.
 
 Theory of operation. One step is one answer of the model and what the answer asks for. `choose_next` is asked whenever
 an input may have ended the step; the first row that holds decides:
@@ -33,7 +33,7 @@ from .step_calls import StepCalls
 
 
 class ToolUseInvalid(ValueError):
-    """The `tool_use` function of an agent returned a value that is no final output."""
+    """The `tool_use` function of an agent returned a value that is not a final output."""
 
 
 class RunAgain(msgspec.Struct, frozen=True, gc=False):
@@ -63,8 +63,8 @@ def choose_next(
     """Return what the step comes to; None while its calls still move.
 
     Args:
-        spec: of the agent that gave the answer.
-        calls: of the step.
+        spec: The spec of the agent that gave the answer.
+        calls: The calls of the step.
         stage: the stage that the calls imply (`derive_stage`).
         text: the final text of the answer.
         mirrors: the open tickets of child runs.

@@ -1,7 +1,7 @@
 """Pauses, and decisions about the tickets that hold the run itself.
 
-Theory of operation. A pause is a pending fact of the run's row until the run can stop: at the end of the step, or at
-once if it already waits. Then it becomes a ticket of the run (`run_tickets.py`). A decision about such a ticket
+Theory of operation. A pause is a pending fact of the run's row until the run can stop: at the end of the step, or
+immediately if it already waits. Then it becomes a ticket of the run (`run_tickets.py`). A decision about such a ticket
 continues the run at the position where it stopped, once no other ticket is open, or ends the run.
 """
 
@@ -23,7 +23,7 @@ from .termination import append_input, end, refuse_command
 
 
 def pause(builder: StepBuilder, command: Command) -> None:
-    """Hold the run at the end of the step, or at once if it already waits. A second pause joins the first."""
+    """Hold the run at the end of the step, or immediately if it already waits. A second pause joins the first."""
     if builder.row.cursor in LEAVING:
         refuse_command(builder, command.command_id, "run_done", "the run was on its way out when the pause arrived")
         return

@@ -1,7 +1,7 @@
 """The record of a run: its inputs, the entries between inputs, and the recorder.
 
 Theory of operation. A replay is a fold: begin with `CreatedEntry`, apply each input at its recorded time, compare the
-frames. Between inputs the owner changes the state in few ways, each with an entry of its own: an owner takes the run up
+frames. Between inputs the owner changes the state in few ways, each with its own entry: an owner takes the run up
 from the store (`TakeoverEntry`), the clocks move apart (`ClockJump`), a run that was given up ends without the machine
 (`ForcedEndEntry`). An unrecorded stretch is a `RecordGap`. Entries wait in the recorder until a commit carries them, so
 record and log can never disagree.
@@ -40,9 +40,9 @@ class CreatedEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The run was created with this row.
 
     Attributes:
-        row: of the new run.
+        row: The row of the new run.
         text: the input in `run.created`; None: the pending message, with its parts.
-        parts: of the input, beside `text`.
+        parts: The parts of the input, beside `text`.
     """
 
     row: RunRow

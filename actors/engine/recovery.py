@@ -27,7 +27,7 @@ from .inputs import Activate
 from .judging import ask_guardrails
 from .lost_questions import withdraw_lost
 from .state import StepBuilder, milliseconds
-from .steps import admit, arrive, continue_run
+from .steps import admit, arrive, continue_run, run_hooks
 from .tasks import recover_tasks
 from .termination import lose_bodies, run_end, stop_work
 from .tickets import ask_afresh, open_ticket
@@ -121,7 +121,7 @@ def recover(builder: StepBuilder) -> None:
         case RunPosition.RUN_END:
             run_end(builder)
         case _:
-            arrive(builder, builder.row.cursor)
+            run_hooks(builder)
 
 
 def count_unowned_time(builder: StepBuilder) -> None:

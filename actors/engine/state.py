@@ -26,14 +26,15 @@ from ..contract.lifecycle import NEEDS_APPROVAL, STATUS, TERMINAL, RunStatus, St
 from ..contract.messages import Message
 from ..contract.parts import Part, light
 from ..contract.payloads import Payload
-from ..contract.phases import LEAVING, RunPosition
+from ..contract.phases import LEAVING, RunPosition, illegal_move
 from ..contract.plain import JSONObject, JSONValue
 from ..contract.row_forms import opened, sealed
 from ..contract.rows import CallRow, CounterFields, Counters, RunFields, RunInfo, RunRecord, RunRow
 from ..contract.spec import AgentSpec, ExecutionMode, mode_of
 from ..contract.state import Batch, KeyId, Keys, Write
+from ..contract.tasks import TaskRow, by_id
 from ..state.snapshot import EMPTY, StateSnapshot, WriteConflict
-from .effects import Effect, Raised, ReportFailure
+from .effects import ComparableError, Effect, ReportFailure
 from .step_calls import NO_CALLS, StepCalls
 
 _RUNNING: Final = Stage.RUNNING
@@ -66,7 +67,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Attributes:
         info, row: the durable run.
-        calls: of the current step.
+        calls: The calls of the current step.
         used: every call id of the run.
         phase_open: the hooks of the run-level phase at the cursor were asked and have not answered.
         snapshot: the state keys.
@@ -107,7 +108,7 @@ class StepBuilder:
     """Collects the changes of one input: handlers write into the builder, `build` makes the next state and its commit.
 
     Attributes:
-        spec: of the active agent.
+        spec: The spec of the active agent.
         state, now: the arguments of `step`; `state` is the state before the input.
         info: the run's constant facts.
         mode: its execution mode.
@@ -118,7 +119,8 @@ class StepBuilder:
         asked: calls that have come to wait for a decision, or for which one came early, in this input.
         followed: other inputs wait behind this one, and must be taken before the run ends.
         events, effects, tickets, messages: of this input, in order.
-        parts: of this input, with their bytes.
+        parts: The parts of this input, with their bytes.
+        tasks: the live background tasks by id, in the order of their starts; `build` writes them into the row.
     """
 
     spec: AgentSpec
@@ -142,6 +144,7 @@ class StepBuilder:
     tickets: list[Ticket]
     messages: list[Message]
     parts: tuple[Part, ...]
+    tasks: dict[str, TaskRow]
     _own: StepCalls | None
     _touched: dict[str, CallRow]
 
@@ -155,6 +158,7 @@ class StepBuilder:
         self.events, self.effects, self.tickets, self.messages, self.asked = [], [], [], [], []
         self.do = self.effects.append
         self.parts, self._own, self._touched = (), None, {}
+        self.tasks = by_id(state.row.tasks) if state.row.tasks else {}
 
     # --- what handlers use -------------------------------------------------------------------------------------------
 
@@ -208,7 +212,9 @@ class StepBuilder:
         if isinstance(outcome, WriteConflict):
             if outcome.error is not None:
                 what = f"the reducer of state key {str(outcome.key)!r} failed in run {self.info.run_id}"
-                self.do(ReportFailure(what=what, raised=Raised(outcome.error), code="state_conflict", call_id=by))
+                self.do(
+                    ReportFailure(what=what, raised=ComparableError(outcome.error), code="state_conflict", call_id=by)
+                )
             return outcome
         self.snapshot = outcome
         names = tuple(sorted({str(key) for key in touched}))
@@ -219,6 +225,17 @@ class StepBuilder:
         """Write a reserved state key, with its event."""
         write = Write(name=key.name, scope=key.scope, value=value, result=value)
         self.merge(Batch(base=self.snapshot.revision, writes=(write,)), by)  # on the newest revision: no conflict
+
+    def enter(self, position: RunPosition) -> None:
+        """Move the run. The only way to do so: each move is checked against the table.
+
+        Raises:
+            IllegalTransition: the table does not allow the move.
+        """
+        source = self.row.cursor
+        if position not in source.rule.to:
+            raise illegal_move(self.info.run_id, source, position)
+        self.row.cursor, self.phase_open = position, False
 
     def next_step(self) -> None:
         """Begin a new step: the settled calls of the old step stay in the store only."""
@@ -231,21 +248,21 @@ class StepBuilder:
         Raises:
             IllegalTransition: the table does not allow the move.
         """
-        source = self._enter(target)
+        source = self._to_stage(target)
         back = target is _RUNNING and source is not Stage.PREPARING
         name = "run.resumed" if back else LIFECYCLE_EVENT[target]
         self.emit(name, ev.RunMoved(source=source, to=target, by=by, detail=detail))
 
     def rest(self, tickets: tuple[str, ...]) -> None:
         """Move to needs_approval, with its event."""
-        source = self._enter(NEEDS_APPROVAL)
+        source = self._to_stage(NEEDS_APPROVAL)
         self.emit("run.waiting", ev.RunWaiting(source=source, to=self.row.stage, by=ENGINE, tickets=tickets))
 
     def finish(self, target: Stage) -> Stage:
         """Move to a terminal stage and return the stage before; the caller emits the event."""
-        return self._enter(target)
+        return self._to_stage(target)
 
-    def _enter(self, target: Stage) -> Stage:
+    def _to_stage(self, target: Stage) -> Stage:
         source, self.row.stage = self.row.stage, check_stage(self.row.stage, target)
         self.changed = True
         self.account_active_time(target in _ACTIVE)
@@ -281,6 +298,8 @@ class StepBuilder:
             return Transition(state, None, tuple(self.effects))
         if self.counters.active_since is not None:
             self.account_active_time(True)  # the next process knows only the written active time
+        if self.tasks or before.row.tasks:
+            self.row.tasks = tuple(self.tasks.values())
         self.row.last_sequence += len(self.events)
         self.row.next_due = self._next_due()
         self.row.revision = self.snapshot.revision

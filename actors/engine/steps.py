@@ -1,8 +1,8 @@
 """The walk through the phases: run_start, then steps of inference and tools, then a stop condition or the end.
 
-Theory of operation. `arrive` enters a phase. With hooks the walk stops until they answer; without hooks it continues at
-once with the row of `_AFTER`. `leave` continues after the hooks. Every walk ends in an effect (hooks, a model request,
-bodies), in a rest, or in the terminal event, so a walk never recurses past one model request.
+Theory of operation. `arrive` enters a phase and calls its hooks. With hooks the walk stops until they answer; without
+hooks it continues with the row of `_AFTER`. `leave` continues after the hooks. Every walk ends in an effect (hooks, a
+model request, bodies), in a rest, or in the terminal event, so a walk never recurses past one model request.
 
 Stop conditions are evaluated once per step, after its step_end hooks, in the order of the agent's list; the first
 condition that is met names the end. All facts are in the run's row, so a restart evaluates alike. Loop detection keeps
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Final, assert_never
 
-from greenroom.supervision.border import failure_of_call
+from greenroom.supervision.border import Raised, capture
 
 from ..contract import events as ev
 from ..contract.calls import CallStatus
@@ -40,7 +40,7 @@ from ..state.snapshot import StateSnapshot
 from .asking import ask_model
 from .calls import advance_calls
 from .decisions import cancelled
-from .effects import Raised, ReportFailure, RunPhase
+from .effects import ComparableError, ReportFailure, RunPhase
 from .handoffs import active_agent, announce_handoff, take_over
 from .inference import confirm_message
 from .inputs import Admit
@@ -64,18 +64,24 @@ def admit(builder: StepBuilder, message: Admit | None = None) -> None:
     arrive(builder, RunPosition.RUN_START)
 
 
-def arrive(builder: StepBuilder, cursor: RunPosition) -> None:
-    """Enter a run-level phase."""
-    builder.row.cursor = cursor
-    if builder.spec.hooked and PHASE_OF[cursor] in builder.spec.hooked:
+def arrive(builder: StepBuilder, position: RunPosition) -> None:
+    """Enter a run-level phase, and run its hooks."""
+    builder.enter(position)
+    run_hooks(builder)
+
+
+def run_hooks(builder: StepBuilder) -> None:
+    """Run the hooks of the phase at the run's position; without hooks the run continues."""
+    phase = PHASE_OF[builder.row.cursor]
+    if phase in builder.spec.hooked:
         builder.phase_open = True
-        builder.do(RunPhase(phase=PHASE_OF[cursor], step=builder.row.step, state=builder.snapshot))
+        builder.do(RunPhase(phase=phase, step=builder.row.step, state=builder.snapshot))
     else:
-        _AFTER[cursor](builder)
+        _AFTER[builder.row.cursor](builder)
 
 
 def leave(builder: StepBuilder) -> None:
-    """Continue after the phase at the cursor."""
+    """Continue after the phase at the run's position."""
     builder.phase_open = False
     _AFTER[builder.row.cursor](builder)
 
@@ -92,7 +98,8 @@ def next_step(builder: StepBuilder) -> None:
     if builder.row.pause is not None:
         open_pause(builder)
     if builder.row.run_tickets:
-        _hold(builder, RunPosition.PAUSED)
+        builder.enter(RunPosition.PAUSED)
+        rest(builder)
         return
     open_input(builder)
     builder.next_step()
@@ -107,28 +114,24 @@ def next_step(builder: StepBuilder) -> None:
 
 
 def step_started(builder: StepBuilder) -> None:
-    """Continue with the inference, unless a hook holds the run."""
-    if builder.row.run_tickets:
-        _hold(builder, STEP_START)
+    """Continue with the inference, unless a hook holds the run.
+
+    A run that a hook holds rests here; a pending cancel after the step ends it instead.
+    """
+    if builder.row.run_tickets and builder.row.cancel is not None:
+        end(builder, cancelled(builder.row.cancel))
+    elif builder.row.run_tickets:
+        rest(builder)
     elif not blocks(builder):
         arrive(builder, BEFORE_INFERENCE)
-
-
-def _hold(builder: StepBuilder, cursor: RunPosition) -> None:
-    """Let a run that is held by a ticket come to rest here; a pending cancel after the step ends it instead."""
-    if builder.row.cancel is not None:
-        end(builder, cancelled(builder.row.cancel))
-        return
-    builder.row.cursor = cursor
-    rest(builder)
 
 
 def use_answer(builder: StepBuilder) -> None:
     """Run the answer's calls; an answer without calls is the final output."""
     if builder.row.open_guardrails is not None:
-        builder.row.cursor = RunPosition.GUARDS_ANSWER
+        builder.enter(RunPosition.GUARDS_ANSWER)
     elif builder.calls:
-        builder.row.cursor = TOOLS
+        builder.enter(TOOLS)
         continue_run(builder)
     else:
         _follow(builder, choose_next(builder.spec, builder.calls, builder.row.stage, builder.final))
@@ -149,19 +152,17 @@ def continue_run(builder: StepBuilder) -> None:
     stage = advance_calls(builder)
     if stage is None or stage is NEEDS_APPROVAL is builder.row.stage:
         return  # the run is ending, or rests already
-    try:
-        found = choose_next(
-            builder.spec, builder.calls, stage, builder.final, builder.calls.open_mirrors(), handoff=builder.row.handoff
-        )
-    except BaseException as error:  # noqa: BLE001, ASYNC103 - user code: the agent's tool_use
-        cause, run_id = failure_of_call(error), builder.info.run_id
+    mirrors, handoff = builder.calls.open_mirrors(), builder.row.handoff
+    found = capture(choose_next, builder.spec, builder.calls, stage, builder.final, mirrors, handoff=handoff)
+    if isinstance(found, Raised):  # by the agent's tool_use
+        cause, run_id = found.error, builder.info.run_id
         name, what = error_id(run_id, f"tool_use:{builder.row.step}"), f"Agent(tool_use=...) failed in run {run_id}"
-        builder.do(ReportFailure(what=what, raised=Raised(cause), code="plugin_error", error_id=name))
+        builder.do(ReportFailure(what=what, raised=ComparableError(cause), code="plugin_error", error_id=name))
         append_step(builder)
         why = str(cause) if isinstance(cause, ToolUseInvalid) else failure_text(cause)
         fail(builder, "plugin_error", f"Agent(tool_use=...): {why}", error_id=name)
-    else:  # noqa: ASYNC104 - the border has raised what passes
-        _follow(builder, found)
+    else:
+        _follow(builder, found.value)
 
 
 def _follow(builder: StepBuilder, found: NextStep | None) -> None:
@@ -259,16 +260,16 @@ def step_over(builder: StepBuilder) -> None:
     final, builder.row.termination = builder.row.termination, None
     ended_by_hook = final is not None and final.kind is TerminationKind.BEHAVIOR_REQUESTED
     # results of live tasks must reach the model before its answer is final
-    waits = bool(builder.row.tasks) and not builder.calls
+    waits = bool(builder.tasks) and not builder.calls
     if final is not None and (ended_by_hook or not (builder.row.pending_input or waits)):
         end(builder, final)
     elif not _stopped(builder, answered=final is not None):
         builder.row.output = None
         if final is not None and not builder.row.pending_input:
-            builder.row.cursor = TASKS
+            builder.enter(TASKS)
             open_pause(builder)
             if builder.row.run_tickets:
-                _hold(builder, TASKS)
+                rest(builder)
         else:
             next_step(builder)
 

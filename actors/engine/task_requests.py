@@ -33,7 +33,7 @@ from .inputs import (
 )
 from .state import StepBuilder
 from .state_merge import task_wrote
-from .tasks import STOPPED, cut_task, finish_task, no_room, put_task, start_task, task_of
+from .tasks import STOPPED, cut_task, finish_task, no_room, put_task, start_task
 from .termination import fail
 from .tool_bodies import of_bug
 
@@ -88,21 +88,21 @@ def desk_asked(builder: StepBuilder, message: SpawnAsked | CancelAsked | TasksAs
         case CancelAsked():
             cancel_asked(builder, message)
         case TasksAsked():
-            builder.do(AnswerBody(ask=message.ask, value=shown_tasks(builder.row.tasks), durable=False))
+            builder.do(AnswerBody(ask=message.ask, value=shown_tasks(builder.tasks.values()), durable=False))
         case TaskStopped():
             task_stopped(builder, message)
 
 
 def task_stopped(builder: StepBuilder, message: TaskStopped) -> None:
     """End a cancelled task whose body has ended, or has overrun its grace."""
-    task = task_of(builder, message.task_id)
+    task = builder.tasks.get(message.task_id)
     if task is not None and task.attempts == message.attempt and task.status == "cancelling":
         cut_task(builder, task, STOPPED)
 
 
 def cancel_asked(builder: StepBuilder, message: CancelAsked) -> None:
     """Cancel a task for a body. The answer says whether the task is alive; its end has its own events."""
-    task = task_of(builder, message.task_id)
+    task = builder.tasks.get(message.task_id)
     if task is not None and task.status == "running" and builder.row.cursor not in LEAVING:
         task = put_task(builder, task, status="cancelling")
         builder.do(CancelTask(task_id=task.task_id, attempt=task.attempts))
@@ -111,7 +111,7 @@ def cancel_asked(builder: StepBuilder, message: CancelAsked) -> None:
 
 def spawn_asked(builder: StepBuilder, message: SpawnAsked) -> None:
     """Spawn a task for a body. The answer is the task's id once the task is durable, or why it is refused."""
-    call, task = builder.calls.get(message.spawner), task_of(builder, message.spawner)
+    call, task = builder.calls.get(message.spawner), builder.tasks.get(message.spawner)
     spawner = task if call is None else call if call.at is CallPosition.BODY else None
     if spawner is None or spawner.attempts != message.attempt or builder.row.cursor in LEAVING:
         fault = "The run does not wait for this call any more: no task can be started from here."

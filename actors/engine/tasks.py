@@ -1,9 +1,9 @@
 """Background tasks: bodies that run beside the steps of their run and report by a message.
 
-Theory of operation. A task begins with the call of a background tool (which ends at once), or when a body spawns one.
-Its row is in the run's row while it is alive. It ends exactly once: with a `run.task.finished` and one message for the
-next step, in one commit. A run whose model has finished stays at `RunPosition.TASKS` until that message, new input, a
-cancel or the deadline; a run that ends for another reason ends its tasks, too.
+Theory of operation. A task begins with the call of a background tool (which ends immediately), or when a body spawns
+one. Its row is in the run's row while it is alive. It ends exactly once: with a `run.task.finished` and one message for
+the next step, in one commit. A run whose model has finished stays at `RunPosition.TASKS` until that message, new input,
+a cancel or the deadline; a run that ends for another reason ends its tasks, too.
 
 A body that runs again spawns again. A spawn is identified by its mark (digest of tool and arguments) and its number
 among equal marks in its attempt: the spawner's row keeps the marks of all its tasks in order, so that the same spawn is
@@ -41,15 +41,10 @@ UNKNOWN_TEXT: Final = (
 LEFT_TEXT: Final = "stays with the run that this one was forked from; nothing of it comes here."
 
 
-def task_of(builder: StepBuilder, name: str) -> TaskRow | None:
-    """Return the live task with this id, or None."""
-    return next((task for task in builder.row.tasks if task.task_id == name), None)
-
-
 def put_task(builder: StepBuilder, task: TaskRow, **changes: Any) -> TaskRow:
     """Change a task's row and return the new one."""
     new = replace(task, **changes)
-    builder.row.tasks = tuple(new if other.task_id == task.task_id else other for other in builder.row.tasks)
+    builder.tasks[task.task_id] = new
     builder.changed = True
     return new
 
@@ -59,17 +54,17 @@ def no_room(builder: StepBuilder, spawner: CallRow | TaskRow | None = None) -> s
     if spawner is not None and len(spawner.spawned) >= MAX_SPAWNS:
         return f"One body may spawn {MAX_SPAWNS} tasks, and this one has. Spawn the rest from another call."
     limit = builder.spec.max_tasks
-    if len(builder.row.tasks) >= limit:
-        live = ", ".join(task.task_id for task in builder.row.tasks)
+    if len(builder.tasks) >= limit:
+        live = ", ".join(builder.tasks)
         return (
-            f"This run has {len(builder.row.tasks)} background tasks already, and may have {limit} "
+            f"This run has {len(builder.tasks)} background tasks already, and may have {limit} "
             f"(Agent(max_tasks={limit})): {live}. Wait until one of them has finished, or cancel one."
         )
     return None
 
 
 def call_in_background(builder: StepBuilder, call: CallRow) -> None:
-    """Start a background tool: its body runs as a task, and the call ends at once."""
+    """Start a background tool: its body runs as a task, and the call ends immediately."""
     fault = no_room(builder)
     if fault is not None:  # no body has begun: the call fails without an effect
         close_call(builder, call, CallStatus.FAILED, result=None, shown=fault, code="too_many_tasks")
@@ -94,7 +89,7 @@ def call_in_background(builder: StepBuilder, call: CallRow) -> None:
 
 def start_task(builder: StepBuilder, task: TaskRow) -> None:
     """Add a task and start its body."""
-    builder.row.tasks = (*builder.row.tasks, task)
+    builder.tasks[task.task_id] = task
     builder.changed = True
     run_task(builder, task)
 
@@ -139,7 +134,7 @@ def finish_task(
     parts: tuple[Part, ...] = (),
 ) -> None:
     """End a task: remove its row, emit its event, and queue its message for the next step."""
-    builder.row.tasks = tuple(other for other in builder.row.tasks if other.task_id != task.task_id)
+    builder.tasks.pop(task.task_id, None)
     builder.changed = True
     builder.emit(
         "run.task.finished",
@@ -216,7 +211,7 @@ def newest_input(history: Sequence[Message]) -> tuple[str, tuple[Part, ...]]:
 
 def end_tasks(builder: StepBuilder, why: str) -> None:
     """End the tasks left when the run ends: each was cancelled with the run."""
-    for task in builder.row.tasks:
+    for task in tuple(builder.tasks.values()):
         if task.unknown_cause:
             builder.row.unknown += (task.task_id,)
         cut_task(builder, task, why)
@@ -230,7 +225,7 @@ def cut_task(builder: StepBuilder, task: TaskRow, why: str) -> None:
 
 def recover_tasks(builder: StepBuilder) -> None:
     """Recover tasks after a restart: replay-safe ones run again, all others end as outcome_unknown."""
-    for task in builder.row.tasks:
+    for task in tuple(builder.tasks.values()):
         tool = builder.spec_of(task.agent).tools.get(task.tool)
         if task.status == "cancelling":
             cut_task(builder, task, STOPPED)

@@ -33,7 +33,7 @@ from .mirrors import adopt_mirrors, withdraw_mirrors
 from .run_tickets import close_run_ticket
 from .state import ENGINE, StepBuilder
 from .state_merge import merge_pending
-from .tasks import end_tasks, put_task, task_of
+from .tasks import end_tasks, put_task
 from .tickets import close_call, withdraw
 
 PARENT_ENDED = "its parent run ends"
@@ -53,7 +53,7 @@ def fail_by_call(builder: StepBuilder, call: CallRow, shown: str, *, error_id: s
     """End the run because a call failed. Of several such failures the first in the model's order is the reason.
 
     The others are found while the work stops: siblings are cancelled by the first failure in time, and one of them may
-    fail for a reason of its own until it has ended.
+    fail for another reason until it has ended.
     """
     detail, ending = f"{call.tool}: {shown}", builder.row.termination
     if builder.row.cursor is RunPosition.STOPPING and ending is not None and ending.call_id is not None:
@@ -78,19 +78,15 @@ def end(builder: StepBuilder, termination: Termination) -> None:
     """
     if builder.row.cursor in LEAVING:
         return
-    has_listeners = builder.followed or bool(
-        builder.row.stubborn
-    )  # only the owner knows whether an overrun body is still alive
-    in_flight = has_listeners or builder.phase_open or builder.row.cursor is INFERENCE or bool(builder.row.tasks)
-    in_flight = in_flight or builder.row.open_guardrails is not None
-    in_flight = in_flight or bool(builder.calls.marked(_ALIVE))
-    if builder.row.cursor is INFERENCE and builder.row.inference is not None:  # its owner reports what has arrived
-        unjudged = builder.row.open_guardrails is not None
-        builder.row.inference = replace(builder.row.inference, stopped=True, unsure=unjudged)
-    builder.row.termination, builder.changed = termination, True
-    builder.row.cursor = RunPosition.STOPPING
-    builder.phase_open, builder.row.open_guardrails = False, None
-    if in_flight:
+    row, request = builder.row, builder.row.inference if builder.row.cursor is INFERENCE else None
+    unjudged = row.open_guardrails is not None
+    in_flight = unjudged or request is not None or builder.phase_open or builder.tasks or builder.calls.marked(_ALIVE)
+    unheard = builder.followed or row.stubborn  # only the owner knows whether an overrun body is still alive
+    if request is not None:  # its owner reports what has arrived
+        row.inference = replace(request, stopped=True, unsure=unjudged)
+    row.termination, row.open_guardrails, builder.changed = termination, None, True
+    builder.enter(RunPosition.STOPPING)
+    if in_flight or unheard:
         stop_work(builder, termination)
     else:
         settle(builder)
@@ -150,13 +146,13 @@ def lose_bodies(builder: StepBuilder) -> None:
     adopt_mirrors(builder)
     for call in builder.calls.each(builder.calls.marked(CallPosition.BODY.mark)):
         _lose_call(builder, "process", call)
-    for task in builder.row.tasks:
+    for task in tuple(builder.tasks.values()):
         _lose_task(builder, "process", task)
 
 
 def _lose(builder: StepBuilder, how: UnknownCause, name: str) -> None:
     """Mark a call or task whose running body ended in an unknown way."""
-    call, task = builder.calls.get(name), task_of(builder, name)
+    call, task = builder.calls.get(name), builder.tasks.get(name)
     if call is not None:
         _lose_call(builder, how, call)
     if task is not None:
@@ -215,7 +211,7 @@ def settle(builder: StepBuilder) -> None:
 def conclude(builder: StepBuilder) -> None:
     """Let the step's messages join the thread, and run the run_end hooks."""
     append_step(builder)
-    builder.row.cursor = RunPosition.RUN_END
+    builder.enter(RunPosition.RUN_END)
     run_end(builder)
 
 
@@ -326,7 +322,7 @@ def terminal(builder: StepBuilder) -> None:
     if target is Stage.COMPLETED:
         remember_agent(builder)
     source = builder.finish(target)
-    builder.row.cursor, builder.phase_open = ENDED, False
+    builder.enter(ENDED)
     if target is not COMPLETED:
         builder.row.output = None
     common: dict[str, Any] = {
@@ -381,7 +377,7 @@ def abandon(builder: StepBuilder, detail: str) -> None:
         detail=detail,
         error_id=error_id(builder.info.run_id, "owner"),
     )
-    builder.row.cursor, builder.changed, builder.phase_open = RunPosition.STOPPING, True, False
-    builder.row.hooks_started = False  # no run_end hooks run
+    builder.enter(RunPosition.STOPPING)
+    builder.changed, builder.row.hooks_started = True, False  # no run_end hooks run
     lose_bodies(builder)
     stop_work(builder, builder.row.termination)

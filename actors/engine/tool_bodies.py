@@ -69,9 +69,9 @@ def unblocked(calls: StepCalls, among: int, mode: ExecutionMode, *, alone: bool)
     """Return the set of the allowed calls that no gate and no suspended call holds back.
 
     Args:
-        calls: of the step.
+        calls: The calls of the step.
         among: those that count.
-        mode: of the run.
+        mode: The mode of the run.
         alone: one body may run, so the calls behind one whose gate is asked wait for it.
     """
     found = calls.marked(_ALLOWED.mark) & among
@@ -84,7 +84,7 @@ def unblocked(calls: StepCalls, among: int, mode: ExecutionMode, *, alone: bool)
         found &= (gating & -gating) - 1
     if mode.suspended_blocks and calls.present & _SUSPENDED:
         waiting = calls.marked(_SUSPENDED) & calls.marked(BEGUN) & among
-        if waiting:  # a decided call acts at once
+        if waiting:  # a decided call acts immediately
             found &= ((waiting & -waiting) - 1) | calls.marked(BEGUN | RESUMED)
     return found
 
@@ -131,7 +131,7 @@ def start(builder: StepBuilder, call: CallRow) -> None:
 def start_body(builder: StepBuilder, call: CallRow) -> None:
     """Count an attempt and start the body; a background tool's body starts as a task. A used-up budget ends the run.
 
-    A handoff without a body is carried out at once.
+    A handoff without a body is carried out immediately.
     """
     tool = builder.spec.tools.get(call.tool)
     if tool is not None and tool.handoff is not None:

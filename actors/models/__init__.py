@@ -10,7 +10,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Final
 
-from greenroom.supervision.border import failure_of_call
+from greenroom.supervision.border import Raised, capture
 from greenroom.supervision.fields import did_you_mean
 
 from ..abc import Model
@@ -44,7 +44,7 @@ def resolve_model(
     Args:
         name: prefix and name of the model.
         providers: by prefix.
-        base_url: of the provider's service; for the providers of this release.
+        base_url: The address of the provider's service; for the providers of this release.
 
     Raises:
         AgentDefinitionError: the name has no provider, the provider is unknown, or it cannot make the model.
@@ -57,18 +57,16 @@ def resolve_model(
     if base_url is not None and (provider in providers or provider not in PROVIDERS):
         near = did_you_mean(provider, PROVIDERS)
         raise AgentDefinitionError(f"model {name!r}: {near}a base URL is for {', '.join(PROVIDERS)}")
-    try:
-        make = _factory(provider, name, providers)
-        made = make(model) if base_url is None else make(model, base_url=base_url)
-    except AgentDefinitionError:
-        raise
-    except BaseException as error:  # noqa: BLE001, ASYNC103 - a factory may be code of the user
-        failure = failure_of_call(error)
-        text = f"provider {provider!r} could not make model {name!r}: {failure_text(failure)}"
-        raise AgentDefinitionError(text) from failure  # noqa: ASYNC104 - the border has raised what passes
-    if not isinstance(made, Model):
-        raise AgentDefinitionError(f"provider {provider!r} returned {made!r:.100}, which is not a Model")
-    return made
+    options = {} if base_url is None else {"base_url": base_url}
+    made = capture(lambda: _factory(provider, name, providers)(model, **options))
+    if isinstance(made, Raised):  # a factory may be code of the user
+        if isinstance(made.error, AgentDefinitionError):
+            raise made.error
+        text = f"provider {provider!r} could not make model {name!r}: {failure_text(made.error)}"
+        raise AgentDefinitionError(text) from made.error
+    if not isinstance(made.value, Model):
+        raise AgentDefinitionError(f"provider {provider!r} returned {made.value!r:.100}, which is not a Model")
+    return made.value
 
 
 def _factory(provider: str, name: str, providers: Mapping[str, ModelFactory]) -> Callable[..., object]:

@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 import attrs
 import msgspec
 
-from greenroom.supervision.border import failure_of_call
+from greenroom.supervision.border import Raised, capture
 
 from ..contract.codec import SchemaError, message_of, normalise
 from ..contract.dropped_constraints import dropped_constraint
@@ -30,7 +30,7 @@ WORDS: Final = (
 """The system text about the form of the final answer."""
 _FENCE: Final = "```"
 _MOST_FAULTS: Final = 5
-"""Faults of one answer that the model reads at once: with one fault at a time it would need as many answers."""
+"""Faults of one answer that the model reads together: with one fault at a time it would need as many answers."""
 
 
 @attrs.frozen(eq=False)
@@ -57,17 +57,19 @@ class Output(Generic[T]):
         """Return (JSON value, None), or (None, the fault with its path). Pure; a ```json fence is tolerated."""
         if self.schema is None:
             return text, None
-        try:
-            made = msgspec.json.decode(msgspec.json.encode(self._read(_unfenced(text))))
-            value, why = normalise(made)
-            if why is None and value != made:  # rows hold such a number as a text
-                why = "an integer has more than 64 bits"
-        except BaseException as error:  # noqa: BLE001, ASYNC103 - what classes of the user's check while they are built may raise anything
-            value, why = None, message_of(failure_of_call(error))
-        if why is None:  # noqa: ASYNC104 - the border has raised what passes
+        checked = capture(self._checked, text)  # what classes of the user's check while they are built
+        value, why = (None, message_of(checked.error)) if isinstance(checked, Raised) else checked.value
+        if why is None:
             return value, None
         where = "" if "`$" in why else " - at `$`"
         return None, f"The answer is not JSON of the expected form: {why}{where}"
+
+    def _checked(self, text: str) -> tuple[Any, str | None]:
+        made = msgspec.json.decode(msgspec.json.encode(self._read(_unfenced(text))))
+        value, why = normalise(made)
+        if why is None and value != made:  # rows hold such a number as a text
+            why = "an integer has more than 64 bits"
+        return value, why
 
     def _read(self, text: str) -> object:
         return msgspec.json.decode(text, type=self.type)
@@ -80,10 +82,10 @@ class Output(Generic[T]):
         """
         if self.schema is None:
             return cast("T", value)  # text, or the result of a tool that ends the run
-        try:
-            return msgspec.convert(value, self.type)
-        except BaseException as error:  # a decoding hook of a foreign type may raise anything: the value does not fit
-            raise SchemaError(f"the output does not fit {self.type!r}: {message_of(failure_of_call(error))}") from error  # noqa: ASYNC104 - the border has raised what passes
+        made = capture(msgspec.convert, value, self.type)
+        if isinstance(made, Raised):  # also a decoding hook of a foreign type: the value does not fit
+            raise SchemaError(f"the output does not fit {self.type!r}: {message_of(made.error)}") from made.error
+        return made.value
 
 
 @attrs.frozen(eq=False)

@@ -25,7 +25,8 @@ class Anthropic(HTTPModel):
         headers: sent with each request.
         structured: "native" asks for the form of an answer by `output_config`, "prompt" in the system text.
         idle_timeout: seconds without a byte after which the request has failed (kind timeout); None: no limit.
-        api_version: of the API; "2023-06-01" takes the settings temperature, top_p and top_k, the newest refuses them.
+        api_version: The version of the API; "2023-06-01" takes the settings temperature, top_p and top_k, the
+            newest refuses them.
 
     Raises:
         AgentDefinitionError: an argument is invalid.

@@ -25,7 +25,7 @@ class Gemini(HTTPModel):
         structured: "native" asks for the form of an answer by `responseJsonSchema` if no tools are offered, "prompt" in
             the system text.
         idle_timeout: seconds without a byte after which the request has failed (kind timeout); None: no limit.
-        api_version: of the API, a part of the path.
+        api_version: The version of the API, a part of the path.
 
     Raises:
         AgentDefinitionError: an argument is invalid.

@@ -27,6 +27,7 @@ import attrs
 import httpx
 import msgspec
 import trio
+from typing_extensions import override
 
 from greenroom.supervision import cleanup
 
@@ -46,7 +47,7 @@ CONNECT: Final = 10.0
 SILENCE: Final = 120.0
 """Default for the seconds without a byte after which a request counts as timed out."""
 BODY_LIMIT: Final = 65_536
-"""Bytes that are read of an answer that is no stream."""
+"""Bytes that are read of an answer that is not a stream."""
 BODY_TIME: Final = 5.0
 """Seconds that reading such an answer may take."""
 LINGER: Final = 1.0
@@ -117,7 +118,7 @@ async def _client(base_url: str) -> AsyncIterator[httpx.AsyncClient]:
 def default_url(given: str | None, variable: str, official: str) -> str:
     """Return the base URL that was given, else that of the environment, else the official one.
 
-    An empty one that was given is no base URL: what is meant for another service must not go to the official one.
+    An empty text is refused: a request that is meant for another service must not go to the official one.
     """
     return given if given is not None else os.environ.get(variable) or official
 
@@ -126,7 +127,7 @@ def base_url_of(model: str, base_url: str) -> str:
     """Return a base URL without a slash at its end.
 
     Raises:
-        AgentDefinitionError: it is no base URL.
+        AgentDefinitionError: the text is not a base URL.
     """
     try:
         parts = urlsplit(base_url)
@@ -148,7 +149,7 @@ def base_url_of(model: str, base_url: str) -> str:
 
 
 def key_of(model: str, api_key: str | None, *variables: str) -> str | None:
-    """Return the given key, else the first of the environment variables that has a value; None if there is none.
+    """Return the given key, else the first of the environment variables that has a value; or None.
 
     Raises:
         AgentDefinitionError: the key cannot be sent.
@@ -181,7 +182,7 @@ class HTTPModel(Model):
     """A model of a provider, asked over HTTP. Subclasses choose codec, base URL and key.
 
     Args:
-        prefix: of the model's name, such as "openai".
+        prefix: The prefix of the model's name, such as "openai".
         model: the provider's name of the model.
         codec: the format.
         base_url: without a slash at its end.
@@ -211,7 +212,7 @@ class HTTPModel(Model):
         self.structured = _one_of(self.name, structured)
         given = dict(headers or {})
         if not all(map(is_header, given.items())):
-            raise AgentDefinitionError(f"model {self.name!r}: headers has what is no header; give a dict of str")
+            raise AgentDefinitionError(f"model {self.name!r}: headers has a faulty entry; give a dict of str")
         self._headers = _Hidden({**(codec.auth(key) if key else {}), **given})
         secret = [part for name, value in given.items() if hides(name) for part in (value, *value.split())]
         self._mask = KeyMask([*([key] if key else []), *secret])
@@ -221,19 +222,21 @@ class HTTPModel(Model):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} at {self.base_url}>"
 
+    @override
     def check(self, settings: JSONObject) -> str | None:
         """Return why no request can be made with these settings: no key, or a setting that the provider lacks."""
         return self._missing or self._codec.check(settings)
 
     @asynccontextmanager
+    @override
     async def open(self) -> AsyncIterator[None]:
         """Keep the connections of this base URL open for later requests."""
         async with _client(self.base_url):
             yield
 
     @asynccontextmanager
+    @override
     async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[ModelEvent]]:
-        """Make one request. See `Model.stream`."""
         fault = self._missing
         if fault is not None:
             raise ModelError(f"{self.name}: {fault}", kind="unauthorized")
@@ -268,7 +271,7 @@ class HTTPModel(Model):
         )
 
     async def _refuse(self, answer: httpx.Response) -> None:
-        """Raise the error of an answer that is no stream."""
+        """Raise the error of an answer that is not a stream."""
         media = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
         packed = answer.headers.get("content-encoding", "").strip().lower()
         if answer.status_code == 200 and media in ("text/event-stream", "") and packed in IDENTITY:
@@ -363,7 +366,7 @@ async def _pieces(answer: httpx.Response) -> AsyncGenerator[bytes, None]:
 
 
 async def _beginning(answer: httpx.Response) -> bytes:
-    """Return the beginning of a body that is no stream, as far as it comes in time."""
+    """Return the beginning of a body that is not a stream, as far as it comes in time."""
     body, pieces = bytearray(), _pieces(answer)
     try:
         with trio.move_on_after(BODY_TIME), suppress(httpx.HTTPError):
@@ -389,7 +392,7 @@ async def _leave(answer: httpx.Response, pieces: AsyncIterator[bytes]) -> None:
 
 
 async def _drain(pieces: AsyncIterator[bytes]) -> None:
-    """Read the end of a finished body, if it comes at once."""
+    """Read the end of a finished body, if it comes immediately."""
     with trio.move_on_after(DRAIN), suppress(httpx.HTTPError):
         async for _ in pieces:
             pass

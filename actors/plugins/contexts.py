@@ -44,9 +44,9 @@ class PhaseContext(Generic[Deps_co]):
         run_id, thread_id, agent, by, step: the place: `agent` is its key, `by` the principal that started the run.
         deps: the dependencies of the run.
         state: the state keys, read only; in a test, a `gr.WritableState` with values.
-        usage: of the run so far: model requests, tokens (input, output, cached, reasoning).
+        usage: The usage of the run so far: model requests, tokens (input, output, cached, reasoning).
         text: the newest answer of the model, if any (from after_inference on, the answer of this step).
-        calls: of this step, in the model's order; made when it is read.
+        calls: The calls of this step, in the model's order; made when it is read.
         call: in before_tool_execute and after_tool_execute: the call.
         termination: in run_end: why the run ends.
         read_messages: set by the runtime; in a test, a function without arguments that returns the messages.

@@ -28,7 +28,7 @@ from ..errors import AgentDefinitionError
 from .contexts import GateContext, PhaseContext
 
 LIMIT: Final = 30.0
-"""Seconds for a guardrail without a timeout of its own, equal to the default of a plugin's hook."""
+"""Seconds for a guardrail without a timeout, equal to the default of a plugin's hook."""
 _LONGEST_NAME: Final = 128
 """Characters; the row of a run holds the names of guardrails that are asked."""
 _LONGEST: Final = 86_400.0
@@ -139,7 +139,7 @@ def input_guardrail(
         function: sync or async; returns None or `Allow()`, or `Trip(info)`, which ends the run. A sync function runs in
             the event loop and must be quick.
         name: default: the function's.
-        blocking: the model is not asked before the guardrail has passed; otherwise both run at once.
+        blocking: the model is not asked before the guardrail has passed; otherwise both run concurrently.
         timeout: seconds for one judgement.
 
     Raises:

@@ -36,12 +36,12 @@ class Mutation:
 
     In every phase: `set`, `update`, `end`. Between steps (run_start, step_start, step_end): `hold`. For the request of
     this step only, in before_inference: `add_message`, `hide_messages`, `include_tools`, `exclude_tools`, `override`.
-    In after_inference: `edit_call`, `drop_call`. In every phase that asks a model of its own: `spend`.
+    In after_inference: `edit_call`, `drop_call`. In every phase whose hook asks a model: `spend`.
 
     Attributes:
         writes: to state keys, in order.
         request: changes of the model request.
-        edits: of calls.
+        edits: The edits of calls.
         reason: why the run is to end.
         ticket_requests: tickets that are to hold the run.
         spent: what models of the hook's own have used, with their names.
@@ -85,7 +85,7 @@ class Mutation:
         return attrs.evolve(self, reason=_text(reason, "end(reason)"))
 
     def hold(self, suspend: Suspend) -> Mutation:
-        """Hold the run with a ticket of its own until it is decided, by a person or a program.
+        """Hold the run with a ticket until it is decided, by a person or a program.
 
         The current step finishes; no other begins. Resume continues the run, and a result joins the thread as a user
         message; cancel ends the run as cancelled. `resume_mode` has no meaning here.

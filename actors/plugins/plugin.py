@@ -116,7 +116,7 @@ def check_plugins(where: str, plugins: object) -> tuple[Plugin, ...]:
     for plugin in plugins:
         if not isinstance(plugin, Plugin):
             way = "give an instance, as Audit()" if isinstance(plugin, type) else "derive its class from gr.Plugin"
-            raise AgentDefinitionError(f"{where}: {plugin!r} is no plugin; {way}")
+            raise AgentDefinitionError(f"{where}: {plugin!r} is not a plugin; {way}")
         name = name_of(plugin)
         if not isinstance(name, str) or not name.isprintable() or " " in name:
             raise AgentDefinitionError(f"{where}: plugin name {name!r}: use printable characters without spaces")
@@ -154,7 +154,7 @@ def _check_names(where: str, plugin: Plugin) -> None:
         near = _nearest(name.removeprefix("on_"))
         if near is not None:
             way = f"did you mean {near!r}? If it is something else, give it another name, such as _{name}"
-            raise AgentDefinitionError(f"{where}: {name} is no phase and is never called; {way}")
+            raise AgentDefinitionError(f"{where}: {name} is not a phase and is never called; {way}")
     if others and not any(has_hook(plugin, phase) for phase in _PHASES):
         way = f"the phases are: {', '.join(_NAMES)}"
         raise AgentDefinitionError(f"{where}: it has a method for no phase ({', '.join(others)} is none); {way}")

@@ -60,7 +60,7 @@ class Retry(PolicyPlugin):
     never shortens a `retry_after`.
 
     An agent without a Retry has `Retry()`. The wait is durable: a run whose process ends meanwhile waits for the rest
-    of it. A cancel or the run's deadline ends a wait at once.
+    of it. A cancel or the run's deadline ends a wait immediately.
 
     Args:
         attempts: requests of one step, 1 or more; 1 switches retries off.
@@ -98,17 +98,17 @@ class Retry(PolicyPlugin):
 
 @attrs.frozen(init=False)
 class Recovery(PolicyPlugin):
-    """How often the text of an answer whose stream broke is continued instead of begun anew.
+    """How often the text of an answer whose stream broke is continued.
 
     The next request has the step's messages, then the text so far as a message of the assistant, then a request to
     continue; these two join no thread. The text continues under the same message id, and the history has one message. A
     call that had begun is dropped and named to the model as not run. Each such request is one of the tries of `Retry`.
-    An answer with an output type always begins anew, as does an answer without text.
+    An answer with an output type always begins again, as does an answer without text.
 
     An agent without a Recovery has `Recovery()`.
 
     Args:
-        times: requests of one step that may continue a text, 0 or more; the others begin anew.
+        times: requests of one step that may continue a text, 0 or more; the others begin again.
 
     Raises:
         AgentDefinitionError: `times` is not such a number.
@@ -150,9 +150,9 @@ class IdleTimeout(PolicyPlugin):
 class Fallback(PolicyPlugin):
     """Other models, asked in order when a model has failed.
 
-    The next model is asked, without a wait, when the tries of one are used up (`Retry`), at once after a failure that
-    will not pass, and at once while the circuit of a model is open (`CircuitBreaker`). A text that was shown is
-    continued by the next model, as `Recovery` says. Each step begins with the agent's own model.
+    The next model is asked, without a wait, when the tries of one are used up (`Retry`), immediately after a failure
+    that will not pass, and immediately while the circuit of a model is open (`CircuitBreaker`). The next
+    model continues a text that was shown, as `Recovery` says. Each step begins with the agent's own model.
 
     Args:
         *models: Model objects or "provider:name", one or more.
@@ -193,7 +193,7 @@ class CircuitBreaker(PolicyPlugin):
 
     Failures that may pass are counted per model name. While the circuit is open no request is made: the try has failed
     (overloaded) with the rest of the time as its `retry_after`, counts no request, and a `Fallback` asks the next model
-    at once. Then one request is a trial: its answer closes the circuit, its failure opens it again. Circuits are in
+    immediately. Then one request is a trial: its answer closes the circuit, its failure opens it again. Circuits are in
     memory only.
 
     Args:
@@ -219,7 +219,7 @@ class CircuitBreaker(PolicyPlugin):
 
 @attrs.frozen(init=False)
 class Budget(PolicyPlugin):
-    """What a run may use. A run that would use more ends as failed (budget_exhausted).
+    """A budget of a run. A run that would use more ends as failed (budget_exhausted).
 
     Requests, tokens and cost are checked before each model request: also retries, fallbacks and answers that are asked
     for again. `tool_calls` is checked before each body of a tool. So a run may exceed a limit of tokens by one request,
@@ -231,7 +231,7 @@ class Budget(PolicyPlugin):
         output: tokens that models write.
         total: both together.
         tool_calls: bodies of tools that begin, repeated ones included.
-        cost: of all requests, in the currency of the prices.
+        cost: The cost of all requests, in the currency of the prices.
         prices: the name of a model, such as "openai:gpt-5-mini" -> its `gr.Price`. A model without a price is not asked
             if the cost is limited.
 

@@ -80,7 +80,7 @@ def count_of(plugin: str, count: Callable[[Message], int] | None) -> Callable[[M
     """Return the function that counts the tokens of a message.
 
     Raises:
-        AgentDefinitionError: it is no function.
+        AgentDefinitionError: the value is not a function.
     """
     if count is not None and not callable(count):
         raise AgentDefinitionError(f"{plugin}(count={count!r:.200}): give a function, (message) -> tokens, or None")

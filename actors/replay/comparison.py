@@ -26,7 +26,7 @@ class StoredRun:
     """The stored data of a run that a replay needs.
 
     Attributes:
-        info: of the run.
+        info: The facts of the run.
         definitions: call id -> recorded digest of its tool's definition.
         frames: the log.
         record: whole commits, up to the end of the log.

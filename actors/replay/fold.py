@@ -73,8 +73,8 @@ class Fold:
         """Begin before the run's creation.
 
         Args:
-            info: of the run.
-            spec: of the agent to fold with; its key and digest do not matter.
+            info: The facts of the run.
+            spec: The agent to fold with; its key and digest do not matter.
             definitions: call id -> recorded digest of its tool's definition.
             redactor: with the secrets that the runtime had when the events were written.
         """

@@ -23,9 +23,9 @@ class Difference:
     """The first event that the replay does not reproduce.
 
     Attributes:
-        sequence: of the event, from 1.
+        sequence: The sequence of the event, from 1.
         recorded: the stored event; None if the log ends before.
-        replayed: the event of the replay; None if there is none.
+        replayed: the event of the replay, or None.
         path: the place in the payload, such as `arguments.items[0]`; or `type`, `timestamp` etc.; or `bytes`.
         text: a sentence for people.
         input: the newest entry of the record before the event, as one line: its number, its time and its content.
@@ -61,7 +61,7 @@ class ReplayReport:
     """The result of a replay.
 
     Attributes:
-        run_id: of the run.
+        run_id: The id of the run.
         equal: every stored event was reproduced, byte for byte, and no other.
         events: the number of reproduced events, from the first one.
         difference: the first event that was not reproduced; None if equal or unreplayable.

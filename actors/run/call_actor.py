@@ -18,7 +18,7 @@ import attrs
 import trio
 from msgspec.structs import replace
 
-from greenroom.supervision import Mailbox, failure_of, failure_of_call
+from greenroom.supervision import Mailbox, Returned, acapture, capture
 
 from ..agents.agent import Agent
 from ..agents.attachments import with_attachments
@@ -50,8 +50,8 @@ from ..tools.agent_tool import AgentTool
 from ..tools.context import SyncToolContext, ToolContext
 from ..tools.definition import Tool
 from ..tools.invoke import Invocation, ToolFailed, invoke, out_of_time, shown_text
+from ..user_code.calls import HookFailed
 from ..user_code.guardrails import in_order, log_failure
-from ..user_code.hooks import HookFailed
 from .body_port import BodyPort
 from .results import kept, stored
 
@@ -183,13 +183,13 @@ class CallActor:
     @staticmethod
     def _suspended(tool: Tool[..., object], cue: StartCall, value: Suspend) -> Input:
         """Return the input about a body that asks for a decision."""
-        try:
-            return CallSuspended(call_id=cue.call_id, attempt=cue.attempt, suspend=suspend_of(value))
-        except BaseException as error:  # noqa: BLE001, ASYNC103 - its values are the tool's objects, and reading them may run any code
-            why = error if isinstance(error, InvalidValue) else failure_text(failure_of_call(error))
-            text = f"The tool {tool.name!r} asked for a decision that cannot be stored: {why}."
-            fatal = tool.on_error == "raise"
-            return CallRaised(call_id=cue.call_id, attempt=cue.attempt, code="tool_error", shown=text, fatal=fatal)  # noqa: ASYNC104 - the border has raised what passes
+        suspend = capture(suspend_of, value)  # its values are the tool's objects, and reading them may run any code
+        if isinstance(suspend, Returned):
+            return CallSuspended(call_id=cue.call_id, attempt=cue.attempt, suspend=suspend.value)
+        why = suspend.error if isinstance(suspend.error, InvalidValue) else failure_text(suspend.error)
+        text = f"The tool {tool.name!r} asked for a decision that cannot be stored: {why}."
+        fatal = tool.on_error == "raise"
+        return CallRaised(call_id=cue.call_id, attempt=cue.attempt, code="tool_error", shown=text, fatal=fatal)
 
     async def _handed_over(self, tool: Handoff, cue: StartCall, state: WritableState) -> Input:
         """Return the outcome of a handoff whose callback has returned: its input filter is asked now."""
@@ -200,14 +200,13 @@ class CallActor:
             return self._unkept(tool, cue, None, error)
         if tool.input_filter is None:
             return done
-        try:
-            return replace(done, inherited=await self._filtered(tool.input_filter))
-        except BaseException as error:  # noqa: BLE001, ASYNC103 - user code: the handoff has failed
-            failure = failure_of(error)
-            text = f"The input filter of the handoff failed: {shown_text(failure)}"
-            failed = ToolFailed(text, code="tool_error", fatal=tool.on_error == "raise")
-            failed.__cause__ = failure
-            return self._failed(tool, cue, None, failed)  # noqa: ASYNC104 - the border has raised what passes
+        filtered = await acapture(self._filtered, tool.input_filter)
+        if isinstance(filtered, Returned):
+            return replace(done, inherited=filtered.value)
+        text = f"The input filter of the handoff failed: {shown_text(filtered.error)}"
+        failed = ToolFailed(text, code="tool_error", fatal=tool.on_error == "raise")
+        failed.__cause__ = filtered.error
+        return self._failed(tool, cue, None, failed)
 
     async def _filtered(self, function: Filter) -> tuple[JSONValue, ...]:
         """Return what an input filter makes of the thread, up to the message with the handoff's call, as JSON.
@@ -240,15 +239,7 @@ class CallActor:
             tripped = await in_order(guardrails, self._guardrail_context(tool, cue), shown)
             return None if tripped is None else refused(tripped=tripped)
         except HookFailed as failure:
-            fields = {
-                "thread_id": self._info.thread_id,
-                "agent": self._agent.key,
-                "tool": tool.name,
-                "call_id": of_call or cue.call_id,
-                "task_id": None if of_call is None else cue.call_id,
-            }
-            name = body_error_id(self._info.run_id, cue.call_id, cue.attempt)
-            log_failure(self._log, self._info.run_id, failure, error_id=name, **fields)
+            log_failure(self._log_of(tool, cue, of_call), self._info.run_id, failure)
             return refused(failure=text_of(str(failure)))
         except trio.Cancelled:
             if not self._children.given_up(child):
@@ -300,23 +291,22 @@ class CallActor:
         text = f"The tool {tool.name!r} ran, and its result cannot be kept: {error}."
         return self._failed(tool, cue, of_call, ToolFailed(text, code="tool_error", fatal=tool.on_error == "raise"))
 
+    def _log_of(self, tool: Tool[..., object], cue: StartCall, of_call: str | None) -> ErrorLog:
+        """Return the log of the run, with the fields of every line about an attempt."""
+        return self._log.bind(
+            error_id=body_error_id(self._info.run_id, cue.call_id, cue.attempt),
+            agent=self._agent.key,
+            tool=tool.name,
+            call_id=of_call or cue.call_id,
+            task_id=None if of_call is None else cue.call_id,
+        )
+
     def _failed(self, tool: Tool[..., object], cue: StartCall, of_call: str | None, error: ToolFailed) -> Input:
         """Log the failure of a body and return the input about it."""
         run_id, call_id = self._info.run_id, cue.call_id
         place = "call" if of_call is None else "task"
-        self._log.tool_failed(
-            f"tool {tool.name!r} failed in {place} {call_id} of run {run_id}",
-            error,
-            code=error.code,
-            error_id=body_error_id(run_id, call_id, cue.attempt),
-            run_id=run_id,
-            thread_id=self._info.thread_id,
-            agent=self._agent.key,
-            tool=tool.name,
-            call_id=of_call or call_id,
-            task_id=None if of_call is None else call_id,
-            attempt=cue.attempt,
-        )
+        what = f"tool {tool.name!r} failed in {place} {call_id} of run {run_id}"
+        self._log_of(tool, cue, of_call).tool_failed(what, error, code=error.code, attempt=cue.attempt)
         text = text_of(str(error))
         return CallRaised(call_id=call_id, attempt=cue.attempt, code=error.code, shown=text, fatal=error.fatal)
 

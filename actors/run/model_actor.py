@@ -17,7 +17,7 @@ import attrs
 import msgspec
 import trio
 
-from greenroom.supervision import failure_of_call
+from greenroom.supervision import Raised, capture, failure_of_call
 
 from ..abc import CallDelta, Model, ModelDelta, ReasoningDelta, TextDelta, UsageReport
 from ..contract.codec import message_of
@@ -282,11 +282,7 @@ def cut_request(flight: Inference, asking: ModelCall | None, found: Inference | 
 
 def _known(source: ModelError | ModelResponse | UsageReport | None) -> Usage:
     """Return the usage of a request, as far as known."""
-    try:
-        usage = usage_of(getattr(source, "usage", None))
-    except InvalidValue:
+    usage = capture(lambda: usage_of(getattr(source, "usage", None)))  # a subclass may answer with code of its own
+    if isinstance(usage, Raised):
         return ONE_REQUEST
-    except BaseException as broken:  # noqa: BLE001, ASYNC103 - a subclass may answer with code of its own
-        failure_of_call(broken)
-        return ONE_REQUEST  # noqa: ASYNC104 - the border has raised what passes
-    return usage if usage.requests else usage + ONE_REQUEST
+    return usage.value if usage.value.requests else usage.value + ONE_REQUEST

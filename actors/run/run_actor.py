@@ -56,6 +56,7 @@ from ..state.declared_keys import invalid_state
 from ..state.values import own_message
 from .effect_runner import EffectRunner
 from .forced_end import GAVE_UP, end_if_given_up
+from .run_context import RunContext
 from .run_loop import Hint, RunLoop, RunPermissions
 
 NEWER_SCHEMA: Final = "newer_schema"
@@ -105,6 +106,13 @@ class ClaimAnyway:
 CLAIM_ANYWAY: Final = ClaimAnyway()
 Begin = NewRunClaim | WithClaim | ClaimIfNeeded | ClaimAnyway
 """How the next incarnation of an actor comes to its claim."""
+
+
+def is_inside(begin: Begin) -> bool:
+    """Return True for a child run that works in its parent's slot."""
+    if isinstance(begin, NewRunClaim):
+        return begin.state.info.parent_run is not None
+    return isinstance(begin, ClaimIfNeeded) and begin.errand == "child"
 
 
 @attrs.frozen(kw_only=True)
@@ -298,7 +306,7 @@ class RunActor:
             self.left,
             claim_is_good=self.services.ownership.fence,
         )
-        effects = EffectRunner(
+        run = RunContext(
             part_bytes=part_bytes,
             services=self.services,
             info=state.info,
@@ -306,7 +314,6 @@ class RunActor:
             deps=self.deps,
             children=children,
             history=None if history is None else [*map(own_message, history)],
-            found=state.row.inference,
         )
         return RunLoop(
             self.services,
@@ -314,7 +321,7 @@ class RunActor:
             state=state,
             spec=AgentSpec(key=state.info.agent) if agent is None else self.services.agents.spec_of(agent),
             mailbox=ctx.mailbox,
-            effects=effects,
+            effects=EffectRunner(run, found=state.row.inference),
             permissions=self.permissions,
             first=first,
         )

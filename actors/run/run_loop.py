@@ -39,6 +39,7 @@ from ..contract.phases import ADMISSION, ENDED, INFERENCE, LEAVING, PHASE_OF, TO
 from ..contract.recording import RecordEntry
 from ..contract.spec import AgentSpec
 from ..contract.stepwise import Steps
+from ..contract.tasks import by_id
 from ..engine.asking import is_continued
 from ..engine.effects import (
     AnswerBody,
@@ -75,13 +76,12 @@ from ..engine.machine import due, step, timed
 from ..engine.recording import ClockJump, Recorder
 from ..engine.state import RunState, shifted
 from ..services.agents import MISFIT, RunUnavailable
-from ..services.children import EXPIRE, Child, Children, ClaimLost, OverrunBody
+from ..services.children import EXPIRE, Child, ClaimLost, OverrunBody
 from ..services.clock import RunTime
-from ..services.services import Services, retry_until_available
+from ..services.services import Owners, Services, retry_until_available
 from ..services.stepping import in_steps
 from ..state.declared_keys import invalid_state
 from ..state.snapshot import StateSnapshot
-from ..state.values import own_message
 from .effect_runner import EffectRunner
 
 Hint = InboxItem
@@ -142,7 +142,7 @@ class RunLoop:
     __slots__ = (
         "_admitting", "_at", "_behind", "_children", "_claim", "_closing", "_context", "_effects", "_encoder",
         "_expiring", "_first", "_in_turn", "_leave_at", "_mailbox", "_outbox", "_permissions", "_receipts", "_record",
-        "_resting", "_services", "_spec", "_state", "_time", "_unwritten", "durable", "passive",
+        "_resting", "_run", "_services", "_spec", "_state", "_time", "_unwritten", "durable", "passive",
     )  # fmt: skip
 
     def __init__(
@@ -160,10 +160,10 @@ class RunLoop:
         """`first`: the inputs with which this incarnation begins."""
         self._services, self._claim, self._state, self._spec = services, claim, state, spec
         self._mailbox, self._effects, self._permissions, self._first = mailbox, effects, permissions, first
-        self._children: Children = effects.children
+        self._run, self._children = effects.run, effects.run.children
         self._encoder = EventEncoder(state.info, services.redactor)
         self._time = RunTime(services.clock, state)
-        self._record = Recorder(state, self._time.begins, bare=effects.agent is None, on=services.record)
+        self._record = Recorder(state, self._time.begins, bare=self._run.agent is None, on=services.record)
         self.durable = state
         self._outbox: list[_Entry] = []  # a list: an empty deque costs 0.8 KB, for every run that waits
         self._receipts: list[Receipt] = []
@@ -221,7 +221,7 @@ class RunLoop:
     def _begin(self) -> None:
         if self._state.row.cursor is not ADMISSION and self._state.row.status is RunStatus.RUNNING:
             # taken up in the middle of a step: the run holds a slot
-            self._services.directory.registry.resting(self._claim.run_id, False, slot=self._takes_slot)
+            self._registry.resting(self._claim.run_id, False, slot=self._takes_slot)
         first, self._first = self._first, ()
         for message in first:
             self.feed(message)
@@ -255,10 +255,7 @@ class RunLoop:
         if commit is not None:
             carried = self._record.carry()
             msgspec.structs.force_setattr(commit, "taken", carried)  # not shared yet; a copy costs more
-            if effects.history is not None:
-                effects.history.extend(map(own_message, commit.messages))
-            if commit.parts:
-                effects.part_bytes.keep(commit.parts)
+            self._run.keep(commit)
             if commit.row.stage in TERMINAL:
                 self._closing = _Ending(before, message, carried)
             self._outbox.append(_Entry([], taken.state, bool(commit.tickets)))
@@ -266,7 +263,7 @@ class RunLoop:
         for effect in taken.effects:
             reads = type(effect) in _READS
             # what reads the thread waits until the thread is written
-            if self._outbox and (effect.durable or (reads and effects.history is None)):
+            if self._outbox and (effect.durable or (reads and not self._run.has_thread)):
                 self._outbox[-1].effects.append(effect)
             elif not (reads and self._permissions.draining):  # the next owner makes the request, or runs the phase
                 effects.perform(effect, taken.state)
@@ -321,9 +318,7 @@ class RunLoop:
                 open_phase = cursor is TOOLS if effect.call_id is not None else PHASE_OF.get(cursor) is effect.phase
                 return not open_phase or self._permissions.draining  # the next owner runs the phase
             case StartTask():
-                task = next(
-                    (candidate for candidate in self._state.row.tasks if candidate.task_id == effect.task_id), None
-                )
+                task = by_id(self._state.row.tasks).get(effect.task_id)
                 wanted = task is not None and task.attempts == effect.attempt and task.status == "running"
                 return not wanted or self._state.row.cursor in LEAVING
 
@@ -344,22 +339,22 @@ class RunLoop:
             ending, self._closing = self._closing, None
             self._state = ending.before
             self._record.undo(ending.carried)
-            self._effects.history = None  # it has the messages of the refused commit
+            self._run.forget_thread()
             self._behind = True
-            self._children.inputs.append(ending.message)
+            self._children.submit_last(ending.message)
             return
         if receipt.kind == "failed" and receipt.error is not None:
             raise receipt.error
         if receipt.kind != "committed":
             raise ClaimLost(receipt.kind)
         if receipt.next_in_thread is not None:
-            self._services.directory.registry.thread_freed(receipt.next_in_thread)
+            self._registry.thread_freed(receipt.next_in_thread)
         input_read = entry.state.row.inbox != self.durable.row.inbox
         before, self.durable = self.durable, entry.state
         status, parent = entry.state.row.status, entry.state.info.parent_run
         if parent is not None and (status is not before.row.status or input_read or entry.asks):
             self._services.signals.report(self._claim.run_id)
-            self._services.directory.registry.child_moved(parent)
+            self._registry.child_moved(parent)
         self._publish_rest(status, again=input_read)
         # the exit of its owner reports the rest of a run that is done, and every waiter waits for the exit of an owner
         # that leaves no body behind
@@ -377,11 +372,15 @@ class RunLoop:
             self._resting, self._leave_at, again = resting, math.inf, True
             self._services.passivation.forget(self._mailbox)
             if resting and not self._outbox:
-                self._effects.part_bytes.forget()
+                self._run.part_bytes.forget()
             if resting and self._services.agents.can_revive(self._state.info):
                 self._leave_at = self._services.passivation.rests(self._mailbox)  # nudges the mailbox at that moment
         if again:
-            self._services.directory.registry.resting(self._claim.run_id, resting, slot=self._takes_slot)
+            self._registry.resting(self._claim.run_id, resting, slot=self._takes_slot)
+
+    @property
+    def _registry(self) -> Owners:
+        return self._services.directory.registry
 
     @property
     def _takes_slot(self) -> bool:
@@ -421,7 +420,7 @@ class RunLoop:
                 ):
                     return
             except BaseException as error:  # noqa: BLE001, ASYNC103 - the owner raises the exception in its own task
-                self._children.crash = error
+                self._children.fail(error)
         self._mailbox.nudge()
 
     def _take_input(self) -> bool:
@@ -431,7 +430,7 @@ class RunLoop:
         """
         row, effects, children = self._state.row, self._effects, self._children
         if children.inputs:
-            self._feed_child_input(children.inputs.pop(0))
+            self._feed_child_input(children.take_input())
         elif len(self._mailbox):
             hint = self._mailbox.peek()
             if hint.position == row.inbox + 1:
@@ -440,12 +439,11 @@ class RunLoop:
                 self._behind = hint.position > row.inbox
             self._mailbox.pop()
         elif effects.stop_at is not None:
-            if children.live and trio.current_time() < effects.stop_at:
-                return False  # cancelled work has not ended, and its grace is not over
-            effects.stop_at = None
+            if not effects.take_stop():
+                return False
             self.feed(WorkStopped(stubborn=tuple(left.item for left in children.still_left().values())))
         elif row.cursor is ADMISSION and self._permissions.admitted:
-            if effects.history is None:  # earlier runs of the thread may have left state
+            if not self._run.has_thread:  # earlier runs of the thread may have left state
                 self._admitting = True
                 return False
             self.feed(Admit())
@@ -475,8 +473,7 @@ class RunLoop:
         self.feed(message)
 
     def _take_command(self, item: InboxItem) -> None:
-        if item.command.parts:
-            self._effects.part_bytes.needed = True
+        self._run.part_bytes.note((item.command,))
         self.feed(CommandArrived(item=item))
 
     async def _catch_up(self) -> None:
@@ -497,7 +494,7 @@ class RunLoop:
         self._admitting = False
         if record is None or self._state.row.cursor is not ADMISSION:
             return
-        agent = self._effects.agent
+        agent = self._run.agent
         declared = () if agent is None else self._services.agents.declared_state(agent)
         text = invalid_state(declared, StateSnapshot.restored(0, record.state))
         if text is not None:
@@ -563,7 +560,7 @@ class RunLoop:
             return False
         if self._effects.finished or self._state.row.cursor is ENDED:
             return True
-        if self._effects.agent is None and self._effects.stop_at is None and not self._behind:
+        if self._run.agent is None and self._effects.stop_at is None and not self._behind:
             return True  # without the agent only a cancel can be processed, and none is left
         if self._permissions.draining:
             return not self._busy()

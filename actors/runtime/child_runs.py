@@ -16,11 +16,11 @@ from typing import Any, Final, cast
 import attrs
 import trio
 
-from greenroom.supervision import failure_of
+from greenroom.supervision import Raised, acapture, failure_of
 
 from ..agents.agent import Agent
 from ..contract.calls import CallStatus
-from ..contract.codec import normalise_result
+from ..contract.codec import StoredResult, normalise_result
 from ..contract.decisions import Command, Decision
 from ..contract.excerpt import shown_result
 from ..contract.ids import body_error_id
@@ -168,12 +168,8 @@ class ChildRuns:
             failed,
             code="tool_error",
             error_id=body_error_id(run_id, call.call_id, call.attempt),
-            run_id=run_id,
-            thread_id=call.parent.thread_id,
-            agent=call.parent.agent,
             tool=tool.name,
             call_id=call.call_id,
-            task_id=None,
             attempt=call.attempt,
         )
         return str(failed)
@@ -284,18 +280,15 @@ class ChildRuns:
         self, call: ChildCall, outcome: Completed[object], stage: Stage, code: str | None
     ) -> ChildOutcome:
         tool = call.tool
-        try:
-            value = outcome.output if tool is None else await tool.result_of(outcome)
-            data, parts, why = normalise_result(value)
-            shown, large, _ = shown_result(data)
-        except BaseException as error:  # noqa: BLE001, ASYNC103 - user code: a failure of the tool
-            failure = failure_of(error)
+        made = await acapture(_result_of, tool, outcome)
+        if isinstance(made, Raised):
             # without a tool nothing but the size of the output can fail
-            shown = text_of(str(failure) if tool is None else self._logged(call, tool, failure))
+            shown = text_of(str(made.error) if tool is None else self._logged(call, tool, made.error))
             fatal = tool is not None and tool.on_error == "raise"
-            return ChildOutcome(  # noqa: ASYNC104 - the border has raised what passes
+            return ChildOutcome(
                 stage=stage, status=CallStatus.FAILED, shown=shown, code=code, call_code="tool_error", fatal=fatal
             )
+        (data, parts, why), shown, large = made.value
         if why is not None:
             shown, large = f"The call succeeded, but its result cannot be shown ({why}).", False
         ends: dict[str, Any] = {"stage": stage, "code": code, "result": data, "parts": parts}
@@ -346,3 +339,10 @@ class ChildRuns:
             if result.code not in ("store_unavailable", "busy"):
                 return True
             await trio.sleep(AGAIN)
+
+
+async def _result_of(tool: AgentTool | None, outcome: Completed[object]) -> tuple[StoredResult, str, bool]:
+    """Return the result of a call whose child run has completed, and how it is shown."""
+    result = normalise_result(outcome.output if tool is None else await tool.result_of(outcome))
+    shown, large, _ = shown_result(result[0])
+    return result, shown, large

@@ -77,13 +77,7 @@ class Run(Generic[T_co]):
             RuntimeClosed: the runtime closes before the end (from the iteration, after all events in memory).
         """
         check_range("events", after, until)
-        return self._open_events(after, until)
-
-    @asynccontextmanager
-    async def _open_events(self, after: int, until: Literal["end", "rest"]) -> AsyncIterator[AsyncIterator[Event]]:
-        with self._reader.follow(self.id, after=after, until=until) as follower:
-            async with aclosing(_decoded(follower)) as events:
-                yield events
+        return followed(self._reader, self.id, after, until)
 
     async def wait(self) -> Completed[T_co] | Waiting | Failed | Cancelled:
         """Wait until the run is at rest: done, or waiting with every accepted command acted on.
@@ -256,6 +250,16 @@ class Run(Generic[T_co]):
             UnknownRun: no run has this id.
         """
         return await self._commands.send(self.id, text, attachments=attachments, by=by, command_id=command_id)
+
+
+@asynccontextmanager
+async def followed(
+    reader: RunReader, run_id: str, after: int, until: Literal["end", "rest"] = "end"
+) -> AsyncIterator[AsyncIterator[Event]]:
+    """Follow a run's events; see `Run.events`."""
+    with reader.follow(run_id, after=after, until=until) as follower:
+        async with aclosing(_decoded(follower)) as events:
+            yield events
 
 
 async def _decoded(follower: Follower) -> AsyncGenerator[Event, None]:

@@ -7,28 +7,35 @@ without tickets whose title has no secret comes back as the same object, so most
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import attrs
 from msgspec.structs import replace
 
-from ..contract.run_lists import LISTED, RunPage, RunQuery, RunSummary, listed
+from ..contract.run_lists import LISTED, RunFilters, RunPage, RunQuery, RunSummary, listed
 from ..contract.secrets.redaction import Redactor
 from ..contract.ticket_summary import redacted_summary
-from ..options import unknown_value
+from ..options import unknown_option, unknown_value
 
 
-def query_of(*, status: Any, **given: Any) -> RunQuery:
+def query_of(**filters: Unpack[RunFilters]) -> RunQuery:
     """Return the query for a caller's arguments; the store checks all but the status (`RunQuery.check`).
 
     Raises:
-        UsageError: the status is unknown.
+        UsageError: a filter or the status is unknown.
     """
+    known = RunFilters.__annotations__
+    if not filters.keys() <= known.keys():
+        raise unknown_option("runs", min(filters.keys() - known.keys()), known)
+    values: dict[str, Any] = {**filters}
+    status = values.pop("status", None)
+    if values.get("prefix", "") is None:
+        del values["prefix"]
     try:
         wanted = None if status is None else listed(status)
     except (ValueError, TypeError) as error:  # TypeError: a value that cannot be a name
         raise unknown_value("status", status, LISTED) from error
-    return RunQuery(status=wanted, **given)
+    return RunQuery(status=wanted, **values)
 
 
 def shown_page(page: RunPage, redactor: Redactor) -> RunPage:

@@ -30,7 +30,7 @@ from greenroom.supervision import (
 )
 from greenroom.supervision.exits import cause_of
 
-from ..abc import Store, StoreHooks
+from ..abc import Store
 from ..agents.agent import Agent
 from ..agents.attachments import File, Image
 from ..agents.options import Deps
@@ -45,6 +45,7 @@ from ..services.error_log import ErrorLog
 from ..services.open_models import MODELS
 from ..services.passivation import PASSIVATION
 from ..services.wakeup_timer import ALARM
+from ..store_events import Report
 from ..stores.memory.store import MemoryStore
 from ..stores.sqlite.store import SQLiteStore
 from .owners import GRACE, WORKPLACE
@@ -294,13 +295,13 @@ async def _begin_parts(supervisor: Supervisor, parts: RuntimeParts) -> None:
         await _begin(supervisor, part_spec(name, body, shutdown=GRACE + SLACK))
 
 
-async def _open_store(supervisor: Supervisor, store: Store, hooks: StoreHooks) -> None:
+async def _open_store(supervisor: Supervisor, store: Store, report: Report) -> None:
     async def serve(ctx: ActorContext[object]) -> None:
         class Ready:
             def started(self, _: object = None) -> None:
                 ctx.ready()
 
-        await store.run(hooks, task_status=Ready())
+        await store.run(report, task_status=Ready())
 
     refused: BaseException | None = None
     try:

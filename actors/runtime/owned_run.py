@@ -120,6 +120,13 @@ class OwnedRun:
             or bool(self.overran)
         )
 
+    @property
+    def at_work(self) -> bool:
+        """False if the run waits for its thread, or rests with every accepted command acted on."""
+        if self.place is Place.RESTING and self.actor is not None:
+            return self.actor.unread
+        return PLACES[self.place].at_work
+
     def forget_refusals(self) -> None:
         """Forget that the run could not be worked on here."""
         self.degraded = self.logged = self.sequence = None

@@ -29,6 +29,7 @@ class Ownership(RunOwnership, Protocol):
 
     Attributes:
         waking: how the owner begins whom a timer or a changed tool wakes.
+        dead_letters: a run may be a dead letter.
         passes_on: without room here a run waits in the store, for any process.
         wakes_parents: a parent run that has mirrors may be without an owner, and is woken for news of a child run.
         holds_unowned: a refused run still waits here for its thread.
@@ -36,6 +37,7 @@ class Ownership(RunOwnership, Protocol):
     """
 
     waking: Begin
+    dead_letters: bool
     passes_on: bool
     wakes_parents: bool
     holds_unowned: bool
@@ -56,13 +58,6 @@ class Ownership(RunOwnership, Protocol):
     def note_refused(self, run: OwnedRun, actor: RunActor) -> None:
         """Arrange that a run that could not be worked on here is tried again."""
 
-    async def revive(self, run_id: str) -> bool:
-        """Let processes claim a dead letter again. Returns False if the run is none.
-
-        Raises:
-            StoreUnavailable, StoreDown: the store does not answer.
-        """
-
 
 @attrs.define(eq=False)
 class SoleOwnership:
@@ -73,6 +68,7 @@ class SoleOwnership:
     _jitter: Callable[[], float]
     fence: None = attrs.field(init=False, default=None)
     waking: Begin = attrs.field(init=False, default=CLAIM_ANYWAY)
+    dead_letters: bool = attrs.field(init=False, default=False)
     passes_on: bool = attrs.field(init=False, default=False)
     wakes_parents: bool = attrs.field(init=False, default=True)
     holds_unowned: bool = attrs.field(init=False, default=True)
@@ -110,7 +106,3 @@ class SoleOwnership:
         """Try the run again after a pause, if what is missing may come by itself."""
         if actor.passing:
             self._timer.after(run.run_id, ASK_AGAIN.delay(run.refusals, self._jitter() - 0.5))
-
-    async def revive(self, run_id: str) -> bool:
-        """Return False: no run is a dead letter."""
-        return False

@@ -92,10 +92,7 @@ class RunReader:
     _unreadable: set[str] = attrs.field(init=False, factory=set)
 
     def __attrs_post_init__(self) -> None:
-        self._source = self._event_source()
-
-    def _event_source(self) -> EventSource:
-        return EventSource(self._services.store, self._services.signals, self.degraded)
+        self._source = EventSource(self._services.store, self._services.signals, self.degraded)
 
     def __repr__(self) -> str:
         return f"<RunReader of {self._services.store!r}>"

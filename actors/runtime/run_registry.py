@@ -28,7 +28,17 @@ from ..contract.run_lists import RunProgress
 from ..errors import RuntimeClosed
 from ..processes import ReadyRun
 from ..run.forced_end import GAVE_UP
-from ..run.run_actor import CLAIM_ANYWAY, Begin, ClaimAnyway, ClaimIfNeeded, ForcedEnd, NewRunClaim, RunActor, WithClaim
+from ..run.run_actor import (
+    CLAIM_ANYWAY,
+    Begin,
+    ClaimAnyway,
+    ClaimIfNeeded,
+    ForcedEnd,
+    NewRunClaim,
+    RunActor,
+    WithClaim,
+    is_inside,
+)
 from ..run.run_loop import Hint, RunPermissions
 from ..services.children import EMPTY, OverrunBody
 from ..services.services import Services, logger
@@ -45,17 +55,6 @@ DEAD_LETTER: Final = "dead_letter"
 
 def _said(error: BaseException | None) -> str:
     return "it returned" if error is None else failure_text(error)
-
-
-def _is_inside(begin: Begin) -> bool:
-    """Return True for a child run that works in its parent's slot."""
-    if isinstance(begin, NewRunClaim):
-        return begin.state.info.parent_run is not None
-    return isinstance(begin, ClaimIfNeeded) and begin.errand == "child"
-
-
-def _is_done(actor: RunActor) -> bool:
-    return actor.durable is not None and actor.durable.row.status is DONE
 
 
 @attrs.define(eq=False, repr=False)
@@ -144,7 +143,7 @@ class RunRegistry:
             return
         before, after = PLACES[source], PLACES[to]
         if to not in before.to:
-            raise IllegalTransition(f"place of run {run.run_id}", source.value, to.value)
+            raise IllegalTransition(f"place of run {run.run_id}", source.value, to.value, before.to)
         run.place = to
         self._slots_taken += after.slot - before.slot
         if to is Place.QUEUED:
@@ -228,12 +227,11 @@ class RunRegistry:
         return True
 
     def _inter(self, run_id: str, why: str, *, needed: bool) -> None:
-        self.spawn(run_id, abandon=why, burial=ForcedEnd(why=why, held=self._held))
+        runs = self._runs
+        burial = ForcedEnd(why=why, held=lambda: [name for name, run in runs.items() if run.place is Place.HELD])
+        self.spawn(run_id, abandon=why, burial=burial)
         if (actor := self.get(run_id)) is not None:
             actor.needed = needed
-
-    def _held(self) -> tuple[str, ...]:
-        return tuple(run_id for run_id, run in self._runs.items() if run.place is Place.HELD)
 
     async def left(self, run_id: str) -> None:
         """Wait until a run has no owner here."""
@@ -365,16 +363,9 @@ class RunRegistry:
             RuntimeClosed: the runtime closes first.
         """
         await trio.lowlevel.checkpoint()
-        while any(self._at_work(run) for run in self._runs.values()):
+        while any(run.at_work for run in self._runs.values()):
             self.check_open()
             await self.services.signals.runtime.rest().wait()
-
-    @staticmethod
-    def _at_work(run: OwnedRun) -> bool:
-        """Return False if a run waits for its thread, or rests with every accepted command acted on."""
-        if run.place is Place.RESTING and run.actor is not None:
-            return run.actor.unread
-        return PLACES[run.place].at_work
 
     def spawn(
         self,
@@ -400,7 +391,7 @@ class RunRegistry:
             if held:
                 self.hold(run_id)
             return
-        inside = _is_inside(begin)
+        inside = is_inside(begin)
         place, admitted = Place.INSIDE if inside else Place.WORKING, True
         if held:
             place, admitted = Place.HELD, False
@@ -536,7 +527,7 @@ class RunRegistry:
         actor, run.actor, run.spec = run.actor, None, None
         self._live -= 1
         self._move(run, Place.ABSENT)
-        if actor is not None and actor.left and not _is_done(actor):
+        if actor is not None and actor.left and (actor.durable is None or actor.durable.row.status is not DONE):
             run.overran = {key: body for key, body in actor.left.items() if not body.ended.is_set()} or EMPTY
 
     @property

@@ -9,36 +9,40 @@ gateway among them, use the public parts `reader` and `commands`.
 from __future__ import annotations
 
 import secrets as random_ids
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from datetime import datetime
 from typing import Any, Final, Generic, Literal, TypedDict, TypeVar, Unpack, overload
 
 import attrs
 from msgspec.structs import replace
 
-from ..abc import Model, Store
+from ..abc import Model, Pruned, Store
 from ..agents.agent import Agent
 from ..agents.attachments import File, Image
 from ..agents.options import Deps
-from ..contract.lifecycle import RunStatus, Stage
-from ..contract.run_lists import RunOrder, RunPage
+from ..contract.decisions import CommandResult, Decision
+from ..contract.envelope import Event
+from ..contract.lifecycle import RunStatus
+from ..contract.run_lists import RunFilters, RunPage
 from ..contract.spec import AgentSpec, Execution
 from ..entry import checks_options
 from ..errors import UnknownRun, UsageError
 from ..options import unknown_option
+from ..processes import QueueInfo
 from ..replay.report import ReplayReport
+from ..run.view import RunView
 from ..services.agents import Override
 from ..services.clock import Clock
-from ..services.sanitize import run_id_of
+from ..services.sanitize import name_of, run_id_of
 from .commands import RunCommands
-from .handle import Run
+from .handle import Run, followed
 from .listing import query_of
 from .parts import RuntimeParts
 from .queueing import AT_ONCE, OPTIONS, Queueing
 from .reader import RunReader
 from .replay_run import played, replay_of
-from .start_request import StartRequest, check_id, fork_of, inheriting, new_run
+from .start_request import LOCAL, StartRequest, check_id, fork_of, inheriting, new_run
 from .thread_access import MayJoin
 
 T = TypeVar("T")
@@ -83,6 +87,8 @@ class Runtime:
     """
 
     _parts: RuntimeParts
+    principal: str = LOCAL
+    """The principal of what this object starts, forks and commands; another one is `as_principal`."""
 
     def __repr__(self) -> str:
         return f"<Runtime with {len(self._parts.registry)} live runs>"
@@ -179,6 +185,8 @@ class Runtime:
             queueing = Queueing(**{name: values.pop(name) for name in OPTIONS if name in values})
         if deps is not None:
             queueing.check_deps(deps, here=not isinstance(known, AgentSpec))
+        if values.get("by") is None:
+            values["by"] = self.principal
         if values.get("run_id") is None:
             values["run_id"] = f"run_{random_ids.token_hex(8)}"
         birth = StartRequest(agent=known, text=text, has_deps=deps is not None, queueing=queueing, **values)
@@ -224,41 +232,21 @@ class Runtime:
             raise UnknownRun(run_id)
         return self._parts.handle(run_id, outline.info.thread_id)
 
-    @checks_options
-    async def runs(
-        self,
-        *,
-        status: RunStatus | Stage | str | None = None,
-        agent: str | None = None,
-        thread_id: str | None = None,
-        prefix: str = "",
-        by: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        text: str | None = None,
-        order: RunOrder = "newest",
-        limit: int = 100,
-        cursor: str | None = None,
-        counts: bool = False,
-    ) -> RunPage:
+    async def runs(self, **filters: Unpack[RunFilters]) -> RunPage:
         """Return a page of runs. Each line has the run's title and its open questions, both redacted.
 
         All given filters must match: status (or a stage, such as "failed"), agent, thread_id, by (the principal that
         started the run), prefix (the beginning of the run id), since and until (created from, and before; with time
         zone), and text (part of the title or id, ignoring case). `order` is "newest", or "waiting_longest": waiting
-        runs only, the longest waiting first. A page has at most `limit` lines (1 to 1,000); the next page begins at
-        `page.cursor`. `counts` adds the number of runs that are not done, by status.
+        runs only, the longest waiting first. A page has at most `limit` lines (1 to 1,000; default: 100); the next
+        page begins at `page.cursor`. `counts` adds the number of runs that are not done, by status.
 
         Raises:
             UsageError: an argument is invalid, or the cursor belongs to another query.
             RuntimeClosed: the runtime is closed.
         """
         self.reader.check_open()
-        query = query_of(
-            status=status, agent=agent, thread_id=thread_id, prefix=prefix, by=by, since=since, until=until,
-            text=text, order=order, limit=limit, cursor=cursor, counts=counts,
-        )  # fmt: skip
-        return await self.reader.page(query)
+        return await self.reader.page(query_of(**filters))
 
     @checks_options
     async def fork(
@@ -280,7 +268,7 @@ class Runtime:
             run_id: the run to begin from.
             step: a finished step of that run, or 0.
             new_run_id: id of the fork; the same fork again returns the same run. None: a new id.
-            by: the principal that forks; "local" if not given, also if another principal started the parent.
+            by: the principal that forks; `principal` if not given, also if another principal started the parent.
             deps: dependencies of the fork.
             may_join: says whether the caller may see a run, as in `start`; it is called for each run of which the fork
                 gets a message, also for those of other threads that a fork before has copied. None allows all.
@@ -307,7 +295,7 @@ class Runtime:
         name = f"run_{random_ids.token_hex(8)}" if new_run_id is None else new_run_id
         with parts.services.signals.looking():
             thread = await self.store.messages(record.info.thread_id)
-        new = fork_of(record, thread, step, name, self.clock.now(), by=by)
+        new = fork_of(record, thread, step, name, self.clock.now(), by=self.principal if by is None else by)
         if may_join is not None:
             await reader.check_thread(record.info, new.info.by, may_join, copied=new.messages)
         if deps is not None:
@@ -334,16 +322,82 @@ class Runtime:
         outline = await self.reader.outline(run_id)
         if outline is None:
             raise UnknownRun(run_id)
-        with parts.services.signals.looking():
-            revived = await parts.registry.ownership.revive(run_id)
-        if revived:
-            parts.registry.note_dead(run_id, None)
-            parts.services.directory.work()
-            if parts.agents.get(outline.info.agent) is None:
-                return parts.handle(run_id, outline.info.thread_id)
+        revived = parts.registry.ownership.dead_letters and await self.revive_run(run_id)
+        if revived and parts.agents.get(outline.info.agent) is None:
+            return parts.handle(run_id, outline.info.thread_id)
         if outline.status is not RunStatus.DONE:  # an owner that still waits for agent or deps uses these
             parts.registry.spawn(run_id, agent=parts.agents.startable(outline.info.agent), deps=deps)
         return parts.handle(run_id, outline.info.thread_id)
+
+    # --- runs by id: with the others, what `RunAccess` asks for ------------------------------------------------------
+
+    def as_principal(self, name: str) -> Runtime:
+        """Return the same runtime for another principal: who starts, forks, decides and commands with that one.
+
+        Raises:
+            UsageError: the name is none of a principal.
+        """
+        return Runtime(self._parts, name_of(name, "principal"))
+
+    async def view(self, run_id: str) -> RunView:
+        """Return one consistent, durable snapshot; see `Run.view`."""
+        return await self.reader.view(run_id)
+
+    def follow(self, run_id: str, *, after: int = 0) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+        """Follow a run's events to its end; see `Run.events`."""
+        return followed(self.reader, run_id, after)
+
+    async def decide(self, run_id: str, decision: Decision, /) -> CommandResult:
+        """Decide a ticket or a call; see `Run.decide`."""
+        if isinstance(decision, Decision) and decision.decided_by is None:
+            decision = attrs.evolve(decision, decided_by=self.principal)
+        return await self.commands.decide(run_id, decision)
+
+    @checks_options
+    async def cancel(
+        self,
+        run_id: str,
+        *,
+        mode: Literal["now", "after_step"] = "now",
+        reason: str | None = None,
+        command_id: str | None = None,
+    ) -> CommandResult:
+        """Ask a run to end; see `Run.cancel`."""
+        return await self.commands.cancel(run_id, mode=mode, reason=reason, by=self.principal, command_id=command_id)
+
+    @checks_options
+    async def pause(self, run_id: str, *, reason: str | None = None, command_id: str | None = None) -> CommandResult:
+        """Hold a run before its next step; see `Run.pause`."""
+        return await self.commands.pause(run_id, reason=reason, by=self.principal, command_id=command_id)
+
+    @checks_options
+    async def send(
+        self, run_id: str, text: str, *, attachments: Sequence[Image | File] = (), command_id: str | None = None
+    ) -> CommandResult:
+        """Give a run more input; see `Run.send`."""
+        return await self.commands.send(run_id, text, attachments=attachments, by=self.principal, command_id=command_id)
+
+    async def revive_run(self, run_id: str) -> bool:
+        """Let a dead letter be claimed again; see `Store.revive_run`."""
+        parts = self._parts
+        with parts.services.signals.looking():
+            revived = await self.store.revive_run(run_id)
+        if revived:
+            parts.registry.note_dead(run_id, None)
+            parts.services.directory.work()
+        return revived
+
+    async def queues(self) -> Sequence[QueueInfo]:
+        """Return the queues, by name; see `Store.queues`."""
+        return await self.store.queues()
+
+    async def set_queue(self, name: str, *, max_running: int | None = None, paused: bool = False) -> None:
+        """Limit a queue, or pause it; see `Store.set_queue`."""
+        await self.store.set_queue(name, max_running=max_running, paused=paused)
+
+    async def prune(self, before: datetime) -> Pruned:
+        """Delete the runs that ended before a time; see `Store.prune`."""
+        return await self.store.prune(before)
 
     @checks_options
     async def replay(self, run_id: str, agent: Agent[object] | None = None) -> ReplayReport:

@@ -1,1 +1,1 @@
-"""What all parts of a runtime use: clock, signals, timers, logs, checks of values; nothing here calls user code."""
+"""The services of a runtime: clock, signals, timers, logs, checks of values; nothing here calls user code."""

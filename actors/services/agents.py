@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import attrs
 
-from greenroom.supervision import failure_of, failure_of_call
+from greenroom.supervision import Raised, capture, failure_of
 
 from ..abc import Model
 from ..agents.agent import Agent
@@ -113,7 +113,7 @@ class Agents:
         return agent
 
     def _add(self, agents: tuple[Agent[object], ...]) -> None:
-        """Add agents, and those that their runs may reach, each once: agents that share others are no tree.
+        """Add agents, and those that their runs may reach, each once: agents that share others are not a tree.
 
         Raises:
             UsageError: two agents have one key; none is added then.
@@ -214,14 +214,13 @@ class Agents:
             self._check_model(agent, self.model_for(agent, number))
 
     def _check_model(self, agent: Agent[object], model: Model) -> None:
-        try:
-            fault = model.check(agent.settings)
-        except BaseException as error:  # noqa: BLE001 - the code of the model
-            failure = failure_of_call(error)
-            text = f"agent {agent.key!r}: model {model.name!r} could not check its settings: {failure_text(failure)}"
-            raise AgentDefinitionError(text) from failure  # noqa: ASYNC104 - the border has raised what passes
-        if fault is not None:
-            raise AgentDefinitionError(f"agent {agent.key!r}: {fault}")
+        fault = capture(model.check, agent.settings)
+        if isinstance(fault, Raised):
+            why = failure_text(fault.error)
+            text = f"agent {agent.key!r}: model {model.name!r} could not check its settings: {why}"
+            raise AgentDefinitionError(text) from fault.error
+        if fault.value is not None:
+            raise AgentDefinitionError(f"agent {agent.key!r}: {fault.value}")
 
     def model_for(self, agent: Agent[object], fallback: int = 0, chosen: Model | str | None = None) -> Model:
         """Return the model of a request: the newest override, else the chosen one, else the agent's own.
@@ -250,7 +249,7 @@ class Agents:
         """Return the agent of a run that is taken up.
 
         Args:
-            info: of the run.
+            info: The facts of the run.
             active: key of the active agent, if the run was handed over.
 
         Raises:
@@ -283,7 +282,7 @@ class Agents:
         """Return the runtime's deps for a run without live ones; for a runtime without a provider.
 
         Raises:
-            RunUnavailable: the run was started with deps of its own, and the runtime has none.
+            RunUnavailable: the run was started with its own deps, and the runtime has none.
         """
         if info.has_deps and self._deps is None:
             raise RunUnavailable("deps_missing", NO_PROVIDER)

@@ -1,4 +1,4 @@
-"""Callbacks of the store (`StoreHooks`) and of the run actors (`Directory`).
+"""Callbacks of the store (`StoreEvent`) and of the run actors (`Directory`).
 
 Theory of operation. The store and the run actors exist before the registry and the commands that they call, and each of
 those needs the other: the two objects here break the circle, and their targets are set before the first run. The
@@ -8,13 +8,25 @@ store's callbacks are synchronous, in the trio thread and in commit order, so th
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import Final, assert_never
 
 from greenroom.supervision import RecentCrashes
 
-from ..abc import StoreHooks
 from ..contract.codec import failure_text
-from ..contract.decisions import InboxItem
+from ..store_events import (
+    ChangedElsewhere,
+    ClaimsVoided,
+    CommandPosted,
+    LogsRenamed,
+    OutageChanged,
+    PartCrashed,
+    PeerEvent,
+    RunCommitted,
+    RunsPruned,
+    StoreEvent,
+    ThreadFreed,
+    WorkFound,
+)
 from .change_signals import ChangeSignals
 from .error_log import RUN, ErrorLog
 from .services import Directory
@@ -23,7 +35,7 @@ STORE_NAME: Final = "runtime/:store"
 """Name of the store among the parts of a runtime."""
 
 
-class StoreReports(ChangeSignals, StoreHooks):
+class StoreReports(ChangeSignals):
     """Receives the store's reports: publishes durable changes, hints commands to the owners, and logs outages.
 
     Attributes:
@@ -37,47 +49,48 @@ class StoreReports(ChangeSignals, StoreHooks):
         self.crashes = RecentCrashes()
         self._directory, self._log = directory, log
 
-    def posted(self, run_id: str, item: InboxItem) -> None:
-        """Hint a durable command to the run's actor; lists show that the command waits."""
-        self._directory.registry.posted(run_id, item)
-        for listener in tuple(self.listeners):
-            listener(run_id, ())
+    def __call__(self, event: StoreEvent) -> None:
+        """Receive a report of the store."""
+        match event:
+            case RunCommitted():
+                self.committed(event.run_id, event.last, event.frames)
+            case CommandPosted():
+                self._directory.registry.posted(event.run_id, event.item)
+                for listener in tuple(self.listeners):  # lists show that the command waits
+                    listener(event.run_id, ())
+            case RunsPruned():
+                self.pruned()
+            case OutageChanged(error=error):
+                self._note_outage(error)
+            case PartCrashed(part=part, error=error):
+                self.crashes.note(STORE_NAME)  # names the store for a minute
+                self._log.bug(RUN, f"{part} crashed; it begins again", error, child=STORE_NAME)
+            case _:
+                self._heard(event)
 
-    def renamed(self, epoch: str) -> None:
-        """Log that the logs have another identity, and end the followers with LogReplaced."""
-        text = "the logs have another identity, as after a failover or a restored backup: readers begin again"
-        self._log.note(RUN, logging.WARNING, text)
-        super().renamed(epoch)
+    def _heard(self, event: PeerEvent) -> None:
+        """Receive a report about other processes."""
+        match event:
+            case ChangedElsewhere():
+                self._directory.moved(event.run_id, event.last)
+            case WorkFound():
+                self._directory.work()
+            case ThreadFreed():
+                self._directory.registry.thread_freed(event.run_id)
+            case ClaimsVoided():
+                text = "the claims of this process are void, because its lease has ended; its runs are claimed again"
+                self._log.note(RUN, logging.WARNING, text)
+                self._directory.registry.voided()
+                self._directory.work()
+            case LogsRenamed():
+                text = "the logs have another identity, as after a failover or a restored backup: readers begin again"
+                self._log.note(RUN, logging.WARNING, text)
+                self.renamed(event.epoch)
+            case _:
+                assert_never(event)
 
-    def moved(self, run_id: str, last: int) -> None:
-        """Read what another process did to a run (`moved_runs.py`)."""
-        self._directory.moved(run_id, last)
-
-    def work(self) -> None:
-        """Look for runs to claim."""
-        self._directory.work()
-
-    def thread_freed(self, run_id: str) -> None:
-        """Let a run work that is not held by its thread any more."""
-        self._directory.registry.thread_freed(run_id)
-
-    def voided(self) -> None:
-        """End every incarnation; the runs are claimed again, here or elsewhere. Logged in `greenroom.run`."""
-        text = "the claims of this process are void, because its lease has ended; its runs are claimed again"
-        self._log.note(RUN, logging.WARNING, text)
-        self._directory.registry.voided()
-        self._directory.work()
-
-    def crashed(self, part: str, error: Exception) -> None:
-        """Log that a part of the store has crashed and begins again, and name the store for a minute."""
-        self.crashes.note(STORE_NAME)
-        self._log.bug(RUN, f"{part} crashed; it begins again", error, child=STORE_NAME)
-
-    def unavailable(self, error: Exception | None) -> None:
-        """Record that the store stopped answering, or answers again (None); logged in `greenroom.run`.
-
-        Meanwhile runs wait for their receipts, and commands are rejected with store_unavailable.
-        """
+    def _note_outage(self, error: Exception | None) -> None:
+        """Note an outage or its end. Meanwhile runs wait for receipts, and commands get store_unavailable."""
         self.outage = error
         if error is None:
             self._log.note(RUN, logging.WARNING, "the store answers again")

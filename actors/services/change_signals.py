@@ -1,4 +1,4 @@
-"""What is new about runs: one `RunSignal` per run that a task waits for or follows, and one for the runtime.
+"""Signals of changes of runs: one `RunSignal` per run that a task waits for or follows, and one for the runtime.
 
 Theory of operation. A notice is a one-shot event. Take the notice first, read the store next, wait for the notice last:
 a change between the read and the wait has set the notice already, so no change is missed. A signal exists while a task
@@ -209,6 +209,8 @@ class ChangeSignals:
             return
         signal.watched = True
         reports = watch(run_id)
+        # The watch ends with the last holder of the signal, and no block of code knows who that is: so the collector
+        # leaves the context. At the exit of the interpreter the store is gone, and nothing is left to tell it.
         reports.__enter__()
         finalize(signal, reports.__exit__, None, None, None).atexit = False
 

@@ -41,15 +41,15 @@ class ChildCall:
     """One call and its child run.
 
     Attributes:
-        parent: of the run that makes the call.
-        call_id, attempt, arguments: of the call.
-        child_run: id of the child run.
+        parent: The run that makes the call.
+        call_id, attempt, arguments: The id, attempt and arguments of the call.
+        child_run: The id of the child run.
         tool: the agent's tool; None if the agent has no such tool any more.
         known: the child's tickets that the parent has mirrors of.
-        deps: of the parent run.
+        deps: The deps of the parent run.
         submit: hands an input to the parent's run loop.
         nudge: lets the parent's run loop look whether the run can leave memory.
-        log: for failures of the tool's functions.
+        log: The log of the parent run, for failures of the tool's functions.
     """
 
     parent: RunInfo
@@ -80,12 +80,12 @@ def child_call(
     """Return the child run's side of a call's row.
 
     Args:
-        row: of the call.
-        tool: with the call's name in the agent, as it is now.
-        parent: of the run that makes the call.
-        deps: of that run.
-        children: of that run; they hand the inputs on.
-        log: of the runtime.
+        row: The row of the call.
+        tool: The tool of the agent, as it is now, with the call's name.
+        parent: The run that makes the call.
+        deps: The deps of that run.
+        children: The children of that run; they hand the inputs on.
+        log: The log of the parent run.
     """
     return ChildCall(
         parent=parent,

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 import attrs
 import trio
 
-from greenroom.supervision import Mailbox, cleanup, failure_of, failure_of_call
+from greenroom.supervision import Mailbox, Raised, capture, cleanup, failure_of
 
 from ..contract.decisions import Ticket
 from ..contract.excerpt import is_large
@@ -98,15 +98,15 @@ class Child:
         key: unique among the run's live children.
         scope: cancels the child and everything it started.
         grace: seconds to end after a cancel.
-        tool: of a call: the tool's name.
-        mailbox: of a parked call: receives the decision.
-        ticket: of a parked call: the ticket that the call waits for.
-        attempt: of a call: the newest attempt given to its actor; 0 for none.
+        tool: The name of a call's tool.
+        mailbox: The mailbox of a parked call, which receives the decision.
+        ticket: The ticket that a parked call waits for.
+        attempt: The newest attempt of a call that was given to its actor, or 0.
         task: the trio task, once started.
         muted: the child was abandoned; its results are dropped.
         ours: no user code runs in the child, so a cancel ends it and it is never unresponsive.
         pausing: the child waits for a moment that is in the run's rows: the owner may end at any time.
-        notice: of a child that watches a child run: the notice for which it waits, or has waited last.
+        notice: The notice for which a child that watches a child run waits, or has waited last.
         at_deadline: called when a cancel has ended the child, such as the deadline of its scope; returns the child's
             final input, or None if the child has none.
     """
@@ -302,10 +302,15 @@ class Children:
         if broke is None or isinstance(error, NewerRelease):  # not the model's fault, nor the tool's
             self.crash = error
             return
-        try:
-            self.submit_last(broke(error))
-        except BaseException as own:  # noqa: BLE001, ASYNC103 - the run actor restarts
-            self.crash = failure_of_call(own)
+        last = capture(broke, error)
+        if isinstance(last, Raised):  # the run actor restarts
+            self.crash = last.error
+        else:
+            self.submit_last(last.value)
+
+    def fail(self, error: BaseException) -> None:
+        """Crash the run actor with this exception, which its own task raises."""
+        self.crash = error
 
     def lose(self, why: str) -> None:
         """Crash the run actor with ClaimLost."""
@@ -351,6 +356,10 @@ class Children:
         """Hand over the outcome of a child that ends without another checkpoint: its last step takes the run's turn."""
         if not self._ended:
             self.inputs.append(message)
+
+    def take_input(self) -> Input:
+        """Remove and return the oldest submitted input."""
+        return self.inputs.pop(0)
 
     def cancel_all(self, reason: str) -> float:
         """Cancel every child; returns the longest grace among them, in seconds."""
@@ -437,7 +446,7 @@ class Children:
     def keep_message_stream(self, message: ModelAnswered | ModelFailed, inference: Inference | None) -> list[Input]:
         """Return the text of an answer that another request will continue, as inputs.
 
-        What is held back stays, because it may be the beginning of a secret that the continued text ends.
+        The text that is held back stays, because it may be the beginning of a secret that the continued text ends.
         """
         streams = self.message_stream(message.message_id)
         shown = inference is not None and inference.text_index

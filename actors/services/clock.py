@@ -87,7 +87,7 @@ class Clock:
         return millisecond / 1000, moment
 
     def settle(self) -> None:
-        """Take the time of a shared store's storage at once: it is known for the first time, and no run has begun."""
+        """Take the time of a shared store's storage now: it is known for the first time, and no run has begun."""
         if isinstance(self._ask, SharedClock):
             self._ask.step()
 
@@ -128,7 +128,7 @@ class SharedClock:
         return f"<SharedClock {self._offset:+.3f} s>"
 
     def step(self) -> None:
-        """Take the storage's clock at once."""
+        """Take the storage's clock immediately."""
         self._offset = self._source.offset
 
     def __call__(self) -> datetime:

@@ -21,10 +21,10 @@ SplitText = Callable[[str], tuple[int, str]]
 
 
 def pieces(text: str) -> Iterator[str]:
-    """Yield a text in pieces that are taken at once, without a copy of the whole.
+    """Yield a text in pieces that are taken immediately, without a copy of the whole.
 
     Raises:
-        TypeError: it is no str.
+        TypeError: it is not a str.
     """
     if not isinstance(text, str) or len(text) <= PIECE:
         yield text_of(text)
@@ -51,7 +51,7 @@ class DeltaBuffer:
         self._hushed = False
 
     def add(self, text: str) -> None:
-        """Add text at once, whatever its size (for threads, which limit their own pace)."""
+        """Add text immediately, whatever its size (for threads, which limit their own pace)."""
         for piece in pieces(text):
             self._parts.append(piece)
             self._size += len(piece)
@@ -69,7 +69,7 @@ class DeltaBuffer:
         """Add text, piece by piece; wait while the buffer is over `BUFFER_LIMIT`, unless `discard_further` was called.
 
         Raises:
-            TypeError: the text is no str.
+            TypeError: the text is not a str.
         """
         for piece in pieces(text):
             while self._size > BUFFER_LIMIT and not self._hushed:

@@ -9,6 +9,7 @@ fields.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any, Final
 
 import attrs
@@ -35,20 +36,42 @@ DEPS: Final = logging.getLogger("greenroom.deps")
 
 @attrs.frozen(repr=False)
 class ErrorLog:
-    """The log of one runtime. Its methods never raise."""
+    """The log of one runtime, or of a part of it. Its methods never raise."""
 
     _redactor: Redactor
+    _fields: Mapping[str, Any] = attrs.field(factory=dict)
 
-    def bug(self, logger: logging.Logger, what: str, error: BaseException, **fields: object) -> None:
+    def bind(self, **fields: Any) -> ErrorLog:
+        """Return this log with fields of every line; None values are left out of a line."""
+        return attrs.evolve(self, fields={**self._fields, **fields})
+
+    def bug(self, logger: logging.Logger, what: str, error: BaseException, **fields: Any) -> None:
         """Log an exception that is a bug of the program or of Greenroom: ERROR, with its traceback."""
         if logger.isEnabledFor(logging.ERROR):
             text = what if failure_text(error) in what else f"{what}: {failure_text(error)}"
-            report(logger, logging.ERROR, self._line(text), traceback=self.traceback(error), **fields)
+            report(
+                logger, logging.ERROR, self._line(text), traceback=self.traceback(error), **{**self._fields, **fields}
+            )
 
     def note(self, logger: logging.Logger, level: int, what: str, **fields: Any) -> None:
         """Log a message that is not a bug, or that has no traceback."""
         if logger.isEnabledFor(level):
-            report(logger, level, self._line(what), **fields)
+            report(logger, level, self._line(what), **{**self._fields, **fields})
+
+    def fault(
+        self,
+        logger: logging.Logger,
+        what: str,
+        error: BaseException | None,
+        *,
+        level: int = logging.ERROR,
+        **fields: Any,
+    ) -> None:
+        """Log a failure of user code: as a bug if it raised an exception, otherwise as a message of this level."""
+        if error is None:
+            self.note(logger, level, what, **fields)
+        else:
+            self.bug(logger, what, error, **fields)
 
     def tool_failed(self, what: str, error: BaseException, *, code: str, **fields: object) -> None:
         """Log a failed body. `error` is its ToolFailed, whose cause is the exception of the body.

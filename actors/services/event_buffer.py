@@ -91,7 +91,7 @@ class EventBuffer:
         self._bytes += sum(map(len, frames))
         if len(self._frames) <= 2 * RING_FRAMES and self._bytes <= 2 * RING_BYTES:
             return
-        # the older half is dropped at once, so rarely: dropping moves the rest
+        # the older half is dropped in one go, so rarely: dropping moves the rest
         drop = max(0, len(self._frames) - RING_FRAMES)
         size = sum(map(len, self._frames[:drop]))
         while self._bytes - size > RING_BYTES and drop < len(self._frames) - 1:

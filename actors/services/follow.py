@@ -25,7 +25,7 @@ from .event_buffer import EventBuffer, EventSlice
 from .services import retry_until_available
 
 PAGE: Final = 1000
-"""Most events that a follower reads from the store at once."""
+"""Most events that a follower reads from the store in one page."""
 PAGE_BYTES: Final = 262_144
 """Bytes after which a page ends. A read costs a thread switch, so pages are longer than slices from memory."""
 

@@ -150,7 +150,7 @@ def check_range(call: str, after: object, until: object) -> None:
     """Check which part of a run's events a caller follows.
 
     Raises:
-        UsageError: `after` is no position, or `until` is neither "end" nor "rest".
+        UsageError: `after` is not a position, or `until` is neither "end" nor "rest".
     """
     if type(after) is not int or not 0 <= after <= GREATEST or until not in ("end", "rest"):
         raise UsageError(
@@ -194,11 +194,11 @@ def _str(value: object, what: str, limit: int = VALUE_LIMIT) -> str:
 
 
 _MORE_MESSAGES: Final = 10_000
-"""Messages that a filter may return beyond those of the thread: an endless iterator is no history."""
+"""Messages that a filter may return beyond those of the thread: an endless iterator is not a history."""
 
 
 def messages_of(value: object, thread: Sequence[Message]) -> tuple[JSONValue, ...]:
-    """Return the messages that an input filter made of a thread, as JSON; each has an id of its own.
+    """Return the messages that an input filter made of a thread, as JSON; each has its own id.
 
     A message that the filter left as it was keeps the items of its provider.
 
@@ -379,8 +379,8 @@ def command_of(command: Command, *, local: str, now: datetime) -> Command:
         now: the time of posting, UTC; also the time of the decision if it has none.
 
     Raises:
-        UsageError: it is no Command, its kind, mode or decision is invalid, a text is not a str, a sent text is blank,
-            or a time has no time zone; the message names the field.
+        UsageError: it is not a Command, its kind, mode or decision is invalid, a text is not a str, a sent text is
+            blank, or a time has no time zone; the message names the field.
         InvalidDecision: a value of the decision has no form in JSON.
     """
     _check_form(command)
@@ -444,7 +444,7 @@ def target_of(value: object) -> str:
 
 
 def _check_form(command: Any) -> None:
-    """Check the parts of a command that are no free texts.
+    """Check the parts of a command that are not free texts.
 
     Raises:
         UsageError: a part is invalid.

@@ -1,8 +1,8 @@
 """The services that every actor of a runtime shares, and the runtime as its actors see it (`Directory`).
 
 Theory of operation. Actors get one frozen object instead of the runtime, so they cannot start or stop runs, and tests
-replace single services. A service may be used by many runs at once and outlives them all. Reads of an unavailable store
-are repeated without bound (`retry_until_available`): an outage is not the fault of a run, and must not end it.
+replace single services. A service may be used by many runs concurrently and outlives them all. Reads of an unavailable
+store are repeated without bound (`retry_until_available`): an outage is not the fault of a run, and must not end it.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ next moment here (`by`). Runs that were waiting before the process began are fou
 deadlines and retries are kept here, because the store would report them again and again.
 
 In a shared store every process has the same timers; the first that claims a run has it. A little chance in the moment
-keeps them from asking all at once.
+keeps them from asking all together.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .clock import Clock, ClockWatch
 ALARM: Final = ":alarm"
 """Id of the child; no run id begins with a colon."""
 BATCH: Final = 100
-"""Runs woken at once; the next batch follows when these were started."""
+"""Runs woken together; the next batch follows when these were started."""
 SPREAD: Final = 0.25
 """Most seconds by which a process that shares its store looks later than the moment."""
 PAUSE: Final = 1.0
@@ -59,9 +59,9 @@ class WakeupTimer:
         """Make the timer of a store.
 
         Args:
-            store: of the runtime.
-            clock: of the runtime.
-            watch: of the clock.
+            store: The store of the runtime.
+            clock: The clock of the runtime.
+            watch: The watch of the clock.
             owners: get the runs whose timers fired.
             spread: most seconds by which it looks later than the moment, drawn each time.
         """

@@ -190,7 +190,7 @@ class WritableState(State):
         return self
 
     def batch(self) -> Batch | None:
-        """Return the writes so far; None if there are none."""
+        """Return the writes so far; None before the first."""
         return Batch(base=self.revision, writes=tuple(self._writes)) if self._writes else None
 
     @property

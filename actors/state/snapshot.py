@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import attrs
 from immutables import Map
 
-from greenroom.supervision.border import failure_of_call
+from greenroom.supervision.border import Raised, capture
 
 from ..contract.codec import failure_text
 from ..contract.state import Batch, KeyId, Keys, StateWrite, Write
@@ -120,8 +120,8 @@ def _reduced(write: Write, current: object, keys: Keys, before: StateValue) -> t
     if spec is None or spec.reduce is None:
         text = f"state key {str(write.key)!r} was changed meanwhile by {writer}, and its reducer is not known here"
         return WriteConflict(write.key, before.by, f"{text}; name the key in Agent(state=[...])")
-    try:
-        return (spec.reduce(current, write.value),)
-    except BaseException as error:  # noqa: BLE001, ASYNC103 - a reducer is user code; its failure is a conflict, not a crash of the run
-        text = f"the reducer of state key {str(write.key)!r} failed: {failure_text(failure_of_call(error))}"
-        return WriteConflict(write.key, before.by, text, error)  # noqa: ASYNC104 - the border has raised what passes
+    reduced = capture(spec.reduce, current, write.value)
+    if isinstance(reduced, Raised):  # which is a conflict, not a crash of the run
+        text = f"the reducer of state key {str(write.key)!r} failed: {failure_text(reduced.error)}"
+        return WriteConflict(write.key, before.by, text, reduced.error)
+    return (reduced.value,)

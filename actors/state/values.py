@@ -19,7 +19,7 @@ import msgspec
 from cattrs.errors import CattrsError, StructureHandlerNotFoundError
 from msgspec.structs import replace
 
-from greenroom.supervision.border import failure_of_call
+from greenroom.supervision.border import Raised, capture
 
 from ..contract.codec import MAX_DEPTH, SchemaError, parse
 from ..contract.converters import converter
@@ -84,12 +84,9 @@ def check_kind(kind: Any) -> None:
     dropped = dropped_constraint(kind, by_msgspec=False)
     if dropped is not None:
         raise NotSerializable(dropped)
-    try:
-        converter.structure(None, kind)
-    except StructureHandlerNotFoundError as error:
-        raise NotSerializable(_unknown(error.type_)) from error
-    except BaseException as error:  # noqa: BLE001, ASYNC103 - None is invalid for most types: any other complaint is fine
-        failure_of_call(error)
+    made = capture(converter.structure, None, kind)  # None is invalid for most types: any other complaint is fine
+    if isinstance(made, Raised) and isinstance(made.error, StructureHandlerNotFoundError):
+        raise NotSerializable(_unknown(made.error.type_)) from made.error
 
 
 def _check_names(kind: object) -> None:
@@ -123,13 +120,13 @@ _CONTAINERS: Final = (dict, list)
 
 
 def copied_decision(decision: Decision) -> Decision:
-    """Return a decision for user code, with values of its own."""
+    """Return a decision for user code, with copies of its values."""
     edited = copied(decision.edited_arguments)
     return attrs.evolve(decision, result=copied(decision.result), edited_arguments=edited)
 
 
 def copied_ticket(ticket: Ticket) -> Ticket:
-    """Return a ticket for user code, with values of its own."""
+    """Return a ticket for user code, with copies of its values."""
     return replace(
         ticket,
         arguments=copied(ticket.arguments),
@@ -140,12 +137,12 @@ def copied_ticket(ticket: Ticket) -> Ticket:
 
 
 def copied_message(message: Message) -> Message:
-    """Return a message for user code, with arguments of its own, and without what only its provider reads."""
+    """Return a message for user code, with copies of its arguments, and without what only its provider reads."""
     return own_message(public_message(message))
 
 
 def own_message(message: Message) -> Message:
-    """Return a message for a model, with arguments of its own, and with the items that its provider wants back."""
+    """Return a message for a model, with copies of its arguments, and with the items that its provider wants back."""
     if not message.calls:
         return message
     calls = tuple(replace(call, arguments=copied(call.arguments)) for call in message.calls)
@@ -159,11 +156,8 @@ def public_message(message: Message) -> Message:
 
 def shown(value: object) -> str:
     """Return a short text of a value for a message, whatever its `__repr__` does."""
-    try:
-        return _SHOWN.repr(value)
-    except BaseException as error:  # noqa: BLE001, ASYNC103 - a value's own code
-        failure_of_call(error)
-        return f"<a {type(value).__name__} that cannot be shown>"  # noqa: ASYNC104 - the border has raised what passes
+    text = capture(_SHOWN.repr, value)
+    return f"<a {type(value).__name__} that cannot be shown>" if isinstance(text, Raised) else text.value
 
 
 def _json(value: object, path: str, depth: int) -> Any:

@@ -39,7 +39,7 @@ class _MortalStore(MemoryStore):
         commits: what each commit of all processes was about.
         ended: when the process ended, on trio's clock; None before.
         dead: no write succeeds, until `revive`.
-        scope: of the process.
+        scope: The scope of the process.
         task: that made the commit.
     """
 
@@ -113,7 +113,7 @@ def crash_points(
         The report: `require()` raises AssertionError for a broken promise, with tokens.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C, or the scenario raised one: the sweep ends at once.
+        KeyboardInterrupt: Ctrl-C, or the scenario raised one: the sweep ends immediately.
         ValueError: `only` is not a token of a commit.
     """
     sweep = _Sweep(make_world, scenario, check, settle_within, io_budget)

@@ -35,10 +35,10 @@ class FaultReply:
     Attributes:
         answer: the parts of a streamed answer.
         status: other than 200: a refusal, in the format's own form unless there is a body.
-        headers: of the reply, such as {"retry-after": "2"}.
+        headers: The headers of the reply, such as {"retry-after": "2"}.
         body: bytes in place of the refusal's own form, or of the stream.
-        code: of a refusal or of an error in the stream; "": the usual one of the status.
-        message: of the refusal.
+        code: The code of a refusal or of an error in the stream; "": the usual one of the status.
+        message: The message of the refusal.
         error: text of an error that comes in the stream, after the sent part of it.
         begun: the stream is sent up to its first text.
         cut: bytes of the stream after which the connection breaks.
@@ -51,7 +51,7 @@ class FaultReply:
         media: the content type of the stream.
 
     Raises:
-        UsageError: a value is none that a service can send; the message names it.
+        UsageError: no service can send a value; the message names it.
     """
 
     answer: Answer = attrs.field(factory=Answer)
@@ -93,12 +93,12 @@ def reply(*parts: Part, finish: str = "", **faults: Any) -> FaultReply:
     """Return a reply with these parts: texts, `think(...)`, `call(...)` and `malformed(...)`.
 
     Args:
-        *parts: of the answer, in order.
+        *parts: The parts of the answer, in order.
         finish: the format's own word for why the answer ends; "": the usual one.
         **faults: fields of `FaultReply`.
 
     Raises:
-        UsageError: there is no such fault, or a value is none that a service can send.
+        UsageError: there is no such fault, or no service can send a value.
     """
     known = [field.name for field in attrs.fields(FaultReply) if field.name != "answer"]
     for name in faults:

@@ -22,9 +22,9 @@ _SETTLE: Final = 1.0
 async def leak_check() -> AsyncIterator[None]:
     """Check that a block leaves no task and no connection behind.
 
-    Tasks count, of the whole program except trio's own, and open sockets with a peer or a listener. What was there
-    before the block does not count, and neither does a task that ends by itself as soon as the others wait. After a
-    block that raises nothing is checked. Use it around `open_runtime`, in real or virtual time:
+    Tasks count, of the whole program except trio's own, and open sockets with a peer or a listener. Those that were
+    there before the block does not count, and neither does a task that ends by itself as soon as the others wait. After
+    a block that raises nothing is checked. Use it around `open_runtime`, in real or virtual time:
 
         async with leak_check(), gr.open_runtime(agents=[agent]) as runtime:
             ...

@@ -64,7 +64,7 @@ class Call:
     id: str = ""
     fault: str | None = None
     raw: str | None = None
-    """The arguments as a service sends them, if they are no JSON object."""
+    """The arguments as a service sends them, if they are not a JSON object."""
 
 
 @attrs.frozen
@@ -148,10 +148,10 @@ def fail(
     """Return the end of the stream by a classified ModelError.
 
     Args:
-        kind: of ModelError.
+        kind: The kind of the ModelError.
         message: its text.
         retry_after: seconds that the provider asks to wait.
-        usage: of the failed request.
+        usage: The usage of the failed request.
 
     Raises:
         UsageError: an argument is invalid for a ModelError.

@@ -92,7 +92,7 @@ async def recorded(runtime: Runtime, run_id: str, *, after_step: int = 0) -> Rec
 
     Args:
         runtime: reads the run.
-        run_id: of the run.
+        run_id: The id of the run.
         after_step: leave out the answers up to this step: for a run that begins as `Runtime.fork` of that step.
 
     Raises:

@@ -71,7 +71,7 @@ class UnsupportedSchema(UsageError):
     """No value can be made for a schema: it contradicts itself, or demands something that nothing here can make.
 
     Attributes:
-        path: of the part of the value, from "$".
+        path: The path of the part of the value, from "$".
     """
 
     def __init__(self, path: str, what: str) -> None:

@@ -1,4 +1,4 @@
-"""What services send: one answer, written in each of the four formats as its official SDK reads it. Pure.
+"""The bytes that services send: one answer, written in each of the four formats as its official SDK reads it. Pure.
 
 FORMATS["chat"].stream(Answer(parts=("Hello ", think("hm"), call("add", a=1, id="c1"))))   # events, as bytes
 FORMATS["chat"].error(429, "", "slow down")                                                # the body of a status
@@ -31,7 +31,7 @@ USED = Usage(requests=1, input=31, output=9, cached=7, reasoning=4)
 
 @attrs.frozen
 class Answer:
-    """What a model says: texts, reasoning and calls in their order, why it ends, and what that has cost."""
+    """The content of an answer: texts, reasoning and calls in their order, why it ends, and what that has cost."""
 
     parts: Sequence[Part] = ()
     finish: str = ""

@@ -9,4 +9,3 @@ from .definition import tool as tool
 from .invoke import Invocation as Invocation
 from .invoke import ToolFailed as ToolFailed
 from .invoke import invoke as invoke
-from .invoke import wants_approval as wants_approval

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypedDict, cast
 
 import attrs
 import msgspec
+from typing_extensions import override
 
-from greenroom.supervision.border import failure_of_call
+from greenroom.supervision.border import Raised, capture
 
 from ..contract.codec import message_of
 from ..contract.dropped_constraints import dropped_constraint
@@ -103,8 +104,8 @@ class AgentTool(Tool[..., Any]):
         return f"<AgentTool {self.name!r} of {self.agent.key!r}>"
 
     @property
+    @override
     def spec(self) -> ToolSpec:
-        """The tool as the engine sees it."""
         return attrs.evolve(super().spec, child_agent=self.agent.key)
 
     async def input_for(self, arguments: JSONObject) -> str:
@@ -135,28 +136,29 @@ class _ObjectArguments(Arguments):
 
     _kind: Any
 
+    @override
     def convert(self, arguments: JSONObject) -> dict[str, JSONValue]:
         """Return the object as the argument `input`.
 
         Raises:
             ArgumentsError: names the path.
         """
-        try:
-            return {"input": msgspec.convert(copied(arguments), self._kind)}
-        except BaseException as error:  # validation in user classes may raise anything
-            raise ArgumentsError(f"Invalid arguments: {message_of(failure_of_call(error))}.") from error  # noqa: ASYNC104 - the border has raised what passes
+        made = capture(msgspec.convert, copied(arguments), self._kind)
+        if isinstance(made, Raised):  # validation in user classes may raise anything
+            raise ArgumentsError(f"Invalid arguments: {message_of(made.error)}.") from made.error
+        return {"input": made.value}
 
 
 def object_arguments(name: str, option: str, kind: Any) -> Arguments:
     """Return the arguments that a class describes: one object, converted as the argument `input`.
 
     Args:
-        name: of the tool.
+        name: The name of the tool.
         option: the caller's name of the class.
         kind: the class.
 
     Raises:
-        ToolDefinitionError: the class has no JSON form, or its form is no object.
+        ToolDefinitionError: the class has no JSON form, or its form is not an object.
     """
 
     def fault(what: str) -> ToolDefinitionError:
@@ -172,7 +174,7 @@ def object_arguments(name: str, option: str, kind: Any) -> Arguments:
         raise fault(f"it has no JSON form ({str(error).strip().splitlines()[-1]})") from error
     schema = dict(definitions.pop(root["$ref"].removeprefix("#/$defs/"))) if "$ref" in root else root
     if schema.get("type") != "object" or "properties" not in schema:
-        raise fault("its JSON form is no object with named properties")
+        raise fault("its JSON form is not an object with named properties")
     schema.pop("title", None)
     if definitions:
         schema["$defs"] = definitions

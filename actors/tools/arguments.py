@@ -18,7 +18,7 @@ from typing import Any, Final, get_origin
 import attrs
 import msgspec
 
-from greenroom.supervision.border import failure_of_call
+from greenroom.supervision.border import Raised, capture
 
 from ..contract.codec import message_of, normalise
 from ..contract.dropped_constraints import dropped_constraint
@@ -60,12 +60,11 @@ class Arguments:
         Raises:
             ArgumentsError: names the path.
         """
-        try:
-            made = msgspec.convert(copied(arguments), self._struct)
-        except BaseException as error:  # validation in user classes may raise anything
-            raise ArgumentsError(self._explain(message_of(failure_of_call(error)))) from error  # noqa: ASYNC104 - the border has raised what passes
+        made = capture(msgspec.convert, copied(arguments), self._struct)
+        if isinstance(made, Raised):  # validation in user classes may raise anything
+            raise ArgumentsError(self._explain(message_of(made.error))) from made.error
         fields = self._struct.__struct_fields__
-        return {name: value for name in fields if (value := getattr(made, name)) is not msgspec.UNSET}
+        return {name: value for name in fields if (value := getattr(made.value, name)) is not msgspec.UNSET}
 
     def complete(self, arguments: JSONObject) -> dict[str, JSONValue]:
         """Return the result of `convert` with the defaults filled in.
@@ -121,7 +120,7 @@ class GivenArguments:
 
 
 def given_arguments(schema: object, name: str, *, is_async: bool) -> GivenArguments:
-    """Return the arguments of a tool with a schema of its own.
+    """Return the arguments of a tool that was made from a schema.
 
     Raises:
         ToolDefinitionError: the schema is invalid, has no form in JSON, or describes no object.
@@ -140,7 +139,7 @@ def read_arguments(function: Callable[..., Any], name: str, namespace: JSONObjec
 
     Args:
         function: the tool's body.
-        name: of the tool, for messages.
+        name: The name of the tool, for messages.
         namespace: names that annotations may use in addition to the function's globals (those of the place of
             definition).
 

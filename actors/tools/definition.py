@@ -94,7 +94,7 @@ class Tool(Generic[P, R_co]):
         on_conflict: if another call wrote the same state key: "keep" the result and drop this call's writes, or
             "retry".
         grace: seconds for the body to end after a cancel.
-        background: a call ends at once, and the body runs as a task of the run.
+        background: a call ends immediately, and the body runs as a task of the run.
         input_guardrails: judge the arguments of each call, in order, before its other gates.
         output_guardrails: judge the result of each body, in order, before it is stored.
         is_enabled: True, False, or a predicate that is called in each step.
@@ -220,7 +220,7 @@ class Tool(Generic[P, R_co]):
     def call(self, ctx: ToolContext | SyncToolContext, keywords: Mapping[str, Any]) -> Any:
         """Call the function with the result of `convert`; returns the coroutine of an async tool or a sync result.
 
-        The function of a tool with a schema of its own gets the arguments as one dict.
+        The function of a tool that was made from a schema gets the arguments as one dict.
         """
         function: Callable[..., Any] = self.function
         if isinstance(self._arguments, GivenArguments):
@@ -256,7 +256,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
             on_conflict: if parallel calls wrote one exclusive state key: "keep" (default) the result of the later call,
                 drop its writes and inform the model; "retry" runs that call again alone, and needs replay="safe".
             grace: seconds for the body to end after a cancel or timeout; default 5.0.
-            background: a call is checked, gated and approved like any other, and then ends at once with the id of a
+            background: a call is checked, gated and approved like any other, and then ends immediately with the id of a
                 task: the body runs beside the steps of the run, and the model gets its result as a message. Default
                 False.
             input_guardrails: functions decorated with `tool_input_guardrail`, asked in order before every other gate of
@@ -314,7 +314,7 @@ def _define(
             given[option] = tuple(given[option])
     settings: dict[str, Any] = {"description": first_paragraph(function), **given, "name": name}
     if not encodable(settings["description"]):
-        raise ToolDefinitionError(f"tool {name!r}: its description has a lone surrogate, which is no text; remove it")
+        raise ToolDefinitionError(f"tool {name!r}: its description has a lone surrogate; remove it")
     deps_type = named_deps(function, namespace)
     return Tool(function=function, is_async=is_async, arguments=arguments, deps_type=deps_type, **settings)
 

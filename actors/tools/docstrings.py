@@ -11,7 +11,7 @@ _ENTRY: Final = re.compile(r"\*{0,2}(?P<name>\w+)(?:\s*\([^)]*\))?\s*:\s*(?P<tex
 
 
 def first_paragraph(documented: object) -> str:
-    """Return the first paragraph of an object's own docstring as one line; "" if there is none."""
+    """Return the first paragraph of an object's own docstring as one line, or ""."""
     text = inspect.cleandoc(getattr(documented, "__doc__", None) or "")
     return " ".join(text.split("\n\n", 1)[0].split())
 

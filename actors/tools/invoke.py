@@ -14,15 +14,13 @@ from typing import Any, Final, Literal, Protocol
 import attrs
 import trio
 
-from greenroom.supervision.border import failure_of, failure_of_call
-from greenroom.supervision.exits import leaves
+from greenroom.supervision import Raised, acapture, capture, failure_of, leaves
 
 from ..contract.codec import failure_text, message_of
 from ..contract.decisions import Suspend
 from ..contract.excerpt import excerpt
 from ..contract.plain import JSONObject
 from ..errors import GreenroomError, ToolError
-from ..state.values import shown
 from .arguments import ArgumentsError
 from .context import SyncToolContext, ToolContext
 from .definition import Tool
@@ -30,8 +28,6 @@ from .threads import ThreadBody, ThreadResult, run_body
 
 TEXT_LIMIT: Final = 2_000
 """Most characters of an unexpected exception that a model reads: enough to act on, too little to fill its context."""
-PREDICATE_TIMEOUT: Final = 30.0
-"""Seconds for a `needs_approval` predicate, equal to the default of a plugin's hook."""
 
 FailureCode = Literal["tool_error", "tool_timeout", "invalid_arguments"]
 
@@ -129,10 +125,8 @@ async def _in_task(
 ) -> Any:
     if record.fence is not None and not record.fence.holds():
         await record.fence.lost()
-    try:
-        return await tool.call(ctx, keywords)
-    except BaseException as error:  # noqa: BLE001, ASYNC103 - the supervision boundary of user code
-        return _settle(tool, failure_of(error))  # noqa: ASYNC104 - the border has raised what passes
+    ended = await acapture(tool.call, ctx, keywords)
+    return _settle(tool, ended.error) if isinstance(ended, Raised) else ended.value
 
 
 async def _in_thread(
@@ -197,61 +191,5 @@ def shown_text(error: BaseException) -> str:
 
 
 def _own_text(error: ToolError) -> str:
-    try:
-        return excerpt(str(error))[0]
-    except BaseException as broken:  # noqa: BLE001, ASYNC103 - a subclass may have a `__str__` of its own
-        failure_of_call(broken)
-        return message_of(error)  # noqa: ASYNC104 - the border has raised what passes
-
-
-@attrs.frozen
-class ApprovalNeed:
-    """Whether a person must approve a call, according to its tool.
-
-    Attributes:
-        needed: a person must approve.
-        doubt: how the predicate failed; then approval is needed, to be safe.
-        error: the predicate's exception.
-    """
-
-    needed: bool
-    doubt: str | None = None
-    error: BaseException | None = None
-
-
-YES: Final = ApprovalNeed(True)
-NO: Final = ApprovalNeed(False)
-
-
-def doubtful(tool: Tool[..., object], why: str, error: BaseException | None = None) -> ApprovalNeed:
-    """Return the need of an approval whose predicate failed; the ticket names the failure."""
-    return ApprovalNeed(True, f"the needs_approval predicate of tool {tool.name!r} failed: {why}", error)
-
-
-def unanswered(tool: Tool[..., object]) -> ApprovalNeed:
-    """Return the need of an approval whose predicate did not answer in time."""
-    return doubtful(tool, f"it did not answer within {PREDICATE_TIMEOUT:g} s")
-
-
-async def wants_approval(tool: Tool[..., object], ctx: ToolContext, arguments: JSONObject) -> ApprovalNeed:
-    """Find out whether a person must approve this call. Anything but a clear `False` means yes.
-
-    A predicate that raises or takes longer than PREDICATE_TIMEOUT, arguments that do not fit, and results that are not
-    a bool all mean that approval is needed. A sync predicate runs in the event loop and must be quick. Cancelled
-    passes.
-    """
-    predicate = tool.needs_approval
-    if isinstance(predicate, bool):
-        return YES if predicate else NO
-    try:
-        needed = predicate(ctx, tool.complete(arguments))
-        with trio.move_on_after(PREDICATE_TIMEOUT) as limit:
-            needed = await needed if inspect.isawaitable(needed) else needed
-    except BaseException as error:  # noqa: BLE001, ASYNC103 - user code: a failure counts as "approval needed"
-        failure = failure_of(error)
-        return doubtful(tool, shown_text(failure), failure)  # noqa: ASYNC104 - the border has raised what passes
-    if limit.cancel_called:  # a late answer does not count
-        return unanswered(tool)
-    if isinstance(needed, bool):
-        return YES if needed else NO
-    return doubtful(tool, f"it returned {shown(needed)}, which is neither True nor False")
+    text = capture(lambda: excerpt(str(error))[0])  # a subclass may have a `__str__` of its own
+    return message_of(error) if isinstance(text, Raised) else text.value

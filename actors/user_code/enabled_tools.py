@@ -7,26 +7,22 @@ fails is reported, and its tool is not offered. A tool that is disabled counts a
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
-from typing import Final
 
 import attrs
-import trio
 
-from greenroom.supervision.border import failure_of
+from greenroom.supervision import Raised, Returned
 
 from ..plugins.contexts import PhaseContext
 from ..services.sanitize import text_of
 from ..state.values import shown
 from ..tools.definition import Tool
-from ..tools.invoke import PREDICATE_TIMEOUT, shown_text
+from ..tools.invoke import shown_text
+from .calls import PREDICATE_TIMEOUT, Late, call_user, together
 from .hook_deadlines import HookDeadlines
-from .hooks import together
 
 Report = Callable[[Tool[..., object], str, BaseException | None], None]
 """(tool, the failure, its exception) -> None: called for each predicate that failed."""
-_LATE: Final = f"it did not answer within {PREDICATE_TIMEOUT:g} s"
 
 
 @attrs.frozen
@@ -43,7 +39,7 @@ class Disabled:
 
 
 async def ask_enabled(
-    tools: Sequence[Tool[..., object]], ctx: PhaseContext, watch: HookDeadlines, report: Report
+    tools: Sequence[Tool[..., object]], ctx: PhaseContext, watch: HookDeadlines | None, report: Report
 ) -> Disabled:
     """Ask for each of these tools whether it is enabled. Cancelled passes."""
     faults: list[str] = []
@@ -61,23 +57,18 @@ async def ask_enabled(
 
 
 async def _ask(
-    tool: Tool[..., object], ctx: PhaseContext, watch: HookDeadlines
+    tool: Tool[..., object], ctx: PhaseContext, watch: HookDeadlines | None
 ) -> tuple[bool, str | None, BaseException | None]:
     """Return whether the tool is enabled, and how its predicate failed."""
     if isinstance(tool.is_enabled, bool):
         return tool.is_enabled, None, None
     name = f"is_enabled of {tool.name}"
-    if name in watch.given_up:
-        return False, f"{_LATE}, and did not obey either", None
-    try:
-        with watch.over(name, PREDICATE_TIMEOUT), trio.move_on_after(PREDICATE_TIMEOUT) as limit:
-            answer = tool.is_enabled(ctx)
-            answer = await answer if inspect.isawaitable(answer) else answer
-    except BaseException as error:  # noqa: BLE001, ASYNC103 - user code: its tool is not offered
-        failure = failure_of(error)
-        return False, shown_text(failure), failure  # noqa: ASYNC104 - the border has raised what passes
-    if limit.cancel_called:
-        return False, _LATE, None
-    if isinstance(answer, bool):
-        return answer, None, None
-    return False, f"it returned {shown(answer)}, which is neither True nor False", None
+    match await call_user(tool.is_enabled, ctx, name=name, limit=PREDICATE_TIMEOUT, watch=watch):
+        case Returned(bool() as answer):
+            return answer, None, None
+        case Returned(answer):
+            return False, f"it returned {shown(answer)}, which is neither True nor False", None
+        case Raised(error):
+            return False, shown_text(error), error
+        case Late() as late:
+            return False, f"it did not answer {late}", None

@@ -22,11 +22,9 @@ from ..plugins.plugin import Plugin, name_of
 from ..services.sanitize import InvalidValue, data_of, suspend_of, text_of
 from ..state.access import State
 from ..state.values import shown
-from ..tools.invoke import NO, ApprovalNeed
-from .hooks import HookFailed, HookRequest, call_hook, read_answer, together, where
-
-BUILT_IN: Final = "(approval)"
-"""Name of the tool's own approval as a gate."""
+from .approvals import BUILT_IN, NO, ApprovalNeed
+from .calls import HookFailed, read_answer, together
+from .hooks import HookRequest, call_hook, where
 
 _RANK: Final = {Block: 4, Deny: 3, Suspend: 2, SetResult: 1}
 _WORD: Final[dict[type, Any]] = {Block: "block", Deny: "deny", Suspend: "suspend", SetResult: "set_result"}
@@ -53,7 +51,7 @@ async def run_gates(
     async def ask(plugin: Plugin) -> Verdict | None:
         try:
             answer = await call_hook(request, plugin, request.context(State(request.snapshot, known), ()))
-            return read_answer(plugin, request.phase, lambda: _verdict(plugin, answer))
+            return read_answer(where(plugin, request.phase), "answer", lambda: _verdict(plugin, answer))
         except HookFailed as failure:
             request.tell(name_of(plugin), failure)
             if plugin.on_error == "fail":

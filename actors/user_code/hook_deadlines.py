@@ -10,11 +10,13 @@ conflict.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
 import trio
+
+from ..services.children import Child, Children
 
 GRACE: Final = 5.0
 """Seconds in which a hook has to end once its time is over."""
@@ -56,14 +58,32 @@ class HookDeadlines:
         return min(self._at_work.values(), default=trio.current_time() + self._shortest + GRACE)
 
 
-class _Unnoted(HookDeadlines):
-    """Notes nothing: the same object serves all runs, in which one plugin may be running several times at once."""
+def start_until_obeyed(
+    children: Children,
+    start: Callable[[HookDeadlines], Child],
+    shortest: float,
+    given_up: frozenset[str] = frozenset(),
+) -> None:
+    """Start the user code of a phase in a child; abandon the child if some of the code ignores the end of its time.
 
-    @contextmanager
-    def over(self, who: str, seconds: float) -> Iterator[None]:
-        """Note nothing."""
-        yield
+    The phase is started again then, without that code, until all of it obeys.
 
+    Args:
+        children: of the run.
+        start: starts the child.
+        shortest: the shortest time limit of the phase, in seconds; infinite: nothing is watched.
+        given_up: the names of the code that is not called.
+    """
+    watch = HookDeadlines(shortest, given_up)
+    child = start(watch)
 
-UNWATCHED: Final[HookDeadlines] = _Unnoted(math.inf)
-"""For code whose time is bounded otherwise."""
+    def look() -> float | None:
+        late = watch.overdue()
+        if not late:
+            return watch.next_look()
+        children.abandon(child, " ".join(sorted(late)))
+        start_until_obeyed(children, start, shortest, given_up | late)
+        return None
+
+    if watch.next_look() < math.inf:
+        children.watch(child.key, watch.next_look(), look)

@@ -8,17 +8,15 @@ because another hook ended the phase.
 
 from __future__ import annotations
 
-import logging
 import math
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Callable
+from operator import methodcaller
+from typing import Any, Final
 
 import attrs
-import trio
 from msgspec.structs import replace
 
-from greenroom.supervision.border import failure_of, failure_of_call
-from greenroom.supervision.nursery import open_collapsing_nursery
+from greenroom.supervision import Raised, capture
 
 from ..abc import Model
 from ..agents.agent import Agent
@@ -32,30 +30,16 @@ from ..plugins.contexts import GateContext, PhaseContext
 from ..plugins.history import closed
 from ..plugins.mutation import Mutation
 from ..plugins.plugin import Plugin, has_hook, name_of
-from ..services.sanitize import InvalidValue, suspend_of, text_of, usage_of
+from ..services.sanitize import suspend_of, text_of, usage_of
 from ..state.access import State, WritableState
 from ..state.snapshot import StateSnapshot
 from ..state.values import shown
-from ..tools.invoke import shown_text
-from .hook_deadlines import GRACE, UNWATCHED, HookDeadlines
+from .calls import HookFailed, answer_of, call_user, read_answer, together
+from .hook_deadlines import GRACE, HookDeadlines
 
-T = TypeVar("T")
-A = TypeVar("A")
 LAST: Final = 30.0
 """Time limit in seconds of a run_end hook whose plugin has none: no command can end the run behind such a hook."""
 _HOLD: Final = "to hold the run, return gr.Mutation().hold(gr.Suspend(...)) in run_start, step_start or step_end"
-
-
-class HookFailed(Exception):
-    """A hook raised, took too long, or gave an invalid answer; the text says which.
-
-    Attributes:
-        level: log level of the failure.
-    """
-
-    def __init__(self, text: str, *, level: int = logging.ERROR) -> None:
-        super().__init__(text)
-        self.level = level
 
 
 @attrs.frozen(kw_only=True)
@@ -79,7 +63,7 @@ class HookRequest:
     snapshot: StateSnapshot
     context: Callable[[State, tuple[CallEdit, ...]], PhaseContext]
     find_model: Callable[[str], Model] = resolve_model
-    watch: HookDeadlines = UNWATCHED
+    watch: HookDeadlines | None = None
     tell: Callable[[str, HookFailed], None] = lambda plugin, failure: None
 
     @property
@@ -115,34 +99,6 @@ async def run_hooks(request: HookRequest) -> PhaseDone:
         return request.done(failure=text_of(str(failure)), ignored=tuple(board.ignored), spent=tuple(board.spent))
 
 
-async def together(plugins: Sequence[A], ask: Callable[[A], Awaitable[Any]]) -> list[Any]:
-    """Ask plugins (or tools) concurrently and return their answers in order.
-
-    The first failure that ends the run cancels the others.
-
-    Raises:
-        HookFailed: that first failure.
-    """
-    answers: list[Any] = [None] * len(plugins)
-    failures: list[HookFailed] = []
-
-    async def ask_one(index: int, plugin: A) -> None:
-        try:
-            answers[index] = await ask(plugin)
-        except HookFailed as failure:
-            failures.append(failure)
-            nursery.cancel_scope.cancel("a hook of the phase has failed")
-
-    if len(plugins) < 2:  # the usual case needs no task
-        return [await ask(plugin) for plugin in plugins]
-    async with open_collapsing_nursery() as nursery:
-        for index, plugin in enumerate(plugins):
-            nursery.start_soon(ask_one, index, plugin)
-    if failures:
-        raise failures[0]
-    return answers
-
-
 class _HookAnswers:
     """The merged answers of one phase's hooks, in the order of registration."""
 
@@ -160,7 +116,7 @@ class _HookAnswers:
         request = self._request
         try:
             answer = await call_hook(request, plugin, request.context(state, edits))
-            read = read_answer(plugin, request.phase, lambda: _checked(plugin, request, answer))
+            read = read_answer(where(plugin, request.phase), "answer", lambda: _checked(plugin, request, answer))
         except HookFailed as failure:
             self._note_failure(plugin, failure)
             return None
@@ -190,14 +146,10 @@ class _HookAnswers:
                 return False
         trial = self.state.copy()
         try:
-            for key, write in answer.writes:
-                trial.apply(key, write)
-        except BaseException as error:  # noqa: BLE001, ASYNC103 - a reducer is user code
-            cause = failure_of_call(error)
-            failure = HookFailed(text_of(f"{where(plugin, self._request.phase)}: {shown_text(cause)}"))
-            failure.__cause__ = cause
+            answer_of(capture(_apply, trial, answer), where(plugin, self._request.phase))
+        except HookFailed as failure:  # of a reducer
             self._note_failure(plugin, failure)
-            return True  # noqa: ASYNC104 - the border has raised what passes
+            return True
         self.state = trial
         self._touched.update(touched)
         self._taken[name_of(plugin)] = answer
@@ -233,6 +185,11 @@ class _HookAnswers:
         )
 
 
+def _apply(state: WritableState, answer: Mutation) -> None:
+    for key, write in answer.writes:
+        state.apply(key, write)
+
+
 def _checked(plugin: Plugin, request: HookRequest, answer: object) -> Mutation | None:
     named = where(plugin, request.phase)
     if answer is None:
@@ -253,8 +210,6 @@ def _checked(plugin: Plugin, request: HookRequest, answer: object) -> Mutation |
         return attrs.evolve(answer, ticket_requests=tuple(map(suspend_of, answer.ticket_requests)), spent=spent)
     except AgentDefinitionError as error:
         raise HookFailed(f"{named}: {error}") from error
-    except InvalidValue as error:
-        raise HookFailed(f"{named}: its answer cannot be stored: {error}") from error
 
 
 def _unknown(answer: Mutation, request: HookRequest) -> str | None:
@@ -284,37 +239,18 @@ async def call_hook(request: HookRequest, plugin: Plugin, ctx: PhaseContext) -> 
         HookFailed: the hook raised, or did not finish in time.
         trio.Cancelled: cancelled.
     """
-    limit, name = limit_of(plugin, request.phase), name_of(plugin)
-    late = f"{where(plugin, request.phase)}: it did not finish within {limit:g} s"
-    if name in request.watch.given_up:
-        raise HookFailed(f"{late}, and did not obey either", level=logging.WARNING)
-    with request.watch.over(name, limit), trio.move_on_after(limit) as time:
-        try:
-            answer = await getattr(plugin, request.phase.value)(ctx)
-        except BaseException as error:  # noqa: ASYNC103 - user code may raise anything; `failure_of` raises what must pass
-            answer = failure_of(error)
-            if not isinstance(answer, Suspend):
-                raise HookFailed(f"{where(plugin, request.phase)}: {shown_text(answer)}") from answer  # noqa: ASYNC104 - the border has raised what passes
-            if not isinstance(ctx, GateContext):
-                raise HookFailed(f"{where(plugin, request.phase)}: it raised gr.Suspend; {_HOLD}") from error  # noqa: ASYNC104 - the border has raised what passes
-        if not time.cancel_called:
-            return answer
-    raise HookFailed(late, level=logging.WARNING)
-
-
-def read_answer(plugin: Plugin, phase: Phase, read: Callable[[], T]) -> T:
-    """Read a hook's answer. Its values are the plugin's objects, and reading them may run any code.
-
-    Raises:
-        HookFailed: the answer cannot be used.
-    """
-    try:
-        return read()
-    except HookFailed:
-        raise
-    except BaseException as error:  # noqa: BLE001 - the values of an answer are the program's
-        failure = failure_of_call(error)
-        raise HookFailed(f"{where(plugin, phase)}: its answer cannot be read: {shown_text(failure)}") from failure  # noqa: ASYNC104 - the border has raised what passes
+    named = where(plugin, request.phase)
+    ended = await call_user(
+        methodcaller(request.phase.value, ctx),
+        plugin,
+        name=name_of(plugin),
+        limit=limit_of(plugin, request.phase),
+        watch=request.watch,
+        answers=(Suspend,) if isinstance(ctx, GateContext) else (),
+    )
+    if isinstance(ended, Raised) and isinstance(ended.error, Suspend):
+        raise HookFailed(f"{named}: it raised gr.Suspend; {_HOLD}") from ended.error
+    return answer_of(ended, named, f"{named}: it did not finish")
 
 
 def limit_of(plugin: Plugin, phase: Phase) -> float:

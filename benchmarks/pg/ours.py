@@ -26,6 +26,7 @@ import greenroom as gr
 from benchmarks.pg.spending import CONTENT, COUNT, LIVE, MODE, PAUSE, PORT, STEPS, Spent, latencies, say, say_steps, url
 from benchmarks.workload import QuietModel
 from greenroom.actors.processes import Ability
+from greenroom.actors.store_events import Report, RunCommitted, StoreEvent
 from greenroom.actors.stores.postgres.store import PostgresStore
 
 FOLLOWED = 10
@@ -88,27 +89,18 @@ async def pay(ctx: gr.ToolContext[None], a: int, b: int) -> str:
     return "paid"
 
 
-class DurableTimes:
-    """Hooks of a store that note when events became durable."""
-
-    def __init__(self, hooks: Any, times: list[tuple[str, int, float]]) -> None:
-        self._hooks, self._times = hooks, times
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._hooks, name)
-
-    def committed(self, run_id: str, last: int, frames: Any) -> None:
-        self._times.append((run_id, last, time.monotonic()))
-        self._hooks.committed(run_id, last, frames)
-
-
 async def owner() -> None:
     """The other process: 100 runs that live there, until stdin ends; then what it has noted."""
     times: list[tuple[str, int, float]] = []
 
     class Store(PostgresStore):
-        async def run(self, hooks: Any, **options: Any) -> None:
-            await super().run(DurableTimes(hooks, times), **options)
+        async def run(self, report: Report, **options: Any) -> None:
+            def timed(event: StoreEvent) -> None:
+                if isinstance(event, RunCommitted):
+                    times.append((event.run_id, event.last, time.monotonic()))
+                report(event)
+
+            await super().run(timed, **options)
 
     asking = gr.Agent("asking", tools=[pay], model=QuietModel(COUNT, tool="pay"), stop=[gr.stop.MaxRounds(COUNT + 2)])
     working = agent(100_000, key="working", delay=0.5)

@@ -21,7 +21,7 @@ from greenroom.actors.processes import Ability
 from greenroom.actors.stores.postgres._hints import channel_prefix
 from greenroom.actors.stores.postgres.store import PostgresStore
 from greenroom.actors.testing.store_kit._tools import frame, judge, say
-from greenroom.actors.testing.store_kit.kit import HookLog, create, new_run, opened
+from greenroom.actors.testing.store_kit.kit import ReportLog, create, new_run, opened
 
 from .core import Dice, must, real
 
@@ -203,7 +203,7 @@ ATTACKS: Final[tuple[Callable[[Scene], None], ...]] = (
 )
 
 
-async def works(a: PostgresStore, b: PostgresStore, log: HookLog, until: float) -> None:
+async def works(a: PostgresStore, b: PostgresStore, log: ReportLog, until: float) -> None:
     """Two processes work: commits, commands, new runs, claims; each is answered, once."""
     author = await create(a, new_run("r", "t"))
     able = Ability(agents=frozenset({"q"}))

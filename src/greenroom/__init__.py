@@ -125,6 +125,7 @@ from greenroom.actors.runtime.handle import Run as Run
 from greenroom.actors.runtime.open_runtime import open_runtime as open_runtime
 from greenroom.actors.runtime.open_runtime import run as run
 from greenroom.actors.runtime.reader import RunReader as RunReader
+from greenroom.actors.runtime.run_access import RunAccess as RunAccess
 from greenroom.actors.runtime.reader import RuntimeStatistics as RuntimeStatistics
 from greenroom.actors.runtime.runtime import Runtime as Runtime
 from greenroom.actors.services.event_buffer import EventSlice as EventSlice
@@ -218,6 +219,7 @@ __all__ = [
     "RunPage",
     "RunPruned",
     "RunQuery",
+    "RunAccess",
     "RunReader",
     "RunStatus",
     "RunSummary",

@@ -28,7 +28,7 @@ class CaseToken:
         kind: The fault; "schedule" means no fault, "commit" the end of the process after a write of its store.
         seed: The schedule.
         k: Step of the fault; of a pair: step of the crash; of a commit: its number, from 0.
-        second: Of a pair: step of the cancellation.
+        second: The step of the cancellation, in a pair.
     """
 
     kind: Kind
@@ -94,8 +94,8 @@ class Report:
         sites: Await sites seen without a fault.
         struck: Await sites at which a fault struck.
         violations: Broken promises.
-        trace: Of a replay: its steps.
-        struck_at: Of a replay: the steps before which the faults struck.
+        trace: The steps of a replay.
+        struck_at: The steps of a replay before which the faults struck.
     """
 
     kind: Kind

@@ -41,7 +41,7 @@ def site_of(task: Task) -> str:
 
 
 def operation_of(task: Task) -> str:
-    """Return the operation of trio that user code awaits, such as `Event.wait`; "?" if there is none."""
+    """Return the operation of trio that user code awaits, such as `Event.wait`; or "?"."""
     operation = "?"
     for frame, _ in task.iter_await_frames():
         code = frame.f_code
@@ -54,7 +54,7 @@ def operation_of(task: Task) -> str:
 
 
 def waits_for_children(task: Task) -> bool:
-    """Return True if the task waits at the end of a nursery's block, where no code of its own runs that could crash."""
+    """Return True if the task waits at the end of a nursery's block, where none of its code runs that could crash."""
     return any(
         frame.f_code.co_name == "_nested_child_finished" and frame.f_code.co_filename.startswith(_TRIO)
         for frame, _ in task.iter_await_frames()

@@ -32,7 +32,7 @@ _SILENT: Final = (
 _CLEAN_UP: Final = ("finalbody", "handlers")
 """Fields of a `try` with the code that runs after a failure."""
 _KERNEL: Final = tuple(f"{folder}/" for here in [Path(__file__).parents[1]] for folder in {here, here.resolve()})
-"""The supervision package, as named and as linked: the crash of an actor's wrapper is no crash of the actor."""
+"""The supervision package, as named and as linked: the crash of an actor's wrapper is not a crash of the actor."""
 _INSTALLED: Final = tuple(
     f"{folder}/"
     for folder in {

@@ -81,7 +81,7 @@ def sweep_cancel(
         only: Replay this token and nothing else; the report has the trace.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C, or the scenario raised one: the sweep ends at once.
+        KeyboardInterrupt: Ctrl-C, or the scenario raised one: the sweep ends immediately.
         ValueError: `only` is not a token of a sweep of this module.
     """
     plan = _Plan(
@@ -138,7 +138,7 @@ def sweep_crash(
         only: Replay this token and nothing else; the report has the trace.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C, or the scenario raised one: the sweep ends at once.
+        KeyboardInterrupt: Ctrl-C, or the scenario raised one: the sweep ends immediately.
         ValueError: `only` is not a token of a sweep of this module.
     """
     plan = _Plan(

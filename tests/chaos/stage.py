@@ -8,6 +8,7 @@ import copy
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -113,9 +114,9 @@ async def ask(ctx: gr.ToolContext[Book], question: str) -> str:
         return f"told {ctx.decision.result}"
 
 
-SAFE = {"look"}
-GATED = {"refund"}
-ASKING = {"ask"}
+SAFE = frozenset({"look"})
+GATED = frozenset({"refund"})
+ASKING = frozenset({"ask"})
 SCRIPT = (
     [
         text("I shall look."),
@@ -135,8 +136,8 @@ def support(execution: Any, plugins: Sequence[gr.Plugin] = ()) -> gr.Agent:
     return gr.Agent("support", tools=tools, model=model, execution=execution, plugins=list(plugins))
 
 
-class WatchedMemory(gr.MemoryStore):
-    """A memory store that notes what it shows to readers."""
+class Shown(gr.Store):
+    """Notes what a store shows to readers."""
 
     book: Book
 
@@ -148,17 +149,10 @@ class WatchedMemory(gr.MemoryStore):
         return frames
 
 
-class WatchedSQLite(gr.SQLiteStore):
-    """An inline SQLite store that notes what it shows to readers."""
+class WatchedMemory(Shown, gr.MemoryStore): ...
 
-    book: Book
 
-    async def events(self, run_id: str, **page: Any) -> Any:
-        """As the store's own."""
-        frames = await super().events(run_id, **page)
-        for sequence, frame in enumerate(frames, page.get("after", 0) + 1):
-            self.book.show(sequence, frame)
-        return frames
+class WatchedSQLite(Shown, gr.SQLiteStore): ...
 
 
 Watched = WatchedMemory | WatchedSQLite
@@ -175,6 +169,7 @@ class World:
         cancels: `scope` is not around the process: when it is struck, the run is ordered to cancel.
         make_agent: execution mode -> the agent.
         guarded: the agent has guardrails.
+        safe, gated: ids of the calls that may be repeated, and of those that need an approval.
         ended: what the store has of the run in the end: frames, record, history.
     """
 
@@ -187,6 +182,8 @@ class World:
     make_agent: Callable[[Any], gr.Agent] = support
     plugins: Sequence[gr.Plugin] = ()
     guarded: bool = False
+    safe: AbstractSet[str] = SAFE
+    gated: AbstractSet[str] = GATED
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     injected: BaseException | None = None
     book: Book = attrs.field(factory=Book)
@@ -313,7 +310,7 @@ def broken(world: World) -> Iterator[str]:
     yield from broken_log(events, frames, world.book.seen)
     yield from broken_calls(events, record, history, guarded=world.guarded)
     yield from broken_decisions(events, world.book.replies)
-    yield from broken_effects(events, world.book.bodies)
+    yield from broken_effects(world, events)
 
 
 def broken_log(events: list[gr.Event], frames: Any, seen: dict[int, bytes]) -> Iterator[str]:
@@ -372,20 +369,20 @@ def broken_decisions(events: list[gr.Event], answers: dict[str, gr.CommandResult
             yield f"{ticket_id} was resolved {times} times"
 
 
-def broken_effects(events: list[gr.Event], bodies: Counter[str]) -> Iterator[str]:
+def broken_effects(world: World, events: list[gr.Event]) -> Iterator[str]:
     """A body that must not be repeated runs at most once per consent."""
     consents = Counter(
         event.payload["callId"]
         for event in events
         if event.type == "run.approval.resolved" and event.payload["resolution"] == "approved"
     )
-    for key, times in bodies.items():
+    for key, times in world.book.bodies.items():
         call_id = key.rsplit("/", 1)[-1]
-        allowed = consents[call_id] + (0 if call_id in GATED | ASKING else 1)
-        if call_id not in SAFE and times > allowed:
+        allowed = consents[call_id] + (0 if call_id in world.gated | ASKING else 1)
+        if call_id not in world.safe and times > allowed:
             yield f"{call_id} ran {times} times, with consent for {allowed}"
     for event in events:
         if event.type == "run.tool.result" and event.payload["status"] == "succeeded":
             call_id, given = event.payload["callId"], event.payload["result"] == "told"
-            if not given and not any(key.endswith(f"/{call_id}") for key in bodies):
+            if not given and not any(key.endswith(f"/{call_id}") for key in world.book.bodies):
                 yield f"{call_id} succeeded without having run"

@@ -51,7 +51,7 @@ class Row:
 
     Attributes:
         task: matches its name.
-        row: of the table in docs/design.md.
+        row: of the table in docs/design/processes.md.
         kinds: stores with which it is there.
         spaced: a part of the store.
     """
@@ -73,7 +73,7 @@ TASKS = (
     Row("runtime/:alarm", "alarm"),
     Row("runtime/:clock", "clock"),
     Row("runtime/:taker", "taker"),
-    Row(r"greenroom\.actors\.run\.moved_runs\.MovedRuns\.(look_again|sweep)", "moved runs", SHARED),
+    Row(r"greenroom\.actors\.runtime\.shared\.moved_runs\.MovedRuns\.(look_again|sweep)", "moved runs", SHARED),
     Row("runtime/:moved", "moved runs", SHARED),
     Row("runtime/:work", "run owners"),
     Row(r"trio\._highlevel_serve_listeners\._serve_one_listener", "connections"),
@@ -85,7 +85,7 @@ TASKS = (
     Row("the hints to other processes", "hints", ("postgres",), spaced=True),
     Row("the watch over (answers|a closing store)", "watch over answers", ("postgres",), spaced=True),
     Row("the lease of this process", "lease", ("postgres",), spaced=True),
-    Row(r"greenroom\.actors\.stores\._pg_keeper\.PgKeeper\._expire", "lease", ("postgres",), spaced=True),
+    Row(r"greenroom\.actors\.stores\.postgres\._keeper\.PgKeeper\._expire", "lease", ("postgres",), spaced=True),
 )
 UNSTRUCK = {
     "runtime/:store": "it waits for the tasks of a shared store, which have rows of their own",
@@ -322,7 +322,7 @@ async def test_each_task_of_a_runtime_has_a_row(kind, tmp_path, request, autojum
 
 
 def test_the_design_has_a_row_and_a_test_for_each_task():
-    page = Path(__file__).parents[2].joinpath("docs/design.md").read_text(encoding="utf-8")
+    page = Path(__file__).parents[2].joinpath("docs/design/processes.md").read_text(encoding="utf-8")
     table = page.partition("## The runtime as a tree")[2].partition("\n## ")[0]
     titles = {line.split("|")[1].strip() for line in table.splitlines() if line.startswith("| ")}
     assert {row.row for row in TASKS} <= titles

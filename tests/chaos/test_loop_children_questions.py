@@ -205,3 +205,53 @@ async def test_a_parent_that_leaves_memory_has_looked_at_what_its_child_run_asks
         assert (await child.pause(by="ada")).ok
         await world.see(run, 3)
         assert world.shown == [["", "question 1", "sign"]]
+
+
+# --- a runtime that closes --------------------------------------------------------------------------------------------
+
+
+class Small:
+    """A run whose one call starts a child run, in a runtime that is cancelled."""
+
+    def __init__(self) -> None:
+        self.store, self.scope, self.finished = gr.MemoryStore(), trio.CancelScope(), False
+        clerk = gr.Agent("clerk", model=ScriptedModel(["settled"]))
+        posting = gr.tool(effect="write")(self.post)
+        model = ScriptedModel([[call("post"), call("clerk", input="Settle it.", id="K")], "done"])
+        self.agent = gr.Agent("office", tools=[posting, clerk.as_tool()], model=model)
+        self.history: list[str] = []
+
+    async def post(self) -> str:
+        await trio.sleep(1)
+        return "posted"
+
+
+async def small(world: Small) -> None:
+    async with gr.open_runtime(world.store, agents=[world.agent]) as runtime:
+        run = await runtime.start("office", "hi", run_id=RUN)
+        outcome = await run.wait()
+        if isinstance(outcome, gr.Waiting):
+            await run.decide(outcome.tickets[0].approve("posted", by="ada"))
+            await run.result()
+        world.history = [message.content for message in (await run.view()).messages if message.call_id == "K"]
+
+
+async def small_twice(world: Small) -> None:
+    with world.scope:
+        await small(world)
+        world.finished = True
+    if not world.finished:
+        await small(world)
+
+
+@pytest.mark.rule("CR-4")
+def test_no_call_of_an_agent_fails_because_its_runtime_closes():
+    """A closing runtime refuses new runs; the call finds or starts its child run after the next opening."""
+
+    def settled(world: Small) -> Iterator[str]:
+        if world.history != ["settled"]:
+            yield f"the call came to {world.history}"
+
+    report = chaos.sweep_cancel(Small, small_twice, settled)
+    assert report.hits == report.runs > 50
+    report.require()

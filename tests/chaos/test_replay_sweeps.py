@@ -12,11 +12,9 @@ of the two, by lot); else at a seeded sample.
 
 import os
 import random
-import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -40,18 +38,6 @@ DAMAGED = "test_runtime_given_up.py"
 """Its scenes damage rows and write runs of their own, which no replay can read."""
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """Where files are made: in memory if there is such a place, for what is tested is not the disk."""
-    shared = Path("/dev/shm")  # noqa: S108 - a fresh folder is made in it
-    if not shared.is_dir():
-        yield tmp_path
-        return
-    made = Path(tempfile.mkdtemp(prefix="greenroom-", dir=shared))
-    yield made
-    shutil.rmtree(made)
 
 
 def played(name: str, kind: str, folder: Path, death: Death, monkeypatch: Any) -> Death:

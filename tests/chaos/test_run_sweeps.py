@@ -7,8 +7,6 @@ its token; `only="cancel:1:17"` in the sweep replays it.
 import logging
 import os
 import random
-import shutil
-import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -33,18 +31,6 @@ SETTLE = 80.0
 
 pytestmark = pytest.mark.slow
 Make = Callable[..., Callable[[], World]]
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """Where files are made: in memory if there is such a place, for what is tested is not the disk."""
-    shared = Path("/dev/shm")  # noqa: S108 - a fresh folder is made in it
-    if not shared.is_dir():
-        yield tmp_path
-        return
-    made = Path(tempfile.mkdtemp(prefix="greenroom-", dir=shared))
-    yield made
-    shutil.rmtree(made)
 
 
 @pytest.fixture(params=PLAN, ids="-".join)

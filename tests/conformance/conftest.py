@@ -3,9 +3,6 @@
 A rule that holds in some of the modes only says so: `@pytest.mark.parametrize("mode", ["sequential"])`.
 """
 
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,15 +12,22 @@ from trio.testing import MockClock
 
 from greenroom.actors.contract.spec import MODES, ExecutionMode
 
+from ..support.elsewhere import play_elsewhere
 from ..support.paced_clock import PACE, PacedClock
 from ..support.recording_stores import WatchedShelf
-from ..support.runs import KINDS, LIVE, SERVED, Shelf
+from ..support.runs import KINDS, LIVE, PEERS, SERVED, Shelf
 from ..support.scenes import OWN, Play
 
 T = TypeVar("T", bound=Shelf)
 
 MEASURING = ("test_lifecycle_expiry", "test_lifecycle_pauses", "test_lifecycle_stops")
 """Modules of the lifecycle suite whose scenes measure time."""
+SHARED = tuple(f"test_lifecycle_{subject}" for subject in ("cancel", "decisions", "outcome_unknown", "recovery", "run"))
+"""Modules of the lifecycle suite that are also played by a process among others.
+
+Left out are scenes about what differs there: runs that wait for room have no owner, processes look for work when they
+wait, and a parent run with mirrors stays in memory.
+"""
 _INSTANT = "two things come in the same moment, to the millisecond"
 _STEPS = "it counts the steps of all tasks, and a store among others takes its turns"
 NOT_LIVE = {
@@ -55,9 +59,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "test_lifecycle_" in metafunc.module.__name__ or metafunc.module.__name__.endswith("test_sizes"):
         kinds += () if metafunc.module.__name__.endswith(MEASURING) else (SERVED,)
         kinds += () if metafunc.function.__name__ in NOT_LIVE else (LIVE,)
+        kinds += (PEERS,) if metafunc.module.__name__.endswith(SHARED) else ()
     for name in ("shelf", "watched"):
         if name in metafunc.fixturenames and not hasattr(metafunc.module, name):
             metafunc.parametrize(name, kinds, indirect=True)
+
+
+@pytest.fixture(params=["owner", "edge"])
+def gateways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gateways of the process that has the agents, and of one on the same store that has none."""
+    if request.param == "edge":
+        play_elsewhere(request, monkeypatch)
 
 
 @pytest.fixture
@@ -81,18 +93,6 @@ def placed(shelf: T, request: pytest.FixtureRequest) -> T:
     if shelf.kind in (SERVED, LIVE):
         shelf.url = str(request.getfixturevalue("postgres_url"))
     return shelf
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """Where files are made: in memory if there is such a place, for what is tested is not the disk."""
-    shared = Path("/dev/shm")  # noqa: S108 - a fresh folder is made in it
-    if not shared.is_dir():
-        yield tmp_path
-        return
-    made = Path(tempfile.mkdtemp(prefix="greenroom-", dir=shared))
-    yield made
-    shutil.rmtree(made)
 
 
 @pytest.fixture

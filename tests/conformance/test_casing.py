@@ -5,7 +5,7 @@ The frames and bodies of all other tests are looked at where they are read (`sup
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -29,7 +29,7 @@ from greenroom.transport import connect
 from greenroom.transport.client import frames
 from greenroom.transport.protocol import up
 
-from ..support.casing import SNAKE, cased
+from ..support.casing import SNAKE, cased, keys
 from ..support.gateway import TOKEN, gateway, http, welcomed
 from ..support.runs import agent
 from ..unit.contract.strategies import MOMENTS, examples, instances
@@ -49,15 +49,6 @@ encode = msgspec.json.encode
 
 
 # --- what is published -----------------------------------------------------------------------------------------------
-
-
-def keys(value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield key
-            yield from keys(inner)
-    for inner in value if isinstance(value, list) else ():
-        yield from keys(inner)
 
 
 @pytest.mark.parametrize("path", sorted(SCHEMAS.glob("*.json")), ids=lambda path: path.stem)

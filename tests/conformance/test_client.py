@@ -17,7 +17,7 @@ from greenroom.transport import Address, Client, Limits, Principal, connect
 from greenroom.transport.client import ConnectionTiming, Forbidden, LogReset, NotAllowed, NotAuthenticated
 from greenroom.transport.client.event_iterator import MOST_EVENTS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("gateways")]
 
 FAST = ConnectionTiming(first=0.01, slowest=0.05)
 MANY = 4 * MOST_EVENTS

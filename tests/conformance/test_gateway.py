@@ -13,7 +13,7 @@ import greenroom as gr
 from greenroom.testing import call
 from greenroom.transport import Limits, Principal, serve
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("gateways")]
 
 
 @gr.tool(needs_approval=True, effect="write")

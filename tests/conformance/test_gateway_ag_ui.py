@@ -21,7 +21,7 @@ from ..support.ag_ui_rules import Client, check
 from ..support.gateway import TOKEN, gateway, http
 from ..support.runs import agent, events_of, payloads
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("gateways")]
 
 SEAL = gr.Suspend(message="which seal?", resume_mode="use_decision_as_tool_result", response_schema={"type": "string"})
 OTHER = "another-token-of-16+"

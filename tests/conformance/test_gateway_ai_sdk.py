@@ -19,7 +19,7 @@ from ..support.ai_sdk_rules import check_message, read_sse
 from ..support.gateway import TOKEN, Reply, gateway, http
 from ..support.runs import Shelf, agent, events_of, types
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("gateways")]
 
 OTHER = "another-token-of-16+"
 both = pytest.mark.parametrize("version", ["v6", "v7"])

@@ -7,6 +7,7 @@ import trio
 
 import greenroom as gr
 from greenroom.actors.contract.catalogue import CATALOGUE
+from greenroom.actors.store_events import LogsRenamed
 from greenroom.testing import call, text, think
 from greenroom.transport import Limits, Principal
 from greenroom.transport.protocol.down import DOWN
@@ -221,7 +222,7 @@ async def test_every_frame_of_a_connection_is_documented():
         async with talking(address) as talk:
             judge.check(await talk.hear())
             await hear_a_run(judge, talk)
-            runtime.reader._reports.renamed(runtime.store.epoch)  # as a shared store calls it
+            runtime.reader._reports(LogsRenamed(runtime.store.epoch))  # as a shared store calls it
             for frame in await talk.until("gw.tick"):
                 judge.check(frame)
             serving.cancel()

@@ -9,6 +9,7 @@ from tests.support.runs import agent
 from trio.testing import wait_all_tasks_blocked
 
 import greenroom as gr
+from greenroom.actors.store_events import LogsRenamed
 from greenroom.testing import call
 from greenroom.transport import connect
 from greenroom.transport.client import LogReset
@@ -25,13 +26,13 @@ class Renamed(gr.MemoryStore):
     def epoch(self):
         return self.name
 
-    async def run(self, hooks, *, task_status=trio.TASK_STATUS_IGNORED):  # noqa: ASYNC128 - the base calls it
-        self.hooks = hooks
-        await super().run(hooks, task_status=task_status)
+    async def run(self, report, *, task_status=trio.TASK_STATUS_IGNORED):  # noqa: ASYNC128 - the base calls it
+        self.report = report
+        await super().run(report, task_status=task_status)
 
     def rename(self, name):
         self.name = name
-        self.hooks.renamed(name)
+        self.report(LogsRenamed(name))
 
 
 @gr.tool(needs_approval=True, effect="write")

@@ -119,7 +119,7 @@ async def test_an_answer_with_a_form_begins_anew_and_what_was_shown_is_discarded
 
 @pytest.mark.rule("PO-8")
 @pytest.mark.parametrize("times", [0, 1, 2])
-async def test_a_step_continues_a_text_so_often_and_then_begins_anew(play, autojump_clock, times):
+async def test_a_step_continues_a_broken_text_so_many_times_and_then_asks_again(play, autojump_clock, times):
     script = [[text("Well. "), delay(1), CUT]] * 3
     life = await play(*script, "end", plugins=[gr.Recovery(times), gr.Retry(4)])
     assert modes(life) == ["continue"] * times + ["restart"] * (3 - times)

@@ -132,7 +132,7 @@ async def test_a_body_sees_what_the_hooks_before_it_wrote_but_no_unmerged_write_
 
 @pytest.mark.rule("P-2")
 @EVERY_PHASE
-async def test_of_hooks_that_write_one_exclusive_key_the_others_run_again_one_by_one(play, autojump_clock, phase):
+async def test_hooks_that_lose_a_conflict_about_an_exclusive_key_run_again_one_by_one(play, autojump_clock, phase):
     """In the order of registration, whichever was ready first, each on what the ones before it have written."""
     watch = Watch()
     plugins = [watch.appending("a", 3, phase=phase), watch.appending("b", 2, phase=phase)]

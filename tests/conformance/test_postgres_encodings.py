@@ -15,7 +15,7 @@ from greenroom.actors.errors import StoreOpenError
 from greenroom.actors.stores.postgres import admin as postgres_admin
 from greenroom.actors.stores.postgres._hints import channel_prefix
 from greenroom.actors.stores.postgres.store import PostgresStore
-from greenroom.actors.testing.store_kit.kit import STORE_SCENARIOS, HookLog, Scenario, create, new_run, opened
+from greenroom.actors.testing.store_kit.kit import STORE_SCENARIOS, ReportLog, Scenario, create, new_run, opened
 
 pytestmark = [pytest.mark.slow, pytest.mark.no_cover]
 
@@ -42,7 +42,7 @@ async def test_an_encoding_without_every_character_is_refused_with_the_way_out(
     text = WAY.format(encoding=encoding)
     with encoded(postgres_server, encoding) as url:
         with pytest.raises(StoreOpenError, match=text):
-            await PostgresStore(url).run(HookLog())
+            await PostgresStore(url).run(ReportLog())
         with pytest.raises(StoreOpenError, match=text):
             postgres_admin.migrate(url)
         with pytest.raises(StoreOpenError, match=text):

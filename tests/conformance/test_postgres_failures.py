@@ -20,10 +20,11 @@ from greenroom.actors.abc import Store
 from greenroom.actors.contract.claims import Claim
 from greenroom.actors.errors import NewerRelease, StoreDown, StoreOpenError, StoreUnavailable
 from greenroom.actors.processes import Ability
+from greenroom.actors.store_events import ClaimsVoided, StoreEvent
 from greenroom.actors.stores.postgres._schema import PG_MIGRATIONS, PgMigration
 from greenroom.actors.stores.postgres.store import PostgresStore
 from greenroom.actors.testing.store_kit._tools import frame, judge, message, say
-from greenroom.actors.testing.store_kit.kit import Author, HookLog, create, new_run, opened
+from greenroom.actors.testing.store_kit.kit import Author, ReportLog, create, new_run, opened
 from greenroom.supervision import open_collapsing_nursery
 from greenroom.testing import ScriptedModel
 
@@ -119,7 +120,7 @@ async def test_each_request_acts_once_though_its_connection_is_cut(
 async def test_what_a_process_did_among_others_is_counted(postgres_url: str) -> None:
     calm: dict[str, Any] = {"lease": 60.0, "turn": 20.0}
     a, b, c = (PostgresStore(postgres_url, name=name, **calm) for name in "abc")
-    async with opened(a) as hooks, opened(b):
+    async with opened(a) as reports, opened(b):
         await create(a, new_run("created", "t1"))
         await a.create_run(new_run("queued", "t2"), frame("queued", 1), claim=False)
         assert len(await a.claim_ready(5, Ability(), datetime.now(UTC))) == 1
@@ -128,7 +129,7 @@ async def test_what_a_process_did_among_others_is_counted(postgres_url: str) -> 
         assert a.statistics().claims == 3
         await eventually(lambda: (b.statistics().hints_sent, a.statistics().hints_received) == (1, 1))  # b has joined
         await b.post("created", say("s"), judge)
-        await eventually(lambda: hooks.items)
+        await eventually(lambda: reports.items)
         assert (b.statistics().hints_sent, a.statistics().hints_received) == (2, 2)
         async with opened(c):
             for number in range(3):
@@ -180,19 +181,19 @@ async def test_a_lost_claim_is_given_back_though_its_caller_went_away(proxy: Cut
 async def test_an_answer_that_does_not_come_is_not_waited_for(proxy: CuttingProxy, postgres_url: str) -> None:
     """The watchdog ends the connection; the commit is sent again and written once."""
     store = through(postgres_url, proxy, lease=20.0)
-    async with opened(store) as hooks:
+    async with opened(store) as reports:
         author = await create(store, new_run("r", "t"))
         proxy.frozen = True
         begun = time.monotonic()
         late = author.send(author.make(2))
-        await eventually(lambda: hooks.outages, 15.0)
+        await eventually(lambda: reports.outages, 15.0)
         assert time.monotonic() - begun < 10.0, "one answer and one attempt to connect"
         with pytest.raises(StoreUnavailable):
             await store.post("r", say("c"), judge)
         proxy.frozen = False
         receipt = await late.receipt()
         assert (receipt.kind, receipt.last) == ("committed", 3)
-        assert hooks.voids == 0
+        assert reports.voids == 0
         assert store.statistics().reconnects > 0
         assert list(await store.events("r", after=1)) == [frame("r", 2), frame("r", 3)]
 
@@ -200,18 +201,18 @@ async def test_an_answer_that_does_not_come_is_not_waited_for(proxy: CuttingProx
 async def test_hints_of_a_process_that_leaves_at_once_arrive(postgres_url: str) -> None:
     """As a command line does: it posts a command or starts a run, and ends. The others' next turns are far away."""
     owner = PostgresStore(postgres_url, lease=60.0, turn=20.0)
-    async with opened(owner) as hooks:
+    async with opened(owner) as reports:
         owner.publish({"a": "digest"}, room=9)
         await create(owner, new_run("r", "t"))
         await trio.sleep(0.3)
         for number in range(3):
-            works, name = hooks.works, f"q{number}"
+            works, name = reports.works, f"q{number}"
             poster = PostgresStore(postgres_url, lease=60.0, turn=20.0)
             async with opened(poster):
                 await poster.post("r", say(f"c{number}"), judge)
                 await poster.create_run(new_run(name, name, agent="a"), frame(name, 1), claim=False)
-            await eventually(lambda number=number: len(hooks.items) > number, 5.0)  # type: ignore[misc]
-            await eventually(lambda works=works: hooks.works > works, 5.0)  # type: ignore[misc]
+            await eventually(lambda number=number: len(reports.items) > number, 5.0)  # type: ignore[misc]
+            await eventually(lambda works=works: reports.works > works, 5.0)  # type: ignore[misc]
 
 
 # --- the server ------------------------------------------------------------------------------------------------------
@@ -308,18 +309,18 @@ async def test_an_outage_longer_than_the_lease_buries_no_process(server: Server)
 async def test_a_server_that_became_read_only_is_waited_for(server: Server) -> None:
     """As an old primary after a failover: each connection is opened anew, until one leads to a server that writes."""
     store = PostgresStore(server.url(schema="readonly"), **{**TIMES, "lease": 20.0})
-    async with opened(store) as hooks:
+    async with opened(store) as reports:
         author = await create(store, new_run("r", "t"))
         set_read_only(server, "on")
         late = author.send(author.make(1))
-        await eventually(lambda: hooks.outages)
+        await eventually(lambda: reports.outages)
         await eventually(lambda: store.unready is not None)
         assert "the newest beat of this process was confirmed" in (store.unready or "")
         set_read_only(server, "off")
         receipt = await late.receipt()
         assert (receipt.kind, receipt.last) == ("committed", 2)
-        assert hooks.outages[-1] is None
-        assert hooks.voids == 0
+        assert reports.outages[-1] is None
+        assert reports.voids == 0
 
 
 def set_read_only(server: Server, value: str) -> None:
@@ -331,24 +332,24 @@ def set_read_only(server: Server, value: str) -> None:
         time.sleep(0.2)  # noqa: TID251 - the server's processes read it by themselves
 
 
-async def test_a_hook_that_raises_ends_the_store(server: Server) -> None:
+async def test_a_receiver_that_raises_ends_the_store(server: Server) -> None:
     """The error is the store's end, and is not lost; the runs are given back all the same."""
 
-    class Broken(HookLog):
-        def voided(self) -> None:
-            raise RuntimeError("a fault of the hook")
+    def broken(event: StoreEvent) -> None:
+        if isinstance(event, ClaimsVoided):
+            raise ZeroDivisionError("a fault of the receiver")
 
     store, watcher = (PostgresStore(server.url(schema="broken"), **TIMES) for _ in "ab")
     async with opened(watcher):
 
         async def buried() -> None:
             async with open_collapsing_nursery() as nursery:
-                await nursery.start(store.run, Broken())
+                await nursery.start(store.run, broken)
                 await create(store, new_run("r", "t", agent="q"))
                 assert await watcher.bury(store.process)
                 await trio.sleep(10)
 
-        with pytest.raises(StoreDown, match="a fault of the hook"):
+        with pytest.raises(StoreDown, match="a fault of the receiver"):
             await buried()
         assert await owners(watcher, "r") == [None]
 
@@ -466,20 +467,20 @@ async def test_a_process_stops_in_order_when_the_tables_need_a_newer_release(pos
     known = len(PG_MIGRATIONS)
     breaking = PgMigration(summary="x", statements=("ALTER TABLE {s}.runs DROP COLUMN place",), oldest=known + 1)
     text = f"needs a release of schema version {known + 1} or newer, and this release knows {known}"
-    old, hooks = PostgresStore(postgres_url, **TIMES), HookLog()
+    old, reports = PostgresStore(postgres_url, **TIMES), ReportLog()
     newer = PostgresStore(postgres_url, migrations=(*PG_MIGRATIONS, breaking), **TIMES)
 
     async def outdated() -> None:
         async with open_collapsing_nursery() as nursery:
-            await nursery.start(old.run, hooks)
+            await nursery.start(old.run, reports)
             await create(old, new_run("r1", "t1"))
             async with opened(newer):
                 await trio.sleep_forever()
 
     with pytest.raises(StoreDown, match=text):
         await outdated()
-    assert hooks.voids == 1
+    assert reports.voids == 1
     async with opened(newer):
         assert isinstance(await newer.claim("r1"), Claim)
     with pytest.raises(StoreOpenError, match=text):
-        await old.run(hooks)
+        await old.run(reports)

@@ -14,7 +14,7 @@ from tests.support.pgbouncer import bouncing
 from greenroom.actors.errors import StoreOpenError
 from greenroom.actors.stores.postgres.store import PostgresStore
 from greenroom.actors.testing.store_kit._tools import judge, say
-from greenroom.actors.testing.store_kit.kit import STORE_SCENARIOS, HookLog, Scenario, create, new_run, opened
+from greenroom.actors.testing.store_kit.kit import STORE_SCENARIOS, ReportLog, Scenario, create, new_run, opened
 
 pytestmark = [pytest.mark.slow, pytest.mark.no_cover]
 
@@ -29,13 +29,13 @@ def pgbouncer() -> str:
 
 
 @asynccontextmanager
-async def owner_and_poster(url: str) -> AsyncIterator[tuple[PostgresStore, HookLog, PostgresStore, HookLog]]:
+async def owner_and_poster(url: str) -> AsyncIterator[tuple[PostgresStore, ReportLog, PostgresStore, ReportLog]]:
     a, b = PostgresStore(url, **LONG), PostgresStore(url, **LONG)
     async with opened(a) as log_a, opened(b) as log_b:
         yield a, log_a, b, log_b
 
 
-async def learns(log: HookLog, seconds: float) -> None:
+async def learns(log: ReportLog, seconds: float) -> None:
     with trio.fail_after(seconds):
         while not log.items:  # noqa: ASYNC110 - another thread changes it
             await trio.sleep(0.02)
@@ -88,4 +88,4 @@ async def test_a_pool_that_the_address_does_not_name_is_noticed(
 
 async def test_a_pool_that_refuses_the_options_of_a_session_is_named(postgres_url: str) -> None:
     with bouncing(postgres_url) as url, pytest.raises(StoreOpenError, match="write pooled=1"):
-        await PostgresStore(url).run(HookLog())
+        await PostgresStore(url).run(ReportLog())

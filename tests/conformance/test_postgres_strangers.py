@@ -20,7 +20,7 @@ from greenroom.actors.stores.postgres._heard import MOST_BYTES
 from greenroom.actors.stores.postgres._hints import channel_prefix
 from greenroom.actors.stores.postgres.store import PostgresStore
 from greenroom.actors.testing.store_kit._tools import frame, judge, say
-from greenroom.actors.testing.store_kit.kit import HookLog, create, new_run, opened
+from greenroom.actors.testing.store_kit.kit import ReportLog, create, new_run, opened
 
 pytestmark = [pytest.mark.slow, pytest.mark.no_cover]
 
@@ -271,7 +271,7 @@ def server() -> Iterator[Server]:
 
 
 @asynccontextmanager
-async def two(url: str) -> AsyncIterator[tuple[PostgresStore, HookLog, PostgresStore]]:
+async def two(url: str) -> AsyncIterator[tuple[PostgresStore, ReportLog, PostgresStore]]:
     a, b = PostgresStore(url), PostgresStore(url)
     async with opened(a) as log, opened(b):
         yield a, log, b

@@ -4,97 +4,32 @@ That each of these scenes replays equal is checked where it is played (`support/
 what it should be.
 """
 
-import operator
 from typing import Any
 
-import attrs
 import pytest
-import trio
 
 import greenroom as gr
 from greenroom.testing import call
 
+from ..support.programs import WORD, Busy, Careless, again, crawl, put
 from ..support.runs import agent, home
 from ..support.scene_tools import TOOLS
 from ..support.scenes import Play, after, approve, restart
 
-WORD = gr.StateKey("word", str, default="")
-COUNT = gr.StateKey("count", int, default=0, merge=gr.commutative(operator.add))
-TOPIC = gr.StateKey("topic", str, default="", scope="thread")
 PARALLEL = pytest.mark.parametrize("mode", ["parallel_batch_approval", "parallel_streaming"])
+STATEFUL = {"tools": [*TOOLS, put, again, crawl]}
 
 
-@gr.tool(replay="safe")
-async def put(ctx: gr.ToolContext[Any], word: str, seconds: float = 0.0) -> str:
-    """Writes three keys."""
-    await trio.sleep(seconds)
-    ctx.state.set(WORD, word)
-    ctx.state.update(COUNT, 1)
-    ctx.state.set(TOPIC, word)
-    return f"put {word}"
-
-
-@gr.tool(background=True, replay="safe")
-async def later(ctx: gr.ToolContext[Any], word: str, seconds: float = 1.0) -> str:
-    """The same, in the background."""
-    await trio.sleep(seconds)
-    ctx.state.set(WORD, word)
-    return f"put {word} later"
-
-
-again = attrs.evolve(put, name="again", on_conflict="retry")
-STATEFUL = {"tools": [*TOOLS, put, again, later]}
-
-
-class Busy(gr.Plugin):
-    """Writes in every phase, edits and drops calls, takes a tool away, and asks for decisions."""
-
-    async def run_start(self, ctx: Any) -> Any:
-        return gr.Mutation().set(WORD, "begun")
-
-    async def before_inference(self, ctx: Any) -> Any:
-        return gr.Mutation().update(COUNT, 1).exclude_tools("note").add_message("Be brief.")
-
-    async def after_inference(self, ctx: Any) -> Any:
-        mutation = gr.Mutation().set(TOPIC, "answered")
-        for one in ctx.calls:
-            if one.tool == "put":
-                mutation = mutation.edit_call(one.call_id, {"word": "edited"})
-            if one.tool == "later":
-                mutation = mutation.drop_call(one.call_id, "not now")
-        return mutation
-
-    async def tool_gate(self, ctx: Any) -> Any:
-        return gr.Suspend(message="may it?") if ctx.tool == "look" and not ctx.decision else None
-
-    async def before_tool_execute(self, ctx: Any) -> Any:
-        return gr.Mutation().update(COUNT, 10)
-
-    async def after_tool_execute(self, ctx: Any) -> Any:
-        return gr.Mutation().update(COUNT, 100)
+class Steady(Busy):
+    """Never holds the run."""
 
     async def step_end(self, ctx: Any) -> Any:
         return gr.Mutation().set(WORD, f"step {ctx.step}")
 
-    async def run_end(self, ctx: Any) -> Any:
-        return gr.Mutation().set(WORD, "over")
-
-
-class Careless(gr.Plugin):
-    """Fails, which is declared to be nothing."""
-
-    on_error = "ignore"
-
-    async def step_start(self, ctx: Any) -> Any:
-        raise ValueError("oh")
-
-    async def tool_gate(self, ctx: Any) -> Any:
-        return gr.SetResult("as I say") if ctx.tool == "look" and not ctx.decision else None
-
 
 async def test_plugins_that_do_all_that_plugins_do(play: Play, autojump_clock: Any) -> None:
-    first = [call("put", id="A", word="a"), call("later", id="B", word="b"), call("note", id="C")]
-    acts, plugins = [approve("D"), after(1, restart)], [Careless(), Busy()]
+    first = [call("put", id="A", word="a"), call("crawl", id="B", word="b", seconds=1.0), call("note", id="C")]
+    acts, plugins = [approve("D"), after(1, restart)], [Careless(), Steady()]
     life = await play(first, [call("look", id="D")], "done", plugins=plugins, do=acts, **STATEFUL)
     assert life.codes == {"A": None, "B": "dropped", "C": "unknown_tool", "D": None}
     wanted = {"state.changed", "tool.edited", "gate.overruled", "degraded", "approval.requested"}
@@ -124,7 +59,7 @@ async def test_a_task_that_writes_what_hooks_have_written_meanwhile(play: Play, 
         async def before_inference(self, ctx: Any) -> Any:
             return gr.Mutation().set(WORD, f"step {ctx.step}")
 
-    script = [call("later", id="A", word="a", seconds=3)], [call("look", id="B", seconds=1)], "done", "done"
+    script = [call("crawl", id="A", word="a", seconds=3)], [call("look", id="B", seconds=1)], "done", "done"
     life = await play(*script, plugins=[Overwriting()], **STATEFUL)
     (clash,) = life.payloads("state.conflict")
     assert (clash["writer"], clash["other"]) == ("A.task1", "before_inference")
@@ -134,7 +69,7 @@ async def test_a_task_that_writes_what_hooks_have_written_meanwhile(play: Play, 
 @PARALLEL
 async def test_who_wrote_a_key_is_forgotten_with_the_process(play: Play, autojump_clock: Any) -> None:
     """A batch that waits for another body clashes, at the next owner, with what a task wrote at the one before it."""
-    calls = [call("later", id="A", word="a"), call("put", id="B", word="b"), call("look", id="C")]
+    calls = [call("crawl", id="A", word="a", seconds=1.0), call("put", id="B", word="b"), call("look", id="C")]
     life = await play(calls, "done", "done", do=[after(4, restart)], **STATEFUL)
     (clash,) = life.payloads("state.conflict")
     assert (clash["writer"], clash.get("other")) == ("B", None)
@@ -144,7 +79,7 @@ async def test_who_wrote_a_key_is_forgotten_with_the_process(play: Play, autojum
 async def test_an_agent_whose_plugins_are_gone_is_distinguished_from_the_one_that_had_them(
     play: Play, autojump_clock: Any
 ) -> None:
-    await play([call("look", id="A")], "done", plugins=[Busy()], do=[approve("A")], **STATEFUL)
+    await play([call("look", id="A")], "done", plugins=[Steady()], do=[approve("A")], **STATEFUL)
     async with home(play.shelf.open()) as runtime:
         found = (await runtime.replay("r", agent(**STATEFUL))).difference
         assert found is not None

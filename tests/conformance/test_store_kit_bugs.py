@@ -13,7 +13,6 @@ import pytest
 from msgspec.structs import replace
 from tests.support.planted_bugs import shown
 
-from greenroom.actors.abc import StoreHooks
 from greenroom.actors.contract.claims import Claim
 from greenroom.actors.contract.commits import Commit, Created, NewRun, Receipt
 from greenroom.actors.contract.decisions import Command, InboxItem
@@ -24,6 +23,7 @@ from greenroom.actors.contract.rows import Judge, ThreadInfo
 from greenroom.actors.contract.run_lists import RunCounts, RunPage, RunQuery
 from greenroom.actors.contract.state import StateWrite
 from greenroom.actors.processes import Taken
+from greenroom.actors.store_events import CommandPosted, Report, RunCommitted, RunsPruned, StoreEvent
 from greenroom.actors.stores.common._requests import PostResult, PruneSlice
 from greenroom.actors.stores.common._timestamps import milliseconds
 from greenroom.actors.stores.memory._rows import RunTables, ThreadRecord
@@ -652,57 +652,38 @@ class LoadsAllCalls(MemoryStore):
 # --- what the runtime receives ----------------------------------------------------------------------------------------
 
 
-@attrs.define
-class Deaf(StoreHooks):
-    """Passes on what is not left out."""
-
-    hooks: StoreHooks
-    left_out: str
-
-    def posted(self, run_id: str, item: InboxItem) -> None:
-        if self.left_out != "posted":
-            self.hooks.posted(run_id, item)
-
-    def committed(self, run_id: str, last: int, frames: Sequence[bytes]) -> None:
-        if self.left_out != "committed":
-            self.hooks.committed(run_id, last, frames)
-
-    def pruned(self) -> None:
-        if self.left_out != "pruned":
-            self.hooks.pruned()
-
-    def unavailable(self, error: Exception | None) -> None:
-        self.hooks.unavailable(error)
-
-
 class Silent(MemoryStore):
     """A store that does not say something."""
 
-    left_out = ""
+    left_out: type[StoreEvent]
 
-    async def run(self, hooks: StoreHooks, **options: Any) -> None:
-        await super().run(Deaf(hooks, self.left_out), **options)
+    async def run(self, report: Report, **options: Any) -> None:
+        def deaf(event: StoreEvent) -> None:
+            if not isinstance(event, self.left_out):
+                report(event)
+
+        await super().run(deaf, **options)
 
 
 @planted
 class TellsNoCommits(Silent):
     """The runtime is not informed of durable events."""
 
-    left_out = "committed"
+    left_out = RunCommitted
 
 
 @planted
 class TellsNoCommands(Silent):
     """The runtime is not informed of accepted commands."""
 
-    left_out = "posted"
+    left_out = CommandPosted
 
 
 @planted
 class TellsNoPrunes(Silent):
     """The runtime is not informed that runs are gone."""
 
-    left_out = "pruned"
+    left_out = RunsPruned
 
 
 @planted

@@ -22,6 +22,7 @@ import trio
 from killed_process import Log, live, say, tools
 
 import greenroom as gr
+from greenroom.actors.store_events import Report, RunCommitted, StoreEvent
 from greenroom.actors.stores.postgres.store import PostgresStore
 from greenroom.supervision import open_collapsing_nursery
 from greenroom.testing import ScriptedModel, call, delay, text
@@ -73,9 +74,9 @@ class Witnessing(gr.Store):
             WITNESS.write(life=life, kind="event", run=run_id, sequence=sequence, frame=frame.decode())
             self.cursors[run_id] = sequence
 
-    async def run(self, hooks: Any, **options: Any) -> None:
+    async def run(self, report: Report, **options: Any) -> None:
         """As the store's own."""
-        await super().run(WitnessedHooks(hooks, self), **options)
+        await super().run(witnessing(report, self), **options)
 
     async def events(self, run_id: str, **page: Any) -> Any:
         """As the store's own."""
@@ -92,20 +93,15 @@ class WitnessedPostgres(Witnessing, PostgresStore):
     """In a database."""
 
 
-class WitnessedHooks:
-    """The runtime's ear: what it is told is written down first."""
+def witnessing(report: Report, store: Witnessing) -> Report:
+    """Write down what the runtime is told, before it is told."""
 
-    def __init__(self, hooks: Any, store: Witnessing) -> None:
-        self._hooks, self._store = hooks, store
+    def receive(event: StoreEvent) -> None:
+        if isinstance(event, RunCommitted):
+            store.witness(event.run_id, event.last - len(event.frames) + 1, event.frames)
+        report(event)
 
-    def __getattr__(self, name: str) -> Any:
-        """All other hooks are the runtime's own."""
-        return getattr(self._hooks, name)
-
-    def committed(self, run_id: str, last: int, frames: Any) -> None:
-        """Events are durable."""
-        self._store.witness(run_id, last - len(frames) + 1, frames)
-        self._hooks.committed(run_id, last, frames)
+    return receive
 
 
 # --- tools -----------------------------------------------------------------------------------------------------------

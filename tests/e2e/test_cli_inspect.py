@@ -9,7 +9,7 @@ import pytest
 
 import greenroom as gr
 from greenroom.actors.contract.run_lists import LISTED, ORDERS
-from greenroom.transport.cli import options
+from greenroom.transport.cli import commands
 
 from .cli_kit import Inside, one_line
 
@@ -91,8 +91,8 @@ def test_show_lists_every_event(inside: Inside) -> None:
 
 
 def test_the_parser_knows_the_statuses_stages_and_orders_of_a_list() -> None:
-    assert (*options.STATUSES, *options.STAGES) == LISTED
-    assert options.ORDERS == ORDERS
+    assert (*commands.STATUSES, *commands.STAGES) == LISTED
+    assert commands.ORDERS == ORDERS
 
 
 @pytest.mark.parametrize(

@@ -516,7 +516,7 @@ def test_a_server_is_named_by_url_or_by_the_environment(
     [
         (["--url", "{url}"], "does not take this token", 1),
         (["--url", "{url}", "--token", "nobody has this one"], "does not take this token", 1),
-        (["--url", "nonsense"], "no URL of a gateway", 2),
+        (["--url", "nonsense"], "not the URL of a gateway", 2),
         (["--url", "{url}", "--db", "s.db"], "give one of them", 2),
         (["--url", "{url}", "--token", "x", "--token-file", "y"], "give one of them", 2),
         (["--url", "{url}", "--token-file", "nowhere"], "the token file nowhere cannot be read", 2),

@@ -204,10 +204,43 @@ def test_the_page_of_models_has_every_kind_of_error(root: Path) -> None:
     assert (asked_again, ends) == (set(MAY_PASS), set(MODEL_ERROR_KINDS) - MAY_PASS)
 
 
+LONGEST_TOUR = 300
+LONGEST_LINE = 100
+
+
+def design_pages(root: Path) -> dict[str, str]:
+    """Path -> text without blocks, of the tour of the design, its details and the decisions."""
+    docs = root / "docs"
+    pages = [docs / "design.md", *sorted((docs / "design").glob("*.md")), *sorted((docs / "decisions").glob("*.md"))]
+    return {str(page.relative_to(root)): BLOCK.sub("", page.read_text(encoding="utf-8")) for page in pages}
+
+
+def test_the_design_is_a_tour_of_few_and_short_lines(root: Path) -> None:
+    lines = (root / "docs" / "design.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= LONGEST_TOUR
+    assert [number for number, line in enumerate(lines, 1) if len(line) > LONGEST_LINE] == []
+
+
+def test_the_tour_leads_to_each_page_of_the_design(root: Path) -> None:
+    tour = (root / "docs" / "design.md").read_text(encoding="utf-8")
+    details = [page.name for page in (root / "docs" / "design").glob("*.md")]
+    assert [name for name in details if f"](design/{name})" not in tour] == []
+
+
+def test_the_decisions_are_numbered_and_listed_in_their_order(root: Path) -> None:
+    folder = root / "docs" / "decisions"
+    names = sorted(path.name for path in folder.glob("[0-9]*.md"))
+    assert [int(name[:4]) for name in names] == list(range(1, len(names) + 1))
+    titles = [(folder / name).read_text(encoding="utf-8").splitlines()[0].removeprefix("# ") for name in names]
+    lines = [f"{title.replace('. ', '. [', 1)}]({name})" for title, name in zip(titles, names, strict=True)]
+    page = (folder / "README.md").read_text(encoding="utf-8").splitlines()
+    assert [line for line in page if re.match(r"\d+\. ", line)] == lines
+
+
 def test_the_design_names_files_tests_and_names_that_exist(root: Path) -> None:
     """A page about the code goes stale first where it names it."""
-    text = (root / "docs" / "design.md").read_text(encoding="utf-8")
-    quoted = re.findall(r"`([^`\n]+)`", BLOCK.sub("", text))
+    text = "\n".join(design_pages(root).values())
+    quoted = re.findall(r"`([^`\n]+)`", text)
     paths = [word for word in quoted if re.fullmatch(r"[\w/.-]+/[\w.-]*|[\w/-]+/[\w.-]+\.\w+", word)]
     assert [path for path in paths if not (root / path).exists()] == []
     tests = [word for word in quoted if word.startswith("test_")]
@@ -247,9 +280,9 @@ def defined_names(root: Path) -> dict[str, set[str]]:
 
 def test_the_design_names_classes_that_exist(root: Path) -> None:
     """With what it says of them: `StepBuilder.put` is a method of that class."""
-    text = (root / "docs" / "design.md").read_text(encoding="utf-8")
-    named = re.findall(r"`(?:gr\.)?([A-Z][a-z]\w*)(?:\.(\w+))?(?:\([^`]*\))?`", BLOCK.sub("", text))
+    text = "\n".join(design_pages(root).values())
+    named = re.findall(r"`(?:gr\.)?([A-Z][a-z]\w*)(?:\.(\w+))?(?:\([^`]*\))?`", text)
     known = defined_names(root)
-    assert len(named) > 40
+    assert len(named) > 60
     assert sorted({name for name, _ in named} - known.keys() - FOREIGN) == []
     assert [f"{name}.{part}" for name, part in named if part and name in known and part not in known[name]] == []

@@ -34,3 +34,13 @@ def cased(value: Any) -> Any:
     found = list(snake_keys(value))
     assert not found, f"keys in snake_case leave the process: {', '.join(found[:5])}"
     return value
+
+
+def keys(value: Any) -> Iterator[str]:
+    """The keys of a JSON, of all its objects."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            yield from keys(inner)
+    for inner in value if isinstance(value, list) else ():
+        yield from keys(inner)

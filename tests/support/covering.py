@@ -3,38 +3,74 @@
 A scene whose fixtures offer stores and modes has up to six variants. A session runs, of each file,
 
 - every case on its home, the first store and mode that it offers: memory and sequential, as a rule; of a function with
-  more than 12 cases 12, drawn;
-- each further pair on two functions, drawn, with one case of each;
+  more than 8 cases 8, drawn;
+- each further pair on a function that is drawn, with one case of it;
 - any pair that is still missing, on the first case that offers it: so a file covers every pair that its scenes offer.
 
 Lots come from the seed and the names alone: the same seed chooses the same variants, in every worker. The id of a test
 names its pair, `test_x[memory-sequential]`; a test that the command line names with `::` runs on all pairs.
-`GREENROOM_CHAOS=full` runs the product. A test that lists its stores or modes itself, with `parametrize`, keeps them.
+`GREENROOM_CHAOS=product` runs the product, and so does `full`. A test that lists its stores or modes itself, with
+`parametrize`, keeps them.
+
+Of sweeps, floods and programs beside the scenes a session plays a share of the cases (`SHARES`), drawn in the same way.
 
 Scenes in real time (`LIVE`) are not counted there, because each takes seconds: a session runs a few of all files,
-drawn, and a full one each case of each scene, in a mode that is drawn.
+drawn, and with `full` each case of each scene, in a mode that is drawn.
 """
 
 import hashlib
+import math
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 import attrs
 import pytest
 
 from greenroom.actors.contract.spec import MODES
 
-from .runs import KINDS, LIVE, SERVED
+from .runs import KINDS, LIVE, PEERS, SERVED
 
-AXES = ((*KINDS, SERVED), (*MODES, "own"))
+AXES = ((*KINDS, SERVED, PEERS), (*MODES, "own"))
 Pair = tuple[str | None, str | None]
 """A store and a mode; None for one that a test does not choose."""
-MOST = 12
+MOST = 8
 """Cases of one function in a session."""
-EACH = 2
+EACH = 1
 """Functions of a file that run on a pair which is the home of none."""
-FEW = 5
+FEW = 3
 """Scenes of a session that are played in real time."""
+SHARES: Mapping[str, float] = {
+    "tests/chaos/test_crash_everything.py::test_a_long_lived_task_crashes_under_load_and_no_run_ends_of_it": 0.3,
+    "tests/chaos/test_replay_sweeps.py": 0.3,
+    "tests/chaos/test_runs_with_parts.py": 0.3,
+    "tests/chaos/test_shared_disorder.py": 0.4,
+    "tests/conformance/test_growth.py::test_the_cost_of_a_run_is_linear_in_its_size": 0.1,
+    "tests/conformance/test_postgres_pooled.py": 0.4,
+    "tests/conformance/test_postgres_strangers.py::test_a_flood_of_hints_delays_no_beat_no_claim_and_no_commit": 0.3,
+    "tests/conformance/test_provider_limits.py": 0.4,
+    "tests/conformance/test_replay_reworded.py::test_no_test_of_replay_reads_what_the_engine_says": 0,
+    "tests/conformance/test_shared_forgetting.py::test_each_planted_leak_is_found": 0.3,
+    "tests/conformance/test_store_kit_outside.py::test_a_store_in_postgres_is_checked_from_outside_of_the_package": 0,
+    "tests/conformance/test_stores.py::test_a_store_in_postgres_keeps_its_promise": 0.3,
+    "tests/conformance/test_stores.py::test_a_store_keeps_its_promise": 0.5,
+    "tests/conformance/test_stores.py::test_processes_on_postgres_keep_the_promises_of_a_shared_store": 0.3,
+    "tests/e2e/console/": 0.3,
+    "tests/e2e/postgres/": 0.3,
+    "tests/e2e/test_bench_smoke.py": 0.3,
+    "tests/e2e/test_docs.py::test_every_block_of_the_page_does_what_the_page_says": 0.4,
+    "tests/e2e/test_follow_through_kills.py": 0.4,
+    "tests/e2e/test_judge_": 0.4,
+    "tests/e2e/test_kill_nine.py": 0.5,
+    "tests/e2e/test_postgres_service.py": 0.4,
+    "tests/e2e/test_pytest_plugin.py": 0.5,
+    "tests/unit/contract/test_growth.py": 0.25,
+    "tests/unit/contract/test_secret_texts.py": 0.5,
+    "tests/unit/contract/test_stepwise.py": 0.3,
+    "tests/unit/models/test_stream_limits.py": 0.4,
+    "tests/unit/stores/test_damaged_rows.py::test_a_damaged_row_is_a_store_error_of_its_run_only": 0.4,
+    "tests/unit/transport/test_ws_session_lives.py::test_a_planted_fault": 0.3,
+}
+"""The first words of ids of tests that repeat one check very often, or take many seconds -> the part of a session."""
 
 
 @attrs.frozen
@@ -92,7 +128,11 @@ def _place(pair: Pair) -> tuple[int, ...]:
 
 
 def _lot(seed: int, variant: Variant) -> bytes:
-    return hashlib.sha256(f"{seed} {variant.name}".encode()).digest()
+    return _number(seed, variant.name)
+
+
+def _number(seed: int, name: str) -> bytes:
+    return hashlib.sha256(f"{seed} {name}".encode()).digest()
 
 
 def live(variants: Iterable[Variant], seed: int, most: int | None = FEW) -> set[Variant]:
@@ -109,18 +149,42 @@ def live(variants: Iterable[Variant], seed: int, most: int | None = FEW) -> set[
     return set(list(functions.values())[:most])
 
 
+def shared_out(names: Iterable[str], seed: int) -> set[str]:
+    """The tests that a session leaves out by `SHARES`; each is known by its id."""
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        for start in SHARES:
+            if name.startswith(start):
+                groups[start].append(name)
+    drawn = {start: sorted(group, key=lambda name: _number(seed, name)) for start, group in groups.items()}
+    return {name for start, group in drawn.items() for name in group[math.ceil(len(group) * SHARES[start]) :]}
+
+
 # --- tests as variants -----------------------------------------------------------------------------------------------
 
 
-def leave_out(config: pytest.Config, items: list[pytest.Item], seed: int, *, full: bool = False) -> None:
-    """Take the variants that are not chosen out of a collection; in a full session only some of those in real time."""
+def leave_out(
+    config: pytest.Config, items: list[pytest.Item], seed: int, *, product: bool = False, few_live: bool = True
+) -> None:
+    """Take the variants that are not chosen out of a collection, and most of those in real time.
+
+    Of the product, coverage is measured of the variants that would be chosen.
+    """
     found = {item: variant for item in items if (variant := _variant(item)) and not _named(config, item)}
     slow = [variant for variant in found.values() if variant.pair[0] == LIVE]
     others = [variant for variant in found.values() if variant.pair[0] != LIVE]
-    kept = {*(others if full else chosen(others, seed)), *live(slow, seed, None if full else FEW)}
+    sample = chosen(others, seed)
+    kept = {*(others if product else sample), *live(slow, seed, FEW if few_live else None)}
     left_out = [item for item, variant in found.items() if variant not in kept]
-    config.hook.pytest_deselected(items=left_out)
+    if product:
+        for item, variant in found.items():
+            if variant not in sample:
+                item.add_marker("no_cover")
+    else:
+        others_by_name = {item.nodeid: item for item in items if not _named(config, item)}
+        left_out += [others_by_name[name] for name in shared_out(others_by_name, seed)]
     removed = set(left_out)
+    config.hook.pytest_deselected(items=[*removed])
     items[:] = [item for item in items if item not in removed]
 
 

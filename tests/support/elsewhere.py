@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -33,10 +32,9 @@ async def gateway_elsewhere(runtime: gr.Runtime, **options: Any) -> AsyncIterato
         yield address
 
 
-def play_elsewhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> None:
-    """Let the tests of these modules have their gateways in a process without agents. Called by a fixture."""
+def play_elsewhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a test have its gateways in a process without agents. Called by a fixture."""
     if "tmp_path" in request.fixturenames:
         pytest.skip("its runs are in a file, which belongs to one process")
     monkeypatch.setattr(gr, "open_runtime", open_shared)
-    for module in modules:
-        monkeypatch.setattr(module, "gateway", gateway_elsewhere)
+    monkeypatch.setattr(request.module, "gateway", gateway_elsewhere)

@@ -16,6 +16,8 @@ from greenroom.testing import ScriptedModel
 from .paced_clock import PACE
 
 KINDS = ("memory", "sqlite")
+PEERS = "peers"
+"""A process among others on one store in memory."""
 SERVED = "postgres"
 """A kind that needs a server: the lifecycle suite has it, too."""
 LIVE = "postgres-live"
@@ -49,7 +51,7 @@ class Shelf:
             return PostgresStore(self.url, **served(self.kind, options))
         if self.kind == "sqlite":
             return gr.SQLiteStore(self.path, writer="inline", **options)
-        if self.kind == "peers":
+        if self.kind == PEERS:
             self._ledger = self._ledger or gr.MemoryStore()
             return self._ledger.peer(**options)
         if self._memory is None:

@@ -359,5 +359,5 @@ def test_importing_agents_and_tools_loads_no_json_schema_library():
 
 
 def test_instructions_with_a_lone_surrogate_are_refused_with_the_way_out():
-    with pytest.raises(AgentDefinitionError, match="holds bytes that are no text"):
+    with pytest.raises(AgentDefinitionError, match="has bytes that are not text"):
         Agent("helper", instructions="caf\udce9")

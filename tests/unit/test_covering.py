@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ..support.covering import AXES, EACH, FEW, MOST, Pair, Variant, chosen, live
+from ..support.covering import AXES, EACH, FEW, MOST, SHARES, Pair, Variant, chosen, live, shared_out
 from ..support.runs import LIVE
 
 pytestmark = pytest.mark.no_cover
@@ -123,6 +123,25 @@ def test_a_full_session_plays_each_case_in_real_time_once():
     assert {(one.file, one.function, one.case) for one in drawn} == cases
     assert len(drawn) == len(cases)
     assert {one.pair[1] for one in drawn} == set(MODES)
+
+
+# --- sweeps and programs ---------------------------------------------------------------------------------------------
+
+
+def test_every_share_is_of_a_test_that_exists(root):
+    for start in SHARES:
+        file, _, function = start.partition("::")
+        assert list(root.glob(f"{file.rstrip('/')}*")), start
+        assert not function or f"def {function}" in (root / file).read_text(encoding="utf-8"), start
+
+
+@pytest.mark.parametrize("start", SHARES)
+def test_a_session_plays_its_share_and_every_case_has_its_turn(start):
+    names = [f"{start}[{number}]" for number in range(20)]
+    left_out = [shared_out(names, seed) for seed in range(60)]
+    assert {len(names) - len(found) for found in left_out} == {round(20 * SHARES[start])}
+    assert left_out[0] == shared_out(names[::-1], 0)
+    assert not SHARES[start] or not set.intersection(*left_out)
 
 
 # --- in a session ----------------------------------------------------------------------------------------------------

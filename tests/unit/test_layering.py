@@ -10,6 +10,7 @@ import ast
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatch
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -151,6 +152,7 @@ def name_of(node: ast.expr) -> str:
     return ""
 
 
+@lru_cache(maxsize=1)  # the tests of the real tree share it
 def sources(root: Path) -> list[Source]:
     """All modules of the package, each once: the links in src are not followed."""
     files = [path for package in PACKAGES for path in sorted((root / package).rglob("*.py"))]

@@ -42,8 +42,8 @@ async def two(self: Any, ctx: Any, more: Any) -> None:
 
 
 BAD: dict[str, tuple[Any, str]] = {
-    "a class": ([Audit], "is no plugin; give an instance, as Audit()"),
-    "something else": ([print], "is no plugin; derive its class from gr.Plugin"),
+    "a class": ([Audit], "is not a plugin; give an instance, as Audit()"),
+    "something else": ([print], "is not a plugin; derive its class from gr.Plugin"),
     "no list": (Audit(), "give a list of plugins"),
     "one name twice": ([Audit(), made(name="Audit")], "two plugins are named 'Audit'; give one another `name`"),
     "a name with a space": ([made(name="my plugin")], "use printable characters without spaces"),
@@ -52,19 +52,19 @@ BAD: dict[str, tuple[Any, str]] = {
     "a hook of another shape": ([made(tool_gate=two)], "tool_gate must take one argument, the context"),
     "a misspelled hook": (
         [made(run_start=one, tools_gate=one)],
-        "tools_gate is no phase and is never called; did you mean",
+        "tools_gate is not a phase and is never called; did you mean",
     ),
     "a hook as others name it": (
         [made(on_run_end=one)],
-        "on_run_end is no phase and is never called; did you mean 'run_end'?",
+        "on_run_end is not a phase and is never called; did you mean 'run_end'?",
     ),
     "a hook that is cut short": (
         [made(run_start=one, before_tool=one)],
-        "before_tool is no phase and is never called; did you mean 'before_tool_execute'?",
+        "before_tool is not a phase and is never called; did you mean 'before_tool_execute'?",
     ),
     "a hook with its words in another order": (
         [made(run_start=one, gate_tool=one)],
-        "gate_tool is no phase and is never called; did you mean 'tool_gate'?",
+        "gate_tool is not a phase and is never called; did you mean 'tool_gate'?",
     ),
     "a hook that its class does not have": (
         [with_own(made(run_start=one), "tool_gate", one)],

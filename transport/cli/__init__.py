@@ -17,7 +17,6 @@ import argparse
 import logging
 import os
 import pkgutil
-import shlex
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -28,26 +27,12 @@ from greenroom.actors.errors import GreenroomError, RuntimeFailed, StoreError, U
 
 from ..terminal.screen import complain, prepare_streams
 from . import exits, options
+from .commands import COMMANDS
 
 __all__ = ["main"]
 
-_COMMANDS: Final = {
-    "run": "run:run",
-    "demo": "demo:demo",
-    "runs": "inspect:runs",
-    "runs revive": "store_commands:revive",
-    "show": "inspect:show",
-    "replay": "replay:replay",
-    "prune": "prune:prune",
-    "serve": "serve:serve",
-    "follow": "follow:follow",
-    "approve": "decide:approve",
-    "deny": "decide:deny",
-    "cancel": "command:cancel",
-    "pause": "command:pause",
-    "send": "command:send",
-    "queues": "store_commands:queues",
-    "db": "store_commands:db",
+_COMMANDS: Final = {name: command.place for name, command in COMMANDS.items()} | {
+    "runs revive": "store_commands:revive"
 }
 """Command -> module and function."""
 
@@ -107,23 +92,24 @@ def _version(_: argparse.Namespace) -> int:
 def _failed(error: Exception, given: argparse.Namespace) -> int:
     if given.debug:
         sys.stderr.write(_shown(given, "".join(traceback.format_exception(error))))
-    match error:
-        case UnknownRun():
-            complain(f"no run has the id {error.run_id!r}; {_where_runs_are(given)}")
-            return exits.USAGE
-        case UsageError():
-            complain(_shown(given, str(error)))
-            return exits.USAGE
-        case StoreError() | RuntimeFailed():
-            complain(_shown(given, str(error)))
-            return exits.STORE
-        case GreenroomError() | OSError():
-            complain(_shown(given, str(error)))
-            return exits.FAILED
-        case _:
-            text = _shown(given, f"{type(error).__name__}: {error}")
-            complain(f"{text}; a bug in Greenroom: greenroom --debug ... shows where")
-            return exits.FAILED
+    if isinstance(error, UnknownRun):
+        complain(f"no run has the id {error.run_id!r}; {_where_runs_are(given)}")
+        return exits.USAGE
+    code = next((code for kinds, code in _CODES if isinstance(error, kinds)), None)
+    if code is not None:
+        complain(_shown(given, str(error)))
+        return code
+    text = _shown(given, f"{type(error).__name__}: {error}")
+    complain(f"{text}; a bug in Greenroom: greenroom --debug ... shows where")
+    return exits.FAILED
+
+
+_CODES: Final = (
+    (UsageError, exits.USAGE),
+    ((StoreError, RuntimeFailed), exits.STORE),
+    ((GreenroomError, OSError), exits.FAILED),
+)
+"""The first kind that an error is of gives the exit code; other errors are bugs."""
 
 
 def _shown(given: argparse.Namespace, text: str) -> str:
@@ -146,9 +132,9 @@ def _where_runs_are(given: argparse.Namespace) -> str:
     """Return the command that lists the runs of the place that was searched."""
     from . import owner, paths, places  # noqa: PLC0415 - `--help` does not need their import time
 
-    url = owner.named(given) if "url" in given else None
+    url = owner.named(given)
     if url is not None:
         return f"the console at {url.partition('#')[0]} lists those that you may see"
     place = places.chosen(given)
     where = () if place is None else places.options(place)
-    return f"list the known ones with `{shlex.join([paths.program(), 'runs', *where])}`"
+    return f"list the known ones with `{paths.typed('runs', *where)}`"

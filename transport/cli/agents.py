@@ -6,18 +6,19 @@ import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from greenroom.actors.agents.agent import Agent
 from greenroom.actors.errors import AgentLoadError
-from greenroom.supervision import failure_of_call
+from greenroom.supervision import Raised, capture
 
+T = TypeVar("T")
 _OURS: Final = f"{Path(__file__).parents[2]}/"
 """Folder of this package; the error of a user's file is never attributed to a frame in it."""
 _AS: Final = "greenroom_agent_file"
@@ -94,13 +95,12 @@ def _from_file(path: Path, target: str) -> ModuleType:
     return module
 
 
-def _imported(what: str, load: Any) -> Any:
+def _imported(what: str, load: Callable[[], T]) -> T:
     """Run foreign code; any exception means that no agent can be loaded from it."""
-    try:
-        return load()
-    except BaseException as error:  # a module of the user may raise anything while it is imported
-        failure_of_call(error)
-        raise AgentLoadError(f"{what} cannot be imported: {_last_line(error)}") from error  # noqa: ASYNC104 - the border has raised what passes
+    loaded = capture(load)
+    if isinstance(loaded, Raised):
+        raise AgentLoadError(f"{what} cannot be imported: {_last_line(loaded.error)}") from loaded.error
+    return loaded.value
 
 
 def _last_line(error: BaseException) -> str:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import trio
 
 import greenroom as gr
+from greenroom.actors.contract.casing import wire_of
 from greenroom.actors.contract.decisions import ACTION_WORDS, asks_outcome
 
 from ..terminal import text_format
@@ -22,96 +22,37 @@ from ..terminal.approval_prompt import answerable_by_yes, barred, details, read_
 from ..terminal.keyboard import Keyboard, is_interactive
 from ..terminal.open_screen import open_screen
 from ..terminal.screen import Screen, complain
-from . import exits, owner, paths
-from .command_target import CommandTarget, open_target
+from . import exits, paths
+from .command_target import open_target
 from .follow import where
 from .hidden import hidden_values
 from .outcome_output import plain_ticket
+from .owner import Found, find_in_time
 
-
-@attrs.frozen(kw_only=True)
-class DecisionRequest:
-    """The requested decision.
-
-    Attributes:
-        approve: True to approve, False to deny.
-        run: Id of the run, or the beginning of it.
-        target: A ticket or call; None for the only open one.
-        all: Decide every open ticket.
-        sure: Skip the confirmation.
-        result: Result for the ticket.
-        edited: Replacement of the call's arguments.
-        reason: Reason for the log.
-        text: Text for the model on a denial; None for the agent's own text, or the reason.
-        id: Id of the decision.
-        where: The options that name the place, as typed.
-    """
-
-    approve: bool
-    run: str
-    target: str | None = None
-    all: bool = False
-    sure: bool = False
-    result: Any = None
-    edited: dict[str, Any] | None = None
-    reason: str | None = None
-    text: str | None = None
-    id: str | None = None
-    where: Sequence[str] = ()
-
-    @property
-    def verb(self) -> str:
-        """The command's name."""
-        return "approve" if self.approve else "deny"
-
-    def decision(self, ticket: gr.Ticket) -> gr.Decision:
-        """Return the decision, bound to the action of this ticket."""
-        if self.approve:
-            plain = ticket.approve(self.result, reason=self.reason)
-        else:
-            plain = ticket.deny(self.reason, text=self.text)
-        return attrs.evolve(plain, edited_arguments=self.edited, decision_id=self.id or "")
+SLEEPS: Final = "No process works on the run now; the command acts when the run is resumed:"
 
 
 def approve(given: argparse.Namespace) -> int:
-    """Approve calls, or give them their answer.
-
-    Raises:
-        GreenroomError: The command failed; the message says why.
-    """
-    request = DecisionRequest(
-        approve=True,
-        run=given.run_id,
-        target=given.target,
-        all=given.all,
-        sure=given.yes,
-        result=None if given.result is None else read_value(given.result),
-        edited=None if given.edit is None else _edited(given.edit),
-        reason=given.reason,
-        id=given.id,
-        where=where(given),
-    )
-    return _run(given, request)
+    """Approve calls, or give them their answer."""
+    given.text = None
+    given.result = None if given.result is None else read_value(given.result)
+    given.edit = None if given.edit is None else _edited(given.edit)
+    return _run(given)
 
 
 def deny(given: argparse.Namespace) -> int:
-    """Deny calls.
+    """Deny calls."""
+    given.result = given.edit = None
+    return _run(given)
 
-    Raises:
-        GreenroomError: The command failed; the message says why.
-    """
-    request = DecisionRequest(
-        approve=False,
-        run=given.run_id,
-        target=given.target,
-        all=given.all,
-        sure=given.yes,
-        reason=given.reason,
-        text=given.text,
-        id=given.id,
-        where=where(given),
-    )
-    return _run(given, request)
+
+def decision_about(ticket: gr.Ticket, given: argparse.Namespace) -> gr.Decision:
+    """Return the requested decision, bound to the action of this ticket."""
+    if given.command == "approve":
+        plain = ticket.approve(given.result, reason=given.reason)
+    else:
+        plain = ticket.deny(given.reason, text=given.text)
+    return attrs.evolve(plain, edited_arguments=given.edit, decision_id=given.id or "")
 
 
 def _edited(text: str) -> dict[str, Any]:
@@ -124,60 +65,56 @@ def _edited(text: str) -> dict[str, Any]:
     return value
 
 
-def _run(given: argparse.Namespace, request: DecisionRequest) -> int:
-    if request.all and (request.target is not None or request.id is not None):
-        what = "TARGET" if request.target is not None else "--id"
-        raise gr.UsageError(f"--all decides every open ticket; omit {what}")
-    place, screen = trio.run(owner.find_in_time, given), open_screen(machine=given.json, secrets=hidden_values(given))
+def _run(given: argparse.Namespace) -> int:
+    if given.all and (given.target is not None or given.id is not None):
+        raise gr.UsageError(f"--all decides every open ticket; omit {'--id' if given.target is None else 'TARGET'}")
+    place, screen = trio.run(find_in_time, given), open_screen(machine=given.json, secrets=hidden_values(given))
     try:
-        return trio.run(_decide, request, place, screen, given.json)
+        return trio.run(_decide, given, place, screen)
     finally:
         screen.close()
 
 
-async def _decide(
-    request: DecisionRequest, place: owner.ServedBy | owner.Unowned | owner.Shared, screen: Screen, machine: bool
-) -> int:
-    async with open_target(place) as desk:
-        run_id = await desk.whole_id(request.run)
-        view = await desk.view(run_id)
-        tickets = _chosen(request, view, screen)
+async def _decide(given: argparse.Namespace, place: Found, screen: Screen) -> int:
+    async with open_target(place) as target:
+        run_id = await target.whole_id(given.run_id)
+        tickets = _chosen(given, await target.access.view(run_id), screen)
         if tickets is None:
             return exits.USAGE
-        if len(tickets) > 1 and (request.edited is not None or request.result is not None):
+        if len(tickets) > 1 and (given.edit is not None or given.result is not None):
             raise gr.UsageError("--edit and --result are for one decision; name it as TARGET")
         run_tickets = [ticket.ticket_id for ticket in tickets if ticket.call_id is None]
-        if request.text is not None and run_tickets:
+        if given.text is not None and run_tickets:
             way = "omit --text (--reason has the reason), or name another TARGET"
             raise gr.UsageError(
                 f"{run_tickets[0]} holds the run: to deny it ends the run, and the model reads nothing of it; {way}"
             )
         for ticket in tickets:
-            _show(ticket, request, screen)
-            if reason := barred(ticket, desk.by):
+            _show(ticket, given, screen)
+            if reason := barred(ticket, target.access.principal):
                 raise gr.UsageError(f"{ticket.ticket_id}: {reason[0].lower()}{reason[1:]}")
-        if not await _confirmed(request, tickets, screen, machine=machine):
+        if not await _confirmed(given, tickets, screen):
             screen.row("Nothing was decided.", "dim")
             return exits.WAITING
-        codes = [await _hand_in(desk, request, ticket, screen) for ticket in tickets]
-        later = await desk.later(run_id)
+        codes = [await _hand_in(target.access, given, ticket, screen) for ticket in tickets]
+        later = await target.later(run_id)
         if later is not None and exits.COMPLETED in codes:
-            screen.row(f"No process works on the run now; the command acts when the run is resumed: {later}", "warn")
+            screen.row(f"{SLEEPS} {later}", "warn")
     return max(codes)
 
 
-def _chosen(request: DecisionRequest, view: gr.RunView, screen: Screen) -> Sequence[gr.Ticket] | None:
+def _chosen(given: argparse.Namespace, view: gr.RunView, screen: Screen) -> Sequence[gr.Ticket] | None:
     """Return the selected tickets; None if the selection is ambiguous, which has been reported.
 
     Raises:
         UsageError: There is no open ticket.
     """
     if not view.tickets:
-        look = shlex.join([paths.program(), "follow", view.run_id, *request.where])
+        look = paths.typed("follow", view.run_id, *where(given))
         raise gr.UsageError(f"nothing of run {view.run_id} waits for a decision (it is {view.stage.value}); see {look}")
-    if request.target is not None:
-        return [_meant(request.target, view)]
-    if request.all or len(view.tickets) == 1:
+    if given.target is not None:
+        return [_meant(given.target, view)]
+    if given.all or len(view.tickets) == 1:
         return view.tickets
     for ticket in view.tickets:
         screen.outcome({"type": "ticket", "runId": view.run_id, **plain_ticket(ticket)})
@@ -201,7 +138,7 @@ def _meant(target: str, view: gr.RunView) -> gr.Ticket:
     raise gr.UsageError(f"{target!r} is no open ticket of run {view.run_id}; there are: {known}")
 
 
-def _show(ticket: gr.Ticket, request: DecisionRequest, screen: Screen) -> None:
+def _show(ticket: gr.Ticket, given: argparse.Namespace, screen: Screen) -> None:
     tool = text_format.subject(ticket.tool)
     title = f"{tool} ({ticket.ticket_id})"
     if asks_outcome(ticket.reason, ticket.action):
@@ -209,33 +146,33 @@ def _show(ticket: gr.Ticket, request: DecisionRequest, screen: Screen) -> None:
     screen.row(title, "strong")
     for text, style in details(ticket, whole=True):
         screen.row(text, style)
-    if request.edited is not None:
+    if given.edit is not None:
         screen.row("  with these arguments instead:", "warn")
-        for name, data in request.edited.items():
+        for name, data in given.edit.items():
             screen.row(f"  {text_format.one_line(name, 40)}: {text_format.clean(json.dumps(data, ensure_ascii=False))}")
-    if request.result is not None:
-        screen.row(f"  with the result: {text_format.clean(json.dumps(request.result, ensure_ascii=False))}", "warn")
-    if request.text is not None:
-        screen.row(f"  the model reads: {text_format.clean(request.text)}", "warn")
+    if given.result is not None:
+        screen.row(f"  with the result: {text_format.clean(json.dumps(given.result, ensure_ascii=False))}", "warn")
+    if given.text is not None:
+        screen.row(f"  the model reads: {text_format.clean(given.text)}", "warn")
 
 
-async def _confirmed(request: DecisionRequest, tickets: Sequence[gr.Ticket], screen: Screen, *, machine: bool) -> bool:
+async def _confirmed(given: argparse.Namespace, tickets: Sequence[gr.Ticket], screen: Screen) -> bool:
     """Return True if the decision is confirmed: by --yes, at the prompt, or implicitly in a script.
 
     Raises:
         UsageError: A script would have to guess.
     """
-    if request.sure:
+    if given.yes:
         return True
-    if machine or not is_interactive():
-        odd = [ticket for ticket in tickets if request.approve and not answerable_by_yes(ticket)]
-        if odd and request.result is None:
+    if given.json or not is_interactive():
+        odd = [ticket for ticket in tickets if given.command == "approve" and not answerable_by_yes(ticket)]
+        if odd and given.result is None:
             ask = "did it take effect?" if asks_outcome(odd[0].reason, odd[0].action) else "it asks for an answer"
             raise gr.UsageError(
                 f"{odd[0].ticket_id} wants more than a yes ({ask}): give --result JSON, or say --yes to run it"
             )
         return True
-    verb = request.verb.capitalize()
+    verb = given.command.capitalize()
     question = f"{verb} it? " if len(tickets) == 1 else f"{verb} these {len(tickets)}? "
     keyboard = Keyboard()
     keyboard.forget()  # before the prompt: later input is an answer
@@ -244,38 +181,33 @@ async def _confirmed(request: DecisionRequest, tickets: Sequence[gr.Ticket], scr
     if typed is None:
         screen.row()
     word = (typed or "").lower()
-    return word in ("y", "yes") or ACTION_WORDS.get(word) == ACTION_WORDS[request.verb]
+    return word in ("y", "yes") or ACTION_WORDS.get(word) == ACTION_WORDS[given.command]
 
 
-async def _hand_in(desk: CommandTarget, request: DecisionRequest, ticket: gr.Ticket, screen: Screen) -> int:
-    result = await desk.decide(ticket.run_id, request.decision(ticket))
+async def _hand_in(runs: gr.RunAccess, given: argparse.Namespace, ticket: gr.Ticket, screen: Screen) -> int:
+    result = await runs.decide(ticket.run_id, decision_about(ticket, given))
     screen.outcome(
         {
             "type": "answer",
             "runId": ticket.run_id,
             "ticketId": ticket.ticket_id,
             "tool": ticket.tool,
-            "decision": request.verb,
+            "decision": given.command,
             **answered(result),
         }
     )
-    if request.all and result.code == "already_decided":
+    if given.all and result.code == "already_decided":
         screen.row(f"{ticket.ticket_id} was decided meanwhile: {result.detail}", "dim")
         return exits.COMPLETED
     if not result.ok:
         complain(f"{ticket.ticket_id} was not decided ({result.code}): {result.detail or 'no reason was given'}")
         return exits.FAILED
-    done = "approved" if request.approve else "denied"
+    done = "approved" if given.command == "approve" else "denied"
     again = " (already, by the same id)" if result.status == "duplicate" else ""
-    screen.row(f"{done} {text_format.subject(ticket.tool)}{again}", "good" if request.approve else "warn")
+    screen.row(f"{done} {text_format.subject(ticket.tool)}{again}", "good" if given.command == "approve" else "warn")
     return exits.COMPLETED
 
 
 def answered(result: gr.CommandResult) -> dict[str, Any]:
     """Return a command result as plain data."""
-    return {
-        "status": result.status,
-        "code": result.code,
-        "detail": result.detail,
-        "commandId": result.command_id,
-    }
+    return wire_of(result, ("status", "code", "detail", "command_id"))

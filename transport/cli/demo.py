@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -26,7 +24,7 @@ from .chosen_model import model_options, with_model
 from .collector import collect_rarely
 from .hidden import hidden_values
 from .inspect import info_of, newest_unfinished
-from .run import how_to_answer
+from .run import how_to_answer, resuming
 from .session import RunJob, work
 
 PACE: Final = 0.4
@@ -34,11 +32,7 @@ PACE: Final = 0.4
 
 
 def demo(given: argparse.Namespace) -> int:
-    """Run the command.
-
-    Raises:
-        GreenroomError: The command failed; the message says why.
-    """
+    """Run the command."""
     database = paths.database(given.db)
     if given.resume is None:
         resume, folder = None, _folder(given.directory or Path())
@@ -63,7 +57,7 @@ def demo(given: argparse.Namespace) -> int:
         deps=folder_of,
         serve=approve == "ask" and not given.no_serve,
         shown=shown,
-        again=_again(given),
+        again=resuming(["demo"], [*([] if given.db is None else ["--db", str(given.db)]), *model_options(given)]),
         change=partial(change_of, folder),
     )
     collect_rarely()
@@ -114,12 +108,3 @@ def change_of(folder: Path, ticket: gr.Ticket) -> FileChange | None:
     if ticket.tool != "write_report" or not isinstance(name, str) or not isinstance(content, str):
         return None
     return FileChange(argument="content", path=str(folder / name), before=report_before(folder, name), after=content)
-
-
-def _again(given: argparse.Namespace) -> Callable[[str], str]:
-    database = [] if given.db is None else ["--db", str(given.db)]
-
-    def command(run_id: str) -> str:
-        return shlex.join([paths.program(), "demo", "--resume", run_id, *database, *model_options(given)])
-
-    return command

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import shlex
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
-import attrs
 import trio
 
 import greenroom as gr
@@ -18,13 +14,14 @@ from greenroom.actors.contract.catalogue import TERMINAL_EVENTS
 from greenroom.actors.contract.envelope import decode_event
 from greenroom.supervision.nursery import open_collapsing_nursery
 
-from ..client import Client, ConnectError, ConnectionState, LogReset, connect
+from ..client import ConnectError, ConnectionState, LogReset
+from ..client.endpoint import read_endpoint
 from ..terminal import text_format
 from ..terminal.open_screen import open_screen
 from ..terminal.screen import Screen
 from ..terminal.timeline import Timeline
 from . import exits, outcome_output, owner, paths
-from .command_target import GatewayTarget
+from .command_target import open_target
 from .inspect import reading, whole_id
 from .places import SharedStore
 from .run_report import how_to_resume
@@ -38,57 +35,16 @@ LOOK: Final = 0.5
 
 
 def follow(given: argparse.Namespace) -> int:
-    """Run the command.
-
-    Raises:
-        GreenroomError: The command failed; the message says why.
-    """
+    """Run the command."""
     place, screen = owner.find(given), open_screen(machine=given.json)
-    view = Follow(given, screen)
     try:
-        match place:
-            case owner.ServedBy():
-                return trio.run(view.live, place)
-            case owner.Shared():
-                return trio.run(view.shared, place)
-            case owner.Unowned():
-                return trio.run(view.stored, place)
+        return trio.run(Follow(given, screen).run, place)
     finally:
         screen.close()
 
 
-class FollowSource(Protocol):
-    """The source of a run's events."""
-
-    def follow(self, run_id: str, after: int, /) -> AbstractAsyncContextManager[AsyncIterator[gr.Event]]:
-        """Follow a run after an event."""
-
-    async def stage(self, run_id: str, /) -> gr.Stage:
-        """Return the stage of a run."""
-
-
-@attrs.frozen
-class _AtGateway:
-    client: Client
-
-    def follow(self, run_id: str, after: int, /) -> AbstractAsyncContextManager[AsyncIterator[gr.Event]]:
-        return self.client.follow(run_id, after=after)
-
-    async def stage(self, run_id: str, /) -> gr.Stage:
-        return (await self.client.view(run_id)).stage
-
-
-@attrs.frozen
-class _InStore:
-    runtime: gr.Runtime
-
-    @asynccontextmanager
-    async def follow(self, run_id: str, after: int, /) -> AsyncIterator[AsyncIterator[gr.Event]]:
-        async with (await self.runtime.get(run_id)).events(after=after) as events:
-            yield events
-
-    async def stage(self, run_id: str, /) -> gr.Stage:
-        return (await (await self.runtime.get(run_id)).view()).stage
+Elsewhere = owner.ServedBy | owner.Unowned
+"""Another server of the database, or the file without one."""
 
 
 class Follow:
@@ -105,15 +61,17 @@ class Follow:
     def __repr__(self) -> str:
         return f"<Follow of {self._run_id} at {self._timeline.last}>"
 
-    # --- at a gateway ------------------------------------------------------------------------------------------------
-
-    async def live(self, place: owner.ServedBy) -> int:
-        """Follow the run until its end or an interrupt."""
+    async def run(self, place: owner.Found) -> int:
+        """Follow the run until its end or an interrupt; show the stored events of a run without an owner."""
+        if isinstance(place, owner.Unowned):
+            return await self._stored(place)
         stop = Interrupts("")
         async with stop.listening(self._screen):
             with stop.gently:
-                return await self._through(place)
+                return await (self._through(place) if isinstance(place, owner.ServedBy) else self._shared(place))
         return self._left()
+
+    # --- at a gateway ------------------------------------------------------------------------------------------------
 
     async def _through(self, place: owner.ServedBy) -> int:
         """Follow the run at successive servers of the database.
@@ -132,27 +90,25 @@ class Follow:
             if isinstance(server, int):
                 return server
             if isinstance(server, owner.Unowned):
-                return await self.stored(server)
+                return await self._stored(server)
             place, patient = server, True
 
-    async def _at(self, place: owner.ServedBy, *, patient: bool) -> int | owner.ServedBy | owner.Unowned:
+    async def _at(self, place: owner.ServedBy, *, patient: bool) -> int | Elsewhere:
         """Follow the run at one server; return the exit code, or the place to continue."""
-        here, seen = trio.CancelScope(), list[owner.ServedBy | owner.Unowned]()
-        async with connect(place.url, token=place.token, patient=patient, on_change=self._connection) as client:
-            self._run_id = await GatewayTarget(client).whole_id(self._run_id)
-            self._screen.row(f"run {self._run_id} at {client.url}", "dim")
+        here, seen = trio.CancelScope(), list[Elsewhere]()
+        async with open_target(place, patient=patient, on_change=self._connection) as target:
+            self._run_id = await target.whole_id(self._run_id)
+            self._screen.row(f"run {self._run_id} at {read_endpoint(place.url).url}", "dim")
             async with open_collapsing_nursery() as nursery:
                 nursery.start_soon(self._tick)
                 nursery.start_soon(self._look_around, place, seen, here)
                 code: int | None = None
                 with here:
-                    code = await self._events(_AtGateway(client))
+                    code = await self._events(target.access)
                 nursery.cancel_scope.cancel()
         return seen[0] if code is None else code
 
-    async def _look_around(
-        self, place: owner.ServedBy, seen: list[owner.ServedBy | owner.Unowned], here: trio.CancelScope
-    ) -> None:
+    async def _look_around(self, place: owner.ServedBy, seen: list[Elsewhere], here: trio.CancelScope) -> None:
         """Search, while there is no connection, for another server, or for the end of the run in the file."""
         while place.database is not None:
             await trio.sleep(LOOK)
@@ -161,7 +117,7 @@ class Follow:
                 seen.append(server)
                 here.cancel()
 
-    async def _elsewhere(self, place: owner.ServedBy) -> owner.ServedBy | owner.Unowned | None:
+    async def _elsewhere(self, place: owner.ServedBy) -> Elsewhere | None:
         try:
             server = self._server()
         except gr.GreenroomError:
@@ -172,18 +128,18 @@ class Follow:
             record = await store.load(self._run_id)
         return server if record is not None and record.row.status is gr.RunStatus.DONE else None
 
-    def _server(self) -> owner.ServedBy | owner.Unowned:
+    def _server(self) -> Elsewhere:
         found = owner.find(self._given)
         assert not isinstance(found, owner.Shared)  # noqa: S101 - the options named a server or a file before
         return found
 
-    async def _events(self, source: FollowSource) -> int:
+    async def _events(self, runs: gr.RunAccess) -> int:
         """Follow the run to its end; from its first event again if the log of a shared store is replaced."""
         last: gr.Event | None = None
         while True:
             await trio.lowlevel.checkpoint()
             try:
-                async with source.follow(self._run_id, self._timeline.last) as events:
+                async with runs.follow(self._run_id, after=self._timeline.last) as events:
                     async for event in events:
                         last = event
                         self._show(event)
@@ -196,7 +152,7 @@ class Follow:
                 return self._told("degraded", exits.WAITING, reason=error.reason)
         if last is not None:
             return self._ended(last)
-        return self._over(await source.stage(self._run_id))
+        return self._over((await runs.view(self._run_id)).stage)
 
     def _connection(self, state: ConnectionState) -> None:
         wait = f"; again in {text_format.duration(state.wait)}" if state.wait else ""
@@ -212,26 +168,20 @@ class Follow:
 
     # --- in a shared store -------------------------------------------------------------------------------------------
 
-    async def shared(self, place: owner.Shared) -> int:
-        """Follow the run in a shared store, whichever process works on it, until its end or an interrupt."""
-        stop = Interrupts("")
-        async with (
-            stop.listening(self._screen),
-            gr.open_runtime(place.store.opened(patience=None), secrets=place.secrets) as runtime,
-        ):
-            with stop.gently:
-                self._run_id = (await runtime.get(await whole_id(runtime.store, self._run_id))).id
-                self._screen.row(f"run {self._run_id} in {text_format.clean(str(place.store))}", "dim")
-                async with open_collapsing_nursery() as nursery:
-                    nursery.start_soon(self._tick)
-                    code = await self._events(_InStore(runtime))
-                    nursery.cancel_scope.cancel()
-                return code
-        return self._left()
+    async def _shared(self, place: owner.Shared) -> int:
+        """Follow the run in a shared store, whichever process works on it."""
+        async with open_target(place, patient=True) as target:
+            self._run_id = await target.whole_id(self._run_id)
+            self._screen.row(f"run {self._run_id} in {text_format.clean(str(place.store))}", "dim")
+            async with open_collapsing_nursery() as nursery:
+                nursery.start_soon(self._tick)
+                code = await self._events(target.access)
+                nursery.cancel_scope.cancel()
+            return code
 
     # --- in a file ---------------------------------------------------------------------------------------------------
 
-    async def stored(self, place: owner.Unowned) -> int:
+    async def _stored(self, place: owner.Unowned) -> int:
         """Show the stored events of a run without an owner."""
         database = place.database
         async with reading(database) as store:
@@ -258,8 +208,7 @@ class Follow:
         status = "waiting" if record.row.status is gr.RunStatus.WAITING else "interrupted"
         return self._told(status, exits.WAITING, resume=again)
 
-    # --- output
-    # ----------------------------------------------------------------------------------------------------------
+    # --- output ------------------------------------------------------------------------------------------------------
 
     def _show(self, event: gr.Event) -> None:
         self._screen.event(event)
@@ -270,7 +219,7 @@ class Follow:
 
     def _feed_command(self) -> None:
         self._asked = None
-        command = shlex.join([paths.program(), "approve", self._run_id, *where(self._given)])
+        command = paths.typed("approve", self._run_id, *where(self._given))
         self._screen.row(f"answer it with: {command} (or deny)", "dim")
 
     def _ended(self, last: gr.Event) -> int:
@@ -284,20 +233,14 @@ class Follow:
         return self._told(stage.value, codes.get(stage, exits.COMPLETED))
 
     def _left(self) -> int:
-        command = [paths.program(), "follow", self._run_id, "--after", str(self._timeline.last), *where(self._given)]
+        command = paths.typed("follow", self._run_id, "--after", self._timeline.last, *where(self._given))
         self._screen.row()
-        self._screen.row(f"continue with: {shlex.join(command)}")
-        return self._told("interrupted", exits.INTERRUPTED, resume=shlex.join(command))
+        self._screen.row(f"continue with: {command}")
+        return self._told("interrupted", exits.INTERRUPTED, resume=command)
 
     def _told(self, status: str, code: int, /, **more: object) -> int:
-        report = {
-            "type": "outcome",
-            "runId": self._run_id,
-            "status": status,
-            "exit": code,
-            "after": self._timeline.last,
-        }
-        self._screen.outcome(report | more)
+        report = {"type": "outcome", "runId": self._run_id, "status": status, "exit": code}
+        self._screen.outcome({**report, "after": self._timeline.last, **more})
         return code
 
 

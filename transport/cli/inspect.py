@@ -10,20 +10,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import attrs
 import trio
 
 import greenroom as gr
-from greenroom.actors.abc import Store, StoreHooks
-from greenroom.actors.contract.casing import wire
-from greenroom.actors.contract.decisions import InboxItem
+from greenroom.actors.abc import Store
+from greenroom.actors.contract.casing import wire_of
 from greenroom.actors.contract.envelope import decode_event
-from greenroom.actors.contract.messages import Message
-from greenroom.actors.contract.rows import RunInfo, RunRecord
-from greenroom.actors.contract.run_lists import RunQuery, RunSummary, listed
+from greenroom.actors.contract.rows import RunInfo
+from greenroom.actors.contract.run_lists import RunFilters, RunQuery, RunSummary
 from greenroom.actors.contract.secrets.redaction import Redactor
-from greenroom.actors.runtime.listing import shown_page
+from greenroom.actors.runtime.listing import query_of, shown_page
 from greenroom.actors.runtime.wait_reasons import stored_wait
+from greenroom.actors.store_events import ignore
 from greenroom.actors.stores.sqlite.store import owner_of
 from greenroom.supervision.nursery import open_collapsing_nursery
 
@@ -34,22 +32,6 @@ from .places import Place
 
 MANY: Final = 1000
 """Maximum number of runs that are counted when several ids have the given prefix."""
-
-
-class IgnoringHooks(StoreHooks):
-    """Hooks that do nothing, for a store without a runtime."""
-
-    def posted(self, run_id: str, item: InboxItem) -> None:
-        """Nothing."""
-
-    def committed(self, run_id: str, last: int, frames: Sequence[bytes]) -> None:
-        """Nothing."""
-
-    def pruned(self) -> None:
-        """Nothing."""
-
-    def unavailable(self, error: Exception | None) -> None:
-        """Nothing."""
 
 
 @asynccontextmanager
@@ -79,7 +61,7 @@ async def opened(store: Store) -> AsyncIterator[Store]:
 
     # not `nursery.start`, which makes an internal error of Ctrl-C and a store that fails at the same time
     async with open_collapsing_nursery() as nursery:
-        nursery.start_soon(partial(store.run, IgnoringHooks(), task_status=StoreStarted()))
+        nursery.start_soon(partial(store.run, ignore, task_status=StoreStarted()))
         await ready.wait()
         yield store
         nursery.cancel_scope.cancel()
@@ -93,15 +75,11 @@ async def newest_unfinished(database: Path, agent: str) -> str:
         StoreOpenError: The database cannot be read.
     """
     async with reading(database) as store:
-        cursor = None
-        while True:
-            page = await store.runs(RunQuery(agent=agent, limit=1000, cursor=cursor))
-            for summary in page.runs:
-                if summary.row.status is not gr.RunStatus.DONE:
-                    return summary.info.run_id
-            cursor = page.cursor
-            if cursor is None:
-                raise gr.UsageError(f"no run of {agent!r} in {database} is unfinished; start one with greenroom demo")
+        for run_id, _ in reversed(await store.open_runs()):
+            outline = await store.outline(run_id)
+            if outline is not None and outline.info.agent == agent:
+                return run_id
+    raise gr.UsageError(f"no run of {agent!r} in {database} is unfinished; start one with greenroom demo")
 
 
 async def info_of(place: Place, wanted: str) -> RunInfo:
@@ -123,25 +101,12 @@ async def info_of(place: Place, wanted: str) -> RunInfo:
 
 
 def runs(given: argparse.Namespace) -> int:
-    """List runs.
-
-    Raises:
-        GreenroomError: The command failed; the message says why.
-    """
+    """List runs."""
     place, hidden = places.kept(given), hidden_values(given)
-    status = None if given.status is None else listed(given.status)
-    waiting = status is gr.RunStatus.WAITING
-    query = RunQuery(
-        status=status,
-        agent=given.agent,
-        by=given.by,
-        text=given.text,
-        since=given.since,
-        until=given.until,
-        order=given.order or ("waiting_longest" if waiting else "newest"),
-        limit=given.limit,
-        cursor=given.cursor,
-    )
+    filters = {name: value for name in RunFilters.__annotations__ if (value := getattr(given, name, None)) is not None}
+    if given.status == gr.RunStatus.WAITING:
+        filters.setdefault("order", "waiting_longest")
+    query = query_of(**filters)
     page = shown_page(trio.run(_page, place, query), Redactor(hidden))
     screen = open_screen(machine=given.json, secrets=hidden)
     now = datetime.now(UTC)
@@ -161,84 +126,45 @@ async def _page(place: Place, query: RunQuery) -> gr.RunPage:
 
 
 def _plain(summary: RunSummary) -> dict[str, Any]:
-    info, row = summary.info, summary.row
-    return {
-        "runId": info.run_id,
-        "agent": info.agent,
-        "by": info.by,
-        "title": summary.title,
-        "status": row.status,
-        "stage": row.stage,
-        "createdAt": info.created_at,
-        "endedAt": summary.ended_at,
-        "waitingSince": summary.waiting_since,
-        "asked": wire(summary.asked),
-        "askedCount": summary.asked_count,
-        "held": summary.held,
-        "step": row.step,
-        "lastSequence": row.last_sequence,
-        "usage": wire(row.usage),
-        "pending": summary.pending,
-        "queue": summary.queue,
-        "owner": summary.owner,
-        "dead": summary.dead,
-    }
+    return (
+        wire_of(summary.info, ("run_id", "agent", "by"))
+        | wire_of(summary, ("title", "status", "stage"))
+        | wire_of(summary.info, ("created_at",))
+        | wire_of(summary, ("ended_at", "waiting_since", "asked", "asked_count", "held"))
+        | wire_of(summary.row, ("step", "last_sequence", "usage"))
+        | wire_of(summary, ("pending", "queue", "owner", "dead"))
+    )
 
 
 # --- show ------------------------------------------------------------------------------------------------------------
 
 
-@attrs.frozen(kw_only=True)
-class RunSnapshot:
-    """All stored data of a run."""
-
-    record: RunRecord
-    thread: tuple[Message, ...]
-    events: tuple[gr.Event, ...]
-    waiting_for: gr.WaitingFor | None = None
-    summary: RunSummary | None = None
-
-
 def show(given: argparse.Namespace) -> int:
-    """Show one run.
-
-    Raises:
-        GreenroomError: The command failed; the message says why.
-    """
-    place = places.kept(given)
-    redactor = Redactor(hidden_values(given))
-    known = trio.run(_known, place, given.run_id)
-    screen = open_screen(machine=given.json, secrets=hidden_values(given))
-    report = run_report.RunReport(
-        known.record,
-        known.thread,
-        known.events,
-        redactor,
-        place=place,
-        owner=owner_of(place) if isinstance(place, Path) else None,
-        summary=known.summary,
-        waiting_for=known.waiting_for,
-    )
+    """Show one run."""
+    place, hidden = places.kept(given), hidden_values(given)
+    report = trio.run(_report, place, given.run_id, Redactor(hidden))
+    screen = open_screen(machine=given.json, secrets=hidden)
     screen.outcome(report.plain(events=given.events))
     report.tell(screen, now=datetime.now(UTC), events=given.events)
     return exits.COMPLETED
 
 
-async def _known(place: Place, wanted: str) -> RunSnapshot:
+async def _report(place: Place, wanted: str, redactor: Redactor) -> run_report.RunReport:
     async with reading(place) as store:
         run_id = await whole_id(store, wanted)
         record = await store.load(run_id, calls="all")
         if record is None:
             raise gr.UnknownRun(wanted)
-        thread = tuple(await store.messages(record.info.thread_id))
-        waits = stored_wait(record, await store.outline(run_id), datetime.now(UTC))
         lines = (await store.summaries([run_id])).runs if store.shared else ()
-        return RunSnapshot(
-            record=record,
-            thread=thread,
-            events=await _events(store, run_id),
-            waiting_for=waits,
+        return run_report.RunReport(
+            record,
+            tuple(await store.messages(record.info.thread_id)),
+            await _events(store, run_id),
+            redactor,
+            place=place,
+            owner=owner_of(place) if isinstance(place, Path) else None,
             summary=lines[0] if lines else None,
+            waiting_for=stored_wait(record, await store.outline(run_id), datetime.now(UTC)),
         )
 
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import trio
 
+import greenroom as gr
 from greenroom.actors.abc import Store
 from greenroom.actors.contract.claims import Claim
 from greenroom.actors.contract.commits import Created, NewRun
@@ -21,6 +23,24 @@ from greenroom.actors.contract.lifecycle import RunStatus
 from greenroom.actors.contract.phases import LEAVING
 from greenroom.actors.contract.run_lists import RunSummary
 from greenroom.actors.processes import Ability, ReadyRun, Taken
+
+from .places import Place
+
+
+class OneRunStore(gr.SQLiteStore):
+    """A database in which this process runs one run only; the others are unchanged until they are resumed."""
+
+    async def claim_ready(self, room: int, ability: Ability, now: datetime) -> Sequence[ReadyRun]:
+        """Claim nothing: the runtime is to take up no other run."""
+        return ()
+
+    async def claim_due(self, now: datetime, ability: Ability, *, limit: int = 100) -> Sequence[ReadyRun]:
+        """Return nothing: the runtime is to wake no other run."""
+        return ()
+
+    async def next_due(self) -> datetime | None:
+        """Return None: no other run is woken."""
+        return None
 
 
 class OneRunClaims:
@@ -83,3 +103,13 @@ def _is_ready(line: RunSummary) -> bool:
     if line.owner is not None or line.held or line.dead is not None or line.row.status is RunStatus.DONE:
         return False
     return line.row.status is not RunStatus.WAITING or line.pending > 0 or line.row.cursor in LEAVING
+
+
+def one_run_store(place: Place | None) -> tuple[Store | None, OneRunClaims | None]:
+    """Return the store for one run (None for memory), and what keeps a shared one to that run."""
+    if place is None:
+        return None, None
+    if isinstance(place, Path):
+        return OneRunStore(place), None
+    store = place.opened(patience=None)
+    return store, OneRunClaims(store)

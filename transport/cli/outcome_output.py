@@ -20,7 +20,7 @@ from . import exits
 End = gr.Completed[object] | gr.Failed | gr.Cancelled
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen
 class ExitReport:
     """The end of a run for programs: status, exit code, and further fields."""
 
@@ -38,18 +38,16 @@ def print_outcome(end: End, screen: Screen) -> ExitReport:
             screen.row(f"Failed ({end.code}): {text_format.clean(end.message)}", "bad")
             hint, error_id = advice(end.code, end.message), end.termination.error_id
             screen.row("" if hint is None else hint[0], "dim")
+            more = {"code": end.code, "message": end.message}
             if error_id is not None:
-                where = f"error_id: {text_format.clean(error_id)} (greenroom --debug ... shows the traceback)"
-                screen.row(where, "dim")
-            more: dict[str, Any] = {"code": end.code, "message": end.message}
-            if error_id is not None:
+                shown = f"error_id: {text_format.clean(error_id)} (greenroom --debug ... shows the traceback)"
+                screen.row(shown, "dim")
                 more["errorId"] = error_id
-            return ExitReport(status="failed", exit=exits.FAILED, more=more)
+            return ExitReport("failed", exits.FAILED, more)
         case gr.Cancelled():
             by = f" by {text_format.clean(end.by)}" if end.by else ""
             screen.row(f"Cancelled{by}{f': {text_format.clean(end.reason)}' if end.reason else ''}", "warn")
-            more = {"code": end.code, "reason": end.reason, "by": end.by}
-            return ExitReport(status="cancelled", exit=exits.CANCELLED, more=more)
+            return ExitReport("cancelled", exits.CANCELLED, {"code": end.code, "reason": end.reason, "by": end.by})
         case _:
             return _completed(end, screen)
 
@@ -62,24 +60,22 @@ _CUT: Final = {
 
 
 def _completed(end: gr.Completed[object], screen: Screen) -> ExitReport:
-    stopped = {"stopped": end.code, "detail": end.detail} if isinstance(end, gr.Stopped) else {}
-    cut = _CUT.get(end.finish or "")
-    if stopped:
-        screen.row(
-            f"Stopped by a condition ({stopped['stopped']}): {text_format.clean(stopped['detail'] or '')}", "warn"
-        )
     output = msgspec.to_builtins(end.output)  # an instance of `output_type`: as JSON, as in the run's last event
+    usage = end.usage
+    more: dict[str, Any] = {"output": output, "usage": wire(usage)}
+    if end.finish is not None:
+        more["finish"] = end.finish
+    if isinstance(end, gr.Stopped):
+        more |= {"stopped": end.code, "detail": end.detail}
+        screen.row(f"Stopped by a condition ({end.code}): {text_format.clean(end.detail or '')}", "warn")
     if output is not None:
         screen.row(shown_output(output))
-    if cut is not None:
+    if (cut := _CUT.get(end.finish or "")) is not None:
         screen.row(cut, "warn")
-    usage = end.usage
     screen.row()
     tokens = f"{usage.input:,} tokens in, {usage.output:,} out"
     screen.row(f"completed · {text_format.plural(usage.requests, 'model request')} · {tokens}", "dim")
-    finish = {} if end.finish is None else {"finish": end.finish}
-    more = {"output": output, "usage": wire(usage), **finish, **stopped}
-    return ExitReport(status="completed", exit=exits.COMPLETED, more=more)
+    return ExitReport("completed", exits.COMPLETED, more)
 
 
 def exit_report(event: gr.Event) -> End:

@@ -57,14 +57,15 @@ class Shared:
     secrets: tuple[str, ...] = attrs.field(default=(), repr=False)
 
 
+Found = ServedBy | Unowned | Shared
+
+
 class NoGateway(StoreOpenError):
     """A process uses the database and serves no gateway."""
 
 
-async def find_in_time(given: argparse.Namespace, *, remote: bool = True) -> ServedBy | Unowned | Shared:
+async def find_in_time(given: argparse.Namespace) -> Found:
     """Do the same as `find`, but wait for concurrent commands that have the database open.
-
-    `remote`: a server may be named; otherwise the options of the command name a database only (`find_kept`).
 
     Raises:
         UsageError, StoreOpenError: See `find`.
@@ -72,14 +73,14 @@ async def find_in_time(given: argparse.Namespace, *, remote: bool = True) -> Ser
     until = trio.current_time() + PATIENCE
     while True:
         try:
-            return find(given) if remote else find_kept(given)
+            return find(given)
         except NoGateway:
             if trio.current_time() >= until:
                 raise
         await trio.sleep(PAUSE)
 
 
-def find(given: argparse.Namespace) -> ServedBy | Unowned | Shared:
+def find(given: argparse.Namespace) -> Found:
     """Return the owner of a run's database, or the database itself; a shared store has no single owner.
 
     Options have precedence over the environment; without either, the demo's database is used.
@@ -88,21 +89,12 @@ def find(given: argparse.Namespace) -> ServedBy | Unowned | Shared:
         UsageError: The options contradict each other, or the token cannot be read.
         StoreOpenError: There is no such database, or a process that serves no gateway uses it.
     """
-    if given.url is not None and (given.db is not None or given.store is not None):
-        other = "--db a file" if given.db is not None else "--store a store"
-        raise UsageError(f"--url names a server and {other}; give one of them")
     url = named(given)
     if url is not None:
+        if given.db is not None or given.store is not None:
+            other = "--db a file" if given.db is not None else "--store a store"
+            raise UsageError(f"--url names a server and {other}; give one of them")
         return ServedBy(url=url, token=_token(given) or os.environ.get(TOKEN) or None)
-    return find_kept(given)
-
-
-def find_kept(given: argparse.Namespace) -> ServedBy | Unowned | Shared:
-    """Return the owner of the named database, or the database itself, or a shared store; see `find`.
-
-    Raises:
-        UsageError, StoreOpenError: See `find`.
-    """
     database = places.kept(given)
     if isinstance(database, SharedStore):
         return Shared(store=database, secrets=hidden_values(given))
@@ -126,7 +118,12 @@ def find_kept(given: argparse.Namespace) -> ServedBy | Unowned | Shared:
 
 
 def named(given: argparse.Namespace) -> str | None:
-    """Return the server named by the options, or else by the environment; None for a database."""
+    """Return the server named by the options, or else by the environment; None for a database.
+
+    The options of some commands name a database only.
+    """
+    if "url" not in given:
+        return None
     if given.url is not None or given.db is not None or given.store is not None:
         url: str | None = given.url
         return url

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -60,6 +61,11 @@ def program() -> str:
     started_by = sys.argv[0]
     known = Path(started_by).name != "greenroom" or shutil.which("greenroom") is not None
     return "greenroom" if known else started_by
+
+
+def typed(*words: object) -> str:
+    """Return a command of this program as it is typed in a shell."""
+    return shlex.join([program(), *map(str, words)])
 
 
 def user() -> str:

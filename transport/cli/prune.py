@@ -11,7 +11,6 @@ import attrs
 import trio
 
 import greenroom as gr
-from greenroom.actors.abc import Store
 from greenroom.actors.stores.sqlite.store import owner_of
 
 from ..client import connect
@@ -20,26 +19,19 @@ from ..terminal.open_screen import open_screen
 from . import exits, places
 from .inspect import opened, reading
 from .owner import NoGateway, ServedBy, Shared, find_in_time
-from .places import Place
 
 _UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 
 
 def prune(given: argparse.Namespace) -> int:
-    """Delete the runs that ended before a time.
-
-    Raises:
-        StoreOpenError: The database cannot be opened, or another process has it open.
-        UsageError: The time is before the beginning of the calendar.
-    """
-    database = places.kept(given)
+    """Delete the runs that ended before a time."""
     try:
         before = datetime.now(UTC) - given.older_than
     except OverflowError as error:
         raise gr.UsageError(
             f"--older-than {given.older_than.days}d is before the year 1; give a shorter time"
         ) from error
-    pruned = trio.run(_forecast, database, before) if given.dry_run else trio.run(_done, given, before)
+    pruned = trio.run(_pruned, given, before)
     screen = open_screen(machine=given.json)
     screen.outcome(
         {
@@ -74,19 +66,17 @@ def size_text(size: int) -> str:
     return f"{number:.3g} {_UNITS[unit]}"
 
 
-async def _forecast(database: Place, before: datetime) -> gr.Pruned:
-    async with reading(database) as store:
-        return await store.prune(before, dry_run=True)
-
-
-async def _done(given: argparse.Namespace, before: datetime) -> gr.Pruned:
-    """Prune a store, or let the gateway do it that has the file open.
+async def _pruned(given: argparse.Namespace, before: datetime) -> gr.Pruned:
+    """Prune a store, or let the gateway do it that has the file open; with --dry-run, only look.
 
     Raises:
         StoreOpenError: The file does not exist, or a process has it open that serves no gateway.
     """
+    if given.dry_run:
+        async with reading(places.kept(given)) as store:
+            return await store.prune(before, dry_run=True)
     try:
-        place = await find_in_time(given, remote=False)
+        place = await find_in_time(given)
     except NoGateway as error:
         database = places.kept(given)
         pid = owner.pid if isinstance(database, Path) and (owner := owner_of(database)) is not None else 0
@@ -98,23 +88,16 @@ async def _done(given: argparse.Namespace, before: datetime) -> gr.Pruned:
     if isinstance(place, ServedBy):
         async with connect(place.url, token=place.token) as client:
             return await client.prune(before)
-    return await _prune(place.store if isinstance(place, Shared) else place.database, before)
-
-
-async def _prune(database: Place, before: datetime) -> gr.Pruned:
-    if not isinstance(database, Path):
-        return await _opened(database.opened(), before)
-    size = _size(database)
-    pruned = await _opened(gr.SQLiteStore(database), before)
+    if isinstance(place, Shared):
+        async with opened(place.store.opened()) as store:
+            return await store.prune(before)
+    size = _size(place.database)
+    async with opened(gr.SQLiteStore(place.database)) as store:
+        pruned = await store.prune(before)
     if pruned.reusable:  # from an older release: space is returned only by rewriting the file, once
-        await _opened(gr.SQLiteStore(database, compact=True), None)
-    left = _size(database)
-    return attrs.evolve(pruned, freed=max(0, size - left), reusable=0)
-
-
-async def _opened(store: Store, before: datetime | None) -> gr.Pruned:
-    async with opened(store):
-        return gr.Pruned() if before is None else await store.prune(before)
+        async with opened(gr.SQLiteStore(place.database, compact=True)):
+            pass
+    return attrs.evolve(pruned, freed=max(0, size - _size(place.database)), reusable=0)
 
 
 def _size(database: Path) -> int:

@@ -9,7 +9,7 @@ import attrs
 import trio
 
 import greenroom as gr
-from greenroom.actors.contract.casing import wire
+from greenroom.actors.contract.casing import wire, wire_of
 from greenroom.actors.contract.envelope import decode_event
 from greenroom.actors.contract.secrets.redaction import Redactor
 from greenroom.actors.engine.state import RunState
@@ -33,11 +33,7 @@ WIDE: Final = 200
 
 
 def replay(given: argparse.Namespace) -> int:
-    """Replay one run.
-
-    Raises:
-        GreenroomError: The command failed; the message says why.
-    """
+    """Replay one run."""
     hidden = hidden_values(given)
     redactor, screen = Redactor(hidden), open_screen(machine=given.json, secrets=hidden)
     return trio.run(_replayed, given, redactor, screen)
@@ -90,7 +86,7 @@ def _told(replayed: Replay, screen: Screen) -> int:
             "runId": report.run_id,
             "result": outcome,
             "events": report.events,
-            "difference": None if difference is None else _difference(difference),
+            "difference": None if difference is None else wire_of(difference, ("sequence", "path", "text", "input")),
             "unreplayable": wire(gap),
         }
     )
@@ -106,15 +102,6 @@ def _told(replayed: Replay, screen: Screen) -> int:
     elif gap is not None:
         screen.row(text_format.clean(f"  {gap.text}"))
     return exits.FAILED
-
-
-def _difference(difference: gr.Difference) -> dict[str, Any]:
-    return {
-        "sequence": difference.sequence,
-        "path": difference.path,
-        "text": difference.text,
-        "input": difference.input,
-    }
 
 
 @attrs.frozen

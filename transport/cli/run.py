@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 import mimetypes
-import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -26,23 +25,21 @@ from .session import RunJob, work
 
 
 def run(given: argparse.Namespace) -> int:
-    """Run the command.
-
-    Raises:
-        GreenroomError: The command failed; the message says why.
-    """
+    """Run the command."""
     if given.resume is not None:
         _check_resume(given)
     elif not (given.text or "").strip() and not given.attach:
         raise UsageError('nothing to ask the agent; write greenroom run FILE.py:AGENT "TEXT"')
     approve, shown = how_to_answer(given), tokens.shown()
     screen = open_screen(machine=given.json, secrets=hidden_values(given))
+    agent, place = with_model(load_agent(given.agent), given), places.chosen(given)
+    where = () if place is None else places.options(place)
     job = RunJob(
-        agent=with_model(load_agent(given.agent), given),
+        agent=agent,
         text=given.text or "",
         run_id=given.run_id,
         resume=given.resume,
-        database=places.chosen(given),
+        database=place,
         approve=approve,
         by=paths.user(),
         title=given.title,
@@ -50,7 +47,7 @@ def run(given: argparse.Namespace) -> int:
         serve=given.serve,
         shown=shown,
         secrets=hidden_values(given),
-        again=_again(given),
+        again=resuming(["run", given.agent, *where], model_options(given)),
     )
     collect_rarely()
     return trio.run(work, job, screen)
@@ -97,11 +94,6 @@ def how_to_answer(given: argparse.Namespace) -> Literal["ask", "yes", "leave"]:
     return "ask"
 
 
-def _again(given: argparse.Namespace) -> Callable[[str], str]:
-    def command(run_id: str) -> str:
-        place = places.chosen(given)
-        where = () if place is None else places.options(place)
-        words = [paths.program(), "run", given.agent, *where, "--resume", run_id]
-        return shlex.join([*words, *model_options(given)])
-
-    return command
+def resuming(before: Sequence[str], after: Sequence[str]) -> Callable[[str], str]:
+    """Return a function that makes, of a run's id, the command that resumes the run."""
+    return lambda run_id: paths.typed(*before, "--resume", run_id, *after)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -123,30 +122,24 @@ class RunReport:
     def plain(self, *, events: bool) -> dict[str, Any]:
         """Return the report for programs: one object."""
         view, info = self._view, self._record.info
-        data: dict[str, Any] = {
-            "runId": view.run_id,
-            "agent": view.agent,
-            "activeAgent": view.active_agent,
-            "by": view.by,
-            "title": view.title,
-            "status": view.status,
-            "stage": view.stage,
-            "createdAt": info.created_at,
-            "workspace": shown_workspace(info.workspace),
-            "step": view.step,
-            "lastSequence": view.last_sequence,
-            "usage": casing.wire(view.usage),
+        data: dict[str, Any] = casing.wire_of(
+            view, ("run_id", "agent", "active_agent", "by", "title", "status", "stage")
+        )
+        data |= {"createdAt": info.created_at, "workspace": shown_workspace(info.workspace)}
+        data |= casing.wire_of(view, ("step", "last_sequence", "usage"))
+        waits = view.waiting_for
+        data |= {
             "calls": dict(view.calls),
             "tickets": [plain_ticket(ticket) for ticket in view.tickets],
             "tasks": {name: casing.wire(task) for name, task in view.tasks.items()},
             "pending": view.pending,
-            "waitingFor": plain_wait(view.waiting_for),
+            "waitingFor": None if waits is None else casing.wire_of(waits, ("kind", "detail", "run_id")),
             "termination": casing.wire(view.termination),
             "output": self._redactor.value(self._record.row.output),
             "resume": None if view.status is gr.RunStatus.DONE else self._again(),
         }
         if self._summary is not None:
-            data |= {"queue": self._summary.queue, "owner": self._summary.owner, "dead": self._summary.dead}
+            data |= casing.wire_of(self._summary, ("queue", "owner", "dead"))
         return data | ({"events": [wire(event) for event in self._events]} if events else {})
 
     def tell(self, screen: Screen, *, now: datetime, events: bool) -> None:
@@ -244,22 +237,16 @@ class RunReport:
         return f"{who}; follow it: {self._command('follow')}"
 
     def _command(self, *words: str) -> str:
-        return shlex.join([paths.program(), *words, self._view.run_id, *options(self._place)])
+        return paths.typed(*words, self._view.run_id, *options(self._place))
 
     def _again(self) -> str:
         return how_to_resume(self._record.info, self._place)
 
 
-def plain_wait(waits: gr.WaitingFor | None) -> dict[str, Any] | None:
-    """Return what a run waits for, for programs."""
-    return None if waits is None else {"kind": waits.kind, "detail": waits.detail, "runId": waits.run_id}
-
-
 def how_to_resume(info: RunInfo, place: Place) -> str:
     """Return the command that resumes a run, or starts a process that works on it."""
-    where = shlex.join(options(place))
     if isinstance(place, SharedStore):
-        return f"{paths.program()} serve FILE.py:AGENT {where}".rstrip()
+        return paths.typed("serve", "FILE.py:AGENT", *options(place))
     if info.agent == DEMO and info.workspace is not None:
-        return f"{paths.program()} demo --resume {info.run_id} {where}"
-    return f"{paths.program()} run FILE.py:AGENT --resume {info.run_id} {where}"
+        return paths.typed("demo", "--resume", info.run_id, *options(place))
+    return paths.typed("run", "FILE.py:AGENT", "--resume", info.run_id, *options(place))

@@ -71,11 +71,7 @@ class Service:
 
 
 def serve(given: argparse.Namespace) -> int:
-    """Run the command.
-
-    Raises:
-        GreenroomError: The command failed; the message says why.
-    """
+    """Run the command."""
     place, link = places.chosen(given), None if given.worker is None else WorkerLink.read(given.worker)
     _check(given, place)
     if given.workers is not None and link is None:

@@ -6,9 +6,8 @@ does not block the run: the run continues, and the screen catches up afterwards.
 
 from __future__ import annotations
 
-import shlex
 import signal
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,9 +17,7 @@ import attrs
 import trio
 
 import greenroom as gr
-from greenroom.actors.abc import Store
 from greenroom.actors.contract.envelope import decode_event
-from greenroom.actors.processes import Ability, ReadyRun
 from greenroom.actors.run.view import RunView
 from greenroom.actors.stores.sqlite.store import owner_of
 from greenroom.supervision.nursery import open_collapsing_nursery
@@ -33,7 +30,7 @@ from ..terminal.screen import Screen
 from ..terminal.timeline import Timeline
 from . import exits, outcome_output, paths, tokens
 from .inspect import whole_id
-from .one_run import OneRunClaims
+from .one_run import OneRunClaims, OneRunStore, one_run_store
 from .outcome_output import plain_ticket
 from .places import Place, options
 
@@ -44,54 +41,19 @@ DRAIN: Final = 2.0
 """Seconds for an interrupted run to reach a durable point: users who press Ctrl-C do not wait longer."""
 
 
-class OneRunStore(gr.SQLiteStore):
-    """A database in which this process runs one run only; the others are unchanged until they are resumed."""
-
-    async def claim_ready(self, room: int, ability: Ability, now: datetime) -> Sequence[ReadyRun]:
-        """Claim nothing: the runtime is to take up no other run."""
-        return ()
-
-    async def claim_due(self, now: datetime, ability: Ability, *, limit: int = 100) -> Sequence[ReadyRun]:
-        """Return nothing: the runtime is to wake no other run."""
-        return ()
-
-    async def next_due(self) -> datetime | None:
-        """Return None: no other run is woken."""
-        return None
-
-    async def unfinished(self) -> Sequence[str]:
-        """Return the ids of all unfinished runs, oldest first."""
-        return [run_id for run_id, _ in await self.open_runs()]
-
-
-def one_run_store(place: Place | None) -> tuple[Store | None, OneRunClaims | None]:
-    """Return the store for one run (None for memory), and what keeps a shared one to that run."""
-    if place is None:
-        return None, None
-    if isinstance(place, Path):
-        return OneRunStore(place), None
-    store = place.opened(patience=None)
-    return store, OneRunClaims(store)
-
-
 @attrs.frozen(kw_only=True)
 class RunJob:
     """The options of a session.
 
     Attributes:
-        agent: The agent.
-        text: Input of a new run.
-        run_id: Id of a new run; None for a generated one.
+        agent, deps, secrets: As for a runtime; deps may be a provider.
+        text, attachments, run_id, title, workspace: Of a new run.
         resume: Id (or its beginning) of a run to resume instead.
         database: A file or a shared store; None for memory.
         approve: How tickets are answered: "ask" in the terminal, "yes" to all that a yes answers, "leave" them open.
         by: The deciding user.
-        workspace, deps: Of a new run; deps may be a provider.
-        title: Title of a new run; None for the first line of the text.
-        attachments: Images and files of a new run's input.
         serve: Serve a gateway, for browsers and other terminals.
         shown: The gateway's token may be printed.
-        secrets: Values to hide.
         again: Run id -> the command that resumes the run.
         change: Ticket -> its effect on a file, if any.
     """
@@ -190,7 +152,9 @@ async def work(job: RunJob, screen: Screen) -> int:
                     session.console = await _console(job, runtime, screen, stack)
                     return await session.run(runtime)
     except gr.StoreOpenError as error:
-        raise _with_a_way_out(error, job.database) from error
+        if not isinstance(job.database, Path) or not _owned(job.database):
+            raise
+        raise gr.StoreOpenError(f"{error} ({paths.typed('runs', '--db', job.database)})") from error
     finally:
         screen.close()
     return session.interrupted()
@@ -216,17 +180,6 @@ async def _console(job: RunJob, runtime: gr.Runtime, screen: Screen, stack: Asyn
     return f"console {console}" if job.shown else f"console {console} (token in {text_format.clean(str(file))})"
 
 
-def _with_a_way_out(error: gr.StoreOpenError, database: Place | None) -> gr.StoreOpenError:
-    if not isinstance(database, Path) or not _owned(database):
-        return error
-    return gr.StoreOpenError(f"{error} ({_typed('runs', '--db', database)})")
-
-
-def _typed(*words_of_it: str | Path) -> str:
-    """Return a command of this program, quoted for a shell."""
-    return shlex.join([paths.program(), *map(str, words_of_it)])
-
-
 def _owned(database: Path) -> bool:
     try:
         return owner_of(database) is not None
@@ -245,7 +198,7 @@ class Session:
     claims: OneRunClaims | None = None
 
     def __init__(self, job: RunJob, screen: Screen) -> None:
-        self._job, self._screen = job, screen
+        self._job, self._screen, self._say = job, screen, screen.row
         self._timeline = Timeline()
         self._keyboard = Keyboard()
         self._run_id: str | None = None
@@ -268,7 +221,6 @@ class Session:
     def interrupted(self) -> int:
         """Show how to resume after an interrupt."""
         run_id, job = self._run_id, self._job
-        code = exits.INTERRUPTED
         if run_id is None:
             self._say("Interrupted before the run began.", "warn")
         elif job.database is None:
@@ -276,14 +228,13 @@ class Session:
         else:
             self._say("Interrupted; nothing is lost.", "warn")
             self._how_to_go_on(run_id, job.database)
-        self._screen.outcome(self._told("interrupted", code))
-        return code
+        return self._told("interrupted", exits.INTERRUPTED)
 
     # --- beginning ---------------------------------------------------------------------------------------------------
 
     async def _start(self, runtime: gr.Runtime) -> gr.Run[object]:
         job, store = self._job, runtime.store
-        others = await store.unfinished() if isinstance(store, OneRunStore) else ()
+        others = await store.open_runs() if isinstance(store, OneRunStore) else ()
         run = await runtime.start(
             job.agent,
             job.text,
@@ -295,7 +246,7 @@ class Session:
         )
         self._run_id = run.id
         await runtime.resume(run.id)  # a run with this id may have existed already
-        left = [run_id for run_id in others if run_id != run.id]
+        left = [run_id for run_id, _ in others if run_id != run.id]
         many = f"{text_format.plural(len(left), 'earlier run')} not finished; the newest continues with:"
         note = f"{many} {job.again(left[-1])}" if left else ""
         said = [
@@ -331,10 +282,8 @@ class Session:
         where = "in memory" if self._job.database is None else f"in {text_format.clean(str(self._job.database))}"
         self._say(title, "strong")
         self._say(f"run {run_id} {where}", "dim")
-        if self.console:
-            self._say(self.console, "dim")
-        if note:
-            self._say(note, "dim")
+        for text in filter(None, (self.console, note)):
+            self._say(text, "dim")
         self._say()
 
     # --- staying with it ---------------------------------------------------------------------------------------------
@@ -351,12 +300,12 @@ class Session:
             outcome = await run.wait()
             if not isinstance(outcome, gr.Waiting):
                 return self._ended(outcome)
-            lines = list[str]()
+            answers = set[str]()
             for ticket in outcome.tickets:
-                lines.append(await self._answer(run, ticket.ticket_id))
-                if lines[-1] == "quit":
+                answers.add(await self._answer(run, ticket.ticket_id))
+                if "quit" in answers:
                     break
-            if "quit" in lines or "settled" not in lines:
+            if "quit" in answers or "settled" not in answers:
                 return self._left(await run.view())
 
     def _show(self, event: gr.Event) -> None:
@@ -375,9 +324,7 @@ class Session:
         """Handle one ticket: decide it, leave it open, or stop because the user quit."""
         ask_people = self._job.approve == "ask"
         while True:
-            ticket = next(
-                (candidate for candidate in (await run.view()).tickets if candidate.ticket_id == ticket_id), None
-            )
+            ticket = next((one for one in (await run.view()).tickets if one.ticket_id == ticket_id), None)
             if ticket is None:
                 return "settled"  # decided, expired or withdrawn meanwhile
             report = barred(ticket, self._job.by)
@@ -455,27 +402,20 @@ class Session:
             self._say("The run was kept in memory only: use --db FILE to answer later, or --yes.", "warn")
         else:
             self._how_to_go_on(view.run_id, job.database)
-            self._say(f"decide it:   {_typed('approve', view.run_id, *options(job.database))}", "dim")
-        self._screen.outcome(
-            self._told("waiting", exits.WAITING, tickets=[plain_ticket(open_ticket) for open_ticket in view.tickets])
-        )
-        return exits.WAITING
+            self._say(f"decide it:   {paths.typed('approve', view.run_id, *options(job.database))}", "dim")
+        return self._told("waiting", exits.WAITING, tickets=[plain_ticket(ticket) for ticket in view.tickets])
 
     def _ended(self, outcome: outcome_output.End) -> int:
         report = outcome_output.print_outcome(outcome, self._screen)
-        self._screen.outcome(self._told(report.status, report.exit, **report.more))
-        return report.exit
+        return self._told(report.status, report.exit, **report.more)
 
     def _how_to_go_on(self, run_id: str, database: Place) -> None:
         self._say(f"resume with: {self._job.again(run_id)}")
-        self._say(f"look at it:  {_typed('show', run_id, *options(database))}", "dim")
+        self._say(f"look at it:  {paths.typed('show', run_id, *options(database))}", "dim")
 
-    def _told(self, status: str, exit_code: int, /, **more: object) -> dict[str, Any]:
-        run_id = self._run_id
-        report: dict[str, Any] = {"type": "outcome", "runId": run_id, "status": status, "exit": exit_code, **more}
-        if run_id is not None and self._job.database is not None and status in ("waiting", "interrupted"):
-            report["resume"] = self._job.again(run_id)
-        return report
-
-    def _say(self, text: str = "", style: Any = "") -> None:
-        self._screen.row(text, style)
+    def _told(self, status: str, code: int, /, **more: object) -> int:
+        report: dict[str, Any] = {"type": "outcome", "runId": self._run_id, "status": status, "exit": code, **more}
+        if self._run_id is not None and self._job.database is not None and status in ("waiting", "interrupted"):
+            report["resume"] = self._job.again(self._run_id)
+        self._screen.outcome(report)
+        return code

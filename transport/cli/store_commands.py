@@ -3,86 +3,37 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
-from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import trio
 
 import greenroom as gr
-from greenroom.actors.abc import Store
+from greenroom.actors.contract.casing import wire_of
 from greenroom.actors.processes import QueueInfo
 
-from ..client import connect
 from ..terminal import text_format
 from ..terminal.open_screen import open_screen
 from ..terminal.screen import Screen, complain
 from . import exits, owner, places
-from .command_target import GatewayTarget
+from .command_target import open_target
 from .hidden import hidden_values
-from .inspect import opened, reading, whole_id
-from .owner import ServedBy, Shared, Unowned, find_in_time
-from .places import Place, SharedStore
+from .inspect import reading
+from .owner import find_in_time
+from .places import SharedStore
 
 T = TypeVar("T")
 
+FIELDS: Final = ("name", "max_running", "paused", "ready", "working", "oldest", "scheduled", "later")
 _WARNINGS: Final = ("warnings", "lacking", "fault")
-
-
-@asynccontextmanager
-async def writing(place: Place) -> AsyncIterator[Store]:
-    """Open a file, which no other process may have open, or a shared store, for a change of the store itself.
-
-    Raises:
-        StoreOpenError: The file or the store cannot be opened.
-    """
-    if isinstance(place, Path) and not place.exists():
-        raise gr.StoreOpenError(f"there is no database {place}; name one with --db, or a store with --store")
-    async with opened(gr.SQLiteStore(place) if isinstance(place, Path) else place.opened()) as store:
-        yield store
-
-
-class QueueHome(Protocol):
-    """What has queues and dead letters: a store, or the gateway that has it open."""
-
-    async def queues(self) -> Sequence[QueueInfo]:
-        """Return the queues, by name."""
-
-    async def set_queue(self, name: str, *, max_running: int | None = None, paused: bool = False) -> None:
-        """Limit a queue, or pause it."""
-
-    async def revive_run(self, run_id: str) -> bool:
-        """Let a dead letter be claimed again; False if the run is none."""
-
-
-@asynccontextmanager
-async def _home(place: ServedBy | Unowned | Shared) -> AsyncIterator[tuple[QueueHome, Callable[[str], Awaitable[str]]]]:
-    """Open what has the queues for a change, and the function that completes the beginning of a run's id.
-
-    Raises:
-        ConnectError: The gateway does not answer, or refuses.
-        StoreOpenError: The file or the store cannot be opened.
-    """
-    if isinstance(place, ServedBy):
-        async with connect(place.url, token=place.token) as client:
-            yield client, GatewayTarget(client).whole_id
-        return
-    async with writing(place.store if isinstance(place, Shared) else place.database) as store:
-        yield store, partial(whole_id, store)
 
 
 # --- dead letters ----------------------------------------------------------------------------------------------------
 
 
 def revive(given: argparse.Namespace) -> int:
-    """Let a dead letter be claimed again.
-
-    Raises:
-        GreenroomError: The command failed; the message says why.
-    """
+    """Let a dead letter be claimed again."""
     if given.run_id is None:
         raise gr.UsageError("greenroom runs revive lacks the RUN_ID")
     run_id, revived = trio.run(_revive, given)
@@ -96,30 +47,26 @@ def revive(given: argparse.Namespace) -> int:
 
 
 async def _revive(given: argparse.Namespace) -> tuple[str, bool]:
-    async with _home(await find_in_time(given, remote=False)) as (home, whole):
-        run_id = await whole(given.run_id)
-        return run_id, await home.revive_run(run_id)
+    async with open_target(await find_in_time(given)) as target:
+        run_id = await target.whole_id(given.run_id)
+        return run_id, await target.access.revive_run(run_id)
 
 
 # --- queues ----------------------------------------------------------------------------------------------------------
 
 
 def queues(given: argparse.Namespace) -> int:
-    """List, limit, pause or resume queues.
-
-    Raises:
-        GreenroomError: The command failed; the message says why.
-    """
+    """List, limit, pause or resume queues."""
     screen = open_screen(machine=given.json, secrets=hidden_values(given))
     if given.action == "list":
         lines: Sequence[QueueInfo] = trio.run(_queues, given)
         for queue in lines:
-            screen.outcome(_plain(queue))
+            screen.outcome(wire_of(queue, FIELDS))
         for text, style in _listing(lines, datetime.now(UTC)):
             screen.row(text, style)
         return exits.COMPLETED
     queue = trio.run(_changed, given)
-    screen.outcome(_plain(queue))
+    screen.outcome(wire_of(queue, FIELDS))
     limit = "no limit" if queue.max_running is None else f"at most {queue.max_running} at once"
     screen.row(f"{text_format.one_line(queue.name, 80)}: {limit}{', paused' if queue.paused else ''}", "good")
     return exits.COMPLETED
@@ -127,33 +74,20 @@ def queues(given: argparse.Namespace) -> int:
 
 async def _queues(given: argparse.Namespace) -> Sequence[QueueInfo]:
     if owner.named(given) is not None:
-        async with _home(owner.find(given)) as (home, _):
-            return await home.queues()
+        async with open_target(owner.find(given)) as target:
+            return await target.access.queues()
     async with reading(places.kept(given)) as store:
         return await store.queues()
 
 
 async def _changed(given: argparse.Namespace) -> QueueInfo:
-    async with _home(await find_in_time(given)) as (home, _):
-        known = {queue.name: queue for queue in await home.queues()}
+    async with open_target(await find_in_time(given)) as target:
+        known = {queue.name: queue for queue in await target.access.queues()}
         before = known.get(given.name) or QueueInfo(name=given.name)
         limit = given.number if given.action == "limit" else before.max_running
         paused = before.paused if given.action == "limit" else given.action == "pause"
-        await home.set_queue(given.name, max_running=limit, paused=paused)
-        return next(queue for queue in await home.queues() if queue.name == given.name)
-
-
-def _plain(queue: QueueInfo) -> dict[str, Any]:
-    return {
-        "name": queue.name,
-        "maxRunning": queue.max_running,
-        "paused": queue.paused,
-        "ready": queue.ready,
-        "working": queue.working,
-        "oldest": queue.oldest,
-        "scheduled": queue.scheduled,
-        "later": queue.later,
-    }
+        await target.access.set_queue(given.name, max_running=limit, paused=paused)
+        return next(queue for queue in await target.access.queues() if queue.name == given.name)
 
 
 def _listing(lines: Sequence[QueueInfo], now: datetime) -> list[tuple[str, Any]]:
@@ -176,11 +110,7 @@ def _listing(lines: Sequence[QueueInfo], now: datetime) -> list[tuple[str, Any]]
 
 
 def db(given: argparse.Namespace) -> int:
-    """Show the database of a shared store, migrate it, or adopt a copy.
-
-    Raises:
-        GreenroomError: The command failed; the message says why.
-    """
+    """Show the database of a shared store, migrate it, or adopt a copy."""
     given.db = None
     place = places.chosen(given)
     if not isinstance(place, SharedStore):

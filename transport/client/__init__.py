@@ -10,6 +10,7 @@ docs/client.md is the guide.
 
 from greenroom.actors.processes import QueueInfo
 
+from ..protocol.lines import RunLine as ListedRun
 from .client import Client, StartedRun, connect
 from .connection import ConnectionState
 from .errors import (
@@ -24,7 +25,7 @@ from .errors import (
     RequestRefused,
 )
 from .event_iterator import EventIterator
-from .run_lists import ListChange, ListedRun, ListedRunChanged, ListedRuns, RunListIterator
+from .run_lists import ListChange, ListedRunChanged, ListedRuns, RunListIterator
 from .timing import ConnectionTiming
 
 __all__ = [

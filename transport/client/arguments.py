@@ -1,16 +1,20 @@
-"""What the arguments of a client's methods are checked for, and how they are sent."""
+"""The checks of the arguments of a client's methods, and their form on the wire."""
 
 from __future__ import annotations
 
 import secrets
 from base64 import b64encode
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 from greenroom.actors.contract.parts import Part
+from greenroom.actors.contract.run_lists import WatchFilters
 from greenroom.actors.errors import UsageError
+from greenroom.actors.options import unknown_option
 from greenroom.actors.services.sanitize import text_of
 
-from ..protocol.up import MAX_ID, SentAttachment
+from ..protocol.up import FILTERS, MAX_ID, SentAttachment
 
 
 def sent_attachment(part: Part) -> SentAttachment:
@@ -37,7 +41,7 @@ def checked(value: object, what: str) -> str:
     """Return a text.
 
     Raises:
-        UsageError: The value is no str.
+        UsageError: The value is not a str.
     """
     if not isinstance(value, str):
         raise UsageError(f"{what}={value!r:.200}: give a str")
@@ -48,7 +52,7 @@ def moment_text(value: object, what: str) -> str | None:
     """Return a time as it is sent; None for None.
 
     Raises:
-        UsageError: The value is no datetime with a time zone.
+        UsageError: The value is not a datetime with a time zone.
     """
     if value is None:
         return None
@@ -61,6 +65,23 @@ def optional(value: object, what: str) -> str | None:
     """Return a text, or None for None.
 
     Raises:
-        UsageError: The value is no str.
+        UsageError: The value is not a str.
     """
     return None if value is None else checked(value, what)
+
+
+def filter_fields(call: str, filters: Mapping[str, Any], known: type[WatchFilters]) -> dict[str, Any]:
+    """Return the filters of a list of runs as they are sent; those that are None are left out.
+
+    Raises:
+        UsageError: A filter is unknown, a text is no str, or a time has no zone.
+    """
+    names, sent = known.__annotations__, dict[str, Any]()
+    for name, value in filters.items():
+        if name not in names:
+            raise unknown_option(call, name, names)
+        if name in ("since", "until"):
+            sent[FILTERS[name]] = moment_text(value, name)
+        else:
+            sent[FILTERS[name]] = value if name in ("limit", "order") else optional(value, name)
+    return {name: value for name, value in sent.items() if value is not None}

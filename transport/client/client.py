@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, Literal, overload
+from typing import Any, Final, Literal, Unpack, overload
 from urllib.parse import quote
 
 import attrs
@@ -17,6 +17,7 @@ from greenroom.actors.abc import Pruned
 from greenroom.actors.agents.attachments import File, Image, parts_of
 from greenroom.actors.contract.decisions import ActionWord, CommandResult, Decision, decision_of
 from greenroom.actors.contract.plain import JSONObject
+from greenroom.actors.contract.run_lists import RunFilters, WatchFilters
 from greenroom.actors.entry import checks_options
 from greenroom.actors.errors import UsageError
 from greenroom.actors.options import unknown_value
@@ -30,12 +31,12 @@ from ..protocol.down import Ack, Error
 from ..protocol.limits import Limits
 from ..protocol.up import Cancel, Decide, Fork, Pause, RunCommand, Send, Start, Watch
 from . import frames, http_requests
-from .arguments import checked, command_id_of, moment_text, optional, sent_attachment
+from .arguments import checked, command_id_of, filter_fields, moment_text, optional, sent_attachment
 from .connection import Connection, ConnectionState
 from .endpoint import read_endpoint
 from .errors import refusal
 from .event_iterator import EventIterator, OnReset
-from .run_lists import PREFIX, ListedRuns, Order, RunListIterator
+from .run_lists import PREFIX, ListedRuns, RunListIterator
 from .timing import ConnectionTiming
 
 _DECIDE: Final = ("result", "edited_arguments", "reason", "fingerprint", "decision_id")
@@ -48,6 +49,11 @@ class StartedRun:
     run_id: str
     thread_id: str
     duplicate: bool
+
+    @property
+    def id(self) -> str:
+        """The run's id, as that of a `Run`."""
+        return self.run_id
 
 
 class Client:
@@ -93,8 +99,8 @@ class Client:
 
         Events are delivered exactly once and in order, from sequence `after + 1` on, across any number of connections.
         The iteration ends after the terminal event. At most 1,024 events (or 4 MB) are buffered: a slow reader receives
-        events in stretches, delays no other reader, and loses nothing. A run may be followed several times at once,
-        each time with a cursor of its own.
+        events in stretches, delays no other reader, and loses nothing. A run may be followed several times in parallel,
+        each time with its own cursor.
 
         Args:
             run_id: The run.
@@ -214,9 +220,9 @@ class Client:
         )
 
     async def pause(self, run_id: str, *, reason: str | None = None, command_id: str | None = None) -> CommandResult:
-        """Pause a run before its next step, or at once if the run waits.
+        """Pause a run before its next step, or immediately if the run waits.
 
-        The run then has a ticket of its own (call_id None). An accepted pause is durable.
+        The run then has a separate ticket (call_id None). An accepted pause is durable.
 
         Raises:
             UsageError: The id is invalid.
@@ -327,7 +333,7 @@ class Client:
     ) -> StartedRun:
         """Start a run that begins where another run was at the end of `step`; the fork is durable when `fork` returns.
 
-        The fork has a thread of its own and belongs to the principal of this client.
+        The fork has a new thread and belongs to the principal of this client.
 
         Args:
             run_id: The run to begin from; the principal must see the run.
@@ -386,7 +392,7 @@ class Client:
         Messages and state are private, and empty in the snapshot.
 
         Raises:
-            UnknownRun: There is no such run that this principal may see.
+            UnknownRun: This principal sees no such run.
             NotAllowed: The principal lacks the scope `follow`.
             NotReachable: The gateway does not answer now.
             ConnectError: The connection was given up.
@@ -394,23 +400,10 @@ class Client:
         run_id = checked(run_id, "run_id")
         return http_requests.view_of(self._link.address, await self._get(http_requests.run_path(run_id), run_id=run_id))
 
-    async def runs(
-        self,
-        *,
-        status: str | None = None,
-        agent: str | None = None,
-        thread_id: str | None = None,
-        prefix: str | None = None,
-        by: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        text: str | None = None,
-        order: Order = "newest",
-        limit: int = 50,
-        cursor: str | None = None,
-        counts: bool = False,
-    ) -> ListedRuns:
-        """Return a page of the runs that this principal may see, over HTTP. The filters are those of `Runtime.runs`.
+    async def runs(self, **filters: Unpack[RunFilters]) -> ListedRuns:
+        """Return a page of the runs that this principal may see, over HTTP.
+
+        The filters are those of `Runtime.runs`; a page has at most 50 lines by default.
 
         Raises:
             UsageError: An argument is invalid.
@@ -418,36 +411,11 @@ class Client:
             NotReachable: The gateway does not answer now.
             ConnectError: The connection was given up.
         """
-        query = {
-            "status": status,
-            "agent": agent,
-            "thread": thread_id,
-            "prefix": prefix,
-            "by": by,
-            "since": moment_text(since, "since"),
-            "until": moment_text(until, "until"),
-            "text": text,
-            "order": order,
-            "limit": limit,
-            "cursor": cursor,
-            "counts": "true" if counts else None,
-        }
+        counts = {"counts": "true"} if filters.pop("counts", False) else {}
+        query = filter_fields("runs", filters, RunFilters) | counts
         return http_requests.lines_of(self._link.address, await self._get("/v1/runs", query))
 
-    def watch_runs(
-        self,
-        *,
-        status: str | None = None,
-        agent: str | None = None,
-        thread_id: str | None = None,
-        prefix: str | None = None,
-        by: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        text: str | None = None,
-        order: Order = "newest",
-        limit: int = 50,
-    ) -> AbstractAsyncContextManager[RunListIterator]:
+    def watch_runs(self, **filters: Unpack[WatchFilters]) -> AbstractAsyncContextManager[RunListIterator]:
         """Watch a list of runs: `async with client.watch_runs(...) as changes: async for change in changes: ...`.
 
         The first change is a `ListedRuns`: the first page of the list, as returned by `runs`. Afterwards each changed
@@ -462,19 +430,8 @@ class Client:
             NotAllowed, RequestRefused, ConnectError: From the iteration.
         """
         self._link.check()
-        frame = Watch(
-            id=f"{PREFIX}{secrets.token_hex(8)}",
-            status=optional(status, "status"),
-            agent=optional(agent, "agent"),
-            thread=optional(thread_id, "thread_id"),
-            prefix=optional(prefix, "prefix"),
-            by=optional(by, "by"),
-            since=moment_text(since, "since"),
-            until=moment_text(until, "until"),
-            text=optional(text, "text"),
-            order=order,
-            limit=limit,
-        )
+        fields = filter_fields("watch_runs", filters, WatchFilters)
+        frame = Watch(id=f"{PREFIX}{secrets.token_hex(8)}", **fields)
         return self._watch(RunListIterator(frame, self._link.poke))
 
     @asynccontextmanager
@@ -504,7 +461,7 @@ class Client:
         """Limit a queue, or pause it, over HTTP; both are set. Runs that work already continue.
 
         Raises:
-            UsageError: The limit is less than 1, or the name is none of a queue.
+            UsageError: The limit is less than 1, or no queue can have the name.
             NotAllowed, NotReachable, ConnectError: See `queues`.
         """
         path = f"/v1/queues/{quote(checked(name, 'name'), safe='')}"
@@ -521,10 +478,10 @@ class Client:
         return http_requests.pruned_of(self._link.address, answer)
 
     async def revive_run(self, run_id: str) -> bool:
-        """Let a dead letter be claimed again, over HTTP. False if the run is no dead letter.
+        """Let a dead letter be claimed again, over HTTP. False if the run is not a dead letter.
 
         Raises:
-            UnknownRun: There is no such run that this principal may see.
+            UnknownRun: This principal sees no such run.
             NotAllowed: The principal lacks the scope `start`.
             NotReachable, ConnectError: See `queues`.
         """

@@ -69,7 +69,7 @@ def rejected(address: Endpoint, status: int, body: bytes | None) -> ConnectionLo
     if status == 403:
         way = "the server has to allow the name by which it is reached"
         return ConnectionLost(Forbidden(f"{url} does not let this client in ({said}); {way}", url=url), fatal=True)
-    return ConnectionLost(NotAGateway(f"at {url} is no gateway ({said}); check the address", url=url), fatal=True)
+    return ConnectionLost(NotAGateway(f"at {url} is not a gateway ({said}); check the address", url=url), fatal=True)
 
 
 def not_authenticated(address: Endpoint, said: str) -> NotAuthenticated:

@@ -23,7 +23,7 @@ from wsproto.utilities import LocalProtocolError
 
 from greenroom import __version__
 from greenroom.actors.contract.envelope import Event
-from greenroom.supervision.border import failure_of_call
+from greenroom.supervision.border import Raised, capture
 from greenroom.supervision.exits import leaves
 from greenroom.supervision.nursery import open_collapsing_nursery
 from greenroom.supervision.reporting import report
@@ -193,10 +193,9 @@ class Connection:
     def _tell(self, state: ConnectionState) -> None:
         self.state = state
         if self._on_change is not None:
-            try:
-                self._on_change(state)
-            except BaseException as error:  # noqa: BLE001, ASYNC103 - the program's own callback: the connection does not suffer for it
-                text = "".join(traceback.format_exception(failure_of_call(error))).rstrip()
+            told = capture(self._on_change, state)
+            if isinstance(told, Raised):  # the connection does not suffer for it
+                text = "".join(traceback.format_exception(told.error)).rstrip()
                 report(logger, logging.ERROR, "on_change raised; it must not", traceback=text)
 
     # --- one connection ----------------------------------------------------------------------------------------------
@@ -299,7 +298,7 @@ class Connection:
         raise ConnectionLost(self.address.unreachable("the connection was closed before it was open"))
 
     async def _introduce(self, socket: WebSocketConnection) -> None:
-        """Send hello without a token, so that the gateway answers at once whether a token is required."""
+        """Send hello without a token, so that the gateway answers immediately whether a token is required."""
         try:
             await socket.send_message(frames.write(Hello(client=f"greenroom/{__version__}", protocol=SUBPROTOCOL)))
         except ConnectionClosed:

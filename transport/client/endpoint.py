@@ -103,10 +103,10 @@ def read_endpoint(url: str) -> Endpoint:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise UsageError(f"{_shown(url)} is no URL ({error}); write ws://HOST:PORT") from error
+        raise UsageError(f"{_shown(url)} is not a URL ({error}); write ws://HOST:PORT") from error
     secure = _SECURE.get(parts.scheme)
     if secure is None or not parts.hostname:
-        raise UsageError(f"{_shown(url)} is no URL of a gateway; write ws://HOST:PORT or http://HOST:PORT")
+        raise UsageError(f"{_shown(url)} is not the URL of a gateway; write ws://HOST:PORT or http://HOST:PORT")
     if parts.query or parts.username is not None:
         raise UsageError(f"{_shown(url)}: a token does not belong into a URL, where it would be logged; give token=...")
     prefix = parts.path.rstrip("/").removesuffix(PATH).rstrip("/")

@@ -24,11 +24,11 @@ from greenroom.actors.contract.waiting_for import WaitingFor
 from greenroom.actors.processes import QueueInfo
 from greenroom.actors.run.view import RunView
 
-from ..protocol import lines
+from ..protocol.lines import Counts, RunLine
 from .close_reasons import rejected
 from .endpoint import Endpoint
 from .errors import NotAGateway, refusal
-from .run_lists import ListedRuns, counts_of, line_of
+from .run_lists import ListedRuns, counts_of
 
 LARGEST: Final = 64 * 1024 * 1024
 """Maximum bytes of a response body."""
@@ -66,7 +66,7 @@ async def fetch(
     try:
         status, answer = await _exchange(stream, request, data)
     except (h11.RemoteProtocolError, trio.BrokenResourceError) as error:
-        raise address.unreachable(f"the answer is no HTTP: {error}") from error
+        raise address.unreachable(f"the answer is not HTTP: {error}") from error
     finally:
         await trio.aclose_forcefully(stream)
     return _json(address, status, answer, run_id)
@@ -158,10 +158,10 @@ def lines_of(address: Endpoint, data: JSONObject) -> ListedRuns:
         NotAGateway: The data is not a page of runs.
     """
     try:
-        rows = msgspec.convert(data["runs"], tuple[lines.RunLine, ...])
-        counts = None if data["counts"] is None else msgspec.convert(data["counts"], lines.Counts)
+        rows = msgspec.convert(data["runs"], tuple[RunLine, ...])
+        counts = None if data["counts"] is None else msgspec.convert(data["counts"], Counts)
         return ListedRuns(
-            runs=tuple(map(line_of, rows)),
+            runs=rows,
             cursor=data["cursor"],
             counts=None if counts is None else counts_of(counts),
         )
@@ -173,7 +173,7 @@ def queues_of(address: Endpoint, data: JSONObject) -> tuple[QueueInfo, ...]:
     """Parse the queues of a store.
 
     Raises:
-        NotAGateway: The data is no list of queues.
+        NotAGateway: The data is not a list of queues.
     """
     try:
         return tuple(parse(QueueInfo, from_wire(QueueInfo, line)) for line in data["queues"])

@@ -3,58 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from datetime import datetime
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Final
 
 import attrs
-import msgspec
 import trio
 
-from greenroom.actors.contract.lifecycle import RunStatus, Stage, Termination
-from greenroom.actors.contract.messages import Usage
 from greenroom.actors.contract.run_lists import RunCounts
-from greenroom.actors.contract.ticket_summary import TicketSummary
 from greenroom.actors.errors import GreenroomError
 
-from ..protocol import lines
 from ..protocol.down import CountsChanged, Error, RunChanged, Runs
+from ..protocol.lines import Counts, RunLine
 from ..protocol.up import Unwatch, Watch
 from .errors import refusal
 
 MOST: Final = 2_000
 """Maximum number of buffered changes; a reader that is further behind receives the first page again."""
-
-
-@attrs.frozen(kw_only=True)
-class ListedRun:
-    """One run of a list: agent, title, stage, open tickets and progress.
-
-    The fields are those of `greenroom.RunSummary`, `RunInfo` and `RunRow`; texts are redacted and truncated.
-    """
-
-    run_id: str
-    thread_id: str
-    agent: str
-    by: str
-    title: str
-    stage: Stage
-    status: RunStatus
-    created_at: datetime
-    ended_at: datetime | None
-    step: int
-    last_sequence: int
-    usage: Usage
-    pending: int
-    held: bool
-    queue: str
-    owner: str | None
-    dead: str | None
-    degraded: str | None
-    waiting_since: datetime | None
-    asked: tuple[TicketSummary, ...]
-    asked_count: int
-    termination: Termination | None
 
 
 @attrs.frozen(kw_only=True)
@@ -67,7 +31,7 @@ class ListedRuns:
         counts: Number of unfinished runs by status; None unless requested.
     """
 
-    runs: tuple[ListedRun, ...]
+    runs: tuple[RunLine, ...]
     cursor: str | None
     counts: RunCounts | None = None
 
@@ -77,25 +41,14 @@ class ListedRunChanged:
     """A run has changed. `line` is its present line; None if the run is not (or no longer) in the list."""
 
     run_id: str
-    line: ListedRun | None
+    line: RunLine | None
 
 
 ListChange = ListedRuns | ListedRunChanged | RunCounts
 """ListedRuns: replace the list by this page. RunCounts: number of unfinished runs."""
 
 
-def line_of(line: lines.RunLine) -> ListedRun:
-    """Convert a row of a gateway."""
-    fields: dict[str, Any] = msgspec.structs.asdict(line)
-    ended = None if line.termination is None else Termination(**msgspec.structs.asdict(line.termination))
-    tickets = tuple(TicketSummary(**msgspec.structs.asdict(ticket)) for ticket in line.asked)
-    names = {"run": "run_id", "thread": "thread_id", "sequence": "last_sequence"}
-    return ListedRun(
-        **{names.get(name, name): value for name, value in (fields | {"asked": tickets, "termination": ended}).items()}
-    )
-
-
-def counts_of(line: lines.Counts) -> RunCounts:
+def counts_of(line: Counts) -> RunCounts:
     """Convert the counts of a gateway."""
     return RunCounts(created=line.created, running=line.running, waiting=line.waiting)
 
@@ -138,14 +91,11 @@ class RunListIterator(AsyncIterator[ListChange]):
         """Buffer a frame of the gateway."""
         match frame:
             case Runs():
-                page = ListedRuns(
-                    runs=tuple(map(line_of, frame.runs)), cursor=frame.cursor, counts=counts_of(frame.counts)
-                )
+                page = ListedRuns(runs=frame.runs, cursor=frame.cursor, counts=counts_of(frame.counts))
                 self._waiting = {"\npage": page}
             case RunChanged():
-                line = None if frame.row is None else line_of(frame.row)
                 self._waiting.pop(frame.run, None)
-                self._waiting[frame.run] = ListedRunChanged(run_id=frame.run, line=line)
+                self._waiting[frame.run] = ListedRunChanged(run_id=frame.run, line=frame.row)
                 if len(self._waiting) > MOST:
                     self.requested = False
                     self._waiting.clear()
@@ -226,4 +176,3 @@ class RunLists:
 
 PREFIX: Final = "watch-"
 """Prefix of the ids of this client's watches."""
-Order = Literal["newest", "waiting_longest"]

@@ -1,7 +1,7 @@
 """The subscriptions of one connection, decided without I/O.
 
 On the wire there is one subscription per run and connection; a client may have any number of readers of a run, each
-with a cursor of its own. One rule, evaluated after every change, controls the subscription of a run:
+with its own cursor. One rule, evaluated after every change, controls the subscription of a run:
 
     goal  = the lowest cursor of the readers that have room; none if all readers are full
     no goal, and subscribed          -> unsubscribe: no reader could take an event now

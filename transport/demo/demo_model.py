@@ -21,7 +21,7 @@ from .report import report, summary
 SEVERAL: Final = 6
 """Folders that are counted in one step, concurrently."""
 MOST: Final = 24
-"""Maximum number of folders counted one by one; with more, the whole tree is counted at once."""
+"""Maximum number of folders counted one by one; with more, the whole tree is counted in one call."""
 _TASK: Final = re.compile(r"Take a census of (?P<folder>.+) and write it to (?P<name>\S.*)", re.DOTALL)
 _NOTABLE: Final = ("readme", "license", "licence", "copying")
 

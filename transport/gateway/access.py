@@ -12,7 +12,7 @@ import attrs
 from greenroom.actors.contract.codec import failure_text
 from greenroom.actors.contract.rows import RunInfo
 from greenroom.actors.errors import UsageError
-from greenroom.supervision import failure_of_call
+from greenroom.supervision import Raised, capture
 
 from ..protocol.codes import Refused
 
@@ -43,11 +43,11 @@ def _guarded(sees: Callable[[RunInfo], bool]) -> Callable[[RunInfo], bool]:
         return sees
 
     def guarded(info: RunInfo) -> bool:
-        try:
-            return bool(sees(info))
-        except BaseException as error:  # noqa: BLE001 - a program's own predicate
-            failure = failure_of_call(error)
-            raise SeesFailed(f"Principal(sees=...) failed for run {info.run_id}: {failure_text(failure)}") from failure  # noqa: ASYNC104 - the border has raised what passes
+        seen = capture(lambda: bool(sees(info)))
+        if isinstance(seen, Raised):
+            why = failure_text(seen.error)
+            raise SeesFailed(f"Principal(sees=...) failed for run {info.run_id}: {why}") from seen.error
+        return seen.value
 
     return guarded
 
@@ -59,7 +59,7 @@ class Principal:
     Attributes:
         name: Appears in events and rows as the author of starts and decisions.
         token: At least 16 characters; never logged and never shown.
-        scopes: What the principal may do; "admin" includes the others.
+        scopes: The permissions of the principal; "admin" includes the others.
         sees: Returns True for the runs that the principal may see; the others are answered as unknown.
 
     Raises:

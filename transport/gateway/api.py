@@ -29,7 +29,19 @@ from greenroom.actors.services.sanitize import moment_of
 
 from ..protocol.codes import Refused
 from ..protocol.down import Ack
-from ..protocol.up import Cancel, Decide, Fork, LimitQueue, Pause, PruneRuns, RunCommand, Send, SentAttachment, Start
+from ..protocol.up import (
+    FILTERS,
+    Cancel,
+    Decide,
+    Fork,
+    LimitQueue,
+    Pause,
+    PruneRuns,
+    RunCommand,
+    Send,
+    SentAttachment,
+    Start,
+)
 from .access import Principal, everything
 from .listing import VisiblePage, visible_page
 
@@ -125,20 +137,10 @@ class Api:
         """
         who.need("follow")
         try:
-            return query_of(
-                status=fields.get("status"),
-                agent=fields.get("agent"),
-                thread_id=fields.get("thread"),
-                prefix=fields.get("prefix") or "",
-                by=fields.get("by"),
-                since=_moment("since", fields.get("since")),
-                until=_moment("until", fields.get("until")),
-                text=fields.get("text"),
-                order=fields.get("order") or "newest",
-                limit=fields.get("limit", 50),
-                cursor=fields.get("cursor"),
-                counts=False,
-            )
+            filters: dict[str, Any] = {name: fields.get(field) for name, field in FILTERS.items() if name != "counts"}
+            filters |= {name: _moment(name, filters[name]) for name in ("since", "until")}
+            filters["order"] = filters["order"] or "newest"
+            return query_of(**{name: value for name, value in filters.items() if value is not None})
         except gr.UsageError as error:
             raise Refused("unprocessable", str(error)) from error
 
@@ -261,7 +263,7 @@ class Api:
         """Check and journal a command to a run.
 
         Words that the run has not asked for are a road into its thread, as a start is: `send`, and a result for a
-        pause, which joins the conversation. An answer to a question of the run is none.
+        pause, which joins the conversation. An answer to a question of the run is different.
 
         Raises:
             Refused: not_allowed, unknown_run, unprocessable, and every rejection of `REJECTIONS`.
@@ -316,7 +318,7 @@ class Api:
             return await self.runtime.store.prune(before)
 
     async def revive(self, who: Principal, run_id: str) -> bool:
-        """Let a dead letter be claimed again; False if the run is none.
+        """Let a dead letter be claimed again; False if the run is not a dead letter.
 
         Raises:
             Refused: not_allowed, unknown_run, store_unavailable, closing.

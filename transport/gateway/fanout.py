@@ -13,7 +13,7 @@ from typing import Final, Protocol
 import trio
 
 from greenroom.actors.services.event_buffer import EventBuffer, EventSlice
-from greenroom.supervision import failure_of
+from greenroom.supervision import Raised, acapture
 
 from ..protocol.codes import INTERNAL, CloseCode
 from ..protocol.ws_output import SessionOutput
@@ -83,10 +83,9 @@ class RunPumps:
         subscription.on_close(unregister)
 
     async def _go_round(self, run: str, pump: RunPump) -> None:
-        try:
-            await pump.run()
-        except BaseException as error:  # noqa: BLE001, ASYNC103 - a supervision boundary: one run's pump must not end all connections
-            self._tell(pump, failure_of(error))
+        ended = await acapture(pump.run)
+        if isinstance(ended, Raised):  # which must not end all connections
+            self._tell(pump, ended.error)
             self._forget(run, pump)
             for conversation in set(pump.places.values()):
                 conversation.leave(INTERNAL)
@@ -154,7 +153,7 @@ class RunPump:
         self._found, self._data = None, b""
 
     def _serve(self, subscription: Subscription, conversation: Receiver, *, stirred: bool) -> None:
-        """Write the new events to one connection if this is possible at once; otherwise leave them to its writer."""
+        """Write the new events to one connection if it takes them without a wait, else leave them to its writer."""
         source, follower, output = subscription.source, subscription.follower, conversation.output
         if not output.free(source):
             conversation.touch(subscription)

@@ -4,8 +4,8 @@ A change only marks its run: a run that changes a hundred times in a round is re
 and an unwritten row is replaced by the next row of the same run. A watch with too many unwritten bytes, or a round with
 too many changes, falls back to the first page of the list. Without watches no run is marked.
 
-What other processes do to the runs of a shared store marks no run here. While there are watches, the runtime asks for a
-sweep every few seconds, and the feed compares the first page of each list with the rows that it has sent.
+Changes by other processes to the runs of a shared store mark no run here. While there are watches, the runtime asks for
+a sweep every few seconds, and the feed compares the first page of each list with the rows that it has sent.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ class RunListFeed:
                 return  # each connection notices the end on its own
 
     async def _rest(self, seconds: float) -> None:
-        """Pause. A list requested meanwhile receives its first page at once, because a person is waiting."""
+        """Pause. A list requested meanwhile receives its first page immediately, because a person is waiting."""
         until = trio.current_time() + seconds
         while trio.current_time() < until:
             asked = [watch for watch in self._watches if watch.ready and watch.wants == "asked"]
@@ -309,7 +309,7 @@ class RunListFeed:
         except SeesFailed as error:
             self._log_failure(watch, error)
             return
-        rows = {row.run: row for row in page.rows}
+        rows = {row.run_id: row for row in page.rows}
         before, gone = watch.shown, [run_id for run_id in watch.shown if run_id not in rows]
         for run_id, row in rows.items():
             if before.get(run_id) != row and watch.wants is None:
@@ -358,7 +358,7 @@ class RunListFeed:
             return
         if not watch.dropped:
             self._told[watch.conversation] = counts
-            watch.shown = {row.run: row for row in page.rows} if self._shared else {}
+            watch.shown = {row.run_id: row for row in page.rows} if self._shared else {}
             watch.put(
                 _PAGE,
                 down.Runs(watch=watch.name, reason=reason, runs=page.rows, cursor=page.cursor, counts=counts),

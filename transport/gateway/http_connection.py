@@ -41,7 +41,7 @@ LINGER_MOST: Final = 10.0
 MARGIN: Final = 5.0
 """Seconds by which the announced time of an idle connection is shorter than its limit: a request may be on its way."""
 TURNED_AWAY: Final = 256
-"""Connections beyond the limit that are refused with a response at the same time; further ones are closed at once."""
+"""Connections beyond the limit that are refused with a response at the same time; others are closed immediately."""
 LEAST_TURNED: Final = 8
 """Minimum of that number."""
 TURNED_SHARE: Final = 16

@@ -169,8 +169,8 @@ def _row_of(line: gr.RunSummary, reader: gr.RunReader) -> RunLine:
     if line.dead is not None and not done:
         degraded = DEAD_LETTER, line.dead
     return RunLine(
-        run=info.run_id,
-        thread=info.thread_id,
+        run_id=info.run_id,
+        thread_id=info.thread_id,
         agent=info.agent,
         by=info.by,
         title=line.title,
@@ -179,7 +179,7 @@ def _row_of(line: gr.RunSummary, reader: gr.RunReader) -> RunLine:
         created_at=info.created_at,
         ended_at=line.ended_at,
         step=row.step,
-        sequence=row.last_sequence,
+        last_sequence=row.last_sequence,
         usage=row.usage,
         pending=line.pending,
         held=line.held,

@@ -16,7 +16,7 @@ CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 
 
 class Metrics:
-    """The counters of one gateway, in a registry of their own: two gateways in a process do not mix."""
+    """The counters of one gateway, in a separate registry: two gateways in a process do not mix."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry(auto_describe=True)

@@ -97,7 +97,7 @@ class ResponseStream:
             await self.stream.send_all(self.http.send(h11.Data(data=chunk)) or b"")
 
     async def _watch(self, scope: trio.CancelScope) -> None:
-        """Detect the disconnect of the peer. What the peer sends meanwhile belongs to its next request.
+        """Detect the disconnect of the peer. Bytes that the peer sends meanwhile belong to its next request.
 
         Beyond `AHEAD` bytes nothing is read before the response has ended; a disconnect then shows at a write.
         """

@@ -62,8 +62,9 @@ class RunLine(msgspec.Struct, frozen=True, kw_only=True, rename=camel):
         termination: Why the run ended; null before the end.
     """
 
-    run: str
-    thread: str
+    # named as in RunSummary, RunInfo and RunRow: clients of Python read this class; the wire has shorter names
+    run_id: str = msgspec.field(name="run")
+    thread_id: str = msgspec.field(name="thread")
     agent: str
     by: str
     title: str
@@ -72,7 +73,7 @@ class RunLine(msgspec.Struct, frozen=True, kw_only=True, rename=camel):
     created_at: datetime
     ended_at: datetime | None
     step: int
-    sequence: Newest
+    last_sequence: Newest = msgspec.field(name="sequence")
     usage: Usage
     pending: int
     held: bool

@@ -124,7 +124,7 @@ def command_schemas() -> dict[str, Schema]:
 
 
 def gateway_schema() -> Schema:
-    """Return one JSON Schema document (draft 2020-12) of all frames; events have a document of their own."""
+    """Return one JSON Schema document (draft 2020-12) of all frames; events have another document."""
     up, down = up_schemas(), down_schemas()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

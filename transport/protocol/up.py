@@ -18,6 +18,7 @@ from cattrs.v import format_exception
 from greenroom.actors.contract.casing import camel
 from greenroom.actors.contract.decisions import ActionWord
 from greenroom.actors.contract.plain import JSONObject
+from greenroom.actors.contract.run_lists import RunFilters, RunOrder
 from greenroom.supervision.fields import did_you_mean
 
 from .codes import Refused
@@ -169,8 +170,14 @@ class Watch:
     since: str | None = None
     until: str | None = None
     text: str | None = None
-    order: Literal["newest", "waiting_longest"] = "newest"
+    order: RunOrder = "newest"
     limit: PageLimit = attrs.field(default=50, validator=_limit)
+
+
+FILTERS: Final[Mapping[str, str]] = {
+    name: "thread" if name == "thread_id" else name for name in RunFilters.__annotations__
+}
+"""Filter of a list of runs -> its name in the frame `watch` and in the query of GET /v1/runs."""
 
 
 @attrs.frozen(kw_only=True)

@@ -1,4 +1,4 @@
-"""What a WebSocket session writes, and in which order. No I/O.
+"""The output of a WebSocket session, and its order. No I/O.
 
 Answers come first, all pending ones in one write. Then the sources (followed runs, watched lists) take turns. There is
 no queue of events: a source with possible data is in the line once, and the connection reads the data when the turn of

@@ -1,7 +1,7 @@
 """The gateway's side of a WebSocket, without I/O: answers to frames, order of writes, end of the connection.
 
 A `WebSocketSession` receives messages of the client (`received`) and facts that the connection has found, each through
-a method of its own, and returns actions (`ws_actions.py`), which the connection performs in order. Gateway frames are
+a separate method, and returns actions (`ws_actions.py`), which the connection performs in order. Gateway frames are
 not actions: they are appended to `output`, from which the connection's writer takes its next action (`ws_output.py`).
 
     NEW --opened--> GREETING --welcomed--> OPEN --any of the close codes, or the peer disconnects--> CLOSED
@@ -271,7 +271,7 @@ class WebSocketSession:
             return (count, *self.refused(refused))
 
     def _act(self, frame: up.Up) -> Actions:
-        """Return the actions of a frame, or answer the frame at once.
+        """Return the actions of a frame, or answer the frame immediately.
 
         Raises:
             Refused: gw.error is the answer.

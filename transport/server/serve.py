@@ -27,7 +27,7 @@ from .routes import ROUTES
 FAREWELL: Final = 5.0
 """Seconds for all connections to receive gw.bye and close."""
 BACKLOG: Final = 2048
-"""Size of the listen queue: after a restart many clients reconnect at once."""
+"""Size of the listen queue: after a restart many clients reconnect together."""
 PULSE: Final = 0.05
 """Interval of liveness checks, as a part of the heartbeat: once per second for 20 s."""
 

@@ -9,6 +9,7 @@ import attrs
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
+from typing_extensions import override
 
 from . import text_format
 from .screen import SIGNS, TOOK, WHO, Screen, Style, parts_of
@@ -45,10 +46,11 @@ class RichScreen(Screen):
         self._rows = 0  # lines of the prompt above its last one
 
     @property
+    @override
     def width(self) -> int | None:
-        """Columns of the terminal."""
         return self._console.width
 
+    @override
     def line(self, line: Line) -> None:
         """Write a line of the timeline; the status line shows starts."""
         if line.kind == "start":
@@ -87,6 +89,7 @@ class RichScreen(Screen):
             )
         return Text(text, style="" if line.kind == "yes" else _COLOURS[style])
 
+    @override
     def row(self, text: str = "", style: Style = "") -> None:
         """Write a line of text; a long one continues below, under its own beginning."""
         self._catch_up()
@@ -94,8 +97,8 @@ class RichScreen(Screen):
         body = text.lstrip(" ")
         self._flow(Text(" " * (len(text) - len(body))), Text(body, style=_COLOURS[style]))
 
+    @override
     def prompt(self, text: str, *, long: bool = False) -> None:
-        """Write a prompt; the answer is typed after it. `long`: an answer that takes a while to type."""
         self._catch_up()
         self._wipe()
         self._prompt, self._busy = text, long
@@ -107,18 +110,19 @@ class RichScreen(Screen):
         self._console.file.flush()
         self._rows = len(lines)
 
+    @override
     def above(self, line: Line) -> None:
-        """Write a line of the timeline while a prompt is open, and repeat the prompt below it."""
         if line.kind != "start":
             super().above(line)
 
+    @override
     def _make_room(self) -> None:
         """Erase the prompt, with the lines above its last one."""
         up = f"\x1b[{self._rows}A" if self._rows else ""
         self._console.file.write(f"\r{up}\x1b[J")
 
     def _flow(self, head: Text, body: Text) -> None:
-        """Print a text after a head, in lines that break between words; an over-long word has a line of its own."""
+        """Print a text after a head, in lines that break between words; an over-long word has a separate line."""
         width = self._console.width
         indent = head.cell_len if width - head.cell_len >= NARROW else min(head.cell_len, INDENT)
         if head.cell_len + body.cell_len <= width:
@@ -135,6 +139,7 @@ class RichScreen(Screen):
                 begin = Text(" " * max(0, min(indent, width - text_format.columns(line.plain))))
             self._console.print(begin + line, soft_wrap=True)
 
+    @override
     def status(self, text: str) -> None:
         """Replace or erase the live line."""
         if not text:
@@ -154,6 +159,7 @@ class RichScreen(Screen):
         if live is not None:
             live.stop()
 
+    @override
     def close(self) -> None:
         """Erase the live line and show the cursor again."""
         self._wipe()
@@ -170,7 +176,7 @@ def _with_outcome(line: Line, room: int) -> Line:
 def wrapped_lines(text: Text, width: int) -> Iterator[Text]:
     """Yield the text in lines of at most `width` columns.
 
-    A longer word, which rich would fold, is a line of its own.
+    A longer word, which rich would fold, is a separate line.
     """
     for line in text.split("\n", allow_blank=True):
         yield from line.divide(text_format.breaks(line.plain, width))

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TextIO
 
 import attrs
+from typing_extensions import override
 
 from greenroom.actors.contract.envelope import Event, timestamp
 from greenroom.actors.contract.plain import JSONObject
@@ -135,16 +136,20 @@ class Screen:
 class JsonScreen(Screen):
     """Events in their stored form, one JSON object per line, then one line with the outcome."""
 
+    @override
     def event(self, event: Event) -> None:
         """Write an event."""
         self.outcome(wire(event))
 
+    @override
     def line(self, line: Line) -> None:
         """Write nothing: the events already have this information."""
 
+    @override
     def row(self, text: str = "", style: Style = "") -> None:
         """Write nothing: text for people is not for programs."""
 
+    @override
     def outcome(self, data: JSONObject) -> None:
         """Write an object."""
         self._write(json.dumps(data, default=_plain) + "\n")
@@ -158,43 +163,44 @@ class HidingScreen(Screen):
         self._screen, self._hide = screen, hide
 
     @property
+    @override
     def width(self) -> int | None:
-        """Columns of the terminal; None without a terminal."""
         return self._screen.width
 
+    @override
     def event(self, event: Event) -> None:
         """Accept an event of the run; events contain no hidden text."""
         self._screen.event(event)
 
+    @override
     def line(self, line: Line) -> None:
-        """Write a line of the timeline."""
         self._screen.line(self._hidden_line(line))
 
+    @override
     def above(self, line: Line) -> None:
-        """Write a line of the timeline while a prompt is open."""
         self._screen.above(self._hidden_line(line))
 
     def _hidden_line(self, line: Line) -> Line:
         return attrs.evolve(line, what=self._hide(line.what), outcome=self._hide(line.outcome))
 
+    @override
     def row(self, text: str = "", style: Style = "") -> None:
-        """Write a line of text."""
         self._screen.row(self._hide(text), style)
 
+    @override
     def prompt(self, text: str, *, long: bool = False) -> None:
-        """Write a prompt; the answer is typed after it."""
         self._screen.prompt(self._hide(text), long=long)
 
+    @override
     def status(self, text: str) -> None:
-        """Show the present activity; empty erases it."""
         self._screen.status(self._hide(text))
 
+    @override
     def outcome(self, data: JSONObject) -> None:
-        """Report the run's outcome to programs."""
         self._screen.outcome(self._hidden(json.loads(json.dumps(data, default=_plain))))
 
+    @override
     def close(self) -> None:
-        """Restore the terminal."""
         self._screen.close()
 
     def _hidden(self, data: object) -> Any:

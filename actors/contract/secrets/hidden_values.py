@@ -80,7 +80,7 @@ def hides_position(value: Sequence[object], place: int) -> bool:
 
 
 def _is_secret(name: str, item: object) -> bool:
-    """Return whether the second item of a pair is a secret: a list of two words is no pair."""
+    """Return whether the second item of a pair is a secret: a list of two words is not a pair."""
     if not isinstance(item, str):
         return isinstance(item, int) and not isinstance(item, bool)
     return LINE_KEYS.search(name) is not None or not reads_like_code(item)

@@ -2,7 +2,7 @@
 
 Theory of operation. Three filters in one pass: values under names such as `password` (in JSON data and in text), known
 token shapes, and the secrets that the embedder names. Directories that reveal the host's user are shortened. Only
-fields with foreign text are read; private rows stay unredacted. What is large is read in steps (`stepwise`). A text
+fields with foreign text are read; private rows stay unredacted. A large value is read in steps (`stepwise`). A text
 may be the cut beginning of a longer one, so the beginning of a secret is hidden, too, where a text ends or is marked as
 cut.
 """
@@ -89,7 +89,7 @@ class Redactor:
         return self if workspace is None or _ABSOLUTE.match(workspace) is None else self._within(workspace)
 
     def text(self, value: str) -> str:
-        """Return the text without secrets; the same object if there are none.
+        """Return the text without secrets; the same object if nothing is hidden.
 
         Of a text longer than `WHOLE` only that many characters are read and shown; a mark gives the number left out.
         """
@@ -98,7 +98,7 @@ class Redactor:
         return value if self._search(value) is None else self._masked(value)
 
     def value(self, value: object) -> Any:
-        """Return JSON data without secrets; the same object if there are none."""
+        """Return JSON data without secrets; the same object if nothing is hidden."""
         if type(value) is str:  # most fields of events: read once, as in `_dirty`
             return value if len(value) < SHORTEST else self.text(value)
         return self._clean(value) if self._dirty(value) else value
@@ -261,7 +261,7 @@ class Redactor:
         return (clean, hidden) if hidden or clean != key or hides_items(name) else None
 
     def payload(self, payload: Any) -> Any:
-        """Return an event's payload without secrets; the same object if there are none."""
+        """Return an event's payload without secrets; the same object if nothing is hidden."""
         shown = self.small_payload(payload)
         return drained(self.payload_steps(payload)) if shown is None else shown
 

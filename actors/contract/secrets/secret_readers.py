@@ -2,7 +2,7 @@
 
 Theory of operation. The expression finds candidates; a reader looks around the match, within a bounded distance or in
 text that the search skips afterwards, and determines the beginning and end of the secret. A reader gets the text, the
-match, and where the previous span ended; None means that the candidate is no secret.
+match, and where the previous span ended; None means that the candidate is not a secret.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _ITEM: Final = re.compile(r"(?P<indent>[ \t]*)- +(?P<text>[\"']?[^\s\"']{6,}[\"'
 _ITEM_BEGUN: Final = 96
 """Characters of a line at a text's end that may become an item."""
 _SHORT_LINE: Final = 40
-"""Characters of a line at a text's end that may be no line of base64."""
+"""Characters of a line at a text's end that may be something else than a line of base64."""
 _LINE_OF_BLOCK: Final = re.compile(r"(?P<indent>[ \t]*)(?P<text>[^\r\n]*)(?:\r?\n|\Z)")
 BRACKET: Final = re.compile(r"(?P<quoted>\\*[\"'])|(?P<opens>[{\[(])|[}\])]")
 """Opening and closing marks in a value in brackets."""
@@ -79,7 +79,7 @@ _BASE64: Final = re.compile(r"[A-Za-z0-9+/_\-]{4,}={0,2}\Z")
 
 
 Reader = Callable[[str, re.Match[str], int], "Span | None"]
-"""(text, match, where the last span ended) -> the span that must go; None if the match is no secret."""
+"""(text, match, where the last span ended) -> the span that must go; None if the match is not a secret."""
 
 
 class Span(NamedTuple):

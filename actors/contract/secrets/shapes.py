@@ -217,7 +217,7 @@ _BEHIND_QUOTED: Final = rf"(?<=[{_LAST}\\ ]{_QUOTE})"
 _BEHIND_NUMBER: Final = "(?<=[0-9].)"
 _BEFORE_LETTER: Final = "(?=[A-Za-z])"
 _GUARDS: Final = (*_BEHIND_HEADS.values(), _BEHIND_NAME, _BEHIND_QUOTED, _BEFORE_LETTER)
-"""What all alternatives with one first character have in common is asked once, before them."""
+"""The condition that all alternatives with one first character share is asked once, before them."""
 
 _PARTS: Final = {
     **{name: _token(name, token) for name, token in TOKENS.items()},

@@ -86,7 +86,7 @@ class Finder:
         self._shaped, self._shaped_here = shaped.search, shaped.match
 
     def masked(self, text: str) -> str:
-        """Return the text with secrets masked; the same object if there are none."""
+        """Return the text with secrets masked; the same object if nothing is hidden."""
         return masked(text, self.spans(text)) if self.search(text) is not None else text
 
     def spans(self, text: str) -> Iterator[Span]:

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
+from typing_extensions import override
+
 from ...abc import CallDelta, ModelDelta, ReasoningDelta, TextDelta
 from ...contract.messages import FinishReason, ModelRequest, ModelResponse, Usage
 from ...contract.plain import JSONObject, JSONValue
@@ -63,7 +65,7 @@ class AnthropicCodec(Codec):
 
     Args:
         model: the provider's name of the model.
-        api_version: of the API; "2023-06-01" takes temperature, top_p and top_k.
+        api_version: The version of the API; "2023-06-01" takes temperature, top_p and top_k.
         native: ask for an answer's form by `output_config`.
     """
 
@@ -77,10 +79,11 @@ class AnthropicCodec(Codec):
         self._renamed = {**RENAMED, **sampling}
         self.settings = (*self._renamed, "parallel_tool_calls", "thinking")
 
+    @override
     def auth(self, key: str) -> Mapping[str, str]:
-        """Return the headers that carry a key."""
         return {"x-api-key": key}
 
+    @override
     def encode(self, request: ModelRequest) -> Encoded:
         """Return a request for `POST /v1/messages`."""
         settings, schema = request.settings, request.output_schema if self._native else None
@@ -114,10 +117,11 @@ class AnthropicCodec(Codec):
         headers = {"anthropic-version": self._version, **extra_headers(settings)}
         return Encoded(path="/v1/messages", body=body | extra_body(settings), headers=headers)
 
+    @override
     def decoder(self) -> Decoder:
-        """Return a reader of one stream."""
         return AnthropicDecoder(self.provider)
 
+    @override
     def error(self, status: int | None, data: object) -> Reported:
         """Read `{"type": "error", "error": {"type", "message"}}`."""
         error = mapping(mapping(data).get("error"))
@@ -202,8 +206,8 @@ class AnthropicDecoder(Decoder):
         self._reason = ""
         self._explanation = ""
 
+    @override
     def take(self, name: str, data: JSONObject) -> Iterator[ModelDelta]:
-        """Take one event. See `Decoder.take`."""
         index = count(data.get("index"))
         match string(data.get("type")) or name:
             case "message_start":
@@ -283,8 +287,8 @@ class AnthropicDecoder(Decoder):
         self._counts |= {key: usage[key] for key in COUNTS if usage.get(key) is not None}
         self.usage = usage_of(self._counts)
 
+    @override
     def response(self) -> ModelResponse:
-        """Return the answer. See `Decoder.response`."""
         if self._reason == "model_context_window_exceeded":
             text = "the answer filled the model's context window"
             raise ModelError(text, kind="context_overflow", usage=self.usage)
@@ -325,7 +329,7 @@ class AnthropicDecoder(Decoder):
 
 
 def usage_of(data: JSONObject) -> Usage:
-    """Return the tokens of a usage object: the input is what was read anew, written to the cache and read from it."""
+    """Return the tokens of a usage object; the input includes tokens written to the cache and read from it."""
     cached = count(data.get("cache_read_input_tokens"))
     return Usage(
         requests=1,

@@ -143,7 +143,7 @@ def provider_error(
         name: the model's name.
         report: its status is None for a report inside a stream.
         mask: hides the key in the provider's words.
-        headers: of the response; names are asked for in lower case.
+        headers: The headers of the response; names are asked for in lower case.
         usage: tokens of the failed request.
     """
     headers = headers or {}
@@ -198,7 +198,7 @@ def _date(text: str | None) -> datetime | None:
 
 
 def plain_report(status: int, text: str) -> Reported:
-    """Return the report of a body that is no JSON of the provider's, such as a page of a proxy."""
+    """Return the report of a body that is not JSON of the provider's, such as a page of a proxy."""
     return Reported(status=status, message=text)
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 from urllib.parse import quote
 
+from typing_extensions import override
+
 from ...abc import CallDelta, ModelDelta, ReasoningDelta, TextDelta
 from ...contract.messages import FinishReason, ModelRequest, ModelResponse, ToolInfo, Usage
 from ...contract.plain import JSONObject, JSONValue
@@ -66,7 +68,7 @@ class GeminiCodec(Codec):
 
     Args:
         model: the provider's name of the model.
-        api_version: of the API, a part of the path.
+        api_version: The version of the API, a part of the path.
         native: ask for an answer's form by `responseJsonSchema`, where no tools are offered.
     """
 
@@ -78,10 +80,11 @@ class GeminiCodec(Codec):
         self._version = api_version
         self._native = native
 
+    @override
     def auth(self, key: str) -> Mapping[str, str]:
-        """Return the headers that carry a key."""
         return {"x-goog-api-key": key}
 
+    @override
     def encode(self, request: ModelRequest) -> Encoded:
         """Return a request for `POST /{version}/models/{model}:streamGenerateContent?alt=sse`."""
         settings, schema = request.settings, request.output_schema if self._native else None
@@ -109,10 +112,11 @@ class GeminiCodec(Codec):
         path = f"/{self._version}/{quote(place)}:streamGenerateContent?alt=sse"
         return Encoded(path=path, body=body | extra_body(settings), headers=extra_headers(settings))
 
+    @override
     def decoder(self) -> Decoder:
-        """Return a reader of one stream."""
         return GeminiDecoder(self.provider)
 
+    @override
     def error(self, status: int | None, data: object) -> Reported:
         """Read `{"error": {"code", "message", "status", "details"}}`, also as the first of an array."""
         if isinstance(data, list):
@@ -222,8 +226,8 @@ class GeminiDecoder(Decoder):
         self._reason = ""
         self._why = ""
 
+    @override
     def take(self, name: str, data: JSONObject) -> Iterator[ModelDelta]:
-        """Take one chunk. See `Decoder.take`."""
         if data.get("error"):
             raise StreamError(data)
         self.model = self.model or model_name(data.get("modelVersion"))
@@ -270,8 +274,8 @@ class GeminiDecoder(Decoder):
             self._parts_kept.append(dict(part))
             self._joined.append([string(part.get("text"))])
 
+    @override
     def response(self) -> ModelResponse:
-        """Return the answer. See `Decoder.response`."""
         text, said = "".join(self._text), f"{self._reason}: {self._why}".removesuffix(": ")
         if self._reason in MALFORMED:
             raise ModelError(f"the model's answer cannot be used: {said}", kind="provider", usage=self.usage)

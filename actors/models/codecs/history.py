@@ -2,7 +2,7 @@
 
 Theory of operation. A provider may want an answer back as it gave it: reasoning, signatures, ids. The items of a
 message do that, unless the message is another's or its text or calls have been changed since (redacted, edited, merged,
-with invalid arguments): then the items would contradict the thread, and the message is written anew from its parts.
+with invalid arguments): then the items would contradict the thread, and the message is written again from its parts.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Thread:
     the newest call with its id before the result.
 
     Args:
-        messages: of the request.
+        messages: The messages of the request.
         provider: whose items may be sent.
         read: reads such items.
 

@@ -82,6 +82,6 @@ class StreamMask:
         return text[:size]
 
     def end(self) -> str:
-        """Return the rest: the text has ended, so it is no beginning of a key."""
+        """Return the rest: the text has ended, so it begins no key."""
         rest, self._held = self._held, ""
         return rest

@@ -1,6 +1,6 @@
 """OpenAI chat completions, and the many services and local servers that speak the same format.
 
-Source: the types of the official Python SDK (openai 3.54). What compatible servers do otherwise is tolerated: calls
+Source: the types of the official Python SDK (openai 3.54). Deviations of compatible servers are tolerated: calls
 without ids, names that are repeated in each piece, whole calls in one piece, `stop` as the reason of an answer with
 calls, no `[DONE]`. The mark of a whole answer is the chunk with a `finish_reason`.
 
@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
+from typing_extensions import override
 
 from ...abc import CallDelta, ModelDelta, ReasoningDelta, TextDelta
 from ...contract.messages import CallRequest, FinishReason, ModelRequest, ModelResponse, ToolInfo, Usage, read_arguments
@@ -83,10 +84,11 @@ class OpenAIChatCodec(Codec):
         self._limit_field = limit_field
         self._native = native
 
+    @override
     def auth(self, key: str) -> Mapping[str, str]:
-        """Return the headers that carry a key."""
         return {"authorization": f"Bearer {key}"}
 
+    @override
     def encode(self, request: ModelRequest) -> Encoded:
         """Return a request for `POST /chat/completions`."""
         settings, schema = request.settings, request.output_schema if self._native else None
@@ -111,10 +113,11 @@ class OpenAIChatCodec(Codec):
             body["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": form}}
         return Encoded(path="/chat/completions", body=body | extra_body(settings), headers=extra_headers(settings))
 
+    @override
     def decoder(self) -> Decoder:
-        """Return a reader of one stream."""
         return OpenAIChatDecoder(self.provider)
 
+    @override
     def error(self, status: int | None, data: object) -> Reported:
         """Read `{"error": {"message", "type", "code", "param"}}`."""
         error = mapping(data).get("error", data)
@@ -184,8 +187,8 @@ class OpenAIChatDecoder(Decoder):
         self._slots: dict[int, PartialCall] = {}
         self._finish: str | None = None
 
+    @override
     def take(self, name: str, data: JSONObject) -> Iterator[ModelDelta]:
-        """Take one chunk. See `Decoder.take`."""
         if data.get("error"):
             raise StreamError(data)
         self.model = self.model or model_name(data.get("model"))
@@ -251,8 +254,8 @@ class OpenAIChatDecoder(Decoder):
             call.extras["extra_content"] = piece["extra_content"]
         return CallDelta(call.place, new, text)
 
+    @override
     def response(self) -> ModelResponse:
-        """Return the answer. See `Decoder.response`."""
         text, refusal = "".join(self._text), "".join(self._refusal)
         finish = FINISHES.get(self._finish or "", "other")
         calls = calls_of(self._calls, finish)

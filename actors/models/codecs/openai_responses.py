@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeGuard
 
 import msgspec
+from typing_extensions import override
 
 from ...abc import CallDelta, ModelDelta, ReasoningDelta, TextDelta
 from ...contract.messages import FinishReason, Message, ModelRequest, ModelResponse, ToolInfo, Usage, read_arguments
@@ -63,10 +64,11 @@ class OpenAIResponsesCodec(Codec):
         self.provider = provider
         self._native = native
 
+    @override
     def auth(self, key: str) -> Mapping[str, str]:
-        """Return the headers that carry a key."""
         return {"authorization": f"Bearer {key}"}
 
+    @override
     def encode(self, request: ModelRequest) -> Encoded:
         """Return a request for `POST /responses`."""
         settings, schema = request.settings, request.output_schema if self._native else None
@@ -98,10 +100,11 @@ class OpenAIResponsesCodec(Codec):
             body["text"] = {"format": {"type": "json_schema", "name": "answer", "schema": form, "strict": False}}
         return Encoded(path="/responses", body=body | extra_body(settings), headers=extra_headers(settings))
 
+    @override
     def decoder(self) -> Decoder:
-        """Return a reader of one stream."""
         return OpenAIResponsesDecoder(self.provider)
 
+    @override
     def error(self, status: int | None, data: object) -> Reported:
         """Read `{"error": {...}}`, the event `error`, or the error of a failed response."""
         found = mapping(data)
@@ -173,8 +176,8 @@ class OpenAIResponsesDecoder(Decoder):
         self._refusal: list[str] = []
         self._finish: FinishReason = "stop"
 
+    @override
     def take(self, name: str, data: JSONObject) -> Iterator[ModelDelta]:
-        """Take one event. See `Decoder.take`."""
         kind, index = string(data.get("type")) or name, count(data.get("output_index"))
         if kind.endswith(".delta"):
             yield from self._delta(kind, index, string(data.get("delta")))
@@ -267,8 +270,8 @@ class OpenAIResponsesDecoder(Decoder):
             self._finish = INCOMPLETE.get(reason, "other")
         self.complete = self.finished = True
 
+    @override
     def response(self) -> ModelResponse:
-        """Return the answer. See `Decoder.response`."""
         texts = tuple("".join(self._texts[index]) for index in sorted(self._texts))
         calls = calls_of([self._calls[index] for index in sorted(self._calls)], self._finish)
         finish: FinishReason = "tool_calls" if calls and self._finish == "stop" else self._finish

@@ -127,7 +127,7 @@ class PartialCall:
     """A call whose arguments arrive in pieces.
 
     Attributes:
-        place: of the call among the calls of its answer, from 0.
+        place: The place of the call in its answer, from 0.
         arguments: pieces of JSON text.
         ready: arguments that came as a JSON value.
         extras: further fields that go back with the call.

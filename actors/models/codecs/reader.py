@@ -24,7 +24,7 @@ from .port import Codec, Decoder, StreamError
 from .sse import EventParser, EventTooLong, ServerSentEvent
 
 DONE: Final = b"[DONE]"
-"""The data of OpenAI's last event, which is no JSON."""
+"""The data of OpenAI's last event, which is not JSON."""
 EVENT_VALUES: Final = 250_000
 """Most commas and opening brackets of one event: each is a JSON value, of which a millisecond decodes some 20,000. The
 commas of texts count, too: the largest real event, a whole answer of 1 MiB of JSON inside a text, has some 80,000."""
@@ -33,7 +33,7 @@ EVENTS: Final = 2_000_000
 BYTES: Final = 512 * 1024 * 1024
 """Most bytes of one answer: 250 for each event, as the wordiest formats take."""
 _SHOWN: Final = 4_096
-"""Bytes of an event that is no JSON object from which its error quotes: a key in front of the cut is masked whole."""
+"""Bytes that an error quotes of an event that is not a JSON object: a key in front of the cut is masked whole."""
 SURROGATES: Final = 1024 * 1024
 """Most bytes of an event that is read again in search of a surrogate pair that was split."""
 
@@ -179,7 +179,7 @@ def _values(data: bytes) -> int:
 
 
 def _json(data: bytes) -> JSONValue:
-    """Return JSON data; None if the bytes are none."""
+    """Return JSON data; None if the bytes are something else."""
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError):

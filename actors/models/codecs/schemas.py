@@ -32,7 +32,7 @@ _DATA: Final = frozenset({"enum", "const", "default", "examples"})
 
 
 def object_schema(schema: JSONObject) -> dict[str, JSONValue] | None:
-    """Return the schema with an object at its root; None if its values are no objects."""
+    """Return the schema with an object at its root; None if its values are not objects."""
     root: JSONValue = schema
     reference = schema.get("$ref")
     if isinstance(reference, str) and reference.startswith(_DEFINITIONS):

@@ -36,6 +36,7 @@ class SharedOwnership:
     _clock: Clock
     _jitter: Callable[[], float]
     waking: Begin = attrs.field(init=False, default=ClaimIfNeeded("wake"))
+    dead_letters: bool = attrs.field(init=False, default=True)
     passes_on: bool = attrs.field(init=False, default=True)
     wakes_parents: bool = attrs.field(init=False, default=False)
     holds_unowned: bool = attrs.field(init=False, default=False)
@@ -94,7 +95,3 @@ class SharedOwnership:
 
     def note_refused(self, run: OwnedRun, actor: RunActor) -> None:
         """Do nothing: the run is given back after a pause, for any process. A timer here would always be the first."""
-
-    async def revive(self, run_id: str) -> bool:
-        """Let processes claim a dead letter again."""
-        return await self._store.revive_run(run_id)

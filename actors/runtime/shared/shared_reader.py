@@ -15,8 +15,8 @@ from ..reader import RunReader
 class SharedReader(RunReader):
     """A `RunReader` that asks the store what other processes do, before it says that no process works on a run."""
 
-    def _event_source(self) -> EventSource:
-        return EventSource(self._services.store, self._services.signals, self.degraded, self._lack)
+    def __attrs_post_init__(self) -> None:
+        self._source = EventSource(self._services.store, self._services.signals, self.degraded, self._lack)
 
     def degraded(self, record: RunRecord) -> tuple[str, str] | None:
         """Return why a run that is not done is not worked on here; another process may work on the run."""

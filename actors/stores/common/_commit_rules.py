@@ -1,21 +1,131 @@
-"""The rules that all stores share: whether a commit is valid, and which commands may be journaled."""
+"""The rules that all stores share: which commits and new runs are written, and which commands may be journaled.
+
+`admit` and `place` decide on facts, which each store reads in its own way: a store of rows asks them first, a store of
+statements puts the same conditions into the statement and asks them why it wrote nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import attrs
+import msgspec
 
-from ...contract.commits import Commit, NewRun
+from ...contract.claims import Claim
+from ...contract.commits import Commit, Created, NewRun, Receipt
 from ...contract.decisions import Command, CommandResult
+from ...contract.lifecycle import TERMINAL
 from ...contract.parts import light
-from ...contract.rows import CommandContext, Judge
+from ...contract.rows import CommandContext, Judge, RunInfo
 from ...contract.sizes import COMMIT_LIMIT, too_large
-from ...errors import StoreError, ThreadBusy
+from ...errors import LeaseLost, StoreError, ThreadBusy
 
 
 class InvalidCommit(StoreError):
     """A commit cannot be written as it is; other runs are unaffected."""
+
+
+class RunFacts(msgspec.Struct, frozen=True, gc=False):
+    """The run that a commit is for, as the store has it.
+
+    Attributes:
+        token: of the newest claim.
+        last: sequence of the newest event.
+        posted, consumed: positions of the newest accepted and of the newest consumed command.
+        done: the run has ended.
+    """
+
+    token: int
+    last: int
+    posted: int
+    consumed: int
+    done: bool
+
+
+def admit(found: RunFacts | None, claim: Claim, commit: Commit, fault: Exception | None = None) -> Receipt | None:
+    """Return the receipt that refuses a commit; None if the commit may be written.
+
+    Args:
+        found: the run; None if there is none, or if a commit under this claim could not be written.
+        claim: under which the commit was submitted.
+        commit: to write.
+        fault: why the commit cannot be written, even in its turn.
+    """
+    if found is None or claim.token != found.token or claim.run_id != commit.run_id:
+        return lease_lost(commit, claim)
+    if commit.expected_last != found.last:
+        text = (
+            f"run {commit.run_id}: the commit follows event {commit.expected_last}, but the newest is {found.last};"
+            " load the run again"
+        )
+        return Receipt(kind="lease_lost", last=found.last, error=LeaseLost(text))
+    if found.done:
+        fault = InvalidCommit(f"run {commit.run_id} is done; nothing follows its terminal event")
+    if fault is not None:
+        return Receipt(kind="failed", error=unwritable(commit.run_id, fault))
+    if commit.row.stage in TERMINAL and found.posted > max(found.consumed, commit.consumed, commit.row.inbox):
+        return Receipt(kind="inbox_ahead", last=found.last)
+    return None
+
+
+def lease_lost(commit: Commit, claim: Claim) -> Receipt:
+    """Return the receipt of a commit under an old claim."""
+    text = (
+        f"run {commit.run_id}: claim {claim.token} is not the newest, or one of its commits could not be written;"
+        " claim the run and load it again"
+    )
+    return Receipt(kind="lease_lost", error=LeaseLost(text))
+
+
+def unwritable(run_id: str, error: Exception, text: str | None = None) -> StoreError:
+    """Return the error of a commit that cannot be written; `text` is what the message says of another error."""
+    if isinstance(error, StoreError):
+        return error
+    fault = InvalidCommit(f"run {run_id}: cannot be written: {error if text is None else text}")
+    fault.__cause__ = error
+    return fault
+
+
+class PlaceFacts(msgspec.Struct, frozen=True, gc=False):
+    """What a store knows of the id, the key and the thread of a new run.
+
+    Attributes:
+        existing: the run that has the id; else, unless the id is that of a pruned run, the open run that has the key.
+        held: the thread holds that run.
+        pruned: `RunInfo.content` of the pruned run that had the id; None if there was none.
+        runs: how many runs were ever created in the thread.
+        active: the run that works on the thread.
+    """
+
+    existing: RunInfo | None = None
+    held: bool = False
+    pruned: str | None = None
+    runs: int = 0
+    active: str | None = None
+
+
+def place(found: PlaceFacts, new: NewRun) -> Created | None:
+    """Return why a new run is not written; None if it is, behind `found.active` if there is one.
+
+    Raises:
+        InvalidCommit: the run cannot be written.
+        ThreadBusy: the thread has an active run and new.on_busy is "refuse".
+    """
+    existing = found.existing
+    if existing is not None:
+        deduplicated = existing.run_id != new.info.run_id
+        return Created(claim=None, held=found.held, existing=existing, deduplicated=deduplicated)
+    if found.pruned is not None:
+        return Created(claim=None, pruned=found.pruned)
+    if (fault := birth_fault(new)) is not None:
+        raise fault
+    if new.thread_runs not in (None, found.runs):
+        return Created(claim=None, thread_changed=True)
+    if found.active is not None and new.on_busy == "refuse":
+        thread, active = new.info.thread_id, found.active
+        text = f"thread {thread!r} is busy with run {active!r}; wait for its end, or start with on_busy='queue'"
+        raise ThreadBusy(text, active=active)
+    return None
 
 
 def fault(commit: Commit, frames: Sequence[bytes]) -> InvalidCommit | None:
@@ -95,27 +205,3 @@ def repeated(thread_id: str, message_id: str | None) -> InvalidCommit | None:
     return InvalidCommit(
         f"thread {thread_id}: the message id {message_id!r} is taken; messages are appended once and never change"
     )
-
-
-def stale_text(run_id: str, token: int) -> str:
-    """Return why a commit with an old claim is refused."""
-    return (
-        f"run {run_id}: claim {token} is not the newest, or one of its commits could not be written;"
-        " claim the run and load it again"
-    )
-
-
-def gap_text(run_id: str, expected: int, last: int) -> str:
-    """Return why a commit that does not follow the newest event is refused."""
-    return f"run {run_id}: the commit follows event {expected}, but the newest is {last}; load the run again"
-
-
-def done_text(run_id: str) -> str:
-    """Return why a run that has ended takes no commit."""
-    return f"run {run_id} is done; nothing follows its terminal event"
-
-
-def busy(thread_id: str, active: str) -> ThreadBusy:
-    """Return the error of a start that the thread's active run prevents."""
-    text = f"thread {thread_id!r} is busy with run {active!r}; wait for its end, or start with on_busy='queue'"
-    return ThreadBusy(text, active=active)

@@ -45,7 +45,7 @@ class InlineWriter:
         self._batch: Sequence[Request] = ()  # retried unchanged
         self._busy = self._paused = False
         self._trouble = trio.Event()
-        self._restarts = Restarts(queue.crashed)
+        self._restarts = Restarts(queue.report)
         queue.wake = self._wake
 
     def _wake(self) -> None:

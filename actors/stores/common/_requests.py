@@ -12,13 +12,13 @@ from typing import Generic, TypeVar
 import attrs
 import trio
 
-from ...abc import StoreHooks
 from ...contract.claims import Claim
 from ...contract.commits import Commit, Created, Deliver, NewRun, Receipt
 from ...contract.decisions import Command, CommandResult, InboxItem
 from ...contract.rows import Judge
 from ...errors import StoreDown
 from ...processes import Ability, ReadyRun, Taken
+from ...store_events import CommandPosted, Report, RunCommitted, RunsPruned
 
 T = TypeVar("T")
 
@@ -47,17 +47,17 @@ class CommitRequest:
         """Bytes that the request carries; 0 if it is not encoded."""
         return getattr(self.blobs, "size", 0)
 
-    def settle(self, result: Receipt, hooks: StoreHooks) -> None:
+    def settle(self, result: Receipt, report: Report) -> None:
         """Report the durable events to the runtime, then deliver the receipt."""
         try:
             if result.kind == "committed":
-                hooks.committed(self.commit.run_id, result.last, self.frames)
+                report(RunCommitted(self.commit.run_id, result.last, self.frames))
         finally:
             self.deliver(result)
 
-    def lose(self, error: StoreDown, hooks: StoreHooks) -> None:
+    def lose(self, error: StoreDown, report: Report) -> None:
         """Settle the request as down."""
-        self.settle(Receipt(kind="down", error=error), hooks)
+        self.settle(Receipt(kind="down", error=error), report)
 
 
 @attrs.define(eq=False)
@@ -72,15 +72,15 @@ class PendingRequest(Generic[T]):
         """Bytes that the request carries; 0 if they are few."""
         return 0
 
-    def settle(self, result: Result[T], hooks: StoreHooks) -> None:
+    def settle(self, result: Result[T], report: Report) -> None:
         """Store the result and wake the task if it waits already."""
         self.result = result
         if self._waiter is not None:
             trio.lowlevel.reschedule(self._waiter)
 
-    def lose(self, error: StoreDown, hooks: StoreHooks) -> None:
+    def lose(self, error: StoreDown, report: Report) -> None:
         """Settle the request as down."""
-        self.settle(Result(error=error), hooks)
+        self.settle(Result(error=error), report)
 
     async def wait(self) -> T:
         """Wait for the result, shielded, because a queued request gets written. The store's end bounds the wait.
@@ -115,14 +115,14 @@ class CreateRequest(PendingRequest[Created]):
         """Bytes that the request carries; 0 if it is not encoded."""
         return getattr(self.blobs, "size", 0)
 
-    def settle(self, result: Result[Created], hooks: StoreHooks) -> None:
+    def settle(self, result: Result[Created], report: Report) -> None:
         """Report the durable event to the runtime, then wake the creator."""
         try:
             created = result.value
             if created is not None and (created.claim is not None or created.unclaimed):
-                hooks.committed(self.new.info.run_id, 1, (self.frame,))
+                report(RunCommitted(self.new.info.run_id, 1, (self.frame,)))
         finally:
-            PendingRequest.settle(self, result, hooks)
+            PendingRequest.settle(self, result, report)
 
 
 @attrs.define(eq=False)
@@ -203,14 +203,14 @@ class PostRequest(PendingRequest[PostResult]):
         """Bytes of the command's text and parts."""
         return len(self.command.text) + sum(part.size for part in self.command.parts)
 
-    def settle(self, result: Result[PostResult], hooks: StoreHooks) -> None:
+    def settle(self, result: Result[PostResult], report: Report) -> None:
         """Report the journaled command to the runtime, then wake the caller of `post`."""
         try:
             posted = result.value
             if posted is not None and posted.item is not None and not posted.elsewhere:
-                hooks.posted(self.run_id, posted.item)
+                report(CommandPosted(self.run_id, posted.item))
         finally:
-            PendingRequest.settle(self, result, hooks)
+            PendingRequest.settle(self, result, report)
 
 
 @attrs.frozen
@@ -228,13 +228,13 @@ class PruneRequest(PendingRequest[PruneSlice]):
 
     before: int
 
-    def settle(self, result: Result[PruneSlice], hooks: StoreHooks) -> None:
+    def settle(self, result: Result[PruneSlice], report: Report) -> None:
         """Report the deletion to the runtime, then wake the pruning task."""
         try:
             if result.value is not None and result.value.runs:
-                hooks.pruned()
+                report(RunsPruned())
         finally:
-            PendingRequest.settle(self, result, hooks)
+            PendingRequest.settle(self, result, report)
 
 
 OwnerRequest = (

@@ -16,6 +16,7 @@ import trio
 from greenroom.supervision import Intensity, Window
 
 from ...errors import StoreDown
+from ...store_events import PartCrashed, Report
 from ._outages import Damaged
 from .faults import InjectedCrash
 
@@ -26,14 +27,11 @@ INTENSITY: Final = Intensity(max_restarts=3, within=60.0)
 PAUSE: Final = 0.05
 """Seconds before a task begins again."""
 
-ReportCrash = Callable[[str, Exception], None]
-"""Called with the name of the part, and its crash."""
-
 
 class Restarts:
     """The restarts of one part of an open store. Made in the trio thread; may be used in any thread."""
 
-    def __init__(self, report: ReportCrash) -> None:
+    def __init__(self, report: Report) -> None:
         """`report`: called in the thread of the crash."""
         self._report = report
         self._window = Window(intensity=INTENSITY)
@@ -55,7 +53,7 @@ class Restarts:
             if not self._window.allows(now):
                 return False
             self._window = self._window.record(now)
-        self._report(part, error)
+        self._report(PartCrashed(part, error))
         return True
 
     def start(self, nursery: trio.Nursery, part: str, serve: Callable[[], Awaitable[object]]) -> None:

@@ -53,7 +53,7 @@ class ThreadWriter:
         self._queue = queue
         self._execute = execute
         self._look, self._renew = look, renew
-        self._restarts = Restarts(lambda part, error: self._soon(queue.crashed, part, error))
+        self._restarts = Restarts(lambda event: self._soon(queue.report, event))
         self._patience = patience
         self._most = most
         self._token = trio.lowlevel.current_trio_token()

@@ -17,8 +17,8 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 import trio
 
-from ...abc import StoreHooks
 from ...errors import StoreDown
+from ...store_events import OutageChanged, Report, ignore
 from ._outages import Damaged, no_answer
 from ._requests import CommitRequest, PendingRequest, Request
 
@@ -74,37 +74,6 @@ def one_of(error: BaseException) -> BaseException:
     return first if isinstance(first, StoreDown) and error.split(StoreDown)[1] is None else error
 
 
-class NullHooks(StoreHooks):
-    """The hooks of a store that is not open: they do nothing."""
-
-    def posted(self, run_id: str, item: object) -> None:
-        """Do nothing."""
-
-    def committed(self, run_id: str, last: int, frames: object) -> None:
-        """Do nothing."""
-
-    def pruned(self) -> None:
-        """Do nothing."""
-
-    def unavailable(self, error: Exception | None) -> None:
-        """Do nothing."""
-
-    def moved(self, run_id: str, last: int) -> None:
-        """Do nothing."""
-
-    def work(self) -> None:
-        """Do nothing."""
-
-    def thread_freed(self, run_id: str) -> None:
-        """Do nothing."""
-
-    def voided(self) -> None:
-        """Do nothing."""
-
-    def renamed(self, epoch: str) -> None:
-        """Do nothing."""
-
-
 class Writer(Protocol):
     """Executes queued requests, for one opening of the store."""
 
@@ -125,6 +94,7 @@ class WriteQueue:
         outage: why the whole store is unavailable; None if it answers.
         down: set while the store is closed, and once it has failed for good.
         unsettled: requests that wait for their result.
+        report: receives the store's reports.
         wake: set by a writer that does not wait in `take`: called after each queued request.
     """
 
@@ -133,7 +103,7 @@ class WriteQueue:
     def __init__(self, make_writer: Callable[[WriteQueue], Writer], down: StoreDown | None = None) -> None:
         """`make_writer`: called at each opening. `down`: why requests are refused before the first opening."""
         self._make_writer = make_writer
-        self._hooks: StoreHooks = NullHooks()
+        self.report: Report = ignore
         self._waiting: SimpleQueue[Any] = SimpleQueue()
         self._taken: Sequence[Request] = ()
         self.unsettled = 0
@@ -144,9 +114,9 @@ class WriteQueue:
     # --- the store's side
     # ------------------------------------------------------------------------------------------------
 
-    def open(self, hooks: StoreHooks) -> None:
+    def open(self, report: Report) -> None:
         """Accept requests from now on."""
-        self._hooks = hooks
+        self.report = report
         self._waiting = SimpleQueue()
         self._taken = ()
         self.unsettled = 0
@@ -156,7 +126,7 @@ class WriteQueue:
     def put(self, request: CommitRequest | PendingRequest[Any]) -> None:
         """Queue a request. A writer in the calling task settles it before this returns, except in an outage."""
         if self.down is not None:
-            request.lose(self.down, self._hooks)
+            request.lose(self.down, self.report)
             return
         self.unsettled += 1
         self._waiting.put(request)
@@ -244,7 +214,7 @@ class WriteQueue:
         for index, request in enumerate(batch):  # a strict zip costs ten times as much, for each commit
             self.unsettled -= 1
             try:
-                request.settle(results[index], self._hooks)
+                request.settle(results[index], self.report)
             except Exception as error:  # noqa: BLE001 - a supervision boundary: the other results must still be delivered
                 failure = failure or error
         if failure is not None and self.down is None:
@@ -255,17 +225,13 @@ class WriteQueue:
         """Note that the whole store is unavailable."""
         first, self.outage = self.outage is None, error
         if first:
-            self._hooks.unavailable(error)
+            self.report(OutageChanged(error))
 
     def recover(self) -> None:
         """Note that the store answers again."""
         if self.outage is not None:
             self.outage = None
-            self._hooks.unavailable(None)
-
-    def crashed(self, part: str, error: Exception) -> None:
-        """Report the crash of a part of the store that begins again."""
-        self._hooks.crashed(part, error)
+            self.report(OutageChanged(None))
 
     def shut(self, down: StoreDown) -> None:
         """Settle each waiting and each later request as "down"; the first reason is kept.
@@ -285,6 +251,6 @@ class WriteQueue:
         for request in unwritten:
             self.unsettled -= 1
             try:
-                request.lose(self.down, self._hooks)
+                request.lose(self.down, self.report)
             except Exception as error:  # noqa: BLE001 - the tasks behind the other requests wait shielded, without an end
                 self.down.add_note(f"a receiver of a receipt raised {type(error).__name__}: {error}")

@@ -20,11 +20,11 @@ from msgspec.structs import replace
 
 from greenroom.supervision.nursery import open_collapsing_nursery
 
-from ...abc import StoreHooks
 from ...contract.claims import Claim
 from ...contract.commits import Created, Receipt
 from ...contract.lifecycle import TERMINAL
 from ...processes import Ability, ReadyRun, Taken
+from ...store_events import ChangedElsewhere, ClaimsVoided, CommandPosted, LogsRenamed, Report, ThreadFreed, WorkFound
 from ..common._inline_writer import InlineWriter
 from ..common._leases import BeatWatch
 from ..common._requests import (
@@ -64,14 +64,14 @@ class Peer:
         self,
         hub: Hub,
         ledger: MemoryTables,
-        hooks: StoreHooks,
+        report: Report,
         queue: WriteQueue,
         writer: InlineWriter,
         *,
         name: str,
         level: int,
     ) -> None:
-        self._hub, self._ledger, self._hooks, self._queue, self._writer = hub, ledger, hooks, queue, writer
+        self._hub, self._ledger, self._report, self._queue, self._writer = hub, ledger, report, queue, writer
         self._base, self._level = name, level
         self._time = hub.time()
         self._beats = BeatWatch[str](hub.times)
@@ -87,7 +87,7 @@ class Peer:
         self._agents: Mapping[str, str] = {}
         self._room: int | None = None
         self.frozen = False
-        self._hints = Restarts(hooks.crashed)
+        self._hints = Restarts(report)
         self._row = hub.join(self, name, level, self._time.now())
         self.good_until = hub.times.good_until(trio.current_time())
 
@@ -109,8 +109,8 @@ class Peer:
         try:
             async with open_collapsing_nursery() as nursery:
                 self._nursery = nursery
-                Restarts(self._hooks.crashed).start(nursery, "the turns of this process", self._take_turns)
-                Restarts(self._hooks.crashed).start(nursery, "the end of the lease", self._stop_in_time)
+                Restarts(self._report).start(nursery, "the turns of this process", self._take_turns)
+                Restarts(self._report).start(nursery, "the end of the lease", self._stop_in_time)
                 try:
                     await self._queue.serve()
                 finally:
@@ -174,20 +174,20 @@ class Peer:
         run = self._ledger.open.get(run_id)
         if run is not None and run.owner == self.name:
             for item in run.unconsumed():
-                self._hooks.posted(run_id, item)
+                self._report(CommandPosted(run_id, item))
 
     def report_freed(self, run_id: str) -> None:
         """Report that the thread of a run that this process owns is free."""
         run = self._ledger.open.get(run_id)
         if run is not None and run.owner == self.name and not run.held:
-            self._hooks.thread_freed(run_id)  # before the note: a hook that raises is called again at the next turn
+            self._report(ThreadFreed(run_id))  # before the note: a hook that raises is called again at the next turn
             self._held.discard(run_id)
 
     def report_moved(self, run_id: str) -> None:
         """Report that a watched run has changed."""
         run = self._ledger.runs.get(run_id)
         if run is not None and run_id in self._watched and run.owner != self.name:
-            self._hooks.moved(run_id, len(run.frames))
+            self._report(ChangedElsewhere(run_id, len(run.frames)))
             self._seen[run_id] = _version(run)
 
     def _moved(self, run: RunTables, *, sender: str | None) -> None:
@@ -207,7 +207,7 @@ class Peer:
 
     def report_work(self) -> None:
         """Report that there may be runs to claim."""
-        self._hooks.work()
+        self._report(WorkFound())
 
     def _thread_freed(self, run: RunTables | None) -> RunTables | None:
         """Give the hint that a run's thread is free; returns the run if this process owns it."""
@@ -419,7 +419,7 @@ class Peer:
             self._lapsed = True
             self._claims.clear()
             self._held.clear()
-            self._guarded(self._hooks.voided)
+            self._guarded(lambda: self._report(ClaimsVoided()))
 
     def _renew(self) -> None:
         """Advance the beat. After a lapse, give back what was claimed before; after a death, take a new row."""
@@ -460,7 +460,7 @@ class Peer:
         self._row.agents, self._row.room = self._agents, self._room
         if self._epoch != self._hub.epoch:
             self._epoch = self._hub.epoch
-            self._guarded(lambda: self._hooks.renamed(self._epoch))
+            self._guarded(lambda: self._report(LogsRenamed(self._epoch)))
         others = {process.name: process.beat for process in self._hub.living() if process is not self._row}
         for name, beat in self._beats.look(trio.current_time(), others).items():
             if self._hub.processes[name].beat == beat:
@@ -479,7 +479,7 @@ class Peer:
         for thread in list(self._ledger.unfreed):
             run = self._thread_freed(self._ledger.free_thread(thread))
             if run is not None:
-                self._hooks.thread_freed(run.info.run_id)
+                self._report(ThreadFreed(run.info.run_id))
         unknown = set[str]()
         for run in list(self._ledger.owned(self.name)):
             run_id = run.info.run_id
@@ -496,7 +496,7 @@ class Peer:
                 self.report_moved(run_id)
         now = self._time.now()
         if any(self._row.can_take(run) and self._ledger.ready(run, now) for run in self._ledger.loose.values()):
-            self._hooks.work()
+            self._report(WorkFound())
 
 
 def _version(run: RunTables) -> object:

@@ -15,8 +15,9 @@ from ...contract.messages import Message
 from ...contract.recording import RecordDelta
 from ...contract.rows import Judge, ThreadInfo
 from ...contract.run_lists import RunCounts
-from ...errors import LeaseLost, UnknownRun
+from ...errors import UnknownRun
 from ..common import _commit_rules
+from ..common._commit_rules import PlaceFacts, RunFacts, admit, lease_lost, place
 from ..common._encoding import unencoded_birth_fault, unencoded_fault
 from ..common._requests import PostResult, PruneSlice
 from ..common._timestamps import milliseconds
@@ -46,24 +47,15 @@ class MemoryTables(WorkTables):
             InvalidCommit: the run cannot be written.
         """
         run_id, thread_id = new.info.run_id, new.info.thread_id
-        if (existing := self.runs.get(run_id)) is not None:
-            return Created(claim=None, held=existing.held, existing=existing.info)
-        if run_id in self.pruned:
-            return Created(claim=None, pruned=self.pruned[run_id])
-        if new.dedupe is not None and new.dedupe in self.deduped:
-            double = self.runs[self.deduped[new.dedupe]]
-            return Created(claim=None, held=double.held, existing=double.info, deduplicated=True)
         thread = self.threads.get(thread_id) or ThreadRecord(new.info.by, new.info.created_at)
-        if new.thread_runs not in (None, thread.created):
-            return Created(claim=None, thread_changed=True)
         behind = thread.active or next(iter(thread.held), None)
-        if behind is not None and new.on_busy == "refuse":
-            raise _commit_rules.busy(thread_id, behind)
-        fault = _commit_rules.birth_fault(new) or unencoded_birth_fault(new, frame)
+        refusal = place(self._place_facts(new, thread, behind), new)
+        if refusal is not None:
+            return refusal
         copied = self._copied(new, thread)
         known = {message.id for message in copied}
         messages = [*copied, *(message for message in new.messages if message.id not in known)]
-        fault = fault or _commit_rules.repeated(thread_id, thread.repeated(messages))
+        fault = unencoded_birth_fault(new, frame) or _commit_rules.repeated(thread_id, thread.repeated(messages))
         if fault is not None:
             raise fault
         self.threads[thread_id] = thread
@@ -84,6 +76,16 @@ class MemoryTables(WorkTables):
         claim = self.first_claim(run, owner)
         return Created(claim=claim, held=behind is not None, behind=behind, unclaimed=claim is None)
 
+    def _place_facts(self, new: NewRun, thread: ThreadRecord, active: str | None) -> PlaceFacts:
+        run_id = new.info.run_id
+        pruned = self.pruned.get(run_id)
+        same = self.runs.get(run_id)
+        if same is None and pruned is None and new.dedupe is not None:
+            same = self.runs.get(self.deduped.get(new.dedupe, ""))
+        if same is None:
+            return PlaceFacts(pruned=pruned, runs=thread.created, active=active)
+        return PlaceFacts(same.info, same.held)
+
     def _copied(self, new: NewRun, thread: ThreadRecord) -> Sequence[Message]:
         """Return the history with which a fork's new thread begins."""
         if new.thread_parent is None or thread.messages:
@@ -95,27 +97,20 @@ class MemoryTables(WorkTables):
     def commit(self, claim: Claim, commit: Commit, frames: Sequence[bytes]) -> Receipt:
         """Write a valid commit; returns its receipt."""
         run = self.runs.get(commit.run_id)
-        if run is None or claim.token != run.token or run.broken == claim.token or claim.run_id != commit.run_id:
-            return Receipt(kind="lease_lost", error=LeaseLost(_commit_rules.stale_text(commit.run_id, claim.token)))
-        if commit.expected_last != len(run.frames):
-            text = _commit_rules.gap_text(commit.run_id, commit.expected_last, len(run.frames))
-            return Receipt(kind="lease_lost", last=len(run.frames), error=LeaseLost(text))
-        fault = (
-            _commit_rules.fault(commit, frames)
-            or unencoded_fault(commit, frames)
-            or (None if run.ended is None else _commit_rules.InvalidCommit(_commit_rules.done_text(commit.run_id)))
-            or (commit.messages and _commit_rules.repeated(run.info.thread_id, run.thread.repeated(commit.messages)))
-        )
-        if fault:
-            run.broken = claim.token
-            return Receipt(kind="failed", error=fault)
-        consumed = max(run.consumed, commit.consumed, commit.row.inbox)
-        terminal = commit.row.stage in TERMINAL
-        if terminal and len(run.inbox) > consumed:
-            return Receipt(kind="inbox_ahead", last=len(run.frames))
-        run.consumed = consumed
+        if run is None or run.broken == claim.token:
+            return lease_lost(commit, claim)
+        facts = RunFacts(run.token, len(run.frames), len(run.inbox), run.consumed, run.ended is not None)
+        fault = _commit_rules.fault(commit, frames) or unencoded_fault(commit, frames)
+        if fault is None and commit.messages:
+            fault = _commit_rules.repeated(run.info.thread_id, run.thread.repeated(commit.messages))
+        refusal = admit(facts, claim, commit, fault)
+        if refusal is not None:
+            if refusal.kind == "failed":
+                run.broken = claim.token
+            return refusal
+        run.consumed = max(run.consumed, commit.consumed, commit.row.inbox)
         self._write(run, commit, frames)
-        if not terminal or not self._end(run, commit):
+        if commit.row.stage not in TERMINAL or not self._end(run, commit):
             return Receipt(kind="committed", last=len(run.frames))
         freed = self.free_thread(run.thread)
         return Receipt(

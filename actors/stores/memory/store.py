@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, Self
 
 import trio
 
-from ...abc import Pruned, StoreHooks, StoreStatistics
+from ...abc import Pruned, StoreStatistics
 from ...contract.codec import SCHEMA_VERSION
 from ...contract.commits import Receipt
 from ...contract.decisions import InboxItem, Ticket
@@ -24,6 +24,7 @@ from ...contract.run_lists import RunPage, RunProgress, RunQuery, RunSummary
 from ...contract.state import StateWrite
 from ...errors import StoreDown, StoreOpenError, UnknownRun, UsageError
 from ...processes import ProcessInfo, QueueInfo
+from ...store_events import Report
 from ..common import _paging
 from ..common._inline_writer import InlineWriter
 from ..common._leases import LeaseTimes
@@ -178,7 +179,7 @@ class MemoryStore(RequestStore):
             raise UsageError("this store is not shared, or not open; `peer` returns another handle on it")
         return self._peer
 
-    async def run(self, hooks: StoreHooks, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    async def run(self, report: Report, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Open, serve until cancelled, and re-raise Cancelled. The data stays for the next `run`. See `Store.run`.
 
         Raises:
@@ -192,14 +193,14 @@ class MemoryStore(RequestStore):
         self._time = StoreTime() if hub is None else hub.time()
         if hub is None:
             self._ledger.void_claims()
-        self._queue.open(hooks)
+        self._queue.open(report)
         try:
             if hub is None:
                 task_status.started()
                 await self._queue.serve()
             else:
                 name, level = self._name, self._level
-                self._peer = Peer(hub, self._ledger, hooks, self._queue, self._writer, name=name, level=level)
+                self._peer = Peer(hub, self._ledger, report, self._queue, self._writer, name=name, level=level)
                 task_status.started()
                 await self._peer.serve()
         finally:

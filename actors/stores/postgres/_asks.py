@@ -45,6 +45,7 @@ from ._write import ClaimBook
 
 T = TypeVar("T")
 
+AskRequest = Request | BuryRequest
 Action = Callable[[], Any]
 """Executes one request; may be called again after an Outage."""
 
@@ -94,13 +95,13 @@ class AskWriter:
         """
         self._link, self._book, self._faults = link, book, faults
         self._peers = peers
-        self._actions: dict[Any, Action] = {}
-        self._senders: dict[Any, _Sender] = {}
-        self._unknown: set[Any] = set()
+        self._actions: dict[AskRequest, Action] = {}
+        self._senders: dict[AskRequest, _Sender] = {}
+        self._unknown: set[AskRequest] = set()
         self.statistics = StoreStatistics()
         self.repeated = 0
 
-    def execute(self, batch: Sequence[Request | BuryRequest]) -> Sequence[Result[Any]]:
+    def execute(self, batch: Sequence[AskRequest]) -> Sequence[Result[Any]]:
         """Execute a batch; returns one result per request, in order. An empty batch looks whether the server answers.
 
         Raises:
@@ -110,12 +111,12 @@ class AskWriter:
         """
         if not batch:
             self._link.persistent("SELECT 1")
-        results: dict[Any, Result[Any]] = {}
-        request = None
+        results: dict[AskRequest, Result[Any]] = {}
         try:
             for request in batch:
                 results[request] = self._result(self._actions.get(request) or self._begun(request), request.size)
         except Outage as outage:
+            request = batch[len(results)]
             sender = self._senders.get(request)
             if sender is not None and sender.sent and self._link.unknown:
                 self._unknown.add(request)
@@ -129,7 +130,7 @@ class AskWriter:
         self._unknown.clear()
         return [results[request] for request in batch]
 
-    def _begun(self, request: Any) -> Action:
+    def _begun(self, request: AskRequest) -> Action:
         action = self._actions[request] = self._action(request)
         return action
 
@@ -158,7 +159,7 @@ class AskWriter:
         self.statistics = attrs.evolve(self.statistics, transactions=self.statistics.transactions + 1)
         return Result(value)
 
-    def _action(self, request: Request | BuryRequest) -> Action:
+    def _action(self, request: AskRequest) -> Action:
         match request:
             case CreateRequest():
                 owner = self._peers.process

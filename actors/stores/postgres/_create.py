@@ -18,7 +18,7 @@ from ...contract.commits import Created, NewRun
 from ...contract.rows import RunInfo
 from ...contract.titles import searched
 from ...errors import NewerRelease, StoreUnavailable
-from ..common import _commit_rules
+from ..common._commit_rules import InvalidCommit, PlaceFacts, birth_fault, place
 from ..common._encoding import EncodedRows
 from ..common._ranks import rank
 from ..common._requests import CreateRequest
@@ -75,7 +75,7 @@ _FIND: Final = """SELECT r.number, r.token, r.held AND r.ended_at IS NULL, r.inf
   SELECT o.run_id FROM {s}.runs o WHERE o.thread = r.thread AND o.ended_at IS NULL ORDER BY o.number LIMIT 1)
 FROM {s}.runs r WHERE r.run_id = %s OR (r.dedupe = %s AND r.ended_at IS NULL) ORDER BY r.run_id = %s DESC LIMIT 1"""
 _PRUNED: Final = "SELECT content FROM {s}.pruned WHERE run_id = %s"
-_THREAD: Final = """SELECT t.runs, t.open, (SELECT o.run_id FROM {s}.runs o WHERE o.thread = t.number
+_THREAD: Final = """SELECT t.runs, (SELECT o.run_id FROM {s}.runs o WHERE o.thread = t.number
   AND o.ended_at IS NULL ORDER BY o.number LIMIT 1) FROM {s}.threads t WHERE t.thread_id = %s"""
 _NEWEST: Final = "SELECT newest FROM {s}.threads WHERE thread_id = %s"
 _HISTORY: Final = """SELECT m.run, m.id, m.step, m.body FROM {s}.messages m
@@ -112,12 +112,9 @@ class RunCreator:
         """
         new, rows = self._request.new, self._request.blobs
         if not isinstance(rows, EncodedRows):
-            raise _commit_rules.InvalidCommit(f"run {new.info.run_id}: no rows")
-        if (fault := _commit_rules.birth_fault(new)) is not None:
-            taken = self._taken(new)
-            if taken is not None:
-                return taken
-            raise fault
+            raise InvalidCommit(f"run {new.info.run_id}: no rows")
+        if birth_fault(new) is not None and (refusal := self._in_the_way(new)) is not None:
+            return refusal
         for _ in range(ATTEMPTS):
             self.sent = True
             try:
@@ -129,9 +126,9 @@ class RunCreator:
             if written:
                 number, held, behind = written[0]
                 return self._created(number, held, behind)
-            in_the_way = self._in_the_way(new)
-            if in_the_way is not None:
-                return in_the_way
+            refusal = self._in_the_way(new)
+            if refusal is not None:
+                return refusal
         raise StoreUnavailable(f"thread {new.info.thread_id!r} changes too fast; try again")
 
     def _created(self, number: int, held: bool, behind: str | None) -> Created:
@@ -142,38 +139,28 @@ class RunCreator:
         self._book.note(run_id, number, self._token)
         return Created(claim=Claim(run_id=run_id, token=self._token), held=held, behind=behind)
 
-    def _taken(self, new: NewRun) -> Created | None:
-        """Return the run that has or had the id, or has the key; None if there is none."""
-        run_id = new.info.run_id
-        rows = self._link.persistent(_FIND, (run_id, new.dedupe, run_id))
-        if rows:
-            number, token, held, info, name, behind = rows[0]
-            if name == run_id and token == self._token:  # written by this request; the answer was lost
-                return self._created(number, held, behind)
-            try:
-                existing = codec.load(RunInfo, info)
-            except NewerSchema as error:
-                raise NewerRelease(f"run {name} was written by a newer release; upgrade Greenroom") from error
-            return Created(claim=None, held=held, existing=existing, deduplicated=name != run_id)
-        pruned = self._link.persistent(_PRUNED, (run_id,))
-        return Created(claim=None, pruned=pruned[0][0]) if pruned else None
-
     def _in_the_way(self, new: NewRun) -> Created | None:
         """Return what kept the statement from writing; None if it is gone.
 
         Raises:
-            ThreadBusy: the thread has an active run.
+            InvalidCommit, ThreadBusy: see `place`.
         """
-        taken = self._taken(new)
-        if taken is not None:
-            return taken
-        rows = self._link.persistent(_THREAD, (new.info.thread_id,))
-        runs, opened, active = rows[0] if rows else (0, 0, None)
-        if new.thread_runs not in (None, runs):
-            return Created(claim=None, thread_changed=True)
-        if opened and new.on_busy == "refuse" and active is not None:
-            raise _commit_rules.busy(new.info.thread_id, active)
-        return None
+        run_id = new.info.run_id
+        found = self._link.persistent(_FIND, (run_id, new.dedupe, run_id))
+        if found:
+            number, token, held, info, name, behind = found[0]
+            if name == run_id and token == self._token:  # written by this request; the answer was lost
+                return self._created(number, held, behind)
+            try:
+                return place(PlaceFacts(codec.load(RunInfo, info), held), new)
+            except NewerSchema as error:
+                raise NewerRelease(f"run {name} was written by a newer release; upgrade Greenroom") from error
+        pruned = self._link.persistent(_PRUNED, (run_id,))
+        if pruned:
+            return place(PlaceFacts(pruned=pruned[0][0]), new)
+        thread = self._link.persistent(_THREAD, (new.info.thread_id,))
+        runs, active = thread[0] if thread else (0, None)
+        return place(PlaceFacts(runs=runs, active=active), new)
 
     def _values(self, new: NewRun, rows: EncodedRows) -> dict[str, Any]:
         info, row = new.info, new.row

@@ -41,7 +41,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from ...abc import StoreHooks
+from ...store_events import ChangedElsewhere, Report, WorkFound, ignore
 from ..common.faults import HINT, Faults, Outage
 from ._connect import Link
 from ._driver import psycopg
@@ -177,7 +177,7 @@ class PgHints:
         self.prefix = ""
         self.alone = True
         self.sent = self.refused = self.tests = 0
-        self._hooks: StoreHooks | None = None
+        self._report: Report = ignore
         self._sends: dict[tuple[str, str], None] = {}
         self._commands: dict[int, set[int]] = {}
         self._moves: dict[int, int] = {}
@@ -276,7 +276,7 @@ class PgHints:
         for number, last in moves.items():
             run_id = self._numbered.get(number)
             if run_id is not None:
-                self._report(run_id, last)
+                self._advance(run_id, last)
 
     def _take_head(self, run_id: str, number: int, last: int) -> None:
         """Report what was read of a run, which counts more than what a hint has said."""
@@ -286,20 +286,19 @@ class PgHints:
             self._numbered[number] = run_id
             if watch.reported > last:  # a hint was wrong, or newer than what was read; reported twice does no harm
                 watch.reported = -1
-            self._report(run_id, last)
+            self._advance(run_id, last)
 
-    def _report(self, run_id: str, last: int) -> None:
+    def _advance(self, run_id: str, last: int) -> None:
         watch = self._watched.get(run_id)
         if watch is not None and last > watch.reported:
             watch.reported = last
-            if self._hooks is not None:
-                self._hooks.moved(run_id, last)
+            self._report(ChangedElsewhere(run_id, last))
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
-    async def serve(self, hooks: StoreHooks) -> None:
+    async def serve(self, report: Report) -> None:
         """Send hints and look at watched runs until cancelled. In an outage hints are dropped, watches are not."""
-        self._hooks = hooks
+        self._report = report
         while True:
             with trio.move_on_at(self._until()):
                 await self._wake.wait()
@@ -449,5 +448,5 @@ class PgHints:
             self._watchful_until = trio.current_time() + WATCHFUL
         for run_id, number, last in done.heads:
             self._take_head(run_id, number, last)
-        if done.drawn and self._hooks is not None:
-            self._hooks.work()
+        if done.drawn:
+            self._report(WorkFound())

@@ -3,7 +3,7 @@
 Theory of operation. One task owns the listener's connection. It takes a turn in a thread, and between two turns it
 waits in the trio thread until the connection is readable; what arrives is read without waiting, and what it asks for is
 read in a thread. A turn that meets an outage is repeated with the pauses of a writer. A second task watches the time:
-when claims are not good any more, it calls `hooks.voided` at once, whatever the connection does, and until the next
+when claims are not good any more, it calls `ClaimsVoided` at once, whatever the connection does, and until the next
 turn has given the runs back, no run is claimed.
 
 The next turn is due one turn after the newest one began, so that no turn between delays a beat; a hint may only bring
@@ -24,8 +24,8 @@ import trio
 
 from greenroom.supervision.nursery import open_collapsing_nursery
 
-from ...abc import StoreHooks
 from ...errors import StoreDown, StoreUnavailable
+from ...store_events import ClaimsVoided, CommandPosted, Report, ThreadFreed, WorkFound, ignore
 from ..common._leases import LeaseTimes
 from ..common._write_queue import failed, pauses
 from ..common.faults import Outage
@@ -101,7 +101,7 @@ class PgKeeper:
         self._listens, self._in_thread, self._renamed = listens, in_thread, renamed
         self._known, self._forget = known, forget
         self._version, self._level = version, level
-        self._hooks: StoreHooks | None = None
+        self._report: Report = ignore
         self._clock = trio.lowlevel.current_clock()  # `trio.current_time` works in trio's thread only
         self._good = -math.inf
         self._void = False
@@ -202,16 +202,16 @@ class PgKeeper:
             self._hints.joined(turned.others)
         return turned.epoch
 
-    async def serve(self, hooks: StoreHooks) -> None:
+    async def serve(self, report: Report) -> None:
         """Keep the lease until cancelled.
 
         Raises:
             StoreDown: a table or a right is missing.
         """
-        self._hooks = hooks
+        self._report = report
         async with open_collapsing_nursery() as nursery:
-            nursery.start_soon(self._expire, hooks)
-            await self._keep(hooks)
+            nursery.start_soon(self._expire)
+            await self._keep()
 
     async def leave(self) -> None:
         """Give all runs back and delete the row of this process, once; in an outage the others free them later.
@@ -227,7 +227,7 @@ class PgKeeper:
             why = trouble.error if isinstance(trouble, Outage) else trouble
             logger.warning("the runs of %s are freed when its lease has run out: %s", self.name, why)
 
-    async def _expire(self, hooks: StoreHooks) -> None:
+    async def _expire(self) -> None:
         """Void the claims when they are not good any more."""
         while True:
             left = self._good - boot_time()
@@ -237,10 +237,10 @@ class PgKeeper:
             self._renewed = trio.Event()
             if not self._void:
                 logger.warning("the lease of %s has run out: it ends its work, and gives its runs back", self.name)
-                self._give_up(hooks)
+                self._give_up()
             await self._renewed.wait()
 
-    def _give_up(self, hooks: StoreHooks) -> None:
+    def _give_up(self) -> None:
         """Report that claims are void.
 
         Raises:
@@ -249,23 +249,23 @@ class PgKeeper:
         self._void = True
         self.held.clear()
         try:
-            hooks.voided()
+            self._report(ClaimsVoided())
         except Exception as error:  # a supervision boundary: of a bug
             raise failed(error) from error
 
-    async def _keep(self, hooks: StoreHooks) -> None:
+    async def _keep(self) -> None:
         retries = pauses()
         self._due = trio.current_time() + self._times.turn
         while True:
             try:
-                await self._attend(hooks)
+                await self._attend()
                 self._began = trio.current_time()
                 self._due = self._began + self._times.turn
                 self._listen_again()
                 turned = await self._take_turn()
                 if turned.oldest > self._version:
-                    await self._stop_outdated(hooks, turned.oldest)
-                self._report(hooks, turned)
+                    await self._stop_outdated(turned.oldest)
+                self._tell(turned)
             except Outage as outage:
                 hung_up = self._hang_up()
                 if not hung_up:
@@ -275,7 +275,7 @@ class PgKeeper:
             else:
                 retries = pauses()
 
-    async def _stop_outdated(self, hooks: StoreHooks, oldest: int) -> None:
+    async def _stop_outdated(self, oldest: int) -> None:
         """End all work, and stop: the tables have changed so that this release would write what is wrong.
 
         Raises:
@@ -284,7 +284,7 @@ class PgKeeper:
         text = outdated(self._turn.link.target.schema, self._version, oldest)
         logger.warning("%s ends its work and stops: %s", self.name, text)
         self._outdated = text
-        self._give_up(hooks)
+        self._give_up()
         await trio.sleep(self._times.margin)  # the last clean-up of a body ends before another process may begin
         raise StoreDown(text)
 
@@ -298,9 +298,9 @@ class PgKeeper:
             self._forget(run_id, token)
         if self._agents is posture.agents:
             self._agents = None
-        if turned.declared_dead and self._hooks is not None and not self._void:
+        if turned.declared_dead and not self._void:
             logger.warning("%s was declared dead: it ends its work, and begins anew", self.name)
-            self._give_up(self._hooks)
+            self._give_up()
         if self._void and not posture.void and not turned.declared_dead:
             self.nudge()  # voided while the turn was on its way: the next one gives the runs back first
         else:
@@ -320,7 +320,7 @@ class PgKeeper:
             self._hints.watch_anew()
         return turned
 
-    def _report(self, hooks: StoreHooks, turned: Turned) -> None:
+    def _tell(self, turned: Turned) -> None:
         """Tell the runtime what a turn found."""
         for name in turned.buried:
             logger.info("%s has declared %s dead, whose beat stood still, and frees its runs", self.name, name)
@@ -335,18 +335,18 @@ class PgKeeper:
                 turned.newest,
             )
         for run_id in turned.freed:
-            hooks.thread_freed(run_id)  # before the note: a hook that raises is called again at the next turn
+            self._report(ThreadFreed(run_id))  # before the note: a hook that raises is called again at the next turn
             self.held.discard(run_id)
         for run_id, item in turned.unread:
-            hooks.posted(run_id, item)
+            self._report(CommandPosted(run_id, item))
         if turned.agents:
             self._hints.work(turned.agents)
         if turned.work and self._room != 0:
-            hooks.work()
+            self._report(WorkFound())
 
     # --- hints -------------------------------------------------------------------------------------------------------
 
-    async def _attend(self, hooks: StoreHooks) -> None:
+    async def _attend(self) -> None:
         """Receive hints until it is time for the next turn.
 
         Raises:
@@ -360,14 +360,14 @@ class PgKeeper:
                 await trio.lowlevel.checkpoint()
                 continue
             if self._to_look:
-                await self._look(hooks)
+                await self._look()
                 continue
             wake = self._due if self.hears else min(self._due, trio.current_time() + DEAF_POLL)
             with trio.CancelScope(deadline=wake) as self._sleeping:
                 if not self._nudged:
                     await self._readable()
             if not self.hears and trio.current_time() >= wake:
-                await self._look(hooks, every=True)
+                await self._look(every=True)
         self._nudged = False
 
     @property
@@ -452,14 +452,13 @@ class PgKeeper:
     def _take_work(self, work: Mapping[str, int]) -> None:
         """Claim, or pass the hints on if there is no room any more."""
         if self._room is None or self._room > 0:
-            if self._hooks is not None:
-                self._hooks.work()
+            self._report(WorkFound())
             return
         for agent, hops in work.items():
             if self._turn.serves(agent):
                 self._hints.work([agent], hops=hops + 1, elsewhere=True)
 
-    async def _look(self, hooks: StoreHooks, *, every: bool = False) -> None:
+    async def _look(self, *, every: bool = False) -> None:
         """Read what hints are about; `every`: without hints, look at all own runs.
 
         Raises:
@@ -476,11 +475,11 @@ class PgKeeper:
             else:
                 unread = await turn.unread_at_once(commands)
             for run_id, item in unread:
-                hooks.posted(run_id, item)
+                self._report(CommandPosted(run_id, item))
         if freed or (all_freed and self.held):
             held = frozenset(self.held) if all_freed else frozenset[str]()
             for run_id in await self._in_thread(lambda: turn.freed(freed, held)):
-                hooks.thread_freed(run_id)
+                self._report(ThreadFreed(run_id))
                 self.held.discard(run_id)
         if every:
-            hooks.work()
+            self._report(WorkFound())

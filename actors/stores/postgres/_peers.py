@@ -14,20 +14,20 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, assert_never
 
 import attrs
 import trio
 
 from greenroom.supervision.nursery import open_collapsing_nursery, raise_bare
 
-from ...abc import StoreHooks, StoreStatistics
+from ...abc import StoreStatistics
 from ...errors import StoreDown
 from ...processes import ReadyRun
+from ...store_events import LogsRenamed, Report, ignore
 from ..common._leases import LeaseTimes
 from ..common._requests import (
     GiveBackRequest,
-    OwnerRequest,
     PendingRequest,
     QueueRequest,
     ReleaseRequest,
@@ -81,6 +81,10 @@ class BuryRequest(PendingRequest[bool]):
     """Declare a process dead. See `Store.bury`."""
 
     name: str
+
+
+PeerRequest = ReleaseRequest | GiveBackRequest | QueueRequest | ReviveRequest | BuryRequest
+"""A request that `PgPeers` executes; the desk that is asked executes the others."""
 
 
 class PgPeers:
@@ -148,7 +152,7 @@ class PgPeers:
             unthreaded=threaded,
             level=level,
         )
-        self._hooks: StoreHooks | None = None
+        self._report: Report = ignore
         self._agents: Mapping[str, str] = {}
         self._room: int | None = 0
         self._epoch = ""
@@ -268,7 +272,7 @@ class PgPeers:
                 raise
 
         async with open_collapsing_nursery() as nursery:
-            Restarts(self._crashed).start(nursery, "the watch over a closing store", watch)
+            Restarts(self._report).start(nursery, "the watch over a closing store", watch)
             try:
                 yield
             finally:
@@ -276,22 +280,22 @@ class PgPeers:
                 nursery.cancel_scope.cancel()
 
     @asynccontextmanager
-    async def serving(self, hooks: StoreHooks, links: Callable[[], Sequence[Link]]) -> AsyncIterator[None]:
+    async def serving(self, report: Report, links: Callable[[], Sequence[Link]]) -> AsyncIterator[None]:
         """Keep the lease for the time of the block, also while a cancelled block writes its queues; then leave.
 
         Args:
-            hooks: of the store.
+            report: receives the store's reports.
             links: see `watching`.
 
         Raises:
             StoreDown: a table or a right is missing.
         """
-        self._hooks = hooks
+        self._report = report
         soon = self.interruptible(links, answer=self._answer, connecting=_CONNECTING)
         kept = trio.CancelScope()
         try:
             async with soon, open_collapsing_nursery() as nursery:
-                nursery.start_soon(self._keep, hooks, kept)  # not `start`: see `watching`
+                nursery.start_soon(self._keep, kept)  # not `start`: see `watching`
                 try:
                     yield
                 finally:
@@ -299,24 +303,23 @@ class PgPeers:
         except BaseExceptionGroup as group:  # the desks meet the same fault while they write their queues
             raise_bare(one_of(group))
 
-    async def _keep(self, hooks: StoreHooks, kept: trio.CancelScope) -> None:
+    async def _keep(self, kept: trio.CancelScope) -> None:
         with trio.CancelScope(shield=True):
             failure: StoreDown | None = None
             try:
                 with kept:
                     async with open_collapsing_nursery() as nursery:
-                        keeper, sender = partial(self._keeper.serve, hooks), partial(self._hints.serve, hooks)
-                        Restarts(hooks.crashed).start(nursery, "the lease of this process", keeper)
-                        Restarts(hooks.crashed).start(nursery, "the hints to other processes", sender)
+                        keeper, sender = (
+                            partial(self._keeper.serve, self._report),
+                            partial(self._hints.serve, self._report),
+                        )
+                        Restarts(self._report).start(nursery, "the lease of this process", keeper)
+                        Restarts(self._report).start(nursery, "the hints to other processes", sender)
             except Exception as error:  # noqa: BLE001 - a supervision boundary: of a hook, or a statement that the server refuses
                 failure = failed(error)
             await self.leave()
             if failure is not None:
                 raise failure from failure.__cause__
-
-    def _crashed(self, part: str, error: Exception) -> None:
-        if self._hooks is not None:
-            self._hooks.crashed(part, error)
 
     async def leave(self) -> None:
         """Give the runs back, and close the connections."""
@@ -354,7 +357,7 @@ class PgPeers:
                     link.cut_late(self._answer, now)
 
         with watched:
-            await Restarts(self._crashed).kept("the watch over answers", watch)
+            await Restarts(self._report).kept("the watch over answers", watch)
 
     async def _in_thread(self, function: Callable[[], T]) -> T:
         """Call a function in a thread; user code cannot use up these threads.
@@ -380,8 +383,8 @@ class PgPeers:
             raise Outage(error) from error
 
     def _renamed(self, epoch: str) -> None:
-        if self._epoch and epoch != self._epoch and self._hooks is not None:
-            self._hooks.renamed(epoch)  # before the note: a hook that raises is called again at the next turn
+        if self._epoch and epoch != self._epoch:
+            self._report(LogsRenamed(epoch))  # before the note: a receiver that raises is called again at the next turn
             self._epoch = epoch
 
     # --- what the writers report, in their threads -------------------------------------------------------------------
@@ -440,7 +443,7 @@ class PgPeers:
         """
         self._keeper.check()
 
-    def action(self, link: Link, request: OwnerRequest | BuryRequest) -> Callable[[], Any]:
+    def action(self, link: Link, request: PeerRequest) -> Callable[[], Any]:
         """Return what executes another request about owners; it may be called again after an Outage."""
         match request:
             case ReleaseRequest(claims=claims):
@@ -454,7 +457,7 @@ class PgPeers:
             case BuryRequest(name=name):
                 return partial(self._bury, link, BuryProcess(name))
             case _:
-                raise TypeError(f"{type(request).__name__} is executed elsewhere")
+                assert_never(request)
 
     def claim(self, link: Link, claim: ClaimReady | ClaimDue) -> Sequence[ReadyRun]:
         """Execute a claim of ready or due runs; it may be called again after an Outage.

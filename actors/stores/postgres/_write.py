@@ -20,8 +20,7 @@ from msgspec.structs import replace
 
 from ...abc import StoreStatistics
 from ...contract.commits import Receipt
-from ...errors import LeaseLost, StoreError
-from ..common import _commit_rules
+from ..common._commit_rules import RunFacts, admit, fault, lease_lost, unwritable
 from ..common._encoding import EncodedRows, encode_again
 from ..common._requests import CommitRequest
 from ..common.faults import Faults, InjectedCrash, Outage, meet
@@ -36,7 +35,7 @@ LARGEST: Final = 8 * 2**20
 """Bytes of one statement beyond which nothing is added."""
 
 _LOOK: Final = (
-    "SELECT number, token, commits, last_seq, posted, consumed, ended_at IS NOT NULL, thread FROM {s}.runs"
+    "SELECT number, commits, thread, token, last_seq, posted, consumed, ended_at IS NOT NULL FROM {s}.runs"
     " WHERE number = ANY(%s::bigint[])"
 )
 _FIND: Final = "SELECT number, token, commits FROM {s}.runs WHERE run_id = %s"
@@ -110,6 +109,21 @@ class _Group:
         self.entry.pieces.append(Piece(request.commit, request.frames, rows))
         self.places.append(place)
         self.closed = self.entry.ends
+
+
+@attrs.frozen
+class _Found:
+    """A run as it was looked up.
+
+    Attributes:
+        commits: number of the newest commit under the newest claim.
+        thread: number of its thread.
+        run: for `admit`.
+    """
+
+    commits: int
+    thread: int
+    run: RunFacts
 
 
 FollowUp = Callable[[Sequence[int]], Mapping[int, tuple[int, str]]]
@@ -213,18 +227,15 @@ class CommitWriter:
         """
         commit, claim = request.commit, self._claim(request)
         if claim is None:
-            error = LeaseLost(_commit_rules.stale_text(commit.run_id, request.claim.token))
-            self._results[place] = Receipt(kind="lease_lost", error=error)
+            self._results[place] = lease_lost(commit, request.claim)
             return None
         if isinstance(request.error, MemoryError):  # encoding ran out of memory: there may be enough now
             request.blobs, request.error = encode_again(commit, request.frames)
-        fault: Exception | None = request.error or _commit_rules.fault(commit, request.frames)
-        if fault is None and isinstance(request.blobs, EncodedRows):
+        wrong: Exception | None = request.error or fault(commit, request.frames)
+        if wrong is None and isinstance(request.blobs, EncodedRows):
             return claim, request.blobs
         if alone:
-            found = self._look([claim.number]).get(claim.number)
-            fault = fault or TypeError("no rows")
-            self._results[place] = self._out_of_order(request, found) or self._broken(request, claim, fault)
+            self._results[place] = self._failed(request, claim, wrong or TypeError("no rows"))
         return None
 
     def _claim(self, request: CommitRequest) -> OwnClaim | None:
@@ -325,8 +336,7 @@ class CommitWriter:
                     continue
                 request, claim = self._batch[place], group.claim
                 if claim.broken:
-                    error = LeaseLost(_commit_rules.stale_text(request.commit.run_id, request.claim.token))
-                    self._results[place] = Receipt(kind="lease_lost", error=error)
+                    self._results[place] = lease_lost(request.commit, request.claim)
                     continue
                 entry = BatchEntry(claim.number, claim.token, claim.nth + 1, [piece])
                 try:
@@ -336,12 +346,11 @@ class CommitWriter:
                     break  # the later commits of the claim follow this one
                 except (psycopg.Error, UnicodeEncodeError, _RequestFault) as error:
                     cause = error.error if isinstance(error, _RequestFault) else error
-                    found = self._look([claim.number]).get(claim.number)
-                    self._results[place] = self._out_of_order(request, found) or self._broken(request, claim, cause)
+                    self._results[place] = self._failed(request, claim, cause)
         for group, place, refusal in refused:
             if self.statistics.transactions == before:
                 raise refusal
-            self._results[place] = self._broken(self._batch[place], group.claim, refusal.error)
+            self._results[place] = self._failed(self._batch[place], group.claim, refusal.error)
 
     def _count(self, groups: Sequence[_Group], answers: Mapping[int, object]) -> None:
         written = [group for i, group in enumerate(groups, 1) if i in answers]
@@ -368,52 +377,35 @@ class CommitWriter:
             if opened is None or opened > 0 or (late or 0) > 0:
                 self._ends[thread] = (entry.number, group.places[-1])
 
-    def _not_returned(self, group: _Group, found: tuple[int, ...] | None) -> None:
+    def _not_returned(self, group: _Group, found: _Found | None) -> None:
         """Note the receipts of an entry that the statement did not write."""
         entry = group.entry
-        if found is not None:
-            token, commits, last, posted, _, ended, thread = found
-            if token == entry.token and commits == entry.nth:  # written before; its answer was lost
-                self._written(group, posted, thread, None, None)
+        if found is not None and found.run.token == entry.token:
+            if found.commits == entry.nth:  # written before; its answer was lost
+                self._written(group, found.run.posted, found.thread, None, None)
                 return
-            if token == entry.token and commits == entry.nth - 1 and last == entry.first.expected_last and not ended:
-                if len(group.places) > 1:  # only the terminal commit is refused
-                    self._write_singly([group])
-                else:
-                    self._results[group.places[0]] = Receipt(kind="inbox_ahead", last=last)
+            first = self._batch[group.places[0]]
+            if len(group.places) > 1 and admit(found.run, first.claim, first.commit) is None:
+                self._write_singly([group])  # only the terminal commit is refused
                 return
         for place in group.places:
             request = self._batch[place]
-            receipt = self._out_of_order(request, found)
-            if receipt is None:  # it follows an earlier one of this entry
-                error = LeaseLost(_commit_rules.stale_text(request.commit.run_id, request.claim.token))
-                receipt = Receipt(kind="lease_lost", error=error)
-            self._results[place] = receipt
+            receipt = admit(None if found is None else found.run, request.claim, request.commit)
+            # a commit that would fit follows one of this entry that does not
+            self._results[place] = receipt or lease_lost(request.commit, request.claim)
 
-    def _look(self, numbers: Sequence[int]) -> dict[int, tuple[int, ...]]:
-        return {row[0]: row[1:] for row in self._link.persistent(_LOOK, (Bigints(numbers),))}
+    def _look(self, numbers: Sequence[int]) -> dict[int, _Found]:
+        rows = self._link.persistent(_LOOK, (Bigints(numbers),))
+        return {number: _Found(commits, thread, RunFacts(*run)) for number, commits, thread, *run in rows}
 
-    def _out_of_order(self, request: CommitRequest, found: tuple[int, ...] | None) -> Receipt | None:
-        """Return the receipt of a commit that does not fit its run; None if it does."""
-        token, commit = request.claim.token, request.commit
-        if found is None or found[0] != token:
-            text, last = _commit_rules.stale_text(commit.run_id, token), 0
-        elif found[2] != commit.expected_last:
-            text, last = _commit_rules.gap_text(commit.run_id, commit.expected_last, found[2]), found[2]
-        elif found[5]:
-            return Receipt(kind="failed", error=_commit_rules.InvalidCommit(_commit_rules.done_text(commit.run_id)))
-        else:
-            return None
-        return Receipt(kind="lease_lost", last=last, error=LeaseLost(text))
-
-    def _broken(self, request: CommitRequest, claim: OwnClaim, error: Exception) -> Receipt:
-        """Return the receipt of a failed commit, and fail the later ones under its claim."""
-        claim.broken = True
-        if not isinstance(error, StoreError):
-            text = self._link.target.hidden(str(error))
-            cause, error = error, _commit_rules.InvalidCommit(f"run {request.commit.run_id}: cannot be written: {text}")
-            error.__cause__ = cause
-        return Receipt(kind="failed", error=error)
+    def _failed(self, request: CommitRequest, claim: OwnClaim, error: Exception) -> Receipt:
+        """Return the receipt of a commit with a fault, and fail the later ones under its claim if it was its turn."""
+        found = self._look([claim.number]).get(claim.number)
+        fault = unwritable(request.commit.run_id, error, self._link.target.hidden(str(error)))
+        receipt = admit(None if found is None else found.run, request.claim, request.commit, fault)
+        assert receipt is not None  # noqa: S101 - there is a fault
+        claim.broken = claim.broken or receipt.kind == "failed"
+        return receipt
 
     def _free(self) -> None:
         """Let the next runs of the threads work in which runs have ended."""

@@ -16,11 +16,12 @@ from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 import attrs
 import trio
 
-from ...abc import Pruned, StoreHooks, StoreStatistics
+from ...abc import Pruned, StoreStatistics
 from ...contract.run_lists import RunProgress
 from ...errors import StoreDown, StoreOpenError, UsageError
 from ...options import unknown_value
 from ...processes import ProcessInfo, QueueInfo
+from ...store_events import OutageChanged, Report, StoreEvent
 from ..common._gathering_queue import GatheringQueue
 from ..common._inline_writer import InlineWriter
 from ..common._leases import LEASE, MARGIN, TURN, LeaseTimes
@@ -29,13 +30,13 @@ from ..common._query_store import QueryStore
 from ..common._restarts import Restarts
 from ..common._thread_writer import ThreadWriter
 from ..common._timestamps import milliseconds
-from ..common._write_queue import Execute, NullHooks, WriteQueue, Writer, pauses
+from ..common._write_queue import Execute, WriteQueue, Writer, pauses
 from ..common.faults import FOLLOW_UP, OPEN, Faults, Outage
 from . import _claims as _pg_claims
 from . import _lists as _pg_lists
 from . import _prune as _pg_prune
 from . import _reads as _pg_reads
-from ._asks import AskWriter
+from ._asks import AskRequest, AskWriter
 from ._connect import ANSWER, Again, Link, hopeless
 from ._driver import psycopg
 from ._indexes import IndexMaker, may_make_indexes, missing_indexes
@@ -73,38 +74,24 @@ _SEVERAL: Final[frozenset[Callable[..., object]]] = frozenset(
 """Queries of several statements, which see one state of the database."""
 
 
-class _MergedHooks(NullHooks):
-    """The hooks of both desks: an outage is reported once, whichever desk meets it."""
+class _MergedOutages:
+    """The receiver of both desks' reports: an outage is reported once, whichever desk meets it."""
 
-    def __init__(self, hooks: StoreHooks, answers: Callable[[], None]) -> None:
+    def __init__(self, report: Report, answers: Callable[[], None]) -> None:
         """`answers`: called when the server answers a desk again."""
-        self._hooks, self._answers = hooks, answers
+        self._report, self._answers = report, answers
         self._stalled = 0
 
-    def posted(self, run_id: str, item: Any) -> None:
-        """Report a durable command."""
-        self._hooks.posted(run_id, item)
-
-    def committed(self, run_id: str, last: int, frames: Any) -> None:
-        """Report durable events."""
-        self._hooks.committed(run_id, last, frames)
-
-    def pruned(self) -> None:
-        """Report a slice of a prune."""
-        self._hooks.pruned()
-
-    def crashed(self, part: str, error: Exception) -> None:
-        """Report the crash of a desk that begins again."""
-        self._hooks.crashed(part, error)
-
-    def unavailable(self, error: Exception | None) -> None:
-        """Report the first outage, and the end of the last one."""
-        before = self._stalled
-        self._stalled += 1 if error is not None else -1
-        if error is None:
-            self._answers()
-        if 0 in (before, self._stalled):
-            self._hooks.unavailable(error)
+    def __call__(self, event: StoreEvent) -> None:
+        """Pass a report on; of outages the first, and the end of the last one."""
+        if isinstance(event, OutageChanged):
+            before = self._stalled
+            self._stalled += 1 if event.error is not None else -1
+            if event.error is None:
+                self._answers()
+            if 0 not in (before, self._stalled):
+                return
+        self._report(event)
 
 
 class _AskQueue(WriteQueue):
@@ -210,7 +197,7 @@ class PostgresStore(QueryStore[Link]):
 
     # --- opening and closing -----------------------------------------------------------------------------------------
 
-    async def run(self, hooks: StoreHooks, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    async def run(self, report: Report, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Open the store and serve until cancelled; then write the queues, give the runs back, and re-raise Cancelled.
 
         Raises:
@@ -237,8 +224,8 @@ class PostgresStore(QueryStore[Link]):
             async with peers.watching(self._all_links):
                 async with peers.interruptible(self._all_links):
                     await self._opened(peers)
-                async with peers.serving(hooks, self._all_links):
-                    merged = _MergedHooks(hooks, self._readers_may_ask)
+                async with peers.serving(report, self._all_links):
+                    merged = _MergedOutages(report, self._readers_may_ask)
                     self._commits.open(merged)
                     self._queue.open(merged)
                     if self._published is not None:
@@ -272,7 +259,7 @@ class PostgresStore(QueryStore[Link]):
                     nursery.cancel_scope.cancel()
 
             if self._indexes is not None:
-                Restarts(self._queue.crashed).start(nursery, "the maker of indexes", self._indexes.serve)
+                Restarts(self._queue.report).start(nursery, "the maker of indexes", self._indexes.serve)
             nursery.start_soon(serve, self._queue, name="the desk that is asked")
             nursery.start_soon(serve, self._commits, name="the desk that commits")
         if failure is not None:
@@ -374,7 +361,7 @@ class PostgresStore(QueryStore[Link]):
             raise StoreDown("the store is not open")
         return self._committer.execute(batch)
 
-    def _execute_asks(self, batch: Sequence[Any]) -> Sequence[object]:
+    def _execute_asks(self, batch: Sequence[AskRequest]) -> Sequence[object]:
         if self._asker is None:
             raise StoreDown("the store is not open")
         return self._asker.execute(batch)

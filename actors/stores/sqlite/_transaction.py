@@ -24,9 +24,10 @@ from ...contract.decisions import Command, InboxItem
 from ...contract.lifecycle import TERMINAL, WAITING, Stage
 from ...contract.phases import LEAVING
 from ...contract.rows import CommandContext, JudgedRow, RunInfo
-from ...errors import LeaseLost, StoreError, UnknownRun
+from ...errors import StoreError, ThreadBusy, UnknownRun
 from ...processes import ReadyRun
 from ..common import _commit_rules
+from ..common._commit_rules import PlaceFacts
 from ..common._encoding import EncodedRows, encode_again
 from ..common._outages import Damaged, UnreadableData, is_outage, is_suspect
 from ..common._requests import (
@@ -275,24 +276,19 @@ class TransactionWriter:
     def _refused(self, request: Request, error: Exception) -> Receipt | Result[Any]:
         """Return the result of a request that cannot be written."""
         if isinstance(request, CommitRequest):
-            number, _ = self._find(request.commit.run_id) or (0, 0)
-            return self._broken_by(request, number, error)
+            run_id = request.commit.run_id
+            number, _ = self._find(run_id) or (0, 0)
+            self._break(request, number)
+            return Receipt(kind="failed", error=_commit_rules.unwritable(run_id, error))
         reason = _commit_rules.InvalidCommit(f"it cannot be written: {error}")
         reason.__cause__ = error
         return Result(error=reason)
 
-    def _broken_by(self, request: CommitRequest, number: int, error: Exception) -> Receipt:
-        """Return the receipt of a failed commit, and fail the later ones under its claim."""
+    def _break(self, request: CommitRequest, number: int) -> None:
+        """Fail the later commits under the claim of one that cannot be written."""
         self._changes.broken[number] = request.claim.token
         with contextlib.suppress(ValueError):
             self._changes.ended.remove(request.commit.run_id)
-        if not isinstance(error, StoreError):
-            cause, error = (
-                error,
-                _commit_rules.InvalidCommit(f"run {request.commit.run_id}: cannot be written: {error}"),
-            )
-            error.__cause__ = cause
-        return Receipt(kind="failed", error=error)
 
     def _apply(self, request: Request) -> Receipt | Result[Any]:
         """Write one request. Exceptions were met in writing; refusals that need no rollback are results."""
@@ -338,22 +334,19 @@ class TransactionWriter:
 
     def _commit(self, request: CommitRequest) -> Receipt:
         claim, commit = request.claim, request.commit
-        position = self._find(commit.run_id)
-        number, thread = position or (0, 0)
+        number, thread = self._find(commit.run_id) or (0, 0)
         broken = self._changes.broken.get(number) or self._broken.get(number)
         old = claim.token <= self._base  # a claim of an earlier opening
-        if position is None or old or broken == claim.token or claim.run_id != commit.run_id:
-            return Receipt(kind="lease_lost", error=LeaseLost(_commit_rules.stale_text(commit.run_id, claim.token)))
+        if not number or old or broken == claim.token or claim.run_id != commit.run_id:
+            return _commit_rules.lease_lost(commit, claim)
         if isinstance(request.error, MemoryError):  # encoding ran out of memory: there may be enough now
             request.blobs, request.error = encode_again(commit, request.frames)
         blobs = request.blobs
         fault = request.error or _commit_rules.fault(commit, request.frames)
         if fault is not None or not isinstance(blobs, EncodedRows):
-            return self._out_of_order(request, number) or self._broken_by(
-                request, number, fault or TypeError("no rows")
-            )
+            return self._refusal(request, number, fault or TypeError("no rows"))
         if not _sql.move_run(self._connection, number, claim.token, commit, blobs.row):
-            return self._out_of_order(request, number) or Receipt(kind="inbox_ahead", last=commit.expected_last)
+            return self._refusal(request, number, None)
         changes = self._changes
         for sequence, frame in enumerate(request.frames, commit.expected_last + 1):
             changes.events += (number, sequence, frame)
@@ -372,38 +365,31 @@ class TransactionWriter:
     def _release(self, commit: Commit, number: int, thread: int) -> str | None:
         return _sql.release(self._connection, number, thread, commit.row.pending_input)
 
-    def _out_of_order(self, request: CommitRequest, number: int) -> Receipt | None:
-        """Return the receipt of a commit that does not fit its run; None if only the inbox can be the reason."""
-        claim, commit = request.claim, request.commit
-        sql = "SELECT token, last_seq, ended_at FROM runs WHERE number = ?"
-        token, last, ended = self._connection.execute(sql, (number,)).fetchone()
-        if token != claim.token:
-            text = _commit_rules.stale_text(commit.run_id, claim.token)
-        elif last != commit.expected_last:
-            text = _commit_rules.gap_text(commit.run_id, commit.expected_last, last)
-        elif ended is not None:
-            return self._broken_by(request, number, _commit_rules.InvalidCommit(_commit_rules.done_text(commit.run_id)))
-        else:
-            return None
-        return Receipt(kind="lease_lost", last=last, error=LeaseLost(text))
+    def _refusal(self, request: CommitRequest, number: int, fault: Exception | None) -> Receipt:
+        """Return the receipt of a commit that was not written: it has a fault, or does not fit its run."""
+        sql = "SELECT token, last_seq, posted, consumed, ended_at IS NOT NULL FROM runs WHERE number = ?"
+        facts = _commit_rules.RunFacts(*self._connection.execute(sql, (number,)).fetchone())
+        receipt = _commit_rules.admit(facts, request.claim, request.commit, fault)
+        assert receipt is not None  # noqa: S101 - the statement that wrote nothing has the same conditions
+        if receipt.kind == "failed":
+            self._break(request, number)
+        return receipt
 
     # --- commands ----------------------------------------------------------------------------------------------------
 
     def _create(self, request: CreateRequest) -> Result[Created]:
         connection, new = self._connection, request.new
         info, blobs = new.info, request.blobs
-        taken = self._taken(new)
-        if taken is not None:
-            return Result(taken)
-        fault = _commit_rules.birth_fault(new)
-        if fault is not None or not isinstance(blobs, EncodedRows):
-            return Result(error=fault or _commit_rules.InvalidCommit(f"run {info.run_id}: no rows"))
-        thread, runs = _sql.find_thread(connection, info.thread_id) or (None, 0)
-        if new.thread_runs not in (None, runs):
-            return Result(Created(claim=None, thread_changed=True))
-        active = None if thread is None else _sql.active_run(connection, thread)
-        if active is not None and new.on_busy == "refuse":
-            return Result(error=_commit_rules.busy(info.thread_id, active))
+        facts, thread = self._place_facts(new)
+        active = facts.active
+        try:
+            refusal = _commit_rules.place(facts, new)
+        except (ThreadBusy, StoreError) as error:
+            return Result(error=error)
+        if refusal is not None:
+            return Result(refusal)
+        if not isinstance(blobs, EncodedRows):
+            return Result(error=_commit_rules.InvalidCommit(f"run {info.run_id}: no rows"))
         thread = _sql.join_thread(connection, thread, info)
         token = self._base + request.claimed
         number = _sql.insert_run(
@@ -428,21 +414,20 @@ class TransactionWriter:
             _work_sql.add_queue(self._connection, name)
             self._changes.queues.add(name)
 
-    def _taken(self, new: NewRun) -> Created | None:
-        """Return the run that has or had the id, or has the key; None if both are new."""
+    def _place_facts(self, new: NewRun) -> tuple[PlaceFacts, int | None]:
+        """Return what `place` decides on, and the number of the thread, if there is one."""
         connection, run_id = self._connection, new.info.run_id
         sql = "SELECT dispatch = 'held' AND ended_at IS NULL, info FROM runs WHERE run_id = ?"
         existing = connection.execute(sql, (run_id,)).fetchone()
+        if existing is None:
+            pruned = connection.execute("SELECT content FROM pruned WHERE run_id = ?", (run_id,)).fetchone()
+            if pruned is not None:
+                return PlaceFacts(pruned=pruned[0]), None
+            existing = None if new.dedupe is None else _work_sql.deduplicated(connection, new.dedupe)
         if existing is not None:
-            return Created(claim=None, held=bool(existing[0]), existing=codec.load(RunInfo, existing[1]))
-        pruned = connection.execute("SELECT content FROM pruned WHERE run_id = ?", (run_id,)).fetchone()
-        if pruned is not None:
-            return Created(claim=None, pruned=pruned[0])
-        double = None if new.dedupe is None else _work_sql.deduplicated(connection, new.dedupe)
-        if double is None:
-            return None
-        held, info = double
-        return Created(claim=None, held=bool(held), existing=codec.load(RunInfo, info), deduplicated=True)
+            return PlaceFacts(codec.load(RunInfo, existing[1]), bool(existing[0])), None
+        thread, runs = _sql.find_thread(connection, new.info.thread_id) or (None, 0)
+        return PlaceFacts(runs=runs, active=None if thread is None else _sql.active_run(connection, thread)), thread
 
     def _claim(self, run_id: str) -> Claim | None:
         columns = _work_sql.claim(self._connection, run_id, self._base)

@@ -13,10 +13,11 @@ from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
 import attrs
 import trio
 
-from ...abc import Pruned, StoreHooks, StoreStatistics
+from ...abc import Pruned, StoreStatistics
 from ...errors import StoreDown, StoreError, StoreOpenError, StoreUnavailable
 from ...options import unknown_value
 from ...processes import Ability, QueueInfo, ReadyRun
+from ...store_events import Report
 from ..common._inline_writer import InlineWriter
 from ..common._outages import NoThread, examine, passes
 from ..common._query_store import QueryStore
@@ -138,7 +139,7 @@ class SQLiteStore(QueryStore[sqlite3.Connection]):
 
     # --- opening and closing -----------------------------------------------------------------------------------------
 
-    async def run(self, hooks: StoreHooks, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    async def run(self, report: Report, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Open the file and serve until cancelled; then write the queue, close, and re-raise Cancelled.
 
         Raises:
@@ -152,7 +153,7 @@ class SQLiteStore(QueryStore[sqlite3.Connection]):
             if connection is None:
                 task_status.started()
                 await trio.sleep_forever()
-            self._queue.open(hooks)
+            self._queue.open(report)
             task_status.started()
             await self._queue.serve()
         finally:

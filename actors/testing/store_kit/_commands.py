@@ -17,8 +17,8 @@ from ...contract.run_lists import RunQuery
 from ...contract.state import StateWrite
 from ...errors import StoreDown, UnknownRun, UsageError
 from ._tools import (
-    HookLog,
     OpenStore,
+    ReportLog,
     call_row,
     claimed,
     create,
@@ -39,21 +39,21 @@ from ._tools import (
 
 
 @scenario
-async def an_accepted_command_is_journaled_and_told(store: Store, hooks: HookLog, me: str) -> None:
+async def an_accepted_command_is_journaled_and_told(store: Store, reports: ReportLog, me: str) -> None:
     """A post returns when the command is durable, after the hook has been called, in order."""
     await create(store, new_run(me, me))
     commands = [say(f"c{i}", text=f"{i}") for i in range(3)]
     for number, command in enumerate(commands, 1):
         result = await store.post(me, command, judge)
         expect((result.status, result.command_id), ("accepted", command.command_id), "a message is accepted")
-        expect(len(hooks.items), number, "the hook was called before post returned")
+        expect(len(reports.items), number, "the hook was called before post returned")
     wanted = [InboxItem(position=i, command=posted) for i, posted in enumerate(commands, 1)]
-    expect(hooks.items, [(me, item) for item in wanted], "the hook got the items, positions from 1")
+    expect(reports.items, [(me, item) for item in wanted], "the hook got the items, positions from 1")
     expect(list((await loaded(store, me)).inbox), wanted, "and they are in the inbox")
 
 
 @scenario
-async def the_same_command_again_is_a_duplicate(store: Store, hooks: HookLog, me: str) -> None:
+async def the_same_command_again_is_a_duplicate(store: Store, reports: ReportLog, me: str) -> None:
     """The first answer comes again, also when the run is done; another content under the id is a conflict."""
     author = await create(store, new_run(me, me))
     await store.post(me, say("c1"), judge)
@@ -68,11 +68,11 @@ async def the_same_command_again_is_a_duplicate(store: Store, hooks: HookLog, me
     kept = [(item.position, item.command.command_id) for item in await store.commands(me)]
     expect(kept, [(1, "c1")], "the command is kept, too")
     expect(list(await store.commands("unknown")), [], "an unknown run has no commands")
-    expect(len(hooks.items), 1, "only the first one was journaled")
+    expect(len(reports.items), 1, "only the first one was journaled")
 
 
 @scenario
-async def a_rejected_command_leaves_no_trace(store: Store, hooks: HookLog, me: str) -> None:
+async def a_rejected_command_leaves_no_trace(store: Store, reports: ReportLog, me: str) -> None:
     """Any answer but accepted writes nothing, and the id may be used again; the same if the judge raises."""
     await create(store, new_run(me, me))
 
@@ -85,21 +85,21 @@ async def a_rejected_command_leaves_no_trace(store: Store, hooks: HookLog, me: s
 
     expect((await store.post(me, say("c1"), refuse)).code, "busy", "the judge's answer is passed on")
     await refused(ZeroDivisionError, store.post(me, say("c1"), stumble), "a judge's error is the poster's")
-    expect(((await loaded(store, me)).inbox, hooks.items), ((), []), "nothing was journaled")
+    expect(((await loaded(store, me)).inbox, reports.items), ((), []), "nothing was journaled")
     expect((await store.post(me, say("c1"), judge)).status, "accepted", "the id is still free")
 
 
 @scenario
-async def a_run_that_is_done_takes_no_command(store: Store, hooks: HookLog, me: str) -> None:
+async def a_run_that_is_done_takes_no_command(store: Store, reports: ReportLog, me: str) -> None:
     """The judge sees its stage, and nothing is journaled."""
     await (await create(store, new_run(me, me))).end()
     result = await store.post(me, say("c1"), judge)
     expect((result.status, result.code), ("rejected", "run_done"), "the run is done")
-    expect(((await loaded(store, me)).inbox, hooks.items), ((), []), "nothing was journaled")
+    expect(((await loaded(store, me)).inbox, reports.items), ((), []), "nothing was journaled")
 
 
 @scenario
-async def of_two_deciders_one_wins(store: Store, hooks: HookLog, me: str) -> None:
+async def of_two_deciders_one_wins(store: Store, reports: ReportLog, me: str) -> None:
     """Of two simultaneous decisions about one ticket the first is accepted, the other is already_decided."""
     author = await create(store, new_run(me, me))
     waiting = replace(author.row, step=1, stage=Stage.NEEDS_APPROVAL)
@@ -116,13 +116,13 @@ async def of_two_deciders_one_wins(store: Store, hooks: HookLog, me: str) -> Non
     outcome = sorted((result.status, result.code) for result in results)
     rejected = ("rejected", "already_decided")
     expect(outcome, [("accepted", None), rejected, rejected], "one decision wins")
-    expect(len(hooks.items), 1, "one decision is journaled")
+    expect(len(reports.items), 1, "one decision is journaled")
     unknown = await store.post(me, decide("x", "unknown"), judge)
     expect(unknown.code, "unknown_target", "a target that the run does not have is unknown")
 
 
 @scenario
-async def even_a_careless_judge_journals_one_decision_per_ticket(store: Store, hooks: HookLog, me: str) -> None:
+async def even_a_careless_judge_journals_one_decision_per_ticket(store: Store, reports: ReportLog, me: str) -> None:
     """Ids and targets are unique in the store itself."""
     author = await create(store, new_run(me, me))
     suspended = call_row("a", at=CallPosition.PARKED)
@@ -135,11 +135,11 @@ async def even_a_careless_judge_journals_one_decision_per_ticket(store: Store, h
     second = await store.post(me, decide("d2", f"{me}.t1"), careless)
     third = await store.post(me, say("d1"), careless)
     expect((first.status, second.code, third.code), ("accepted", "already_decided", "decision_id_conflict"), "unique")
-    expect(len(hooks.items), 1, "one is journaled")
+    expect(len(reports.items), 1, "one is journaled")
 
 
 @scenario
-async def the_judge_sees_ticket_call_and_earlier_decision(store: Store, _: HookLog, me: str) -> None:
+async def the_judge_sees_ticket_call_and_earlier_decision(store: Store, _: ReportLog, me: str) -> None:
     """A ticket is found by its id or as the newest of its call; its earlier decision is found, consumed or not.
 
     A decision by the call's id is journaled with the fingerprint of the ticket. The run's agent and, for a decision,
@@ -176,7 +176,7 @@ async def the_judge_sees_ticket_call_and_earlier_decision(store: Store, _: HookL
 
 
 @scenario
-async def an_early_decision_occupies_its_call(store: Store, _: HookLog, me: str) -> None:
+async def an_early_decision_occupies_its_call(store: Store, _: ReportLog, me: str) -> None:
     """Before the first ticket a decision is for the call; a second one, also for the ticket to come, is too late."""
     author = await create(store, new_run(me, me))
     await author.write(row=replace(author.row, step=1), calls=(call_row("a"),))
@@ -199,7 +199,7 @@ async def an_early_decision_occupies_its_call(store: Store, _: HookLog, me: str)
 
 
 @scenario
-async def consuming_lowers_pending(store: Store, _: HookLog, me: str) -> None:
+async def consuming_lowers_pending(store: Store, _: ReportLog, me: str) -> None:
     """A commit consumes up to a position; what is consumed is not loaded again and not counted."""
     author = await create(store, new_run(me, me, agent=me))
     for i in range(3):
@@ -214,7 +214,7 @@ async def consuming_lowers_pending(store: Store, _: HookLog, me: str) -> None:
 
 
 @scenario
-async def a_run_does_not_end_with_unread_commands(store: Store, _: HookLog, me: str) -> None:
+async def a_run_does_not_end_with_unread_commands(store: Store, _: ReportLog, me: str) -> None:
     """A terminal commit that meets unconsumed items is refused with inbox_ahead; consuming them first helps."""
     author = await create(store, new_run(me, me))
     second = await store.create_run(new_run(f"{me}.2", me), frame(f"{me}.2", 1))
@@ -230,7 +230,7 @@ async def a_run_does_not_end_with_unread_commands(store: Store, _: HookLog, me: 
 
 
 @scenario
-async def a_cancelled_poster_still_posts(store: Store, hooks: HookLog, me: str) -> None:
+async def a_cancelled_poster_still_posts(store: Store, reports: ReportLog, me: str) -> None:
     """Once handed in, a command is written, and its poster learns the answer, cancelled or not."""
     await create(store, new_run(me, me))
     token = trio.lowlevel.current_trio_token()
@@ -243,7 +243,7 @@ async def a_cancelled_poster_still_posts(store: Store, hooks: HookLog, me: str) 
         result = await store.post(me, say("c1"), cancelling)
         expect(result.status, "accepted", "the answer comes in spite of the cancel")
         await trio.sleep_forever()
-    expect([name for name, _ in hooks.items], [me], "and it is journaled")
+    expect([name for name, _ in reports.items], [me], "and it is journaled")
     with trio.CancelScope() as scope:
         scope.cancel()
         await store.post(me, say("c2"), judge)
@@ -255,7 +255,7 @@ async def a_cancelled_poster_still_posts(store: Store, hooks: HookLog, me: str) 
 
 
 @scenario
-async def runs_are_listed_newest_first_in_pages(store: Store, _: HookLog, me: str) -> None:
+async def runs_are_listed_newest_first_in_pages(store: Store, _: ReportLog, me: str) -> None:
     """All filters that are given must match; pages neither repeat nor miss a run, also when new ones come meanwhile."""
     for i in range(7):
         author = await create(store, new_run(f"{me}.{i}", f"{me}.t{i % 2}", agent=me))
@@ -285,7 +285,7 @@ async def runs_are_listed_newest_first_in_pages(store: Store, _: HookLog, me: st
 
 
 @scenario
-async def a_cursor_is_good_for_its_query_only(store: Store, _: HookLog, me: str) -> None:
+async def a_cursor_is_good_for_its_query_only(store: Store, _: ReportLog, me: str) -> None:
     """Another query, a made-up cursor and a limit out of range are the caller's mistakes."""
     for i in range(3):
         await create(store, new_run(f"{me}.{i}", f"{me}.{i}", agent=me))
@@ -300,7 +300,7 @@ async def a_cursor_is_good_for_its_query_only(store: Store, _: HookLog, me: str)
 
 
 @scenario
-async def prune_deletes_whole_done_runs(store: Store, hooks: HookLog, me: str) -> None:
+async def prune_deletes_whole_done_runs(store: Store, reports: ReportLog, me: str) -> None:
     """Done runs that ended before the time go with all that is theirs; open runs and threads stay."""
     then = datetime(1980, 1, 1, tzinfo=UTC)
     key = StateWrite(key="k", scope="thread", value=1)
@@ -314,7 +314,7 @@ async def prune_deletes_whole_done_runs(store: Store, hooks: HookLog, me: str) -
     await create(store, new_run(f"{me}.open", me, agent=me))
     pruned = await store.prune(then + timedelta(seconds=1))
     expect((pruned.runs, pruned.messages), (1, 0), "the one that ended before is deleted")
-    expect(hooks.sweeps, 1, "a slice that deleted runs is reported once")
+    expect(reports.sweeps, 1, "a slice that deleted runs is reported once")
     left = [posted.info.run_id for posted in (await store.runs(RunQuery(agent=me))).runs]
     expect(left, [f"{me}.open", f"{me}.edge"], "the others stay")
     expect((await store.load(old.run_id), list(await store.events(old.run_id))), (None, []), "nothing of it is left")
@@ -368,14 +368,14 @@ async def what_was_acknowledged_is_there_after_reopening(open_store: OpenStore, 
         await first.post(me, say("c1"), judge)
         before = await loaded(first, me)
     second = open_store()
-    async with opened(second) as hooks:
+    async with opened(second) as reports:
         expect(await loaded(second, me), before, "the record is the same")
         expect(list(await second.events(me)), [frame(me, n) for n in range(1, 5)], "so are the events")
         expect(list(await second.messages(me)), [message("m1")], "and the messages")
         mine = [entry for entry in await second.open_runs() if entry[0].startswith(me)]
         expect(mine, [(me, False), (f"{me}.held", True)], "the held run is still held")
         expect((await second.post(me, say("c1"), judge)).status, "duplicate", "the command is known")
-        expect(hooks.items, [], "old commands are loaded, not posted again")
+        expect(reports.items, [], "old commands are loaded, not posted again")
 
 
 @reopening

@@ -15,7 +15,7 @@ from ...errors import ThreadBusy, UnknownRun
 from ._tools import (
     NOW,
     Author,
-    HookLog,
+    ReportLog,
     SubmittedCommit,
     call_row,
     claimed,
@@ -34,7 +34,7 @@ from ._tools import (
 
 
 @scenario
-async def a_new_run_is_loaded_as_it_was_written(store: Store, hooks: HookLog, me: str) -> None:
+async def a_new_run_is_loaded_as_it_was_written(store: Store, reports: ReportLog, me: str) -> None:
     """create_run writes info, row, first event, messages and state, and claims the run."""
     state = (StateWrite(key="k", scope="run", value={"a": [1]}),)
     new = new_run(me, me, messages=(message("m1"),), state=state)
@@ -44,11 +44,11 @@ async def a_new_run_is_loaded_as_it_was_written(store: Store, hooks: HookLog, me
     expect(record, RunRecord(info=new.info, row=new.row, state=state), "load returns the created run")
     expect(list(await store.events(me)), [frame(me, 1)], "the first event is there")
     expect(list(await store.messages(me)), [message("m1")], "the first message is there")
-    expect(hooks.items, [], "the inbox is empty")
+    expect(reports.items, [], "the inbox is empty")
 
 
 @scenario
-async def creating_twice_returns_the_existing_run(store: Store, _: HookLog, me: str) -> None:
+async def creating_twice_returns_the_existing_run(store: Store, _: ReportLog, me: str) -> None:
     """An existing run is left as it is and returned, whatever the second one asks for."""
     first = new_run(me, me, content="first", messages=(message("m1"),))
     await create(store, first)
@@ -60,24 +60,24 @@ async def creating_twice_returns_the_existing_run(store: Store, _: HookLog, me: 
 
 
 @scenario
-async def durable_events_are_told_before_the_receipt(store: Store, hooks: HookLog, me: str) -> None:
+async def durable_events_are_told_before_the_receipt(store: Store, reports: ReportLog, me: str) -> None:
     """Hooks receive a new run's event and those of every commit, in order, with the sequence of the newest."""
     author = await create(store, new_run(me, me))
-    expect(hooks.frames, [(me, 1, (frame(me, 1),))], "the first event is reported before the creator resumes")
+    expect(reports.frames, [(me, 1, (frame(me, 1),))], "the first event is reported before the creator resumes")
     await author.write(2)
     await author.write()
-    reported = [(run_id, last, len(frames)) for run_id, last, frames in hooks.frames[1:]]
+    reported = [(run_id, last, len(frames)) for run_id, last, frames in reports.frames[1:]]
     expect(reported, [(me, 3, 2), (me, 4, 1)], "each commit is reported once, with the sequence of its newest event")
-    everything = [item for _, _, frames in hooks.frames for item in frames]
+    everything = [item for _, _, frames in reports.frames for item in frames]
     expect(everything, list(await store.events(me)), "the reported frames are the stored ones")
     await store.create_run(new_run(me, me), frame(me, 1))
     author.row = replace(author.row, last_sequence=2)
     await author.send(author.make()).receipt()
-    expect(len(hooks.frames), 3, "a commit that is not written is not reported")
+    expect(len(reports.frames), 3, "a commit that is not written is not reported")
 
 
 @scenario
-async def a_busy_thread_holds_a_run_back_or_refuses_it(store: Store, _: HookLog, me: str) -> None:
+async def a_busy_thread_holds_a_run_back_or_refuses_it(store: Store, _: ReportLog, me: str) -> None:
     """While a thread has an active run, a second one is held (queue) or refused without a trace (refuse)."""
     await create(store, new_run(f"{me}.1", me))
     second = await store.create_run(new_run(f"{me}.2", me), frame(f"{me}.2", 1))
@@ -91,7 +91,7 @@ async def a_busy_thread_holds_a_run_back_or_refuses_it(store: Store, _: HookLog,
 
 
 @scenario
-async def the_end_of_a_run_releases_the_oldest_held_one(store: Store, _: HookLog, me: str) -> None:
+async def the_end_of_a_run_releases_the_oldest_held_one(store: Store, _: ReportLog, me: str) -> None:
     """Held runs are released one at a time, oldest first; the end of a held run releases none."""
     authors = [await create(store, new_run(f"{me}.{i}", me)) for i in range(4)]
     expect((await authors[1].end()).next_in_thread, None, "the end of a held run frees no thread")
@@ -106,7 +106,7 @@ async def the_end_of_a_run_releases_the_oldest_held_one(store: Store, _: HookLog
 
 
 @scenario
-async def a_fork_begins_with_a_copy_of_its_parents_history(store: Store, _: HookLog, me: str) -> None:
+async def a_fork_begins_with_a_copy_of_its_parents_history(store: Store, _: ReportLog, me: str) -> None:
     """thread_parent copies the first messages; those that are given again are not written twice."""
     old = tuple(message(f"m{i}") for i in range(3))
     await create(store, new_run(me, me, messages=old))
@@ -119,7 +119,7 @@ async def a_fork_begins_with_a_copy_of_its_parents_history(store: Store, _: Hook
 
 
 @scenario
-async def receipts_come_in_order_and_events_are_contiguous(store: Store, _: HookLog, me: str) -> None:
+async def receipts_come_in_order_and_events_are_contiguous(store: Store, _: ReportLog, me: str) -> None:
     """Commits that are submitted without waiting are written and answered in their order."""
     author = await create(store, new_run(me, me))
     order: list[int] = []
@@ -136,7 +136,7 @@ async def receipts_come_in_order_and_events_are_contiguous(store: Store, _: Hook
 
 
 @scenario
-async def a_commit_that_does_not_follow_is_lease_lost(store: Store, _: HookLog, me: str) -> None:
+async def a_commit_that_does_not_follow_is_lease_lost(store: Store, _: ReportLog, me: str) -> None:
     """expected_last must be the newest event; else nothing is written, and the later ones fail too."""
     author = await create(store, new_run(me, me))
     await author.write()
@@ -152,7 +152,7 @@ async def a_commit_that_does_not_follow_is_lease_lost(store: Store, _: HookLog, 
 
 
 @scenario
-async def an_old_claim_writes_nothing(store: Store, _: HookLog, me: str) -> None:
+async def an_old_claim_writes_nothing(store: Store, _: ReportLog, me: str) -> None:
     """A newer claim makes all older ones useless."""
     author = await create(store, new_run(me, me))
     await author.write()
@@ -165,7 +165,7 @@ async def an_old_claim_writes_nothing(store: Store, _: HookLog, me: str) -> None
 
 
 @scenario
-async def unknown_and_done_runs_can_not_be_claimed(store: Store, _: HookLog, me: str) -> None:
+async def unknown_and_done_runs_can_not_be_claimed(store: Store, _: ReportLog, me: str) -> None:
     """A claim of them is None for them; load and events know nothing of an unknown run; post says UnknownRun."""
     expect(await store.claim(me), None, "there is no such run")
     expect(await store.load(me), None, "there is nothing to load")
@@ -178,7 +178,7 @@ async def unknown_and_done_runs_can_not_be_claimed(store: Store, _: HookLog, me:
 
 
 @scenario
-async def nothing_follows_the_terminal_commit(store: Store, _: HookLog, me: str) -> None:
+async def nothing_follows_the_terminal_commit(store: Store, _: ReportLog, me: str) -> None:
     """A done run takes no commit any more."""
     author = await create(store, new_run(me, me))
     await author.end()
@@ -188,7 +188,7 @@ async def nothing_follows_the_terminal_commit(store: Store, _: HookLog, me: str)
 
 
 @scenario
-async def a_commit_that_can_not_be_written_fails_alone(store: Store, _: HookLog, me: str) -> None:
+async def a_commit_that_can_not_be_written_fails_alone(store: Store, _: ReportLog, me: str) -> None:
     """Others in the same moment are written; the run's own later ones fail until it is claimed and loaded again."""
     bad = await create(store, new_run(f"{me}.bad", f"{me}.bad", messages=(message("m1"),)))
     good = await create(store, new_run(f"{me}.good", f"{me}.good"))
@@ -212,7 +212,7 @@ async def a_commit_that_can_not_be_written_fails_alone(store: Store, _: HookLog,
 
 
 @scenario
-async def a_commit_whose_parts_do_not_fit_is_failed(store: Store, _: HookLog, me: str) -> None:
+async def a_commit_whose_parts_do_not_fit_is_failed(store: Store, _: ReportLog, me: str) -> None:
     """As many frames as events, and the row names the newest event; else the commit fails."""
     author = await create(store, new_run(me, me))
     commit, sent = author.make(2), SubmittedCommit()
@@ -225,7 +225,7 @@ async def a_commit_whose_parts_do_not_fit_is_failed(store: Store, _: HookLog, me
 
 
 @scenario
-async def calls_and_tickets_are_kept_and_replaced(store: Store, _: HookLog, me: str) -> None:
+async def calls_and_tickets_are_kept_and_replaced(store: Store, _: ReportLog, me: str) -> None:
     """The newest row of a call or ticket counts; load returns those of the step or all, in the model's order."""
     author = await create(store, new_run(me, me))
     first = replace(author.row, step=1)
@@ -244,7 +244,7 @@ async def calls_and_tickets_are_kept_and_replaced(store: Store, _: HookLog, me: 
 
 
 @scenario
-async def messages_are_appended_and_have_unique_ids(store: Store, _: HookLog, me: str) -> None:
+async def messages_are_appended_and_have_unique_ids(store: Store, _: ReportLog, me: str) -> None:
     """A thread's history is the same for all its runs, in the order of their commits."""
     author = await create(store, new_run(me, me, messages=(message("m1"),)))
     await author.write(messages=(message("m2"), message("m3")))
@@ -259,7 +259,7 @@ async def messages_are_appended_and_have_unique_ids(store: Store, _: HookLog, me
 
 
 @scenario
-async def events_are_read_in_pages(store: Store, _: HookLog, me: str) -> None:
+async def events_are_read_in_pages(store: Store, _: ReportLog, me: str) -> None:
     """The bounds after and limit cut the events by sequence."""
     author = await create(store, new_run(me, me))
     await author.write(24)
@@ -278,7 +278,7 @@ async def events_are_read_in_pages(store: Store, _: HookLog, me: str) -> None:
 
 
 @scenario
-async def load_is_one_consistent_snapshot(store: Store, _: HookLog, me: str) -> None:
+async def load_is_one_consistent_snapshot(store: Store, _: ReportLog, me: str) -> None:
     """Rows of one commit are seen together or not at all, regardless of concurrent writers."""
     author = await create(store, new_run(me, me))
 

@@ -9,11 +9,11 @@ from ...contract.decisions import Command, CommandResult
 from ...contract.lifecycle import Stage
 from ...contract.phases import RunPosition
 from ...contract.rows import CommandContext, PendingPause
-from ._tools import HookLog, create, decide, expect, judge, loaded, new_run, scenario, ticket_row
+from ._tools import ReportLog, create, decide, expect, judge, loaded, new_run, scenario, ticket_row
 
 
 @scenario
-async def a_ticket_of_the_run_itself_belongs_to_no_call(store: Store, _: HookLog, me: str) -> None:
+async def a_ticket_of_the_run_itself_belongs_to_no_call(store: Store, _: ReportLog, me: str) -> None:
     """It is kept with the run's row, found by its id and by nothing else, and decided once."""
     author = await create(store, new_run(me, me))
     ticket = replace(ticket_row(me, 1, "a"), call_id=None, tool="", arguments={}, reason="manual_pause")
@@ -40,7 +40,7 @@ async def a_ticket_of_the_run_itself_belongs_to_no_call(store: Store, _: HookLog
 
 
 @scenario
-async def the_judge_of_a_pause_knows_whether_the_run_is_leaving(store: Store, _: HookLog, me: str) -> None:
+async def the_judge_of_a_pause_knows_whether_the_run_is_leaving(store: Store, _: ReportLog, me: str) -> None:
     """From the moment that the way out is written, whatever the stage says."""
     author = await create(store, new_run(me, me))
     seen: list[bool] = []

@@ -9,7 +9,7 @@ from ...contract.decisions import Command, CommandResult
 from ...contract.lifecycle import Stage
 from ...contract.messages import Message, Producer
 from ...contract.rows import CommandContext, SentText
-from ._tools import Author, HookLog, create, expect, judge, loaded, message, new_run, say, scenario
+from ._tools import Author, ReportLog, create, expect, judge, loaded, message, new_run, say, scenario
 
 
 def _waits(author: Author, number: int, text: str) -> Message:
@@ -27,7 +27,7 @@ async def _thread(store: Store, name: str) -> list[str]:
 
 
 @scenario
-async def what_a_run_was_asked_that_ended_in_the_line_comes_at_its_turn(store: Store, _: HookLog, me: str) -> None:
+async def what_a_run_was_asked_that_ended_in_the_line_comes_at_its_turn(store: Store, _: ReportLog, me: str) -> None:
     """It is appended when the active run ends, before the next run may work; that of later runs waits on."""
     authors = [await create(store, new_run(f"{me}.{i}", me)) for i in range(5)]
     for i in (3, 1, 4):
@@ -46,7 +46,7 @@ async def what_a_run_was_asked_that_ended_in_the_line_comes_at_its_turn(store: S
 
 
 @scenario
-async def texts_that_wait_are_loaded_whole_and_in_their_place(store: Store, _: HookLog, me: str) -> None:
+async def texts_that_wait_are_loaded_whole_and_in_their_place(store: Store, _: ReportLog, me: str) -> None:
     """A store may keep them in the inbox alone; what it hands out is the row as it was committed."""
     author = await create(store, new_run(me, me))
     for n in (1, 2):
@@ -61,7 +61,7 @@ async def texts_that_wait_are_loaded_whole_and_in_their_place(store: Store, _: H
 
 
 @scenario
-async def the_judge_of_a_text_is_told_what_waits(store: Store, _: HookLog, me: str) -> None:
+async def the_judge_of_a_text_is_told_what_waits(store: Store, _: ReportLog, me: str) -> None:
     """The judge of new input knows the number and bytes of all waiting texts: in the run's row and in its inbox."""
     seen: list[tuple[int, int]] = []
 

@@ -13,7 +13,7 @@ from ...abc import Store
 from ...contract.lifecycle import RunStatus, Stage
 from ...contract.run_lists import RunCounts, RunProgress, RunQuery
 from ...errors import UsageError
-from ._tools import NOW, Author, HookLog, create, expect, frame, judge, new_run, refused, say, scenario, ticket_row
+from ._tools import NOW, Author, ReportLog, create, expect, frame, judge, new_run, refused, say, scenario, ticket_row
 
 
 async def _author(store: Store, run_id: str, agent: str, *, thread: str | None = None, **info: Any) -> Author:
@@ -36,7 +36,7 @@ async def _named(store: Store, query: RunQuery) -> list[str]:
 
 
 @scenario
-async def lists_are_filtered_by_who_when_and_text(store: Store, _: HookLog, me: str) -> None:
+async def lists_are_filtered_by_who_when_and_text(store: Store, _: ReportLog, me: str) -> None:
     """All filters must match; text is looked for in title and id, whatever its case, and no character is special."""
     ids = [f"{me}.{i}" for i in range(5)]
     titles = ["Refund order 7", "100% of it_all", "refunds for ÄRGER", "", "pay back a\\b"]
@@ -85,7 +85,7 @@ async def _answer(author: Author, number: int, minute: int, stage: Stage = Stage
 
 
 @scenario
-async def a_list_says_what_is_asked_and_since_when(store: Store, _: HookLog, me: str) -> None:
+async def a_list_says_what_is_asked_and_since_when(store: Store, _: ReportLog, me: str) -> None:
     """A line has the first open tickets, their number, and since when the oldest of them is open."""
     author = await _author(store, me, me)
     for number in range(1, 6):
@@ -117,7 +117,7 @@ async def a_list_says_what_is_asked_and_since_when(store: Store, _: HookLog, me:
 
 
 @scenario
-async def a_list_can_be_limited_to_the_runs_of_a_stage(store: Store, _: HookLog, me: str) -> None:
+async def a_list_can_be_limited_to_the_runs_of_a_stage(store: Store, _: ReportLog, me: str) -> None:
     """Each stage has its runs, newest first and page by page, together with the other filters."""
     authors = {stage: [await _author(store, f"{me}.{stage}.{i}", me) for i in range(2)] for stage in Stage}
     for stage, pair in authors.items():
@@ -143,7 +143,7 @@ async def _move(author: Author, stage: Stage) -> None:
 
 
 @scenario
-async def the_longest_waiting_come_first_if_asked_for(store: Store, _: HookLog, me: str) -> None:
+async def the_longest_waiting_come_first_if_asked_for(store: Store, _: ReportLog, me: str) -> None:
     """Waiting runs in the order in which they began to wait, page by page; one that waits again goes to the end."""
     authors = [await _author(store, f"{me}.{i}", me) for i in range(5)]
     for i, minute in ((3, 1), (0, 2), (4, 2), (1, 3)):
@@ -160,7 +160,7 @@ async def the_longest_waiting_come_first_if_asked_for(store: Store, _: HookLog, 
 
 
 @scenario
-async def runs_that_are_not_done_are_counted(store: Store, _: HookLog, me: str) -> None:
+async def runs_that_are_not_done_are_counted(store: Store, _: ReportLog, me: str) -> None:
     """Counts are of all runs by status, whatever the filters are; a held run is marked as held."""
 
     async def counted() -> RunCounts:

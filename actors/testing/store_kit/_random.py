@@ -28,8 +28,8 @@ from ...stores.memory.store import MemoryStore
 from ._tools import (
     NOW,
     Author,
-    HookLog,
     OpenStore,
+    ReportLog,
     call_row,
     decide,
     expect,
@@ -267,8 +267,8 @@ class _Pair:
 
     # --- looking -----------------------------------------------------------------------------------------------------
 
-    async def compare(self, hooks: Sequence[tuple[HookLog, HookLog]]) -> None:
-        """Check that both stores hold the same and have reported the same to their hooks."""
+    async def compare(self, reports: Sequence[tuple[ReportLog, ReportLog]]) -> None:
+        """Check that both stores hold the same and have reported the same to their reports."""
         for run in self.runs.values():
             await self.compare_run(run)
         for thread in self.threads:
@@ -288,9 +288,9 @@ class _Pair:
             self.at = index
             page, model = [await store.summaries(list(self.runs)) for store in self.stores]
             expect(list(map(_owned, page.runs)), list(map(_owned, model.runs)), "the lines of all runs")
-        for log, known in hooks:
+        for log, known in reports:
             expect(log.frames, known.frames, "the runtime is given each durable event once, in order")
-            if len(hooks) == 1:  # otherwise hints are on their way
+            if len(reports) == 1:  # otherwise hints are on their way
                 expect(log.items, known.items, "the runtime is given each accepted command once, in order")
 
     async def compare_run(self, run: _Run) -> None:

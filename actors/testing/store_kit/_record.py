@@ -17,8 +17,8 @@ from ...engine.inputs import Activate, CallReturned, CommandArrived, Input, Mode
 from ...engine.recording import CreatedEntry, RecordGap, TakeoverEntry
 from ._tools import (
     NOW,
-    HookLog,
     OpenStore,
+    ReportLog,
     call_row,
     create,
     expect,
@@ -49,7 +49,7 @@ async def _read(store: Store, me: str, **page: Any) -> list[str]:
 
 
 @scenario
-async def record_comes_back_with_its_commits(store: Store, _: HookLog, me: str) -> None:
+async def record_comes_back_with_its_commits(store: Store, _: ReportLog, me: str) -> None:
     """What commits carry comes back in their order, with the newest event of each; also of one without events."""
     expect(await _read(store, me), [], "a run that is not there has no record")
     born = _taken(CreatedEntry(row=RunRow(last_sequence=1), text="hello"))
@@ -74,7 +74,7 @@ async def record_comes_back_with_its_commits(store: Store, _: HookLog, me: str) 
 
 
 @scenario
-async def record_names_commands_that_the_inbox_keeps(store: Store, _: HookLog, me: str) -> None:
+async def record_names_commands_that_the_inbox_keeps(store: Store, _: ReportLog, me: str) -> None:
     """A command in a record is the one that was accepted."""
     author = await create(store, new_run(me, f"{me}.t"))
     await store.post(me, say("s1", "more of it"), judge)
@@ -86,7 +86,7 @@ async def record_names_commands_that_the_inbox_keeps(store: Store, _: HookLog, m
 
 
 @scenario
-async def record_of_a_refused_commit_is_not_written(store: Store, _: HookLog, me: str) -> None:
+async def record_of_a_refused_commit_is_not_written(store: Store, _: ReportLog, me: str) -> None:
     """What is not committed is not recorded."""
     author = await create(store, new_run(me, f"{me}.t", messages=(message(f"{me}.in"),)))
     await author.write(taken=BEGUN)
@@ -96,7 +96,7 @@ async def record_of_a_refused_commit_is_not_written(store: Store, _: HookLog, me
 
 
 @scenario
-async def record_that_has_no_form_harms_no_commit(store: Store, _: HookLog, me: str) -> None:
+async def record_that_has_no_form_harms_no_commit(store: Store, _: ReportLog, me: str) -> None:
     """A store that encodes replaces entries that it cannot encode; a store that keeps objects keeps them."""
     author = await create(store, new_run(me, f"{me}.t"))
     strange = CallReturned(call_id="c1", attempt=1, result=object(), shown="")

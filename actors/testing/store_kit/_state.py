@@ -12,8 +12,8 @@ from ...errors import UnknownRun
 from ._tools import (
     NOW,
     Author,
-    HookLog,
     OpenStore,
+    ReportLog,
     create,
     expect,
     loaded,
@@ -50,7 +50,7 @@ async def _values(store: Store, run_id: str, step: int, scope: Scope = "run") ->
 
 
 @scenario
-async def the_newest_state_of_a_key_counts(store: Store, _: HookLog, me: str) -> None:
+async def the_newest_state_of_a_key_counts(store: Store, _: ReportLog, me: str) -> None:
     """State of the run is the run's own; state of the thread is there for the thread's next run."""
     author = await create(store, new_run(me, me))
     for revision, (step, value) in enumerate([(1, "old"), (1, "newer"), (2, {"deep": [1, None]})], 1):
@@ -68,7 +68,7 @@ async def the_newest_state_of_a_key_counts(store: Store, _: HookLog, me: str) ->
 
 @scenario
 async def what_the_commit_writes_that_begins_a_step_counts_to_the_step_before(
-    store: Store, _: HookLog, me: str
+    store: Store, _: ReportLog, me: str
 ) -> None:
     """If the commit says so: it ends that step, too."""
     author = await create(store, new_run(me, me))
@@ -84,7 +84,7 @@ async def what_the_commit_writes_that_begins_a_step_counts_to_the_step_before(
 
 
 @scenario
-async def what_the_last_commit_writes_counts_to_no_step_of_the_run(store: Store, _: HookLog, me: str) -> None:
+async def what_the_last_commit_writes_counts_to_no_step_of_the_run(store: Store, _: ReportLog, me: str) -> None:
     """If the commit says so: hooks of run_end write when all steps are over, and the thread's next run sees it."""
     author = await create(store, new_run(me, me))
     await _write(author, 1, _own("k", "one", 1), _shared("s", "one", 1))
@@ -97,7 +97,7 @@ async def what_the_last_commit_writes_counts_to_no_step_of_the_run(store: Store,
 
 
 @scenario
-async def a_revision_is_told_to_the_run_that_wrote_it(store: Store, _: HookLog, me: str) -> None:
+async def a_revision_is_told_to_the_run_that_wrote_it(store: Store, _: ReportLog, me: str) -> None:
     """What another run of the thread wrote has revision 0: its batches are not this run's."""
     author = await create(store, new_run(me, me))
     await _write(author, 1, _shared("a", 1, 7), _shared("b", 1, 8))
@@ -110,7 +110,7 @@ async def a_revision_is_told_to_the_run_that_wrote_it(store: Store, _: HookLog, 
 
 
 @scenario
-async def a_run_and_its_thread_can_have_keys_of_one_name(store: Store, _: HookLog, me: str) -> None:
+async def a_run_and_its_thread_can_have_keys_of_one_name(store: Store, _: ReportLog, me: str) -> None:
     """Two entries, whichever was written first; in order of scope and name."""
     author = await create(store, new_run(me, me, state=(_shared("k", "ours"), _own("k", "mine"), _own("a", None))))
     expect(await _now(store, me), [_own("a", None), _own("k", "mine"), _shared("k", "ours")], "none hides another")
@@ -121,7 +121,7 @@ async def a_run_and_its_thread_can_have_keys_of_one_name(store: Store, _: HookLo
 
 
 @scenario
-async def state_is_known_as_it_was_at_the_end_of_each_step(store: Store, _: HookLog, me: str) -> None:
+async def state_is_known_as_it_was_at_the_end_of_each_step(store: Store, _: ReportLog, me: str) -> None:
     """The newest value not after the step, of both scopes; what a run is created with counts as step 0."""
     born = (_own("a", "born"), _shared("a", "born"))
     author = await create(store, new_run(me, me, state=born))
@@ -138,7 +138,7 @@ async def state_is_known_as_it_was_at_the_end_of_each_step(store: Store, _: Hook
 
 
 @scenario
-async def state_at_a_step_is_not_changed_by_later_runs(store: Store, _: HookLog, me: str) -> None:
+async def state_at_a_step_is_not_changed_by_later_runs(store: Store, _: ReportLog, me: str) -> None:
     """Before it writes a thread's key, a run has what the runs before it left; never what those after it write."""
     authors = [await create(store, new_run(f"{me}.{i}", me)) for i in range(3)]  # the later ones are held back
     for i, author in enumerate(authors):
@@ -155,7 +155,7 @@ async def state_at_a_step_is_not_changed_by_later_runs(store: Store, _: HookLog,
 
 
 @scenario
-async def another_threads_state_is_not_seen(store: Store, _: HookLog, me: str) -> None:
+async def another_threads_state_is_not_seen(store: Store, _: ReportLog, me: str) -> None:
     """A thread's keys are its own, and so are a run's, also beside a run of the same thread."""
     author = await create(store, new_run(f"{me}.1", f"{me}.1"))
     await _write(author, 1, _own("k", 1, 1), _shared("k", 1, 1))
@@ -167,7 +167,7 @@ async def another_threads_state_is_not_seen(store: Store, _: HookLog, me: str) -
 
 
 @scenario
-async def a_pruned_runs_thread_state_stays(store: Store, _: HookLog, me: str) -> None:
+async def a_pruned_runs_thread_state_stays(store: Store, _: ReportLog, me: str) -> None:
     """Its own keys go; what it wrote to its thread is found there by those that come later."""
     then = NOW.replace(year=1979)
     old = await create(store, new_run(f"{me}.old", me))
@@ -186,7 +186,7 @@ async def a_pruned_runs_thread_state_stays(store: Store, _: HookLog, me: str) ->
 
 
 @scenario
-async def prune_takes_no_state_from_the_runs_that_stay(store: Store, _: HookLog, me: str) -> None:
+async def prune_takes_no_state_from_the_runs_that_stay(store: Store, _: ReportLog, me: str) -> None:
     """Whichever goes: the first one, one between two others, the last one."""
     then = NOW.replace(year=1979)
     for pruned in range(4):

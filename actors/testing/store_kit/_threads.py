@@ -17,8 +17,8 @@ from ...contract.state import StateWrite
 from ...errors import ThreadBusy
 from ._tools import (
     NOW,
-    HookLog,
     OpenStore,
+    ReportLog,
     call_row,
     create,
     expect,
@@ -49,7 +49,7 @@ async def _try(store: Store, new: NewRun) -> Created:
 
 
 @scenario
-async def the_first_run_of_a_thread_makes_its_owner(store: Store, _: HookLog, me: str) -> None:
+async def the_first_run_of_a_thread_makes_its_owner(store: Store, _: ReportLog, me: str) -> None:
     """The principal of that run, for ever; all runs that are left in the thread are its members."""
     expect(await store.thread(me), None, "a thread without a run is not known")
     first, second = _by("ann", f"{me}.1", me), _by("bob", f"{me}.2", me)
@@ -61,7 +61,7 @@ async def the_first_run_of_a_thread_makes_its_owner(store: Store, _: HookLog, me
 
 
 @scenario
-async def a_run_is_created_only_in_a_thread_as_expected(store: Store, _: HookLog, me: str) -> None:
+async def a_run_is_created_only_in_a_thread_as_expected(store: Store, _: ReportLog, me: str) -> None:
     """`thread_runs` is compared in create's transaction: of two starts that saw the same thread one wins."""
     fresh = [replace(new_run(f"{me}.{i}", me), thread_runs=0) for i in range(2)]
     await create(store, fresh[0])
@@ -77,7 +77,7 @@ async def a_run_is_created_only_in_a_thread_as_expected(store: Store, _: HookLog
 
 
 @scenario
-async def a_held_run_names_the_run_that_works(store: Store, _: HookLog, me: str) -> None:
+async def a_held_run_names_the_run_that_works(store: Store, _: ReportLog, me: str) -> None:
     """At its creation and in its outline, until the thread is its own."""
     first = await create(store, new_run(f"{me}.1", me))
     created = await _try(store, new_run(f"{me}.2", me))
@@ -90,7 +90,7 @@ async def a_held_run_names_the_run_that_works(store: Store, _: HookLog, me: str)
 
 
 @scenario
-async def an_outline_is_the_runs_own_row(store: Store, _: HookLog, me: str) -> None:
+async def an_outline_is_the_runs_own_row(store: Store, _: ReportLog, me: str) -> None:
     """Constant facts, stage, newest event and inbox; nothing of an unknown run."""
     new = new_run(me, me)
     author = await create(store, new)
@@ -106,7 +106,7 @@ async def an_outline_is_the_runs_own_row(store: Store, _: HookLog, me: str) -> N
 
 
 @scenario
-async def one_ticket_is_found_by_its_id_or_its_call(store: Store, _: HookLog, me: str) -> None:
+async def one_ticket_is_found_by_its_id_or_its_call(store: Store, _: ReportLog, me: str) -> None:
     """Of a call the newest; a ticket's id goes first."""
     author = await create(store, new_run(me, me))
     tickets = [ticket_row(me, number, call) for number, call in ((1, "a"), (2, "b"), (3, "a"))]
@@ -118,7 +118,7 @@ async def one_ticket_is_found_by_its_id_or_its_call(store: Store, _: HookLog, me
 
 
 @scenario
-async def a_run_id_is_used_once(store: Store, _: HookLog, me: str) -> None:
+async def a_run_id_is_used_once(store: Store, _: ReportLog, me: str) -> None:
     """Also after the run was pruned: the same start again makes no second run, and says what is known."""
     author = await create(store, new_run(me, me, content="what was asked"))
     await author.end(at=THEN)
@@ -130,7 +130,7 @@ async def a_run_id_is_used_once(store: Store, _: HookLog, me: str) -> None:
 
 
 @scenario
-async def a_thread_is_emptied_with_its_last_run(store: Store, _: HookLog, me: str) -> None:
+async def a_thread_is_emptied_with_its_last_run(store: Store, _: ReportLog, me: str) -> None:
     """While one run is left all messages are; then messages and state go, and the thread keeps its owner."""
     write = StateWrite(key="k", scope="thread", value=1, revision=1)
     first = await create(store, _by("ann", f"{me}.1", me, messages=(message("m1"),)))
@@ -162,7 +162,7 @@ async def a_thread_is_emptied_with_its_last_run(store: Store, _: HookLog, me: st
 
 
 @scenario
-async def the_bytes_of_parts_are_kept_once_for_each_thread(store: Store, _: HookLog, me: str) -> None:
+async def the_bytes_of_parts_are_kept_once_for_each_thread(store: Store, _: ReportLog, me: str) -> None:
     """They come with a run or a commit, are found by their digests, copied by a fork, and pruned with the messages."""
     image = part_of("image", b"one", "image/png")
     file = part_of("file", b"two", "text/plain", "a.txt")
@@ -190,7 +190,7 @@ async def the_bytes_of_parts_are_kept_once_for_each_thread(store: Store, _: Hook
 
 
 @scenario
-async def the_bytes_of_a_command_are_kept_in_the_thread(store: Store, hooks: HookLog, me: str) -> None:
+async def the_bytes_of_a_command_are_kept_in_the_thread(store: Store, reports: ReportLog, me: str) -> None:
     """The journaled command has the facts of its parts; a rejected or repeated command keeps nothing."""
     author = await create(store, new_run(me, me))
     file, other = part_of("file", b"sent", "a/b"), part_of("file", b"other", "a/b")
@@ -203,7 +203,7 @@ async def the_bytes_of_a_command_are_kept_in_the_thread(store: Store, hooks: Hoo
     expect(dict(await store.parts(me, (file.sha256, other.sha256))), {file.sha256: b"sent"}, "its bytes are kept")
     (item,) = await store.commands(me)
     expect(item.command.parts, light((file,)), "the journaled command has facts only")
-    expect([posted.command.parts for _, posted in hooks.items], [light((file,))], "and so has the hint")
+    expect([posted.command.parts for _, posted in reports.items], [light((file,))], "and so has the hint")
     given = replace(message(f"{me}.m1"), parts=light((file,)), producer=Producer(run_id=me, step=1))
     sent = SentText(number=1, step=1, command_id=f"{me}.s", size=5)
     row = replace(RunRow(), stage=Stage.RUNNING, inbox=1, pending_input=(given,), sent=(sent,), last_sequence=2)
@@ -214,7 +214,7 @@ async def the_bytes_of_a_command_are_kept_in_the_thread(store: Store, hooks: Hoo
 
 
 @scenario
-async def bytes_come_with_their_commit_or_not_at_all(store: Store, _: HookLog, me: str) -> None:
+async def bytes_come_with_their_commit_or_not_at_all(store: Store, _: ReportLog, me: str) -> None:
     """A refused commit leaves none; the size of a part does not matter."""
     author = await create(store, new_run(me, me))
     lost, large = part_of("file", b"lost", "a/b"), part_of("file", bytes(MAX_BYTES), "a/b")

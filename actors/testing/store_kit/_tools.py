@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AbstractContextManager, asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, assert_never
 
 import attrs
 import trio
@@ -22,6 +22,20 @@ from ...contract.rows import CallRow, CommandContext, RunInfo, RunRecord, RunRow
 from ...engine.command_rules import CommandRules
 from ...errors import UsageError
 from ...processes import Ability
+from ...store_events import (
+    ChangedElsewhere,
+    ClaimsVoided,
+    CommandPosted,
+    LogsRenamed,
+    OutageChanged,
+    PartCrashed,
+    PeerEvent,
+    RunCommitted,
+    RunsPruned,
+    StoreEvent,
+    ThreadFreed,
+    WorkFound,
+)
 
 T = TypeVar("T")
 
@@ -33,8 +47,8 @@ NOW: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 @attrs.define(eq=False)
-class HookLog:
-    """Hooks that record their calls."""
+class ReportLog:
+    """Records the reports of a store."""
 
     items: list[tuple[str, InboxItem]] = attrs.field(factory=list)
     frames: list[tuple[str, int, tuple[bytes, ...]]] = attrs.field(factory=list)
@@ -47,46 +61,37 @@ class HookLog:
     epochs: list[str] = attrs.field(factory=list)
     crashes: list[tuple[str, Exception]] = attrs.field(factory=list)
 
-    def posted(self, run_id: str, item: InboxItem) -> None:
-        """Record the item, once: a store may report it twice."""
-        if (run_id, item) not in self.items:
-            self.items.append((run_id, item))
+    def __call__(self, event: StoreEvent) -> None:
+        """Record a report; a command once, because a store may report it twice."""
+        match event:
+            case RunCommitted(run_id=run_id, last=last, frames=frames):
+                self.frames.append((run_id, last, tuple(frames)))
+            case CommandPosted(run_id=run_id, item=item):
+                if (run_id, item) not in self.items:
+                    self.items.append((run_id, item))
+            case RunsPruned():
+                self.sweeps += 1
+            case OutageChanged(error=outage):
+                self.outages.append(outage)
+            case PartCrashed(part=part, error=error):
+                self.crashes.append((part, error))
+            case _:
+                self._heard(event)
 
-    def committed(self, run_id: str, last: int, frames: Sequence[bytes]) -> None:
-        """Record the frames."""
-        self.frames.append((run_id, last, tuple(frames)))
-
-    def pruned(self) -> None:
-        """Count the call."""
-        self.sweeps += 1
-
-    def unavailable(self, error: Exception | None) -> None:
-        """Record the outage."""
-        self.outages.append(error)
-
-    def crashed(self, part: str, error: Exception) -> None:
-        """Record the crash."""
-        self.crashes.append((part, error))
-
-    def moved(self, run_id: str, last: int) -> None:
-        """Record the change."""
-        self.moves.append((run_id, last))
-
-    def work(self) -> None:
-        """Count the call."""
-        self.works += 1
-
-    def thread_freed(self, run_id: str) -> None:
-        """Record the run."""
-        self.freed.append(run_id)
-
-    def voided(self) -> None:
-        """Count the call."""
-        self.voids += 1
-
-    def renamed(self, epoch: str) -> None:
-        """Record the epoch."""
-        self.epochs.append(epoch)
+    def _heard(self, event: PeerEvent) -> None:
+        match event:
+            case ChangedElsewhere(run_id=run_id, last=last):
+                self.moves.append((run_id, last))
+            case WorkFound():
+                self.works += 1
+            case ThreadFreed(run_id=run_id):
+                self.freed.append(run_id)
+            case ClaimsVoided():
+                self.voids += 1
+            case LogsRenamed(epoch=epoch):
+                self.epochs.append(epoch)
+            case _:
+                assert_never(event)
 
 
 @attrs.define(eq=False)
@@ -134,17 +139,17 @@ async def refused(kind: type[T], call: Awaitable[object], sentence: str) -> T:
 
 
 @asynccontextmanager
-async def opened(store: Store) -> AsyncIterator[HookLog]:
-    """Run a store for the time of the block and yield its hooks.
+async def opened(store: Store) -> AsyncIterator[ReportLog]:
+    """Run a store for the time of the block and yield its reports.
 
     The block's error is raised bare, once the store is closed.
     """
-    hooks = HookLog()
+    reports = ReportLog()
     failure = None
     async with trio.open_nursery() as nursery:
-        await nursery.start(store.run, hooks)
+        await nursery.start(store.run, reports)
         try:
-            yield hooks
+            yield reports
         except Exception as error:  # noqa: BLE001 - it is raised again below, outside of the nursery's group
             failure = error
         nursery.cancel_scope.cancel()
@@ -389,13 +394,13 @@ def _declare(function: Callable[..., object], play: Play, **marks: Any) -> None:
     SCENARIOS.append(Scenario(function.__name__, (function.__doc__ or "").strip(), play, **marks))
 
 
-def scenario(play: Callable[[Store, HookLog, str], Awaitable[None]]) -> None:
+def scenario(play: Callable[[Store, ReportLog, str], Awaitable[None]]) -> None:
     """Declare a scenario for one store that runs: its name is the function's, its sentence the docstring."""
 
     async def run(open_store: OpenStore, me: str, _: Steering | None) -> None:
         store = open_store()
-        async with opened(store) as hooks:
-            await play(store, hooks, me)
+        async with opened(store) as reports:
+            await play(store, reports, me)
 
     _declare(play, run)
 
@@ -416,7 +421,7 @@ class Pair:
     Attributes:
         open_store: returns one more.
         a, b: the stores.
-        log_a, log_b: their hooks.
+        log_a, log_b: their reports.
         name_a, name_b: the names of their processes.
         me: names the scenario: its runs, threads, queues and agent.
         steering: of the storage.
@@ -425,8 +430,8 @@ class Pair:
     open_store: OpenStore
     a: Store
     b: Store
-    log_a: HookLog
-    log_b: HookLog
+    log_a: ReportLog
+    log_b: ReportLog
     name_a: str
     name_b: str
     me: str

@@ -17,8 +17,8 @@ from ...processes import Ability, QueueInfo, ReadyRun
 from ._tools import (
     NOW,
     Author,
-    HookLog,
     OpenStore,
+    ReportLog,
     create,
     expect,
     frame,
@@ -72,11 +72,11 @@ class _Desk:
 
 
 @scenario
-async def a_run_created_without_a_claim_waits_for_an_owner(store: Store, hooks: HookLog, me: str) -> None:
+async def a_run_created_without_a_claim_waits_for_an_owner(store: Store, reports: ReportLog, me: str) -> None:
     """A run that is created without a claim is durable, and the first claim_ready has it."""
     desk = _Desk(store, me)
     await desk.queue(me)
-    expect(hooks.frames, [(me, 1, (frame(me, 1),))], "its event is reported")
+    expect(reports.frames, [(me, 1, (frame(me, 1),))], "its event is reported")
     (run,) = await desk.take()
     expect((run.claim.run_id, run.held), (me, False), "it is claimed once")
     expect(list(await desk.take()), [], "and has an owner from then on")
@@ -84,7 +84,7 @@ async def a_run_created_without_a_claim_waits_for_an_owner(store: Store, hooks: 
 
 
 @scenario
-async def one_claim_takes_no_more_than_its_room(store: Store, _: HookLog, me: str) -> None:
+async def one_claim_takes_no_more_than_its_room(store: Store, _: ReportLog, me: str) -> None:
     """The oldest ready runs are claimed first, at most as many as there is room for."""
     desk = _Desk(store, me)
     for name in "abcde":
@@ -128,7 +128,7 @@ async def what_is_not_at_rest_needs_an_owner(open_store: OpenStore, me: str) -> 
 
 
 @scenario
-async def a_more_urgent_run_is_claimed_earlier_and_none_starves(store: Store, _: HookLog, me: str) -> None:
+async def a_more_urgent_run_is_claimed_earlier_and_none_starves(store: Store, _: ReportLog, me: str) -> None:
     """A step of priority counts like ten seconds of waiting."""
     desk = _Desk(store, me)
     for name, seconds, priority in (("late", 15, 1), ("plain", 0, 0), ("urgent", 5, 1), ("least", 0, -1)):
@@ -138,7 +138,7 @@ async def a_more_urgent_run_is_claimed_earlier_and_none_starves(store: Store, _:
 
 
 @scenario
-async def a_run_is_not_claimed_before_its_time(store: Store, _: HookLog, me: str) -> None:
+async def a_run_is_not_claimed_before_its_time(store: Store, _: ReportLog, me: str) -> None:
     """A run that is to be ready later waits for that time, however urgent it is."""
     desk = _Desk(store, me)
     await desk.queue(me, ready_at=NOW + 60 * SECOND, priority=100)
@@ -147,7 +147,7 @@ async def a_run_is_not_claimed_before_its_time(store: Store, _: HookLog, me: str
 
 
 @scenario
-async def queues_take_turns(store: Store, _: HookLog, me: str) -> None:
+async def queues_take_turns(store: Store, _: ReportLog, me: str) -> None:
     """A long queue keeps no other queue waiting, in one claim and over many small ones."""
     desk = _Desk(store, me)
     for number in range(8):
@@ -163,7 +163,7 @@ async def queues_take_turns(store: Store, _: HookLog, me: str) -> None:
 
 
 @scenario
-async def a_paused_queue_keeps_its_runs(store: Store, _: HookLog, me: str) -> None:
+async def a_paused_queue_keeps_its_runs(store: Store, _: ReportLog, me: str) -> None:
     """No run of a paused queue is claimed, until it is not paused any more."""
     desk = _Desk(store, me)
     await store.set_queue(me, paused=True)
@@ -181,7 +181,7 @@ async def a_paused_queue_keeps_its_runs(store: Store, _: HookLog, me: str) -> No
 
 
 @scenario
-async def no_more_runs_of_a_queue_work_than_its_limit(store: Store, _: HookLog, me: str) -> None:
+async def no_more_runs_of_a_queue_work_than_its_limit(store: Store, _: ReportLog, me: str) -> None:
     """A limited queue gives a run when one of its runs has ended or waits."""
     desk = _Desk(store, me)
     await store.set_queue(me, max_running=2)
@@ -202,7 +202,7 @@ async def no_more_runs_of_a_queue_work_than_its_limit(store: Store, _: HookLog, 
 
 
 @scenario
-async def a_queue_shows_what_waits_in_it(store: Store, _: HookLog, me: str) -> None:
+async def a_queue_shows_what_waits_in_it(store: Store, _: ReportLog, me: str) -> None:
     """A queue has the number of its ready runs, and since when the oldest is ready."""
     desk = _Desk(store, me)
     await desk.queue(f"{me}.a", created_at=NOW + SECOND)
@@ -215,7 +215,7 @@ async def a_queue_shows_what_waits_in_it(store: Store, _: HookLog, me: str) -> N
 
 
 @scenario
-async def one_open_run_has_a_key(store: Store, _: HookLog, me: str) -> None:
+async def one_open_run_has_a_key(store: Store, _: ReportLog, me: str) -> None:
     """While an open run has a dedupe key, a start with the key returns that run."""
     author = await create(store, new_run(f"{me}.a", f"{me}.a", dedupe=me))
     again = await store.create_run(new_run(f"{me}.b", f"{me}.b", dedupe=me), frame(f"{me}.b", 1))
@@ -227,7 +227,7 @@ async def one_open_run_has_a_key(store: Store, _: HookLog, me: str) -> None:
 
 
 @scenario
-async def only_able_processes_claim_a_run(store: Store, _: HookLog, me: str) -> None:
+async def only_able_processes_claim_a_run(store: Store, _: ReportLog, me: str) -> None:
     """Runs of other agents are left, and runs with dependencies of their own if there are none."""
     desk = _Desk(store, me)
     await desk.queue(f"{me}.other", agent=f"{me}.stranger")
@@ -238,7 +238,7 @@ async def only_able_processes_claim_a_run(store: Store, _: HookLog, me: str) -> 
 
 
 @scenario
-async def a_held_run_follows_the_run_before_it(store: Store, _: HookLog, me: str) -> None:
+async def a_held_run_follows_the_run_before_it(store: Store, _: ReportLog, me: str) -> None:
     """Runs of one thread that wait in a queue are claimed so that one works at a time, oldest first."""
     desk = _Desk(store, me)
     await desk.queue(f"{me}.a", thread=me)
@@ -255,7 +255,7 @@ async def a_held_run_follows_the_run_before_it(store: Store, _: HookLog, me: str
 
 
 @scenario
-async def timers_wake_runs_that_wait(store: Store, _: HookLog, me: str) -> None:
+async def timers_wake_runs_that_wait(store: Store, _: ReportLog, me: str) -> None:
     """A waiting run without an owner is claimed when its timer fires, the earliest first."""
     desk = _Desk(store, me)
     authors = {}
@@ -277,7 +277,7 @@ async def timers_wake_runs_that_wait(store: Store, _: HookLog, me: str) -> None:
 
 
 @scenario
-async def a_deadline_acts_on_a_run_in_a_queue(store: Store, _: HookLog, me: str) -> None:
+async def a_deadline_acts_on_a_run_in_a_queue(store: Store, _: ReportLog, me: str) -> None:
     """A run in a queue is claimed when its deadline passes, also from a queue that is paused or before its time."""
     desk = _Desk(store, me)
     await store.set_queue(me, paused=True)
@@ -295,7 +295,7 @@ async def a_deadline_acts_on_a_run_in_a_queue(store: Store, _: HookLog, me: str)
 
 
 @scenario
-async def only_a_dead_letter_is_revived(store: Store, _: HookLog, me: str) -> None:
+async def only_a_dead_letter_is_revived(store: Store, _: ReportLog, me: str) -> None:
     """A run that is no dead letter is not revived."""
     author = await create(store, new_run(me, me))
     expect(await store.revive_run(me), False, "this run lives")
@@ -305,7 +305,7 @@ async def only_a_dead_letter_is_revived(store: Store, _: HookLog, me: str) -> No
 
 
 @scenario
-async def claims_that_are_given_up_write_nothing(store: Store, _: HookLog, me: str) -> None:
+async def claims_that_are_given_up_write_nothing(store: Store, _: ReportLog, me: str) -> None:
     """In a shared store a run that was given up has no owner; in others, release and give_back do nothing."""
     desk = _Desk(store, me)
     author = await create(store, new_run(me, me, agent=me))

@@ -43,15 +43,15 @@ from . import _tools as _store_tools
 from . import _work as _store_work
 from ._memory_steering import MemorySteering
 from ._random import play_random
-from ._tools import Author, HookLog, OpenStore, Scenario, Steering, SubmittedCommit, create, new_run, opened
+from ._tools import Author, OpenStore, ReportLog, Scenario, Steering, SubmittedCommit, create, new_run, opened
 
 __all__ = [
     "SHARED_SCENARIOS",
     "STORE_SCENARIOS",
     "Author",
-    "HookLog",
     "MemorySteering",
     "OpenStore",
+    "ReportLog",
     "Scenario",
     "Steering",
     "SubmittedCommit",

@@ -100,7 +100,7 @@ def test_an_answer_that_grows_draws_its_whole_blocks_once(console: Console):
     assert found["made"] < 20_000  # some blocks of a few nodes for each piece; all of them each time would be 500,000
 
 
-def test_worst_texts_are_read_in_time(console: Console):
+def test_the_markdown_of_a_hostile_text_is_linear_in_its_length(console: Console):
     """The library is linear, and what is read at once is bounded."""
     console.open()
     worst = ["[" * 20_000, "*a _b " * 3_300, "|a" * 10_000 + "\n" + "|-" * 10_000, "> " * 10_000, "![[]()" * 3_300]

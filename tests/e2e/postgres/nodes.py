@@ -28,6 +28,7 @@ from typing import Any
 import trio
 
 import greenroom as gr
+from greenroom.actors.store_events import Report, RunCommitted, StoreEvent
 from greenroom.actors.stores.postgres.store import PostgresStore
 from greenroom.supervision import open_collapsing_nursery
 from greenroom.testing import ScriptedModel, call, delay, text
@@ -208,28 +209,19 @@ AGENTS: dict[str, Callable[[], gr.Agent[Any]]] = {
 # --- nodes -----------------------------------------------------------------------------------------------------------
 
 
-class StoppingHooks:
-    """The hooks of a runtime; the process stops when a start is durable and its body has not begun."""
-
-    def __init__(self, hooks: Any) -> None:
-        self._hooks = hooks
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._hooks, name)
-
-    def committed(self, run_id: str, last: int, frames: Any) -> None:
-        """As the runtime's."""
-        if any(b'"run.tool.started"' in frame for frame in frames):
-            World.stop("start")
-        self._hooks.committed(run_id, last, frames)
-
-
 class StoppingStore(PostgresStore):
     """A store that can stop its process at a moment of a scene."""
 
-    async def run(self, hooks: Any, **options: Any) -> None:
-        """As the store's own."""
-        await super().run(StoppingHooks(hooks) if World.stop_at else hooks, **options)
+    async def run(self, report: Report, **options: Any) -> None:
+        """As the store's own; the process stops when a start is durable and its body has not begun."""
+
+        def stopping(event: StoreEvent) -> None:
+            started = b'"run.tool.started"'
+            if isinstance(event, RunCommitted) and any(started in frame for frame in event.frames):
+                World.stop("start")
+            report(event)
+
+        await super().run(stopping if World.stop_at else report, **options)
 
 
 async def node(order: dict[str, Any]) -> None:

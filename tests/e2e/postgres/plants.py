@@ -75,14 +75,14 @@ def _changes(name: str) -> Iterator[tuple[Any, str, Any]]:
         hits = [
             (module, key, changed)
             for place, module in list(sys.modules.items())
-            if place.startswith(f"{STORES}_pg_")
+            if place.startswith(f"{STORES}postgres._")
             for key, value in list(vars(module).items())
             if not key.startswith("__") and (changed := _replaced(value, old, new)) != value
         ]
         assert hits, f"{name}: no statement has {old!r}"
         yield from hits
     for (place, dotted), value in found.rules.items():
-        owner: Any = sys.modules[f"{STORES}{place}"]
+        owner: Any = sys.modules[f"{STORES}common.{place}"]
         *path, key = dotted.split(".")
         for part in path:
             owner = getattr(owner, part)
@@ -92,7 +92,7 @@ def _changes(name: str) -> Iterator[tuple[Any, str, Any]]:
 
 def _forget() -> None:
     """Forget statements that were made of the constants."""
-    sql: Any = sys.modules[f"{STORES}_pg_sql"]
+    sql: Any = sys.modules[f"{STORES}postgres._sql"]
     sql.commit_text.cache_clear()
 
 

@@ -1,12 +1,10 @@
 """Who works on what: queues that take turns, limits over processes, priorities, poison, and very many waiting runs."""
 
 import os
-import random
 import time
-from collections.abc import Iterator
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -34,16 +32,8 @@ WATCHED = 30.0 if FULL else 12.0
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
-    with Server() as server:
-        yield server
-
-
-@pytest.fixture
-def swarm(server: Server, tmp_path: Path, root: Path, rng: random.Random) -> Iterator[Swarm]:
-    with Swarm(tmp_path, root, server.url(), rng) as swarm:
-        swarm.times = CALM  # a lost lease would interrupt unsafe bodies, and their runs would wait for people
-        yield swarm
+def times() -> Mapping[str, float]:
+    return CALM  # a lost lease would interrupt unsafe bodies, and their runs would wait for people
 
 
 async def start_all(runtime: gr.Runtime, agent: str, names: list[str], **options: object) -> None:

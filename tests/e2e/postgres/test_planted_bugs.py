@@ -13,9 +13,7 @@
 """
 
 import os
-import random
-from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -52,18 +50,6 @@ async def test_a_scene_of_two_stores_finds_its_planted_bug(name: str, postgres_u
     with planted(name), pytest.raises(AssertionError) as found:
         await STORE_SCENES[name](postgres_url)
     print(f"\n{name}: {found.value!r:.100}")  # noqa: T201
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with Server() as server:
-        yield server
-
-
-@pytest.fixture
-def swarm(server: Server, tmp_path: Path, root: Path, rng: random.Random) -> Iterator[Swarm]:
-    with Swarm(tmp_path, root, server.url(), rng) as swarm:
-        yield swarm
 
 
 @pytest.mark.parametrize("name", NODE_SCENES)

@@ -1,9 +1,5 @@
 """Single scenes of many processes on a real server: each failure alone, with what it may cost and what it may not."""
 
-import random
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 import trio
 
@@ -13,18 +9,6 @@ from .scenes import asked, client_of, ended, eventually, marks, opened, select
 from .swarm import CALM, LONG, Swarm
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.no_cover]
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with Server() as server:
-        yield server
-
-
-@pytest.fixture
-def swarm(server: Server, tmp_path: Path, root: Path, rng: random.Random) -> Iterator[Swarm]:
-    with Swarm(tmp_path, root, server.url(), rng) as swarm:
-        yield swarm
 
 
 async def test_a_body_that_runs_through_a_stop_is_asked_about_and_its_late_result_refused(swarm: Swarm):

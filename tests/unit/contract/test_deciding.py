@@ -36,7 +36,7 @@ def test_options_become_the_decision() -> None:
 @pytest.mark.parametrize(
     ("target", "action", "options", "said"),
     [
-        (TICKET, None, {}, "the ticket r.t1 is no decision yet; approve it with .approve(...)"),
+        (TICKET, None, {}, "the ticket r.t1 is not a decision yet; approve it with .approve(...)"),
         (TICKET, "resume", {}, "or name it: decide('r.t1', ...)"),
         (
             TICKET.approve(),

@@ -1,13 +1,20 @@
 """Large texts and values are redacted in steps, and the result is that of the whole."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from greenroom.actors.contract import events as ev
+from greenroom.actors.contract.calls import CallStatus
+from greenroom.actors.contract.commits import EventDraft
+from greenroom.actors.contract.envelope import EventEncoder
 from greenroom.actors.contract.excerpt import Large, LargeText
+from greenroom.actors.contract.rows import RunInfo
 from greenroom.actors.contract.secrets.redaction import WHOLE, Redactor
 from greenroom.actors.contract.stepwise import WINDOW, Steps, drained
 
+from ...support.growth import lines
 from ...support.secret_texts import DATA, TEXTS, S
 
 pytestmark = pytest.mark.no_cover
@@ -130,3 +137,29 @@ def test_a_text_that_is_too_long_is_read_in_steps_and_marked() -> None:
     redactor = REDACTORS["plain"]
     assert drained(redactor.text_steps(text)) == redactor.text(text)
     assert len([*redactor.text_steps(text)]) >= WHOLE // WINDOW - 2
+
+
+def test_many_small_events_are_made_in_steps_that_cost_what_one_step_costs() -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    info = RunInfo(run_id="r", thread_id="t", agent="a", agent_digest="d", created_at=now, execution="sequential")
+    encoder = EventEncoder(info, Redactor())
+    event = EventDraft(
+        "run.tool.call",
+        ev.ToolCalled(
+            call_id="c", tool="look", status=CallStatus.NEW, arguments={"at": "x" * 300}, effect="read", step=1
+        ),
+    )
+    few, many = (event,) * 50, (event,) * 1_000
+    with lines() as small:
+        assert encoder.small_frames(0, now, few) is not None
+    steps, pauses = encoder.frame_steps(0, now, many), 0
+    with lines() as stepped:
+        try:
+            while True:
+                next(steps)
+                pauses += 1
+        except StopIteration as end:
+            frames = end.value
+    assert frames[:50] == encoder.small_frames(0, now, few)
+    assert pauses == pytest.approx(sum(map(len, frames)) / WINDOW, rel=0.5)
+    assert stepped.all <= small.all * 20 * 1.2

@@ -74,7 +74,12 @@ def test_the_builder_names_no_field_twice() -> None:
     """It has no attribute of its own for a field of the rows that it holds, but for what it changes by a rule."""
     fields = {*RunFields.__struct_fields__, *CounterFields.__struct_fields__}
     own = {name.lstrip("_") for name in StepBuilder.__slots__}
-    assert fields & own == {"counters", "messages", "tickets"}  # the open counters; the new messages and tickets
+    assert fields & own == {
+        "counters",
+        "messages",
+        "tickets",
+        "tasks",
+    }  # open counters, new rows, tasks by id
 
 
 def test_nothing_writes_past_the_lock_of_a_frozen_row(root: Path) -> None:

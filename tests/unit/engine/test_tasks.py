@@ -15,8 +15,10 @@ from greenroom.actors.contract.spec import MODES, AgentSpec, ToolSpec
 from greenroom.actors.contract.tasks import MAX_SPAWNS
 from greenroom.actors.engine import effects as fx
 from greenroom.actors.engine import inputs as inp
+from greenroom.actors.engine.machine import step
 from greenroom.actors.engine.step_calls import StepCalls
 
+from ...support.growth import lines
 from .world import World, call
 
 
@@ -51,6 +53,19 @@ def crawling(*, then: str | None = "done", **more: Any) -> World:
 def task_notes(w: World) -> list[str]:
     """What the model read about tasks."""
     return [m.content for m in w.store.messages if m.kind == "task_finished"]
+
+
+@pytest.mark.no_cover
+def test_the_end_of_a_task_costs_the_same_beside_few_tasks_and_beside_many() -> None:
+    def cost(many: int) -> int:
+        w = World(agent(max_tasks=many))
+        w.says(calls=[call(f"c{number}", "fetch") for number in range(many)])
+        ended = inp.CallReturned(call_id="c0.task1", attempt=1, result="ok", shown="ok")
+        with lines() as found:
+            step(w.spec, w.state, ended, w.now)
+        return found.all
+
+    assert cost(100) == cost(10)
 
 
 # --- how they begin --------------------------------------------------------------------------------------------------

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import trio
 
+from greenroom.actors.store_events import StoreEvent
 from greenroom.actors.stores.sqlite.store import SQLiteStore
-from greenroom.actors.testing.store_kit.kit import Author, HookLog, create, new_run, opened
+from greenroom.actors.testing.store_kit.kit import Author, ReportLog, create, new_run, opened
 
 RUNS = 5
 
@@ -86,34 +87,35 @@ def kill(folder: Path, rounds: int, seed: int) -> dict[str, int]:
     return {"events": total, "acknowledged": sum(acknowledged.values())}
 
 
-class Noticing(HookLog):
-    """Hooks that can be waited for."""
+class Noticing(ReportLog):
+    """Whose first outage can be waited for."""
 
     def __init__(self) -> None:
         super().__init__()
         self.noticed = trio.Event()
 
-    def unavailable(self, error: Exception | None) -> None:
-        super().unavailable(error)
-        self.noticed.set()
+    def __call__(self, event: StoreEvent) -> None:
+        super().__call__(event)
+        if self.outages:
+            self.noticed.set()
 
 
 async def full(folder: Path) -> dict[str, object]:
     """The file may not grow any more (RLIMIT_FSIZE); then it may again."""
-    store, hooks = SQLiteStore(folder / "runs.db", patience=20.0), Noticing()
+    store, reports = SQLiteStore(folder / "runs.db", patience=20.0), Noticing()
     async with trio.open_nursery() as nursery:
-        await nursery.start(store.run, hooks)
+        await nursery.start(store.run, reports)
         author = await create(store, new_run("r1", "r1"))
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))
         sent = [author.send(author.make(50)) for _ in range(100)]
-        await hooks.noticed.wait()
+        await reports.noticed.wait()
         waiting = sum(not one.receipts for one in sent)
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         kinds = {(await one.receipt()).kind for one in sent}
         events = len(await store.events("r1", limit=10**6))
         nursery.cancel_scope.cancel()
-    outages = [error and type(error).__name__ for error in hooks.outages]
+    outages = [error and type(error).__name__ for error in reports.outages]
     return {"waiting": waiting, "kinds": sorted(kinds), "events": events, "outages": outages}
 
 

@@ -24,7 +24,7 @@ from greenroom.actors.stores.common._requests import CommitRequest
 from greenroom.actors.stores.common.faults import OPEN, POINTS, READ, disk, passing
 from greenroom.actors.stores.sqlite._open_file import OpenFile
 from greenroom.actors.stores.sqlite.store import SQLiteStore
-from greenroom.actors.testing.store_kit.kit import HookLog, create, new_run, opened
+from greenroom.actors.testing.store_kit.kit import ReportLog, create, new_run, opened
 from greenroom.testing import ScriptedModel, call
 
 from ...support.exhaustion import in_thread, no_threads, refuse_pages
@@ -60,18 +60,18 @@ def path(tmp_path: Path) -> Path:
 async def test_a_write_waits_for_every_fault_that_passes(path, autojump_clock, point, name):
     disk_, error = Disk(), passing()[name]
     store = SQLiteStore(path, writer="inline", faults=disk_)
-    async with opened(store) as hooks:
+    async with opened(store) as reports:
         author = await create(store, new_run("r1", "t1"))
         with disk_.failing(point, error):
             sent = author.send(author.make(2))
             await trio.sleep(10)
             assert sent.receipts == []
             assert disk_.hits > 2
-            assert len(hooks.outages) == 1, "it is told once"
+            assert len(reports.outages) == 1, "it is told once"
             with pytest.raises(StoreUnavailable):
                 await store.claim("r1")
         assert (await sent.receipt()).kind == "committed"
-        assert hooks.outages[-1] is None
+        assert reports.outages[-1] is None
         assert len(await store.events("r1")) == 3
 
 
@@ -97,7 +97,7 @@ async def test_a_store_that_only_reads_waits_a_while(path, autojump_clock, name)
     disk_, error = Disk(), passing()[name]
     async with opened(SQLiteStore(path, writer="inline")) as _, trio.open_nursery() as nursery:
         store = SQLiteStore(path, writer="inline", read_only=True, faults=disk_)
-        await nursery.start(store.run, HookLog())
+        await nursery.start(store.run, ReportLog())
         with disk_.failing(READ, error):
             with pytest.raises(StoreUnavailable):
                 await store.events("r1")
@@ -159,11 +159,11 @@ async def test_an_opening_waits_a_while_for_what_passes(path, autojump_clock, na
     disk_ = Disk()
     with disk_.failing(OPEN, passing()[name]):
         with pytest.raises(StoreOpenError):
-            await SQLiteStore(path, writer="inline", faults=disk_).run(HookLog())
+            await SQLiteStore(path, writer="inline", faults=disk_).run(ReportLog())
         assert 4.9 <= trio.current_time() <= 5.1
         async with trio.open_nursery() as nursery:
             store = SQLiteStore(path, writer="inline", faults=disk_)
-            nursery.start_soon(store.run, HookLog())
+            nursery.start_soon(store.run, ReportLog())
             await trio.sleep(2)
             disk_.error = None
             await trio.sleep(3)
@@ -202,7 +202,7 @@ async def test_a_file_is_damaged_when_the_check_of_the_whole_file_says_so(path, 
     store = SQLiteStore(path, writer=writer)
     with pytest.RaisesGroup(pytest.RaisesExc(StoreDown, match=r"is damaged .*restore it from a backup$")):
         async with trio.open_nursery() as nursery:
-            await nursery.start(store.run, HookLog())
+            await nursery.start(store.run, ReportLog())
             overwrite(path, 4096, b"\xff" * (size - 4096))
             with pytest.raises(StoreError, match="is damaged"):
                 while True:
@@ -210,7 +210,7 @@ async def test_a_file_is_damaged_when_the_check_of_the_whole_file_says_so(path, 
             with pytest.raises(StoreDown):
                 await store.claim("r1")
     with pytest.raises(StoreOpenError, match=r"is damaged .*restore it from a backup$"):
-        await SQLiteStore(path, writer=writer).run(HookLog())
+        await SQLiteStore(path, writer=writer).run(ReportLog())
 
 
 @pytest.mark.slow
@@ -253,7 +253,7 @@ async def test_a_store_whose_pages_cannot_be_read_does_not_ask_for_a_backup(path
     async def live() -> None:
         store = SQLiteStore(path, writer="inline", patience=5.0, faults=disk_)
         async with trio.open_nursery() as nursery:
-            await nursery.start(store.run, HookLog())
+            await nursery.start(store.run, ReportLog())
             refuse_pages(size - 2 * 4096)
             with disk_.failing("begin", disk("SQLITE_CORRUPT", "database disk image is malformed")):
                 await store.claim("r1")
@@ -284,7 +284,7 @@ async def test_an_opening_that_misreads_a_sound_file_does_not_call_it_damaged(pa
     disk_ = Disk()
     with disk_.failing(READ, disk("SQLITE_CORRUPT", "database disk image is malformed")):
         with pytest.raises(StoreOpenError) as caught:
-            await SQLiteStore(path, writer="inline", faults=disk_).run(HookLog())
+            await SQLiteStore(path, writer="inline", faults=disk_).run(ReportLog())
     assert "is sound" in str(caught.value)
     assert "backup" not in str(caught.value)
 
@@ -352,7 +352,7 @@ async def test_a_store_is_opened_and_closed_without_threads(path):
     async with trio.open_nursery() as nursery:
         store = SQLiteStore(path)
         with no_threads():
-            nursery.start_soon(store.run, HookLog())
+            nursery.start_soon(store.run, ReportLog())
             await trio.sleep(0.5)
         with trio.fail_after(20):
             while not store.epoch:  # noqa: ASYNC110 - a thread opens the file
@@ -380,7 +380,7 @@ async def test_without_descriptors_an_opening_waits(path):
             with contextlib.suppress(OSError):
                 while True:  # noqa: ASYNC913 - each time round waits, or ends the loop
                     taken.append(os.open("/dev/null", os.O_RDONLY))
-            nursery.start_soon(store.run, HookLog())
+            nursery.start_soon(store.run, ReportLog())
             await trio.sleep(0.1)
             assert "thread, closed" in repr(store)
         finally:

@@ -20,16 +20,16 @@ from greenroom.actors.errors import StoreDown, StoreOpenError
 from greenroom.actors.stores.sqlite._lock import FileLock
 from greenroom.actors.stores.sqlite._open_file import OpenFile, is_owned
 from greenroom.actors.stores.sqlite.store import Owner, SQLiteStore, lock_path, owner_of
-from greenroom.actors.testing.store_kit.kit import HookLog, create, new_run, opened
+from greenroom.actors.testing.store_kit.kit import ReportLog, create, new_run, opened
 from greenroom.testing import ScriptedModel
 
 OWNER = """
 import sys, trio
 from greenroom.actors.stores.sqlite.store import SQLiteStore
-from greenroom.actors.testing.store_kit.kit import HookLog
+from greenroom.actors.testing.store_kit.kit import ReportLog
 async def main():
     async with trio.open_nursery() as nursery:
-        await nursery.start(SQLiteStore(sys.argv[1]).run, HookLog())
+        await nursery.start(SQLiteStore(sys.argv[1]).run, ReportLog())
         {then}
         print("open", flush=True)
         await trio.sleep_forever()
@@ -54,7 +54,7 @@ def store_at(path: Path, **options) -> SQLiteStore:
 
 async def refusal(path: Path, **options) -> str:
     with pytest.raises(StoreOpenError) as caught:
-        await store_at(path, **options).run(HookLog())
+        await store_at(path, **options).run(ReportLog())
     return str(caught.value)
 
 
@@ -245,7 +245,7 @@ async def test_nothing_is_acknowledged_into_a_file_that_is_gone(path, writer, go
         pytest.RaisesExc(StoreDown, match=rf"runs.db{suffix} was re.* while it was open.*start again")
     ):
         async with trio.open_nursery() as nursery:
-            await nursery.start(store.run, HookLog())
+            await nursery.start(store.run, ReportLog())
             author = await create(store, new_run("r1", "t1"))
             going(path.with_name(path.name + suffix))
             assert (await author.send(author.make()).receipt()).kind == "down"
@@ -258,7 +258,7 @@ async def test_a_folder_that_is_renamed_takes_the_file_away(tmp_path):
     store = store_at(tmp_path / "place" / "runs.db")
     with pytest.RaisesGroup(pytest.RaisesExc(StoreDown, match="was removed or renamed")):
         async with trio.open_nursery() as nursery:
-            await nursery.start(store.run, HookLog())
+            await nursery.start(store.run, ReportLog())
             author = await create(store, new_run("r1", "t1"))
             (tmp_path / "place").rename(tmp_path / "moved")
             assert (await author.send(author.make()).receipt()).kind == "down"
@@ -291,7 +291,7 @@ async def test_what_was_committed_before_the_wal_was_removed_is_not_lost(path):
     store = store_at(path)
     with pytest.RaisesGroup(StoreDown):
         async with trio.open_nursery() as nursery:
-            await nursery.start(store.run, HookLog())
+            await nursery.start(store.run, ReportLog())
             author = await create(store, new_run("r1", "t1"))
             await author.write(3)
             path.with_name("runs.db-wal").unlink()
@@ -307,7 +307,7 @@ async def test_a_store_that_lost_its_file_leaves_the_new_one_alone(path):
     first, second = store_at(path), store_at(path)
     with pytest.RaisesGroup(StoreDown):
         async with trio.open_nursery() as nursery:
-            await nursery.start(first.run, HookLog())
+            await nursery.start(first.run, ReportLog())
             author = await create(first, new_run("r1", "t1"))
             for suffix in ("", "-wal", "-shm", ".lock"):
                 path.with_name(f"runs.db{suffix}").unlink()

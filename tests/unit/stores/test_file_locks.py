@@ -7,14 +7,13 @@ SQLite holds (https://www.sqlite.org/howtocorrupt.html, section 2.2). So a store
 import fcntl
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import trio
 
 import greenroom as gr
-from greenroom.actors.contract.decisions import InboxItem
 from greenroom.actors.contract.run_lists import RunQuery
+from greenroom.actors.store_events import ignore
 from greenroom.testing import ScriptedModel
 
 SHARED_FIRST, SHARED_SIZE = 0x40000002, 510
@@ -36,18 +35,6 @@ connection = sqlite3.connect(sys.argv[1])
 connection.execute("SELECT count(*) FROM runs").fetchone()
 connection.close()
 """
-
-
-class Deaf:
-    """Hooks of a store that only reads."""
-
-    def posted(self, run_id: str, item: InboxItem) -> None: ...
-
-    def committed(self, run_id: str, last: int, frames: Sequence[bytes]) -> None: ...
-
-    def pruned(self) -> None: ...
-
-    def unavailable(self, error: Exception | None) -> None: ...
 
 
 def other_process(script: str, path: Path) -> str:
@@ -77,7 +64,7 @@ async def test_a_second_store_of_the_process_that_only_looks_does_not_free_it(tm
     async with gr.open_runtime(path, agents=[agent]) as runtime:
         async with trio.open_nursery() as nursery:
             looking = gr.SQLiteStore(path, read_only=True)
-            await nursery.start(looking.run, Deaf())
+            await nursery.start(looking.run, ignore)
             await look(looking)
             assert other_process(OTHER, path) == "in use"
             nursery.cancel_scope.cancel()

@@ -9,14 +9,13 @@ import pytest
 import trio
 
 import greenroom as gr
-from greenroom.actors.abc import StoreHooks
 from greenroom.actors.contract.commits import Receipt
 from greenroom.actors.errors import StoreDown
+from greenroom.actors.store_events import Report, RunCommitted, StoreEvent, ignore
 from greenroom.actors.stores.common import _gathering_queue
 from greenroom.actors.stores.common._gathering_queue import FULL, GatheringQueue
 from greenroom.actors.stores.common._requests import CommitRequest
 from greenroom.actors.stores.common._thread_writer import ThreadWriter
-from greenroom.actors.stores.common._write_queue import NullHooks
 from greenroom.actors.stores.postgres._connect import Link
 from greenroom.actors.stores.postgres._target import PgTarget
 from greenroom.actors.stores.postgres.store import PostgresStore
@@ -32,7 +31,7 @@ class Noting:
     def __init__(self) -> None:
         self.lost: StoreDown | None = None
 
-    def lose(self, error: StoreDown, hooks: StoreHooks) -> None:
+    def lose(self, error: StoreDown, report: Report) -> None:
         self.lost = error
 
 
@@ -46,7 +45,7 @@ class Idle:
 @contextmanager
 def queue() -> Iterator[Any]:
     made: Any = GatheringQueue(lambda _: Idle())  # type: ignore[arg-type,return-value]
-    made.open(NullHooks())
+    made.open(ignore)
     with made.gathering():
         yield made
 
@@ -192,18 +191,15 @@ async def test_a_step_whose_start_is_durable_before_its_body_takes_one_transacti
 # --- nothing is seen before it is durable ----------------------------------------------------------------------------
 
 
-class Witness:
-    """Hooks of a store that look, by a connection of their own, whether what is reported is in the database."""
+def witness(report: Report, seen: "Seen") -> Report:
+    """Look, by a connection of its own, whether what is reported is in the database."""
 
-    def __init__(self, hooks: Any, seen: "Seen") -> None:
-        self._hooks, self._seen = hooks, seen
+    def looking(event: StoreEvent) -> None:
+        if isinstance(event, RunCommitted):
+            seen.look("reported", event.run_id, event.last)
+        report(event)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._hooks, name)
-
-    def committed(self, run_id: str, last: int, frames: Any) -> None:
-        self._seen.look("reported", run_id, last)
-        self._hooks.committed(run_id, last, frames)
+    return looking
 
 
 class Seen:
@@ -241,8 +237,8 @@ async def played(url: str) -> Seen:
     seen = Seen(url)
 
     class Witnessed(PostgresStore):
-        async def run(self, hooks: Any, **options: Any) -> None:
-            await super().run(Witness(hooks, seen), **options)
+        async def run(self, report: Report, **options: Any) -> None:
+            await super().run(witness(report, seen), **options)
 
     @gr.tool
     async def act(ctx: gr.ToolContext[None], number: int) -> str:
@@ -298,7 +294,7 @@ async def test_a_kept_commit_is_refused_if_its_run_was_taken_over_meanwhile(post
     monkeypatch.setattr(_gathering_queue, "LONGEST", 60.0)
     store, thief = PostgresStore(postgres_url), Link(PgTarget.parse(postgres_url), "thief")
     async with trio.open_nursery() as nursery:
-        await nursery.start(store.run, NullHooks())
+        await nursery.start(store.run, ignore)
         author = await create(store, new_run("r", "t"))
         await author.write()
         sent = author.send(author.make(2))
@@ -316,7 +312,7 @@ async def test_what_is_kept_when_the_store_is_cancelled_is_written_and_settled_o
     monkeypatch.setattr(_gathering_queue, "LONGEST", 60.0)
     store = PostgresStore(postgres_url)
     async with trio.open_nursery() as nursery:
-        await nursery.start(store.run, NullHooks())
+        await nursery.start(store.run, ignore)
         author = await create(store, new_run("r", "t"))
         receipts: list[Receipt] = []
         for _ in range(3):
@@ -330,7 +326,7 @@ async def test_what_is_kept_when_the_store_is_cancelled_is_written_and_settled_o
 async def test_a_store_without_threads_keeps_nothing(postgres_url):
     store = PostgresStore(postgres_url, writer="inline")
     async with trio.open_nursery() as nursery:
-        await nursery.start(store.run, NullHooks())
+        await nursery.start(store.run, ignore)
         author = await create(store, new_run("r", "t"))
         commit, receipts = author.make(1), list[Receipt]()
         store.submit(author.claim, commit, [frame("r", commit.last)], receipts.append)

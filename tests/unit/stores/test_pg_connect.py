@@ -21,13 +21,6 @@ from greenroom.actors.testing.store_kit._tools import create, new_run, opened
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def link(postgres_url: str) -> Iterator[Link]:
-    link = Link(PgTarget.parse(postgres_url), "test")
-    yield link
-    link.close()
-
-
 @pytest.mark.parametrize("state", ["40001", "40P01", "55P03", "57014"])
 def test_a_statement_that_meets_others_is_repeated_at_once_and_is_an_outage_after_ten_attempts(
     link: Link, state: str

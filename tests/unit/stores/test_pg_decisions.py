@@ -26,13 +26,6 @@ from greenroom.testing import ScriptedModel, call
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def link(postgres_url: str) -> Iterator[Link]:
-    link = Link(PgTarget.parse(postgres_url), "test")
-    yield link
-    link.close()
-
-
 # --- the whole path --------------------------------------------------------------------------------------------------
 
 

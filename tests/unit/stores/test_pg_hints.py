@@ -18,7 +18,7 @@ from greenroom.actors.processes import Ability
 from greenroom.actors.stores.postgres._connect import Link
 from greenroom.actors.stores.postgres._hints import MOST_HOPS, POLL, RENEWAL, WATCHED, PgHints, channel_prefix
 from greenroom.actors.stores.postgres.store import PostgresStore
-from greenroom.actors.testing.store_kit._tools import HookLog, create, frame, new_run, opened
+from greenroom.actors.testing.store_kit._tools import ReportLog, create, frame, new_run, opened
 
 pytestmark = pytest.mark.slow
 
@@ -176,7 +176,7 @@ async def test_only_a_watch_that_is_good_is_told_of_new_events(link: Link, liste
 
 
 @asynccontextmanager
-async def two(url: str, *, room: int) -> AsyncIterator[tuple[PostgresStore, HookLog]]:
+async def two(url: str, *, room: int) -> AsyncIterator[tuple[PostgresStore, ReportLog]]:
     """A store with room for so many runs; and another one with more room, as a store and its log."""
     first, second = PostgresStore(url, **LONG), PostgresStore(url, **LONG)
     async with opened(first), opened(second) as log:
@@ -198,7 +198,7 @@ async def written(store: PostgresStore, agents: set[str], room: int) -> None:
             await trio.sleep(0.02)
 
 
-async def works(log: HookLog, seconds: float = 5.0) -> bool:
+async def works(log: ReportLog, seconds: float = 5.0) -> bool:
     """Whether a hint about work comes within so many seconds."""
     with trio.move_on_after(seconds):
         while not log.works:  # noqa: ASYNC110 - another thread changes it

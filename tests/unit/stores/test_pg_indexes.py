@@ -19,7 +19,6 @@ from greenroom.actors.stores.postgres import _reads as _pg_reads
 from greenroom.actors.stores.postgres._connect import Link
 from greenroom.actors.stores.postgres._indexes import make_indexes, missing_indexes
 from greenroom.actors.stores.postgres._schema import PG_MIGRATIONS, migrate
-from greenroom.actors.stores.postgres._target import PgTarget
 from greenroom.actors.stores.postgres.admin import level, show
 from greenroom.actors.stores.postgres.admin import migrate as migrate_as_owner
 from greenroom.actors.stores.postgres.store import PostgresStore
@@ -28,19 +27,6 @@ from greenroom.actors.testing.store_kit.kit import opened
 INDEXES = [index.name for migration in PG_MIGRATIONS for index in migration.indexes]
 NAMES = ", ".join(INDEXES)
 TIMES: dict[str, Any] = {"lease": 6.0, "turn": 0.5, "margin": 1.0}
-
-
-@pytest.fixture
-def link_to() -> Iterator[Callable[[str], Link]]:
-    links: list[Link] = []
-
-    def connect(url: str) -> Link:
-        links.append(Link(PgTarget.parse(url), "test"))
-        return links[-1]
-
-    yield connect
-    for link in links:
-        link.close()
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import pytest
 import trio
 import trio.testing
 
+from greenroom.actors.store_events import StoreEvent
 from greenroom.actors.stores.common._leases import LeaseTimes
 from greenroom.actors.stores.postgres import _keeper as _pg_keeper
 from greenroom.actors.stores.postgres._connect import Link
@@ -18,7 +19,7 @@ from greenroom.actors.stores.postgres._hints import PgHints
 from greenroom.actors.stores.postgres._keeper import DEAF_POLL, PgKeeper
 from greenroom.actors.stores.postgres._target import PgTarget
 from greenroom.actors.stores.postgres._turn import Posture, Turned, boot_time
-from greenroom.actors.testing.store_kit._tools import HookLog
+from greenroom.actors.testing.store_kit._tools import ReportLog
 
 TIMES = LeaseTimes(lease=30.0, turn=3.0, margin=8.0)
 
@@ -130,7 +131,7 @@ async def kept(*, lost: int = 0) -> AsyncIterator[Kept]:
     )  # type: ignore[arg-type]  # fmt: skip
     await keeper.open()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(keeper.serve, HookLog())  # noqa: ASYNC113 - the next line waits until the keeper waits
+        nursery.start_soon(keeper.serve, ReportLog())  # noqa: ASYNC113 - the next line waits until the keeper waits
         await trio.testing.wait_all_tasks_blocked()
         yield Kept(keeper, turn, hints, link)
         nursery.cancel_scope.cancel()
@@ -242,24 +243,24 @@ async def test_reading_many_hints_leaves_time_for_other_tasks(autojump_clock: tr
 
 
 @attrs.define(eq=False)
-class FailsOnce(HookLog):
+class FailsOnce(ReportLog):
     """Its first report of a free thread raises."""
 
-    def thread_freed(self, run_id: str) -> None:
-        """Record the run."""
-        super().thread_freed(run_id)
+    def __call__(self, event: StoreEvent) -> None:
+        super().__call__(event)
         if len(self.freed) == 1:
             raise ZeroDivisionError
 
 
 async def test_a_free_thread_whose_report_raised_is_reported_again(autojump_clock: trio.testing.MockClock) -> None:
     async with kept() as process:
-        keeper, hooks = process.keeper, FailsOnce()
+        keeper, reports = process.keeper, FailsOnce()
+        keeper._report = reports
         keeper.held.add("r")
         turned = attrs.evolve(process.turn.turn(Posture()), freed=("r",))
         with pytest.raises(ZeroDivisionError):
-            keeper._report(hooks, turned)
+            keeper._tell(turned)
         assert keeper.held == {"r"}, "the next turn asks about the run again"
-        keeper._report(hooks, turned)
-    assert hooks.freed == ["r", "r"]
+        keeper._tell(turned)
+    assert reports.freed == ["r", "r"]
     assert keeper.held == set()

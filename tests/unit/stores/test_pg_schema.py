@@ -3,7 +3,7 @@
 import itertools
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -23,21 +23,7 @@ from greenroom.actors.stores.postgres._schema import (
     lacking_rights,
     migrate,
 )
-from greenroom.actors.stores.postgres._target import PgTarget
 from greenroom.actors.stores.postgres._values import Bigints, Blobs, Moment, Moments, Texts
-
-
-@pytest.fixture
-def link_to() -> Iterator[Callable[[str], Link]]:
-    links: list[Link] = []
-
-    def connect(url: str) -> Link:
-        links.append(Link(PgTarget.parse(url), "test"))
-        return links[-1]
-
-    yield connect
-    for link in links:
-        link.close()
 
 
 def made(link: Link, migrations=PG_MIGRATIONS) -> int:

@@ -4,7 +4,6 @@ import contextlib
 import gzip
 import json
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,15 +37,6 @@ def frames(path: Path) -> dict[tuple[str, int], bytes]:
     with contextlib.closing(sqlite3.connect(path)) as file:
         rows = file.execute("SELECT run_id, seq, frame FROM events JOIN runs ON runs.number = run ORDER BY run, seq")
         return {(run, sequence): bytes(frame) for run, sequence, frame in rows}
-
-
-def keys(value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield key
-            yield from keys(inner)
-    for inner in value if isinstance(value, list) else ():
-        yield from keys(inner)
 
 
 def test_the_file_is_of_the_release_before() -> None:

@@ -12,8 +12,9 @@ from greenroom.actors.contract.commits import Receipt
 from greenroom.actors.contract.recording import RecordEntry
 from greenroom.actors.contract.sizes import COMMIT_LIMIT, TooLarge, measured, oversized
 from greenroom.actors.engine.recording import RecordGap
+from greenroom.actors.store_events import ignore
 from greenroom.actors.stores.common._encoding import EncodedRows, encode_again, encode_new
-from greenroom.actors.stores.common._write_queue import LARGEST_BYTES, NullHooks, WriteQueue
+from greenroom.actors.stores.common._write_queue import LARGEST_BYTES, WriteQueue
 from greenroom.actors.stores.common.faults import Outage
 from greenroom.actors.stores.postgres._connect import SLOWEST, Link
 from greenroom.actors.stores.postgres._target import PgTarget
@@ -59,7 +60,7 @@ class Weighed:
 
 def taken(sizes: Sequence[int]) -> list[list[int]]:
     queue = WriteQueue(lambda _: Waiting())
-    queue.open(NullHooks())
+    queue.open(ignore)
     for size in sizes:
         queue.put(Weighed(size))  # type: ignore[arg-type]  # all that a queue looks at
     batches = []

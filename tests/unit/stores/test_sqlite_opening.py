@@ -31,7 +31,7 @@ from greenroom.actors.stores.sqlite._lock import FileLock
 from greenroom.actors.stores.sqlite._schema import APPLICATION_ID, MIGRATIONS, Migration
 from greenroom.actors.stores.sqlite.store import Owner, SQLiteStore, lock_path, owner_of
 from greenroom.actors.testing.store_kit._tools import NOW, ticket_row
-from greenroom.actors.testing.store_kit.kit import Author, HookLog, create, new_run, opened
+from greenroom.actors.testing.store_kit.kit import Author, ReportLog, create, new_run, opened
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def store_at(path: Path, **options) -> SQLiteStore:
 async def refusal(path: Path, **options) -> str:
     """The text of the StoreOpenError that opening raises before it has started."""
     with pytest.raises(StoreOpenError) as caught:
-        await store_at(path, **options).run(HookLog())
+        await store_at(path, **options).run(ReportLog())
     return str(caught.value)
 
 
@@ -115,7 +115,7 @@ async def test_a_second_store_on_the_file_is_shown_who_has_it(path: Path) -> Non
         assert str(os.getpid()) in text
         assert "already" in text
         with pytest.raises(StoreOpenError, match="already by this store"):
-            await first.run(HookLog())
+            await first.run(ReportLog())
         first.announce("http://127.0.0.1:7777", f"{path}.token")
         assert owner_of(path) == Owner(pid=os.getpid(), url="http://127.0.0.1:7777", token_file=f"{path}.token")
     assert owner_of(path) is None
@@ -454,7 +454,7 @@ async def test_a_file_whose_log_has_no_name_is_refused_and_let_go_of(path: Path)
     broken = store_at(path)
     for _ in range(2):
         with pytest.raises(StoreOpenError, match="restore it from a backup"):
-            await broken.run(HookLog())
+            await broken.run(ReportLog())
     assert owner_of(path) is None
     path.with_name("backup.db").rename(path)
     async with opened(broken):
@@ -464,7 +464,7 @@ async def test_a_file_whose_log_has_no_name_is_refused_and_let_go_of(path: Path)
 async def test_opening_in_a_thread_reports_the_same_way(path: Path) -> None:
     put(path, b"not a database at all")
     with pytest.raises(StoreOpenError, match="is not a database"):
-        await SQLiteStore(path).run(HookLog())
+        await SQLiteStore(path).run(ReportLog())
 
 
 def test_the_writer_must_be_known(path: Path) -> None:

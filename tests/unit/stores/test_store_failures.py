@@ -20,7 +20,7 @@ from greenroom.actors.errors import StoreDown, StoreError, StoreUnavailable
 from greenroom.actors.stores.common.faults import POINTS, Faults, InjectedCrash
 from greenroom.actors.stores.memory.store import MemoryStore
 from greenroom.actors.stores.sqlite.store import SQLiteStore
-from greenroom.actors.testing.store_kit.kit import Author, HookLog, SubmittedCommit, create, new_run, opened
+from greenroom.actors.testing.store_kit.kit import Author, ReportLog, SubmittedCommit, create, new_run, opened
 
 Make = Callable[[Faults | None], Store]
 
@@ -63,22 +63,22 @@ def allow(_facts: object, _command: object) -> CommandResult:
 async def test_an_outage_is_waited_out(make: Make, plan: Plan, autojump_clock: trio.testing.MockClock) -> None:
     """Receipts wait, commands are refused at once, the runtime is told once; then everything is written in order."""
     store = make(plan)
-    async with opened(store) as hooks:
+    async with opened(store) as reports:
         author = await create(store, new_run("r1", "t1"))
         error = full()
         plan.always = ("before_commit", error)
         sent = [author.send(author.make(2)) for _ in range(3)]
         assert [one.receipts for one in sent] == [[], [], []]
-        assert hooks.outages == [error]
+        assert reports.outages == [error]
         assert store.statistics().queued == 3
         with pytest.raises(StoreUnavailable, match="disk is full"):
             await store.claim("r1")
         assert len(await store.events("r1")) == 1
         await trio.sleep(10)
-        assert hooks.outages == [error]
+        assert reports.outages == [error]
         plan.always = None
         assert [(await one.receipt()).last for one in sent] == [3, 5, 7]
-        assert hooks.outages == [error, None]
+        assert reports.outages == [error, None]
         assert await store.claim("r1") is not None
         assert len(await store.events("r1")) == 7
     assert autojump_clock.current_time() < 13
@@ -89,23 +89,23 @@ async def test_commands_in_flight_survive_an_outage(
 ) -> None:
     """They wait with the receipts, shielded, and are answered when the store answers."""
     store = make(plan)
-    async with opened(store) as hooks:
+    async with opened(store) as reports:
         await create(store, new_run("r1", "t1"))
         plan.left = [("before_commit", full()), ("before_commit", full())]
         with trio.move_on_after(0.01) as scope:
             answer = await store.post("r1", Command(command_id="c1", kind="send"), allow)
             assert answer.status == "accepted"
         assert scope.cancel_called
-        assert [name for name, _ in hooks.items] == ["r1"]
+        assert [name for name, _ in reports.items] == ["r1"]
 
 
 async def test_patience_has_an_end(make: Make, plan: Plan, autojump_clock: trio.testing.MockClock) -> None:
     """Then the store is down: run raises, every receipt is down, and so is all that comes later."""
-    store, hooks = make(plan), HookLog()
+    store, reports = make(plan), ReportLog()
     later: list[Receipt] = []
     with pytest.RaisesGroup(StoreDown) as caught:
         async with trio.open_nursery() as nursery:
-            await nursery.start(store.run, hooks)
+            await nursery.start(store.run, reports)
             author = await create(store, new_run("r1", "t1"))
             plan.always = ("before_commit", full())
             sent = author.send(author.make())
@@ -143,7 +143,7 @@ async def test_a_crash_of_the_writer_parks_nobody(tmp_path: Path, plan: Plan, po
         store = SQLiteStore(path, writer=writer, faults=plan)
         with pytest.RaisesGroup(StoreDown):
             async with trio.open_nursery() as nursery:
-                await nursery.start(store.run, HookLog())
+                await nursery.start(store.run, ReportLog())
                 author = await create(store, new_run("r1", "t1"))
                 plan.left = [(point, InjectedCrash(point))]
                 sent = author.send(author.make(3))
@@ -162,7 +162,7 @@ async def test_memory_keeps_what_a_crash_left(plan: Plan) -> None:
         store = MemoryStore(faults=plan)
         with pytest.RaisesGroup(StoreDown):
             async with trio.open_nursery() as nursery:
-                await nursery.start(store.run, HookLog())
+                await nursery.start(store.run, ReportLog())
                 author = await create(store, new_run("r1", "t1"))
                 plan.left = [(point, InjectedCrash(point))]
                 assert (await author.send(author.make()).receipt()).kind == "down"
@@ -175,13 +175,13 @@ async def test_memory_keeps_what_a_crash_left(plan: Plan) -> None:
 async def test_every_point_before_the_commit_can_fail_for_a_while(tmp_path: Path, plan: Plan, point: str) -> None:
     """The batch is rolled back and written again as one; the thread's way, in real time (0.05 s)."""
     store = SQLiteStore(tmp_path / "runs.db", faults=plan)
-    async with opened(store) as hooks:
+    async with opened(store) as reports:
         author = await create(store, new_run("r1", "t1"))
         other = await create(store, new_run("r2", "t2"))
         plan.left = [(point, full())]
         sent = [one.send(one.make(2)) for one in (author, other, author)]
         assert [(await one.receipt()).kind for one in sent] == ["committed"] * 3
-        assert [error is None for error in hooks.outages] == [False, True]
+        assert [error is None for error in reports.outages] == [False, True]
         assert (len(await store.events("r1")), len(await store.events("r2"))) == (5, 3)
 
 
@@ -189,7 +189,7 @@ async def test_the_threads_patience_has_an_end_too(tmp_path: Path, plan: Plan) -
     store = SQLiteStore(tmp_path / "runs.db", faults=plan, patience=0.01)
     with pytest.RaisesGroup(StoreDown):
         async with trio.open_nursery() as nursery:
-            await nursery.start(store.run, HookLog())
+            await nursery.start(store.run, ReportLog())
             author = await create(store, new_run("r1", "t1"))
             plan.always = ("begin", full())
             sent = [author.send(author.make()) for _ in range(5)]
@@ -200,18 +200,18 @@ async def test_a_foreign_lock_is_an_outage(tmp_path: Path, autojump_clock: trio.
     """Somebody else writes into the file: the commit waits until they have finished."""
     path = tmp_path / "runs.db"
     store = SQLiteStore(path, writer="inline")
-    async with opened(store) as hooks:
+    async with opened(store) as reports:
         author = await create(store, new_run("r1", "t1"))
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         sent = author.send(author.make())
         await trio.sleep(5)
         assert sent.receipts == []
-        assert "locked" in str(hooks.outages[0])
+        assert "locked" in str(reports.outages[0])
         assert len(await store.events("r1")) == 1
         other.close()
         assert (await sent.receipt()).kind == "committed"
-        assert hooks.outages[1:] == [None]
+        assert reports.outages[1:] == [None]
 
 
 @pytest.mark.parametrize("writer", ["inline", "thread"])
@@ -281,7 +281,7 @@ async def test_a_receiver_that_raises_ends_the_store_and_parks_nobody(tmp_path: 
 
     with pytest.RaisesGroup(StoreDown):
         async with trio.open_nursery() as nursery:
-            await nursery.start(store.run, HookLog())
+            await nursery.start(store.run, ReportLog())
             author = await create(store, new_run("r1", "t1"))
             other = await create(store, new_run("r2", "t2"))
             store.submit(author.claim, author.make(), [b"{}"], broken)
@@ -304,7 +304,7 @@ async def test_a_receiver_that_raises_at_the_end_of_an_outage_parks_nobody(
 
     with trio.fail_after(60), pytest.RaisesGroup(StoreDown):
         async with trio.open_nursery() as nursery:
-            await nursery.start(store.run, HookLog())
+            await nursery.start(store.run, ReportLog())
             author = await create(store, new_run("r1", "t1"))
             other = await create(store, new_run("r2", "t2"))
             plan.always = ("before_commit", full())
@@ -351,7 +351,7 @@ async def test_one_object_can_be_opened_again(tmp_path: Path, writer: str, plan:
         await author.write()
     with pytest.RaisesGroup(StoreDown):
         async with trio.open_nursery() as nursery:
-            await nursery.start(store.run, HookLog())
+            await nursery.start(store.run, ReportLog())
             plan.left = [("before_commit", InjectedCrash("now"))]
             assert (await author.send(author.make()).receipt()).kind == "down"
     async with opened(store):

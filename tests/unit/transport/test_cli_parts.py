@@ -17,7 +17,7 @@ import greenroom as gr
 from greenroom.testing import call, fail
 from greenroom.transport import cli
 from greenroom.transport.cli import outcome_output, owner, tokens
-from greenroom.transport.cli.decide import DecisionRequest, _meant
+from greenroom.transport.cli.decide import _meant, decision_about
 from greenroom.transport.cli.inspect import only, whole_id
 from greenroom.transport.terminal.screen import Screen
 
@@ -195,10 +195,12 @@ def test_a_name_that_means_none_or_several_is_refused_with_those_there_are(targe
 
 
 def test_a_decision_is_bound_to_the_action_that_was_shown() -> None:
-    approved = DecisionRequest(approve=True, run="r", result=7, reason="fine", id="d1").decision(ticket(1, "refund"))
+    given = {"text": None, "result": None, "edit": None, "reason": None, "id": None}
+    approving = argparse.Namespace(**given | {"command": "approve", "result": 7, "reason": "fine", "id": "d1"})
+    approved = decision_about(ticket(1, "refund"), approving)
     assert (approved.target, approved.action, approved.fingerprint) == ("r.t1", "resume", "f1")
     assert (approved.result, approved.reason, approved.decision_id) == (7, "fine", "d1")
-    denied = DecisionRequest(approve=False, run="r").decision(ticket(2, "refund"))
+    denied = decision_about(ticket(2, "refund"), argparse.Namespace(**given, command="deny"))
     assert (denied.target, denied.action, denied.fingerprint, denied.decision_id) == ("r.t2", "cancel", "f2", "")
 
 

@@ -472,8 +472,8 @@ ASKED = TicketLine(
 )  # fmt: skip
 LINES = st.sampled_from([
     RunLine(
-        run="r", thread="h", agent="a", by="b", title="t", stage=stage, status=STATUS[stage], created_at=MOMENT,
-        ended_at=ended, step=1, sequence=2, usage=Usage(), pending=0, held=False, degraded=degraded,
+        run_id="r", thread_id="h", agent="a", by="b", title="t", stage=stage, status=STATUS[stage], created_at=MOMENT,
+        ended_at=ended, step=1, last_sequence=2, usage=Usage(), pending=0, held=False, degraded=degraded,
         queue="helper", owner="p" if end is None else None, dead="why" if end is None else None,
         waiting_since=since, asked=asked, asked_count=len(asked), termination=end,
     )

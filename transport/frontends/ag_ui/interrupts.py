@@ -123,9 +123,9 @@ def decision_draft(resume_mode: str, status: str, payload: object) -> DecisionDr
     """Return the decision that an answer to an interrupt asks for.
 
     Args:
-        resume_mode: Of the ticket.
+        resume_mode: The resume mode of the ticket.
         status: resolved or cancelled.
-        payload: Of the answer; None if there is none.
+        payload: The payload of the answer, or None.
 
     Raises:
         ValueError: The payload is invalid; the text names the key.

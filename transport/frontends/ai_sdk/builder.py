@@ -21,10 +21,10 @@ class ToolPart:
     """The reader's tool part of a call.
 
     Attributes:
-        state: State of the client's tool part; None if there is none.
+        state: State of the client's tool part, or None.
         provider: True if the part is marked as executed by the provider, so that the client does not run it.
         approval: Id of the approval in the part.
-        approved: The answer to the approval; None if there is none.
+        approved: The answer to the approval, or None.
     """
 
     state: str | None = None

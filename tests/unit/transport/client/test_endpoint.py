@@ -52,13 +52,13 @@ def test_the_token_of_the_console_is_taken_from_the_fragment_and_not_shown() -> 
         ("ftp://host", "write ws://HOST:PORT"),
         ("127.0.0.1:8765", "write ws://HOST:PORT"),
         ("ws://", "write ws://HOST:PORT"),
-        ("ws://host:port", "no URL"),
-        ("ws://host:99999", "no URL"),
+        ("ws://host:port", "not a URL"),
+        ("ws://host:99999", "not a URL"),
         ("ws://host?token=secret", "would be logged"),
         ("ws://me:secret@host", "would be logged"),
     ],
 )
-def test_what_is_no_address_is_refused_without_its_secrets(url: str, words: str) -> None:
+def test_a_faulty_address_is_refused_without_its_secrets(url: str, words: str) -> None:
     with pytest.raises(gr.UsageError, match=words) as caught:
         read_endpoint(url)
     assert "secret" not in str(caught.value)

@@ -1,0 +1,110 @@
+"""What the effects of one run work with: its agents, its thread, and a log that names the run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from ..agents.agent import Agent
+from ..contract.commits import Commit
+from ..contract.messages import Message
+from ..contract.rows import RunInfo
+from ..contract.state import INHERITED
+from ..engine.state import RunState
+from ..plugins.history import inherited_history, repaired
+from ..services.children import Children
+from ..services.error_log import ErrorLog
+from ..services.part_bytes import PartBytes
+from ..services.services import Services, retry_until_available
+from ..state.values import own_message
+from ..user_code.hook_models import HookModels
+
+
+@attrs.define(eq=False)
+class RunContext:
+    """One run, as its owner knows the run.
+
+    Attributes:
+        agent: with which the run was started; None if it is not known here, which suffices for a cancel.
+        deps: of the run.
+        children: its tasks.
+        part_bytes: of the thread's images and files.
+    """
+
+    services: Services
+    info: RunInfo
+    agent: Agent[object] | None
+    deps: Any
+    children: Children
+    part_bytes: PartBytes
+    _history: list[Message] | None
+
+    def __repr__(self) -> str:
+        return f"<RunContext of {self.info.run_id}>"
+
+    @property
+    def log(self) -> ErrorLog:
+        """The log of the runtime, with the fields of every line about this run; made when needed, which is rare."""
+        return self.services.log.bind(run_id=self.info.run_id, thread_id=self.info.thread_id, agent=self.info.agent)
+
+    # --- agents ------------------------------------------------------------------------------------------------------
+
+    def acting(self, state: RunState) -> Agent[object]:
+        """Return the active agent."""
+        key, agent = state.row.agent, self.agent
+        return agent if key is None and agent is not None else self.agent_of(key)
+
+    def agent_of(self, key: str | None) -> Agent[object]:
+        """Return an agent of the run by its key; None: the run's first agent."""
+        agent = self.need_agent()
+        return agent if key is None else self.services.agents.acting(agent, key)
+
+    def need_agent(self) -> Agent[object]:
+        """Return the run's first agent.
+
+        Raises:
+            RuntimeError: the agent is not known here.
+        """
+        if self.agent is None:
+            raise RuntimeError(f"run {self.info.run_id}: only a cancel can be worked on without the agent")
+        return self.agent
+
+    def models_for(self, agent: Agent[object]) -> HookModels:
+        """Return the models that the hooks of an agent may ask."""
+        return HookModels(self.services, agent, self.info.run_id, self.part_bytes)
+
+    # --- thread ------------------------------------------------------------------------------------------------------
+
+    @property
+    def has_thread(self) -> bool:
+        """True if the thread's messages are in memory."""
+        return self._history is not None
+
+    async def thread(self) -> list[Message]:
+        """Return the thread's messages, copies for models; the first call reads them from the store."""
+        if self._history is None:
+            stored = await retry_until_available(self.services.store.messages, self.info.thread_id)
+            self.part_bytes.note(stored)
+            self._history = [*map(own_message, stored)]
+        return self._history
+
+    async def history_for(self, state: RunState) -> list[Message]:
+        """Return the messages that the active agent reads: the thread, or what a handoff has made of it."""
+        if self._history is not None and state.row.agent is None:  # the usual case
+            return self._history
+        thread = await self.thread()
+        if state.row.agent is None:
+            return thread
+        return [*repaired(inherited_history(thread, state.snapshot.cells.get(INHERITED)))]
+
+    def keep(self, commit: Commit) -> None:
+        """Take the messages and the bytes of a commit, which joins the thread once it is durable."""
+        if self._history is not None:
+            self._history.extend(map(own_message, commit.messages))
+        if commit.parts:
+            self.part_bytes.keep(commit.parts)
+
+    def forget_thread(self) -> None:
+        """Read the thread from the store again: a commit whose messages it has was refused."""
+        self._history = None
