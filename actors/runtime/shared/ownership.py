@@ -60,9 +60,10 @@ class SharedOwnership:
 
     def body(self, actor: RunActor) -> Callable[[ActorContext[Hint]], Awaitable[None]]:
         """Return a body that gives the claim back."""
-        return partial(self._incarnation, actor)
+        return partial(self.incarnation, actor)
 
-    async def _incarnation(self, actor: RunActor, ctx: ActorContext[Hint]) -> None:
+    async def incarnation(self, actor: RunActor, ctx: ActorContext[Hint]) -> None:
+        """Run one incarnation of an actor, and give its claim back unless the run is done, released or given up."""
         try:
             await actor.body(ctx)
         except NewerRelease as error:  # another process can read the row, so this is no crash
