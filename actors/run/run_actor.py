@@ -12,16 +12,15 @@ A crash of the actor is a small process crash: the children are cancelled, memor
 takes a new claim and rebuilds the run from the store. After three crashes in a minute the run fails
 (`run_registry.py`); if even that end cannot be written, `forced_end.py` writes a minimal one on demand.
 
-In a shared store another process may have the run. Then there is no claim, and the actor leaves quietly; an actor that
-ends with a good claim gives the claim back, unless the run is done or released.
+In a shared store another process may have the run. Then there is no claim, and the actor leaves quietly.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext, suppress
-from datetime import datetime, timedelta
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
+from datetime import datetime
 from typing import Any, Final, Literal
 
 import attrs
@@ -48,11 +47,11 @@ from ..engine.inputs import (
 )
 from ..engine.lost_questions import lost_questions
 from ..engine.state import RunState
-from ..errors import NewerRelease, StoreDown, StoreError, StoreUnavailable
+from ..errors import StoreDown, StoreError
 from ..services.agents import MISFIT, RunUnavailable
 from ..services.children import EMPTY, Children, ClaimLost, OverrunBody
 from ..services.part_bytes import PartBytes
-from ..services.services import ASK_AGAIN, Services, retry_until_available
+from ..services.services import Services, retry_until_available
 from ..state.declared_keys import invalid_state
 from ..state.values import own_message
 from .effect_runner import EffectRunner
@@ -73,7 +72,7 @@ run; or its parent run works here. The last two are for shared stores."""
 
 @attrs.frozen(kw_only=True)
 class NewRunClaim:
-    """A run that was just created: its first incarnation does not read the store.
+    """Begin with a run that was just created, without a read of the store; a later incarnation asks for a claim.
 
     Attributes:
         claim, state: as `create_run` left them.
@@ -83,6 +82,37 @@ class NewRunClaim:
     claim: Claim
     state: RunState
     history: tuple[Message, ...] | None
+
+
+@attrs.frozen
+class WithClaim:
+    """Begin with a claim that the process has; a later incarnation asks for another one."""
+
+    claim: Claim
+
+
+@attrs.frozen
+class ClaimIfNeeded:
+    """Ask for a claim if the errand needs an owner here, else leave."""
+
+    errand: Errand
+
+
+@attrs.frozen
+class ClaimAnyway:
+    """Ask for a claim in any case."""
+
+
+CLAIM_ANYWAY: Final = ClaimAnyway()
+Begin = NewRunClaim | WithClaim | ClaimIfNeeded | ClaimAnyway
+"""How the next incarnation of an actor comes to its claim."""
+
+
+def is_inside(begin: Begin) -> bool:
+    """Return True for a child run that works in its parent's slot."""
+    if isinstance(begin, NewRunClaim):
+        return begin.state.info.parent_run is not None
+    return isinstance(begin, ClaimIfNeeded) and begin.errand == "child"
 
 
 @attrs.frozen(kw_only=True)
@@ -104,9 +134,9 @@ class RunActor:
 
     Attributes:
         permissions: what the runtime allows the owner to do.
-        given: the claim with which the first incarnation begins; or why it asks for one, which it does only if this
-            needs an owner here; None: it asks in any case.
+        begin: how the next incarnation comes to its claim.
         claim: the present claim, until the run is done or released.
+        void: the claims of this process are void.
         token: of the newest claim that it has had.
         refusals: how often in a row the run could not be worked on here.
         abandon: end the run at once as failed(internal_error), for this reason.
@@ -121,7 +151,6 @@ class RunActor:
             call.
         deadline: the run's deadline, once its rows were read.
         sequence: of the run's newest event, once its rows were read; kept up to date in a degraded run only.
-        thread_freed: the run's thread became free while this owner was there.
         met_start: a start or a resume of the run met this owner, so the run needs an owner whatever the errand was.
         child_moved: a child run came to rest, continued or ended after the run loop had decided to leave memory.
     """
@@ -129,7 +158,7 @@ class RunActor:
     services: Services
     run_id: str
     permissions: RunPermissions = attrs.field(factory=RunPermissions)
-    born: NewRunClaim | None = None
+    begin: Begin = CLAIM_ANYWAY
     agent: Agent[object] | None = None
     deps: Any = None
     has_deps: bool = False
@@ -145,13 +174,11 @@ class RunActor:
     deadline: datetime | None = None
     sequence: int | None = None
     child_moved: bool = False
-    thread_freed: bool = False
     met_start: bool = False
-    given: Claim | Errand | None = None
     claim: Claim | None = None
     token: int = 0
     refusals: int = 0
-    _void: bool = attrs.field(init=False, default=False)
+    void: bool = attrs.field(init=False, default=False)
     _asking: trio.CancelScope | None = attrs.field(init=False, default=None)
     _patient_until: float = attrs.field(init=False, default=math.inf)
 
@@ -160,7 +187,7 @@ class RunActor:
         """The run as known to be in the store (the store may be further); None if unknown here."""
         if self.life is not None:
             return self.life.durable
-        return None if self.born is None else self.born.state
+        return self.begin.state if isinstance(self.begin, NewRunClaim) else None
 
     @property
     def asking(self) -> bool:
@@ -198,46 +225,21 @@ class RunActor:
 
     def lose(self) -> None:
         """End the incarnation without another write: its claim is void."""
-        self._void, self.claim = True, None
+        self.void, self.claim = True, None
         if self.life is not None:
             self.life.lose("the claims of this process are void")
         if self._asking is not None:
             self._asking.cancel("the claims of this process are void")
-
-    def on_shared_store(
-        self, refusals: int, left: Mapping[str, OverrunBody]
-    ) -> Callable[[ActorContext[Hint]], Awaitable[None]]:
-        """Take what is left here of earlier owners of the run; returns the body of the actor."""
-        self.refusals, self.left = refusals, self.left or left
-        return self.shared_body
-
-    async def shared_body(self, ctx: ActorContext[Hint]) -> None:
-        """Run one incarnation on a shared store. A body of its own, because each frame costs memory in every run."""
-        try:
-            await self.body(ctx)
-        except NewerRelease as error:  # another process can read the row, so this is no crash
-            self.degraded, self.passing = (NEWER_SCHEMA, str(error)), False
-        if self.degraded is not None and self.degraded[0] == GAVE_UP:
-            return  # the claim of a run that was given up stays here until the end: others would crash of it, too
-        if self.claim is None or self._void:
-            self.degraded = None  # another process has the run by now: what is missing here keeps it from no owner
-            return
-        claim, self.claim, ready_at = self.claim, None, None
-        if self.degraded is not None:
-            pause = ASK_AGAIN.delay(self.refusals + 1, self.services.jitter() - 0.5)
-            ready_at = self.services.clock.now() + timedelta(seconds=pause)
-        with suppress(StoreUnavailable, StoreDown):  # the store gives back what no actor of this process has
-            await self.services.store.give_back((claim,), ready_at=ready_at)
 
     async def body(self, ctx: ActorContext[Hint]) -> None:
         """Run one incarnation."""
         if self.burial is not None:
             await self._bury(self.burial)
             return
-        self.life, self._patient_until, self._void = None, math.inf, False
-        was_born = self.born is not None
+        self.life, self._patient_until, self.void = None, math.inf, False
+        was_born = isinstance(self.begin, NewRunClaim)
         life = self.life = await self._begin(ctx)
-        if life is None or self._void:
+        if life is None or self.void:
             return
         try:
             await life.live()
@@ -252,7 +254,7 @@ class RunActor:
         except ClaimLost as error:
             if error.args == ("lease_lost",):
                 self.claim = None
-                if was_born and not self.services.shared:
+                if was_born:
                     raise  # another owner claimed the new run first and released it: begin from the store
         except StoreError as error:  # after a commit that is too large: the next incarnation would make it again
             self.abandon = str(error) if isinstance(error.__cause__, TooLarge) else self.abandon
@@ -285,7 +287,7 @@ class RunActor:
             first = self._first(agent, state, inbox)
             if first:
                 break
-            if not len(ctx.mailbox) or self._void:
+            if not len(ctx.mailbox) or self.void:
                 return None  # neither agent nor deps, and no command arrived meanwhile
             while len(ctx.mailbox):
                 ctx.mailbox.pop()  # the hinted command is in the inbox: load the record again
@@ -302,7 +304,7 @@ class RunActor:
             ctx.mailbox.nudge,
             self.services.holdback.within(state.info.workspace).split,
             self.left,
-            claim_is_good=self.services.claims_are_good if self.services.shared else None,
+            claim_is_good=self.services.ownership.fence,
         )
         run = RunContext(
             part_bytes=part_bytes,
@@ -327,23 +329,18 @@ class RunActor:
     async def _take(
         self, attempt: int
     ) -> tuple[Claim, RunState, tuple[InboxItem, ...], tuple[Message, ...] | None] | None:
-        born, self.born = self.born, None
-        store = self.services.store
-        if born is not None and attempt == 0:
-            state = born.state
-            if born.history is None and self.permissions.admitted:  # earlier runs of the thread may have left state
-                record = await retry_until_available(store.load, self.run_id)
-                state = state if record is None else RunState.from_record(record)
-            return born.claim, state, (), born.history
-        given, claim, record, wanted = self.given, None, None, True
-        if isinstance(given, Claim):
-            self.given, claim = None, None if attempt else given
-        elif given is not None and self.services.shared:
-            wanted = await self._is_wanted(given)
-        elif given is not None:  # such a store takes no claim back, and no other process writes the rows
-            record = await retry_until_available(store.load, self.run_id)
-            begun = record is None or record.row.status is DONE or record.row.cursor is not ADMISSION
-            wanted = begun or await self._is_wanted(given)
+        store, begin = self.services.store, self.begin
+        if not isinstance(begin, ClaimIfNeeded):
+            self.begin = CLAIM_ANYWAY  # of the next incarnation
+        if isinstance(begin, NewRunClaim) and attempt == 0:
+            known = begin.history is not None or not self.permissions.admitted
+            return begin.claim, begin.state if known else await self._stored(begin.state), (), begin.history
+        claim = begin.claim if isinstance(begin, WithClaim) and attempt == 0 else None
+        record, wanted = None, True
+        if isinstance(begin, ClaimIfNeeded):
+            record = await self.services.ownership.early_rows(self.run_id)
+            begun = record is not None and (record.row.status is DONE or record.row.cursor is not ADMISSION)
+            wanted = begun or await self._is_wanted(begin.errand)
         if claim is None and (wanted or self.met_start):
             claim = await self._claim()
         if claim is None:
@@ -357,8 +354,13 @@ class RunActor:
             self.claim = None
             return None
         if record.row.cursor is not ADMISSION:
-            self.permissions.admitted, self.given = True, None
+            self.permissions.admitted, self.begin = True, CLAIM_ANYWAY
         return claim, RunState.from_record(record), record.inbox, None
+
+    async def _stored(self, new: RunState) -> RunState:
+        """Return the state of a new run as it is stored: earlier runs of its thread may have left state."""
+        record = await retry_until_available(self.services.store.load, self.run_id)
+        return new if record is None else RunState.from_record(record)
 
     async def _is_wanted(self, errand: Errand) -> bool:
         """Return whether the errand needs an owner here.
@@ -370,7 +372,7 @@ class RunActor:
         if not page.runs:
             return True  # unreadable: the attempt to load the run says so
         line = page.runs[0]
-        if line.held and not self.thread_freed:
+        if line.held:
             self.services.directory.registry.hold(self.run_id)
         if errand == "cancel":
             return True

@@ -197,7 +197,7 @@ class RunLoop:
         self._context = trio.lowlevel.current_task().context
         self._children.turn = self._take_turn
         self._begin()
-        while not self._over() or (self.passive and self._services.shared and not await self.released()):
+        while not self._over() or (self.passive and not await self._released()):
             if not self._unwritten and (self._closing is not None or not (self._behind or self._admitting)):
                 at = self._at = self._next_time()
                 if at == math.inf:
@@ -218,9 +218,9 @@ class RunLoop:
         self._children.lose(why)
         self._children.cancel_all(why)
 
-    async def released(self) -> bool:
+    async def _released(self) -> bool:
         """Give up the claim of a run at rest. Returns False if it has unread commands: the run stays."""
-        if not await retry_until_available(self._services.store.release, (self._claim,)):
+        if await self._services.ownership.release(self._claim):
             return True
         self.passive, self._behind = False, True
         self._leave_at = self._services.passivation.rests(self._mailbox)
@@ -571,8 +571,7 @@ class RunLoop:
         occupied = self._busy() or self._behind or len(self._mailbox) or children.live_left() or children.noticed()
         expiring = any(key.startswith(EXPIRE) for key in self._children.live)
         self.passive = not (occupied or expiring) and self._state.row.termination is None
-        if self.passive and self._services.shared and self._state.row.mirrored:
-            self.passive = False  # a child run may move in another process: the owner watches
+        self.passive = self.passive and not self._services.ownership.stays(self._state.row)
         return self.passive
 
     def _busy(self) -> bool:

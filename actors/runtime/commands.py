@@ -28,7 +28,7 @@ from ..services.services import Services
 from ..services.stepping import in_steps
 from .judging import RuntimeJudge
 from .run_registry import RunRegistry
-from .shared.agent_elsewhere import AgentsElsewhere, PublishedAgents
+from .shared.agent_elsewhere import AgentsElsewhere, Published
 from .start_request import LOCAL
 
 
@@ -44,9 +44,7 @@ class RunCommands:
     _services: Services
     _registry: RunRegistry
     _agents: Agents
-    _published: PublishedAgents = attrs.field(
-        init=False, default=attrs.Factory(lambda self: PublishedAgents(self._services.store), takes_self=True)
-    )
+    _elsewhere: AgentsElsewhere
 
     def __repr__(self) -> str:
         return f"<RunCommands, {'closing' if self.closing else 'open'}>"
@@ -152,9 +150,10 @@ class RunCommands:
             )
             # the store shields itself between submit and receipt, and its patience bounds the wait
             result = await services.store.post(run_id, command, rules)
-            if rules.asked and not result.ok and services.shared:  # what others publish may be missing, or have changed
-                rules.elsewhere = await self._published.read()
-                result = await services.store.post(run_id, command, rules)
+            if rules.asked and not result.ok:  # what others publish may be missing, or have changed
+                before, rules.elsewhere = rules.elsewhere, await self._elsewhere.read()
+                if rules.elsewhere != before:
+                    result = await services.store.post(run_id, command, rules)
             if result.code == "fingerprint_mismatch":
                 await self._wake(run_id, command, rules)
         except (StoreUnavailable, StoreDown) as error:
@@ -163,15 +162,11 @@ class RunCommands:
             await trio.lowlevel.cancel_shielded_checkpoint()
         return result
 
-    @property
-    def _elsewhere(self) -> AgentsElsewhere | None:
-        return self._published.fresh if self._services.shared else {}
-
-    async def _others(self, command: Command) -> AgentsElsewhere | None:
+    async def _others(self, command: Command) -> Published | None:
         """Return what other processes publish; it is read here if no agent of this process can be the run's."""
-        if command.kind == "decide" and self._services.shared and not self._agents.by_key:
-            return self._published.fresh or await self._published.read()
-        return self._elsewhere
+        if command.kind == "decide" and not self._agents.by_key and self._elsewhere.fresh is None:
+            return await self._elsewhere.read()
+        return self._elsewhere.fresh
 
     async def supersedes(self, agent: str) -> bool:
         """Return True if new input closes the open tickets of an agent's runs (`on_new_input="supersede"`).
@@ -185,7 +180,7 @@ class RunCommands:
         if here is not None:
             await trio.lowlevel.checkpoint()
             return here.spec.on_new_input == "supersede"
-        others = (await self._published.read()).get(agent, ()) if self._services.shared else ()
+        others = (await self._elsewhere.read()).get(agent, ())
         return any(other.on_new_input == "supersede" for other in others)
 
     async def _wake(self, run_id: str, command: Command, rules: RuntimeJudge) -> None:
@@ -201,7 +196,7 @@ class RunCommands:
                 if ticket is None or ticket.child_run_id is None:
                     break
                 run_id, target = ticket.child_run_id, ticket.child_ticket_id or ""
-            if rules.absent and self._services.shared:
+            if rules.absent and self._elsewhere.known:
                 wake = Command(command_id=self.new_id(), kind="wake", by=LOCAL, posted_at=self._services.clock.now())
                 await store.post(run_id, wake, rules)
 
@@ -233,7 +228,7 @@ class RunCommands:
             agent=record.info.agent,
             active_agent=record.row.agent,
         )
-        elsewhere = self._elsewhere or self._published.known
+        elsewhere = self._elsewhere.known
         judge = RuntimeJudge(self._agents, self._services.clock.now(), definitions=False, elsewhere=elsewhere)
         command_id = decision.decision_id or self.new_id()
         return judge(facts, Command(command_id=command_id, kind="decide", decision=decision, by=by))

@@ -24,7 +24,7 @@ from ..contract.rows import CommandContext
 from ..engine.command_rules import CommandRules, MirroredTool, ToolState
 from ..errors import UnknownAgent
 from ..services.agents import Agents
-from .shared.agent_elsewhere import AgentsElsewhere, PublishedTool, is_action, tools_of_mirror
+from .shared.agent_elsewhere import Published, PublishedTool, is_action, tools_of_mirror
 
 
 @attrs.define
@@ -47,7 +47,7 @@ class RuntimeJudge:
     now: datetime
     own: Agent[object] | None = None
     definitions: bool = True
-    elsewhere: AgentsElsewhere | None = None
+    elsewhere: Published | None = None
     asked: bool = attrs.field(init=False, default=False)
     absent: bool = attrs.field(init=False, default=False)
 

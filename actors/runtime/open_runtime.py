@@ -40,7 +40,7 @@ from ..contract.secrets.redaction import Redactor, searchable
 from ..entry import checks_options
 from ..errors import RuntimeFailed, StoreDown, UsageError
 from ..models import ModelFactory
-from ..services.clock import CLOCK, Clock, SharedClock
+from ..services.clock import CLOCK, Clock
 from ..services.error_log import ErrorLog
 from ..services.open_models import MODELS
 from ..services.passivation import PASSIVATION
@@ -53,7 +53,7 @@ from .part_exits import STORE, PartExits, part_spec
 from .parts import RuntimeParts, assemble
 from .runtime import Runtime
 from .shared.moved_runs import MOVED
-from .shared.work_taker import WORK
+from .work_taker import WORK
 
 T = TypeVar("T")
 
@@ -182,7 +182,7 @@ async def open_runtime(
             parts = assemble(
                 real_store,
                 supervisor.nursery,
-                clock=clock or (Clock(SharedClock(Clock(), real_store)) if real_store.shared else Clock()),
+                clock=clock,
                 secrets=hidden,
                 agents=table,
                 deps=deps,
@@ -289,7 +289,7 @@ async def _begin_parts(supervisor: Supervisor, parts: RuntimeParts) -> None:
         (ALARM, services.alarm.body),
         (CLOCK, services.clock_watch.body),
         (WORK, parts.taker.body),
-        *([(MOVED, parts.moved.body)] if services.shared else []),
+        *([] if parts.moved is None else [(MOVED, parts.moved.body)]),
         (WORKPLACE, parts.owners.body),  # the last one, so that runs are stopped before what they use
     ):
         await _begin(supervisor, part_spec(name, body, shutdown=GRACE + SLACK))

@@ -21,7 +21,7 @@ from ..contract.secrets.redaction import Redactor
 from ..models import ModelFactory
 from ..services.agents import Agents
 from ..services.callbacks import StoreReports
-from ..services.clock import Clock, ClockWatch
+from ..services.clock import Clock, ClockWatch, SharedClock
 from ..services.error_log import ErrorLog
 from ..services.open_models import OpenModels
 from ..services.passivation import Passivation
@@ -32,11 +32,16 @@ from .child_runs import ChildRuns
 from .commands import RunCommands
 from .handle import Run
 from .owners import RunOwners
+from .ownership import Ownership, SoleOwnership
 from .reader import RunReader
 from .run_registry import RunRegistry
+from .shared.agent_elsewhere import AgentsElsewhere, NoAgents, PublishedAgents
 from .shared.moved_runs import MovedRuns
-from .shared.work_taker import WorkTaker
+from .shared.ownership import SharedOwnership
+from .shared.shared_reader import SharedReader
+from .shared.shared_taker import SharedTaker
 from .starting import Starter
+from .work_taker import WorkTaker
 
 THREADS: Final = 32
 """Sync tools that may run at once in one runtime."""
@@ -53,9 +58,10 @@ class RuntimeParts:
         agents: agents, models and deps.
         reports: called by the store.
         reader, commands: the public parts.
+        elsewhere: the agents of other processes.
         starter: writes new runs.
         taker: takes up the runs that need an owner. Waiting runs are woken by a command or by the wakeup timer.
-        moved: reads what other processes do to runs.
+        moved: reads what other processes do to runs; None: there are none.
         handle: (run id, thread id) -> the address of a run.
     """
 
@@ -66,9 +72,10 @@ class RuntimeParts:
     reports: StoreReports
     reader: RunReader
     commands: RunCommands
+    elsewhere: AgentsElsewhere
     starter: Starter
     taker: WorkTaker
-    moved: MovedRuns
+    moved: MovedRuns | None
     handle: Callable[[str, str], Run[object]]
 
     def close(self) -> None:
@@ -76,11 +83,55 @@ class RuntimeParts:
         self.services.signals.close()
 
 
+def jitter() -> float:
+    """Draw a factor of a back-off; see `Services`."""
+    return 0.5 + random_ids.randbelow(1000) / 1000
+
+
+@attrs.frozen(kw_only=True)
+class _StoreKind:
+    """The parts that differ if other processes may have the store open, too.
+
+    Attributes:
+        clock: returns the clock of a store, unless `open_runtime` was given one.
+        spread: of the wakeup timer.
+        moved: reads what other processes do to runs; None: there are none.
+    """
+
+    clock: Callable[[Store], Clock]
+    spread: float
+    ownership: Callable[[Store, Clock, WakeupTimer], Ownership]
+    elsewhere: Callable[[Store], AgentsElsewhere]
+    reader: type[RunReader]
+    taker: type[WorkTaker]
+    moved: type[MovedRuns] | None
+
+
+SOLE: Final = _StoreKind(
+    clock=lambda _: Clock(),
+    spread=0.0,
+    ownership=lambda store, _, alarm: SoleOwnership(store, alarm, jitter),
+    elsewhere=lambda _: NoAgents(),
+    reader=RunReader,
+    taker=WorkTaker,
+    moved=None,
+)
+SHARED: Final = _StoreKind(
+    clock=lambda store: Clock(SharedClock(Clock(), store)),
+    spread=SPREAD,
+    ownership=lambda store, clock, _: SharedOwnership(store, clock, jitter),
+    elsewhere=PublishedAgents,
+    reader=SharedReader,
+    taker=SharedTaker,
+    moved=MovedRuns,
+)
+
+
 def assemble(
     store: Store,
     tasks: trio.Nursery,
     *,
-    clock: Clock,
+    clock: Clock | None,
     secrets: tuple[str, ...],
     agents: dict[str, Agent[object]],
     deps: object,
@@ -91,39 +142,33 @@ def assemble(
     providers: Mapping[str, ModelFactory],
 ) -> RuntimeParts:
     """Return the parts of a runtime on a store; nothing runs yet. See `open_runtime` for the arguments."""
+    kind = SHARED if store.shared else SOLE
+    clock = clock or kind.clock(store)
     directory, redactor, clock_watch = Directory(), Redactor(secrets), ClockWatch(clock)
     log = ErrorLog(redactor)
     reports = StoreReports(directory, log)
     models = OpenModels(log, providers, tasks)
     table = Agents(agents, deps, redactor, log, models.named)
+    alarm = WakeupTimer(store, clock, clock_watch, directory, spread=kind.spread)
+    ownership = kind.ownership(store, clock, alarm)
 
     services = Services(
-        store=store,
-        clock=clock,
-        clock_watch=clock_watch,
-        redactor=redactor,
-        log=log,
-        holdback=StreamRedactor(Redactor(secrets)),
-        signals=reports,
-        threads=trio.CapacityLimiter(THREADS),
-        tasks=tasks,
-        models=models,
-        alarm=WakeupTimer(store, clock, clock_watch, directory, spread=SPREAD if store.shared else 0.0),
-        passivation=Passivation(passivate_after),
-        jitter=lambda: 0.5 + random_ids.randbelow(1000) / 1000,
-        agents=table,
-        directory=directory,
-        record=record,
-        shared=store.shared,
-    )
+        store=store, clock=clock, clock_watch=clock_watch, redactor=redactor, log=log,
+        holdback=StreamRedactor(Redactor(secrets)), signals=reports, threads=trio.CapacityLimiter(THREADS), tasks=tasks,
+        models=models, alarm=alarm, passivation=Passivation(passivate_after), jitter=jitter, agents=table,
+        directory=directory, record=record, ownership=ownership,
+    )  # fmt: skip
     owners = RunOwners(log)
-    registry = RunRegistry(services, owners, max_running)
-    owners.ended, owners.opened = registry.ended, registry.place
-    commands = RunCommands(services, registry, table)
+    registry = RunRegistry(services, ownership, owners, max_running)
+    owners.ended, owners.opened = registry.ended, registry.start_again
+    commands = RunCommands(services, registry, table, elsewhere := kind.elsewhere(store))
     directory.registry, directory.post = registry, commands.post
-    taker, moved = WorkTaker(services, registry, table), MovedRuns(services, registry, reports)
-    directory.work, directory.ability, directory.moved = taker.nudge, taker.ability, moved.note
-    reader = RunReader(services, registry, table, reports)
+    taker = kind.taker(services, registry, table)
+    moved = None if kind.moved is None else kind.moved(services, registry, reports)
+    directory.work, directory.ability = taker.nudge, taker.ability
+    if moved is not None:
+        directory.moved = moved.note
+    reader = kind.reader(services, registry, table, reports)
 
     def handle(run_id: str, thread_id: str) -> Run[object]:
         return Run(run_id, thread_id, reader, commands)
@@ -132,5 +177,5 @@ def assemble(
     directory.child_runs = ChildRuns(services, registry, table, starter, max_depth)
     return RuntimeParts(
         services=services, registry=registry, owners=owners, agents=table, reports=reports, reader=reader,
-        commands=commands, starter=starter, taker=taker, moved=moved, handle=handle,
+        commands=commands, elsewhere=elsewhere, starter=starter, taker=taker, moved=moved, handle=handle,
     )  # fmt: skip

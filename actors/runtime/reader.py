@@ -22,7 +22,7 @@ from ..contract.decisions import Ticket
 from ..contract.lifecycle import DONE, RunStatus, Stage
 from ..contract.messages import Message
 from ..contract.rows import RunInfo, RunOutline, RunRecord
-from ..contract.run_lists import RunPage, RunProgress, RunQuery
+from ..contract.run_lists import RunPage, RunQuery
 from ..contract.secrets.redaction import Redactor
 from ..contract.state import LAST_AGENT, KeyId
 from ..contract.waiting_for import WaitingFor
@@ -38,7 +38,6 @@ from ..errors import (
     UnknownRun,
     UsageError,
 )
-from ..run.forced_end import GAVE_UP
 from ..run.run_actor import RunActor
 from ..run.view import RunView, outcome_steps, view_steps
 from ..services.agents import Agents
@@ -93,8 +92,7 @@ class RunReader:
     _unreadable: set[str] = attrs.field(init=False, factory=set)
 
     def __attrs_post_init__(self) -> None:
-        lack = self._lack if self._services.shared else None
-        self._source = EventSource(self._services.store, self._services.signals, self.degraded, lack)
+        self._source = EventSource(self._services.store, self._services.signals, self.degraded)
 
     def __repr__(self) -> str:
         return f"<RunReader of {self._services.store!r}>"
@@ -313,24 +311,13 @@ class RunReader:
         done = record.row.status is DONE
         if record.at_rest and not done:
             self._asks_anew(record)  # a later view shows the new ticket
-        if services.shared:
-            return await self._shared_view(record, thread)
-        reason = None if done else self.missing_requirement(record)
-        waits = await self._wait(record, reason)
+        reason = None if done else await self._lack_of_view(record)
+        waits = None if done else await self._wait(record, reason)
         degraded = None if reason is None else reason[0]
         return await in_steps(view_steps(record, thread, services.redactor, degraded, waits))
 
-    async def _shared_view(self, record: RunRecord, thread: tuple[Message, ...]) -> RunView:
-        """Return the view of a run that any process may work on."""
-        services, run_id, waits, reason = self._services, record.info.run_id, None, None
-        if record.row.status is not DONE:
-            with services.signals.looking():
-                page = await services.store.summaries((run_id,))
-            line = page.runs[0] if page.runs else None
-            reason = await self._lack(record, None if line is None else line.progress)
-            waits = await self._wait(record, reason)
-        degraded = None if reason is None else reason[0]
-        return await in_steps(view_steps(record, thread, services.redactor, degraded, waits))
+    async def _lack_of_view(self, record: RunRecord) -> tuple[str, str] | None:
+        return self.missing_requirement(record)
 
     async def _wait(self, record: RunRecord, lack: tuple[str, str] | None) -> WaitingFor | None:
         run_id = record.info.run_id
@@ -399,7 +386,7 @@ class RunReader:
                 continue
             if done or (record.at_rest and not final):
                 return await self._outcome_of(record)
-            reason = await self._lack(record) if self._services.shared else self.degraded(record)
+            reason = await self._lack(record)
             if reason is not None and (final or not record.at_rest):
                 raise RunDegradedError(run_id, *reason)
             await notice.wait()
@@ -471,31 +458,9 @@ class RunReader:
             raise UnknownRun(run_id)
         return record
 
-    async def _lack(self, record: RunRecord, progress: RunProgress | None = None) -> tuple[str, str] | None:
-        """Return why no process of a shared store works on a run that is not done (code, sentence), or None.
-
-        A dead letter is worked on by none. Else what is missing here counts only for a run without an owner, and only
-        if no other live process has the run's agent: it may have the rest, too.
-        """
-        store, run_id = self._services.store, record.info.run_id
-        if self._registry.get(run_id) is not None:
-            return None
-        if progress is None:
-            progress = (await store.progress((run_id,))).get(run_id)
-        self._registry.note_dead(run_id, None if progress is None else progress.dead)
-        reason = self._registry.degraded(run_id)
-        if progress is None or progress.dead is not None or (reason is not None and reason[0] == GAVE_UP):
-            return reason
-        if progress.owned or progress.done:
-            return None
-        reason = reason or self.missing_requirement(record)
-        if reason is None:
-            return None
-        others = [one for one in await store.processes() if not one.dead and record.info.agent in one.agents]
-        if len(others) > (self._agents.get(record.info.agent) is not None):
-            return None
-        self._services.alarm.at_deadline(run_id, record.info.deadline)  # that needs no agent
-        return reason
+    async def _lack(self, record: RunRecord) -> tuple[str, str] | None:
+        """Return why no process works on a run that is not done (code, sentence), or None."""
+        return self.degraded(record)
 
     def degraded(self, record: RunRecord) -> tuple[str, str] | None:
         """Return why a run that is not done is not worked on here (code, sentence), or None.
@@ -507,7 +472,7 @@ class RunReader:
         """
         reason = self._registry.degraded(record.info.run_id)
         owned = self._registry.get(record.info.run_id) is not None
-        if reason is not None or owned or self._services.shared or record.row.status is not RunStatus.WAITING:
+        if reason is not None or owned or record.row.status is not RunStatus.WAITING:
             return reason
         return self.missing_requirement(record)
 
@@ -533,8 +498,6 @@ class RunReader:
         """
         name = record.info.run_id
         actor = self._registry.get(name)
-        if actor is None and self._services.shared:
-            return False  # a decision about the old ticket finds out, in whichever process
         agent = self._acting(record, (None if actor is None else actor.agent) or self._agents.get(record.info.agent))
         suspended = [call for call in record.calls if call.status is CallStatus.SUSPENDED and call.definition]
         if agent is None or (

@@ -42,7 +42,6 @@ from .parts import RuntimeParts
 from .queueing import AT_ONCE, OPTIONS, Queueing
 from .reader import RunReader
 from .replay_run import played, replay_of
-from .shared.agent_elsewhere import PublishedAgent
 from .start_request import LOCAL, StartRequest, check_id, fork_of, inheriting, new_run
 from .thread_access import MayJoin
 
@@ -174,7 +173,7 @@ class Runtime:
         parts.registry.check_open()
         if agent is None:
             agent = await self._agent_to_continue(options.get("run_id"), options.get("thread_id"))
-        known = await self._startable(agent) if parts.services.shared else parts.agents.startable(agent)
+        known = await self._startable(agent)
         if not options.keys() <= _START_OPTIONS:
             unknown = min(options.keys() - _START_OPTIONS)
             raise unknown_option("start", unknown, StartOptions.__annotations__)
@@ -205,13 +204,12 @@ class Runtime:
             AgentDefinitionError: the agent has no model.
         """
         parts = self._parts
-        if not parts.services.shared or not isinstance(agent, str) or parts.agents.get(agent) is not None:
-            return parts.agents.startable(agent)
-        with parts.services.signals.looking():
-            published = (await self.store.agents()).get(agent)
-        if not published:
-            parts.agents.find(agent)
-        return PublishedAgent.read(agent, min(published or ("",))).spec
+        if isinstance(agent, str) and parts.agents.get(agent) is None:
+            with parts.services.signals.looking():
+                spec = await parts.elsewhere.find(agent)
+            if spec is not None:
+                return spec
+        return parts.agents.startable(agent)
 
     async def _agent_to_continue(self, run_id: str | None, thread_id: str | None) -> str:
         """Return the agent of a start without one; of a repeated start, the agent of the run."""
@@ -324,10 +322,9 @@ class Runtime:
         outline = await self.reader.outline(run_id)
         if outline is None:
             raise UnknownRun(run_id)
-        if parts.services.shared:
-            revived = await self.revive_run(run_id)
-            if revived and parts.agents.get(outline.info.agent) is None:
-                return parts.handle(run_id, outline.info.thread_id)
+        revived = parts.registry.ownership.dead_letters and await self.revive_run(run_id)
+        if revived and parts.agents.get(outline.info.agent) is None:
+            return parts.handle(run_id, outline.info.thread_id)
         if outline.status is not RunStatus.DONE:  # an owner that still waits for agent or deps uses these
             parts.registry.spawn(run_id, agent=parts.agents.startable(outline.info.agent), deps=deps)
         return parts.handle(run_id, outline.info.thread_id)

@@ -111,13 +111,12 @@ class Starter:
         first = 0, info.created_at, (new.created,)
         frames = encoder.small_frames(*first)
         (frame,) = await in_steps(encoder.frame_steps(*first)) if frames is None else frames
-        registry, shared = self._registry, self._services.shared
-        full = shared and registry.room == 0 and deps is None and info.parent_run is None
-        if shared:
-            registry.starting += 1
+        registry = self._registry
+        waits = background or agent is None or (registry.passes_on and deps is None and info.parent_run is None)
+        run = registry.starting(info.run_id)
         try:
             with self._services.signals.looking():
-                created = await self._written(new, frame, claim=not (background or agent is None or full))
+                created = await self._written(new, frame, claim=not waits)
             # no checkpoint since the store answered, so a cancel cannot leave the run without an owner
             if created.unclaimed:
                 self._services.directory.work()
@@ -126,12 +125,11 @@ class Starter:
                 state = RunState(info=info, row=new.row, snapshot=StateSnapshot.restored(0, new.state))
                 history = new.messages if new.thread_runs == 0 else None
                 born = NewRunClaim(claim=created.claim, state=state, history=history)
-                registry.spawn(info.run_id, born=born, agent=agent, deps=deps, held=created.held)
+                registry.spawn(info.run_id, born, agent=agent, deps=deps, held=created.held)
                 if created.behind is not None:
                     self._queue(info, created.behind)
         finally:
-            if shared:
-                registry.started()
+            registry.started(run)
         if created.claim is not None or created.unclaimed:
             return self._handle(info.run_id, info.thread_id)
         return self._of_another(created, info)

@@ -18,7 +18,9 @@ from greenroom.supervision.reporting import report
 from greenroom.supervision.spec import Backoff
 
 from ..abc import Store
+from ..contract.claims import Claim
 from ..contract.decisions import Command, CommandResult, Decision, InboxItem
+from ..contract.rows import RunRecord, RunRow
 from ..contract.secrets.redaction import Redactor
 from ..engine.effects import CancelChild
 from ..errors import NewerRelease, StoreUnavailable
@@ -87,6 +89,23 @@ class Owners(Protocol):
         """End every incarnation without another write."""
 
 
+class RunOwnership(Protocol):
+    """The decisions of a run's owner that depend on whether other processes may have the store open."""
+
+    @property
+    def fence(self) -> Callable[[], bool] | None:
+        """Returns True while the claims of this process are good, also in a worker thread; None: they always are."""
+
+    async def early_rows(self, run_id: str) -> RunRecord | None:
+        """Return a run's rows before the claim; None: they are read after the claim, or there are none."""
+
+    async def release(self, claim: Claim) -> bool:
+        """Let another owner have a run at rest. Returns False if the run has unread commands."""
+
+    def stays(self, row: RunRow) -> bool:
+        """Return whether a run at rest stays in memory."""
+
+
 @attrs.define(eq=False)
 class Directory:
     """The parts of a runtime that its services need and that need the services: set before the first run exists.
@@ -134,7 +153,7 @@ class Services:
         agents: agents, models and deps.
         directory: the registry and the commands.
         record: commits carry the machine's inputs.
-        shared: other processes may have the store open.
+        ownership: the decisions that depend on other processes.
     """
 
     store: Store
@@ -153,11 +172,7 @@ class Services:
     agents: Agents
     directory: Directory
     record: bool
-    shared: bool
-
-    def claims_are_good(self) -> bool:
-        """Return True while no other process can have the claims of this one; also in a worker thread."""
-        return self.store.good_until > self.clock.trio_now()
+    ownership: RunOwnership
 
 
 async def retry_until_available(ask: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:

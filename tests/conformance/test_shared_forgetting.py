@@ -13,7 +13,7 @@ from greenroom.actors.stores.memory._peers import Peer
 
 from ..support.moving_runs import agents, broken, counted, end, grown, named_in, start
 from ..support.runs import events_of
-from ..support.shared import cluster, owner_of
+from ..support.shared import cluster, owner_of, until
 
 WAYS = ("decided", "cancelled", "degraded", "failing", "followed", "held", "child", "timer", "overran", "late")
 MANY = 50
@@ -85,6 +85,29 @@ async def test_nothing_is_kept_of_runs_that_have_ended(autojump_clock):
         assert shared.first._hub.watches == {}
 
 
+@pytest.mark.parametrize("way", ["degraded", "failing", "overran"])
+@pytest.mark.parametrize("pruned", [False, True])
+async def test_the_record_of_a_run_that_ended_elsewhere_is_dropped(autojump_clock, way, pruned):
+    """The run was refused here, or its body overran here, before the other process ended it."""
+    async with cluster() as shared:
+        here, there = await shared.open(*agents(), deps=broken), await shared.open(*agents())
+        run_id = f"{way}-a0"
+        await start(here, there, run_id)
+        await trio.sleep(1)
+        records = here._parts.registry._runs
+        if way == "overran":
+            here.store.freeze()  # its lease runs out, and it is declared dead
+        await until(lambda: run_id in records and records[run_id].actor is None)
+        if way == "overran":
+            await trio.sleep(60)
+            here.store.thaw()
+        await end(there, run_id)
+        if pruned:
+            await there.store.prune(shared.clock.now() + timedelta(days=1))
+        await trio.sleep(10)
+        assert [process._parts.registry._runs for process in (here, there)] == [{}, {}]
+
+
 # --- what the test finds ---------------------------------------------------------------------------------------------
 
 
@@ -95,13 +118,13 @@ def moved_runs(patch):
         await trio.lowlevel.checkpoint()
 
     patch.setattr(MovedRuns, "forget_moved", forget_nothing)
-    return {"RunRegistry._said", "RunRegistry._refusals", "RunRegistry._sequences", "Agents.failing"}
+    return {"RunRegistry._runs"}
 
 
 def bodies(patch):
     """Bodies that overran, although they have ended since."""
     patch.setattr(RunRegistry, "noted", lambda self: set())
-    return {"RunRegistry._overran"}
+    return {"RunRegistry._runs"}
 
 
 def moments(patch):

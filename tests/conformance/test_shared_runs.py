@@ -373,7 +373,7 @@ async def test_a_held_run_that_is_claimed_while_its_owner_leaves_does_not_begin(
         await edge.store.set_queue("later")
         two = await edge.get("two")
         assert (await two.cancel()).ok
-        await until(lambda: there._parts.registry._next_claims)
+        await until(lambda: there._parts.registry._runs["two"].next_claim)
         if until_freed:
             await one.result()
         asked.set()

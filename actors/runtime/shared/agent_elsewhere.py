@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, Protocol
 
 import attrs
 import msgspec
@@ -110,7 +111,7 @@ class PublishedAgent:
         return AgentSpec(key=self.key, digest=self.digest, execution=self.execution)
 
 
-AgentsElsewhere = Mapping[str, Sequence[PublishedAgent]]
+Published = Mapping[str, Sequence[PublishedAgent]]
 """By key the agents of all live processes, each in all its releases."""
 
 
@@ -121,9 +122,7 @@ def is_action(ticket: Ticket, agent: str, definition: str) -> bool:
     return ticket.fingerprint in (known, fingerprint(agent, ticket.tool, ticket.arguments))
 
 
-def tools_of_mirror(
-    agents: AgentsElsewhere, ticket: Ticket
-) -> tuple[Collection[PublishedTool], Collection[PublishedTool]]:
+def tools_of_mirror(agents: Published, ticket: Ticket) -> tuple[Collection[PublishedTool], Collection[PublishedTool]]:
     """Return the tools that a child run's ticket may be about: those of its fingerprint, and all of its name."""
     named = [
         (agent.key, agent.tools[ticket.tool])
@@ -134,26 +133,64 @@ def tools_of_mirror(
     return [tool for key, tool in named if is_action(ticket, key, tool.definition)], [tool for _, tool in named]
 
 
-@attrs.define(eq=False)
-class PublishedAgents:
-    """What the processes of a shared store publish, read when it is needed, and kept for a moment."""
-
-    _store: Store
-    known: AgentsElsewhere = attrs.field(init=False, factory=dict)
-    _good_until: float = attrs.field(init=False, default=-math.inf)
+class AgentsElsewhere(Protocol):
+    """The agents of other processes."""
 
     @property
-    def fresh(self) -> AgentsElsewhere | None:
-        """What was read a moment ago; None if that is too long ago."""
-        return self.known if trio.current_time() < self._good_until else None
+    def known(self) -> Published:
+        """The agents as they were read last."""
 
-    async def read(self) -> AgentsElsewhere:
+    @property
+    def fresh(self) -> Published | None:
+        """The agents as they were read a moment ago; None if that is too long ago."""
+
+    async def read(self) -> Published:
         """Read what the processes publish now.
 
         Raises:
             StoreUnavailable, StoreDown: the store does not answer.
         """
+
+    async def find(self, key: str) -> AgentSpec | None:
+        """Read what a start needs of one agent; None if no live process has it. Raises as `read`."""
+
+
+class NoAgents:
+    """There are no other processes (`AgentsElsewhere`)."""
+
+    known: Published = MappingProxyType({})
+    fresh = known
+
+    async def read(self) -> Published:
+        """Return nothing."""
+        return self.known
+
+    async def find(self, key: str) -> AgentSpec | None:
+        """Return None."""
+        return None
+
+
+@attrs.define(eq=False)
+class PublishedAgents:
+    """What the processes of a shared store publish, read when it is needed, and kept for a moment."""
+
+    _store: Store
+    known: Published = attrs.field(init=False, factory=dict)
+    _good_until: float = attrs.field(init=False, default=-math.inf)
+
+    @property
+    def fresh(self) -> Published | None:
+        """See `AgentsElsewhere.fresh`."""
+        return self.known if trio.current_time() < self._good_until else None
+
+    async def read(self) -> Published:
+        """See `AgentsElsewhere.read`."""
         texts = await self._store.agents()
         self.known = {key: [PublishedAgent.read(key, text) for text in sorted(found)] for key, found in texts.items()}
         self._good_until = trio.current_time() + FRESH
         return self.known
+
+    async def find(self, key: str) -> AgentSpec | None:
+        """See `AgentsElsewhere.find`. Of several releases of the agent, the same one each time."""
+        texts = (await self._store.agents()).get(key)
+        return PublishedAgent.read(key, min(texts)).spec if texts else None

@@ -56,10 +56,8 @@ class MovedRuns:
         self._some.set()
 
     async def body(self, ctx: ActorContext[object]) -> None:
-        """Read and publish until cancelled; in a store that is not shared there is nothing to read."""
+        """Read and publish until cancelled."""
         ctx.ready()
-        if not self._services.shared:
-            await trio.sleep_forever()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.look_again)
             nursery.start_soon(self.sweep)

@@ -7,7 +7,8 @@ import pytest
 import trio
 import trio.testing
 
-from greenroom.actors.runtime.shared.work_taker import GAP, LOOK_AHEAD, WorkTaker
+from greenroom.actors.runtime.shared.shared_taker import LOOK_AHEAD, SharedTaker
+from greenroom.actors.runtime.work_taker import GAP
 
 
 @pytest.mark.parametrize("every", [0.001, 0.4, 10.0])
@@ -22,14 +23,13 @@ async def test_timers_of_runs_without_an_owner_are_looked_up_however_often_work_
         return []
 
     services: Any = SimpleNamespace(
-        shared=True,
         jitter=lambda: 1.0,
         alarm=SimpleNamespace(nudge=lambda: looks.append(trio.current_time())),
         store=SimpleNamespace(claim_ready=claim_ready, publish=lambda agents, room: None),
         clock=SimpleNamespace(now=lambda: None),
     )
     registry: Any = SimpleNamespace(room=1, closing=False)
-    taker = WorkTaker(services, registry, SimpleNamespace(by_key={}, has_deps=False))  # type: ignore[arg-type]
+    taker = SharedTaker(services, registry, SimpleNamespace(by_key={}, has_deps=False))  # type: ignore[arg-type]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(taker.body, SimpleNamespace(ready=lambda: None))
         until = trio.current_time() + 60.0

@@ -1,12 +1,8 @@
 """`WorkTaker`: claims runs that are ready, when there is room for them here.
 
-Theory of operation. In a shared store, runs that are not at rest and have no owner belong to all processes. Each
-process claims at most as many as it has room for: when the store reports work, when room becomes free and more runs may
-be ready, and once a second, because reports are hints. What was claimed gets an actor at once.
-
-In a store that is not shared, every run has its owner here from the start, except those that `start` has put into a
-queue. While a run that is ready is left, the taker looks once a second; while one is left that will be ready later, it
-sleeps until then; else it waits, and costs nothing.
+Theory of operation. Every run has its owner here from the start, except those that `start` has put into a queue. While
+a run that is ready is left, the taker looks once a second; while one is left that will be ready later, it sleeps until
+then; else it waits, and costs nothing. In a shared store `SharedTaker` looks for the runs of all processes.
 
 What was claimed is kept until it has an owner, because no other part knows of the claim: a crash of the taker in
 between would strand the runs.
@@ -17,7 +13,6 @@ from __future__ import annotations
 import math
 import sys
 from collections import deque
-from collections.abc import Mapping
 from contextlib import nullcontext
 from datetime import datetime
 from typing import Final
@@ -26,19 +21,16 @@ import trio
 
 from greenroom.supervision import ActorContext
 
-from ...errors import StoreUnavailable
-from ...processes import Ability, ReadyRun
-from ...services.agents import Agents
-from ...services.services import Services, retry_until_available
-from ..run_registry import RunRegistry
-from .agent_elsewhere import published
+from ..errors import StoreUnavailable
+from ..processes import Ability, ReadyRun
+from ..services.agents import Agents
+from ..services.services import Services, retry_until_available
+from .run_registry import RunRegistry
 
 WORK: Final = ":taker"
 """Id of the child; no run id begins with a colon."""
 POLL: Final = 1.0
 """Seconds between two looks, on average."""
-LOOK_AHEAD: Final = 5.0
-"""Seconds, on average, after which the timers of runs without an owner in a shared store are looked up again."""
 GAP: Final = 0.02
 """Seconds between two claims at least: reports that come meanwhile are one report."""
 AT_ONCE: Final = 100
@@ -50,12 +42,10 @@ class WorkTaker:
 
     def __init__(self, services: Services, registry: RunRegistry, agents: Agents) -> None:
         self._services, self._registry, self._agents = services, registry, agents
-        self._shared = services.shared
         self._some = trio.Event()
         self._more = False  # runs may be left that were ready and found no room
-        self._left = self._shared  # runs may be without an owner: poll
-        self._at: datetime | None = None  # when the next run becomes ready; unused in a shared store, which is polled
-        self._published: tuple[Mapping[str, str], int | None] | None = None
+        self._left = False  # runs may be without an owner: poll
+        self._at: datetime | None = None  # when the next run becomes ready
         self._claimed: deque[ReadyRun] = deque()
 
     def __repr__(self) -> str:
@@ -63,40 +53,22 @@ class WorkTaker:
 
     def ability(self) -> Ability:
         """Return the runs that this process can work on."""
-        if not self._shared:
-            return Ability()
-        return Ability(agents=frozenset(self._agents.by_key), deps=self._agents.has_deps, unserved=True)
+        return Ability()
 
     def nudge(self) -> None:
         """Look for work soon: there may be some."""
         self._left = self._more = True
-        if not self._shared:
-            self._registry.changed = self.noted
+        self._registry.changed = self.noted
         self._some.set()
 
     def noted(self) -> None:
         """Note that the room or the agents may have changed."""
-        room = self._registry.room
-        if self._more and room != 0:
+        if self._more and self._registry.room != 0:
             self._some.set()
-        known = self._agents.by_key
-        agents, free = self._published or ({}, -1)
-        if not self._shared or (free == room and agents.keys() == known.keys()):
-            return
-        self._published = {key: published(agent) for key, agent in known.items()}, room
-        self._services.store.publish(self._published[0], room=room)
 
     async def recover(self) -> None:
-        """Take up the runs that need an owner: in a shared store those for which there is room, else all of them."""
+        """Take up the runs that need an owner."""
         store, now = self._services.store, self._services.clock.now()
-        if self._shared:
-            self._services.clock.settle()
-            signals = self._services.signals
-            signals.watch, signals.owned = store.watch, lambda run_id: self._registry.get(run_id) is not None
-            self._registry.changed = self.noted
-            self.noted()
-            await retry_until_available(self._claim)
-            return
         self._claimed.extend(await retry_until_available(store.claim_ready, sys.maxsize, self.ability(), now))
         self._take()
         await retry_until_available(self._look_ahead)
@@ -107,7 +79,7 @@ class WorkTaker:
         """Claim until cancelled."""
         ctx.ready()
         self._take()
-        claimed, ahead = -math.inf, trio.current_time() + LOOK_AHEAD * self._services.jitter()
+        claimed = -math.inf
         while True:
             until = trio.current_time() + POLL * self._services.jitter() if self._left else math.inf
             if self._at is not None:
@@ -119,9 +91,6 @@ class WorkTaker:
                 await trio.sleep_until(claimed + GAP)
             claimed = trio.current_time()
             self._some = trio.Event()
-            if self._shared and claimed >= ahead:  # also while reports come faster than polls
-                ahead = claimed + LOOK_AHEAD * self._services.jitter()
-                self._services.alarm.nudge()  # runs of processes that have ended have no timer in any memory
             self.noted()
             try:
                 await self._claim()
@@ -143,8 +112,7 @@ class WorkTaker:
             if self._take() < most:
                 break
         self._more = False
-        if not self._shared:
-            await self._look_ahead()
+        await self._look_ahead()
 
     def _take(self) -> int:
         """Give owners to the claimed runs; returns how many there were."""

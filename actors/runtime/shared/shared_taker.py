@@ -1,0 +1,75 @@
+"""`SharedTaker`: claims runs of a shared store that are ready, and tells other processes what this one can do.
+
+Theory of operation. Runs that are not at rest and have no owner belong to all processes. Each process claims at most as
+many as it has room for: when the store reports work, when room becomes free and more runs may be ready, and once a
+second, because reports are hints. What was claimed gets an actor at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+import trio
+
+from greenroom.supervision import ActorContext
+
+from ...processes import Ability
+from ...services.agents import Agents
+from ...services.services import Services, retry_until_available
+from ..run_registry import RunRegistry
+from ..work_taker import WorkTaker
+from .agent_elsewhere import published
+
+LOOK_AHEAD: Final = 5.0
+"""Seconds, on average, after which the timers of runs without an owner in a shared store are looked up again."""
+
+
+class SharedTaker(WorkTaker):
+    """Gives owners to runs of all processes that are ready and have none."""
+
+    def __init__(self, services: Services, registry: RunRegistry, agents: Agents) -> None:
+        super().__init__(services, registry, agents)
+        self._left = True  # always: polls, because reports may be lost
+        self._ahead = math.inf
+        self._published: tuple[Mapping[str, str], int | None] | None = None
+
+    def ability(self) -> Ability:
+        """Return the runs that this process can work on."""
+        return Ability(agents=frozenset(self._agents.by_key), deps=self._agents.has_deps, unserved=True)
+
+    def noted(self) -> None:
+        """Publish the room and the agents if they have changed, and look for work if there is room."""
+        super().noted()
+        known, room = self._agents.by_key, self._registry.room
+        agents, free = self._published or ({}, -1)
+        if free == room and agents.keys() == known.keys():
+            return
+        self._published = {key: published(agent) for key, agent in known.items()}, room
+        self._services.store.publish(self._published[0], room=room)
+
+    async def recover(self) -> None:
+        """Take up the runs that need an owner, as far as there is room."""
+        self._services.clock.settle()
+        signals = self._services.signals
+        signals.watch = self._services.store.watch
+        signals.owned = lambda run_id: self._registry.get(run_id) is not None
+        self._registry.changed = self.noted
+        self.noted()
+        await retry_until_available(self._claim)
+
+    async def body(self, ctx: ActorContext[object]) -> None:
+        """Claim until cancelled."""
+        self._ahead = trio.current_time() + LOOK_AHEAD * self._services.jitter()
+        await super().body(ctx)
+
+    async def _claim(self) -> None:
+        now = trio.current_time()
+        if now >= self._ahead:  # also while reports come faster than polls
+            self._ahead = now + LOOK_AHEAD * self._services.jitter()
+            self._services.alarm.nudge()  # runs of processes that have ended have no timer in any memory
+        await super()._claim()
+
+    async def _look_ahead(self) -> None:
+        """Do nothing: the store is polled."""
