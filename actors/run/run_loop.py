@@ -227,7 +227,7 @@ class RunLoop:
         return False
 
     def _begin(self) -> None:
-        if self._state.row.cursor is not ADMISSION and self._state.row.status is RunStatus.RUNNING:
+        if self._state.row.position is not ADMISSION and self._state.row.status is RunStatus.RUNNING:
             # taken up in the middle of a step: the run holds a slot
             self._services.directory.registry.resting(self._claim.run_id, False, slot=self._takes_slot)
         first, self._first = self._first, ()
@@ -304,7 +304,7 @@ class RunLoop:
         match effect:
             case StartCall():
                 call = self._state.calls.get(effect.call_id)
-                return call is None or row.cursor is not TOOLS or not _awaited(call, effect)
+                return call is None or row.position is not TOOLS or not _awaited(call, effect)
             case (
                 FinishRun()
                 | ReleaseCall()
@@ -317,17 +317,17 @@ class RunLoop:
             ):
                 return False
             case CallModel():
-                return row.cursor is not INFERENCE
+                return row.position is not INFERENCE
             case ParkCall():
-                return row.cursor is not TOOLS
+                return row.position is not TOOLS
             case AskGuards():
                 return row.open_guardrails is None or row.step != effect.step
             case RunPhase():
-                return row.cursor is not TOOLS if effect.call_id else row.cursor.rule.hooks is not effect.phase
+                return row.position is not TOOLS if effect.call_id else row.position.rule.hooks is not effect.phase
             case StartTask():
                 task = next((candidate for candidate in row.tasks if candidate.task_id == effect.task_id), None)
                 wanted = task is not None and task.attempts == effect.attempt and task.status == "running"
-                return not wanted or row.cursor.rule.leaving
+                return not wanted or row.position.rule.leaving
 
     def _deliver(self, receipt: Receipt) -> None:
         self._receipts.append(receipt)
@@ -446,7 +446,7 @@ class RunLoop:
                 return False  # cancelled work has not ended, and its grace is not over
             effects.stop_at = None
             self.feed(WorkStopped(stubborn=tuple(left.item for left in children.still_left().values())))
-        elif row.cursor is ADMISSION and self._permissions.admitted:
+        elif row.position is ADMISSION and self._permissions.admitted:
             if effects.history is None:  # earlier runs of the thread may have left state
                 self._admitting = True
                 return False
@@ -497,7 +497,7 @@ class RunLoop:
         """
         record = await retry_until_available(self._services.store.load, self._claim.run_id)
         self._admitting = False
-        if record is None or self._state.row.cursor is not ADMISSION:
+        if record is None or self._state.row.position is not ADMISSION:
             return
         agent = self._effects.agent
         declared = () if agent is None else self._services.agents.declared_state(agent)
@@ -563,7 +563,7 @@ class RunLoop:
     def _over(self) -> bool:
         if self._outbox:
             return False
-        if self._effects.finished or self._state.row.cursor is ENDED:
+        if self._effects.finished or self._state.row.position is ENDED:
             return True
         if self._effects.agent is None and self._effects.stop_at is None and not self._behind:
             return True  # without the agent only a cancel can be processed, and none is left
