@@ -71,7 +71,7 @@ def _case(key: str, act: Callable[[], object]) -> Case:
 
 
 def _play_out(agent: AgentSpec, messages: tuple[inp.Input, ...]) -> Callable[[], object]:
-    assert play(agent, messages).row.cursor is RunPosition.ENDED
+    assert play(agent, messages).row.position is RunPosition.ENDED
     return lambda: play(agent, messages)
 
 

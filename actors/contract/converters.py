@@ -97,8 +97,12 @@ class _StructReader:
 
     def __init__(self, cls: Any, reader: BaseConverter) -> None:
         hints = get_type_hints(cls)
-        self._fields = {name: (hints[name], reader.get_structure_hook(hints[name])) for name in cls.__struct_fields__}
-        self._required = [field.name for field in msgspec.structs.fields(cls) if field.required]
+        fields = msgspec.structs.fields(cls)
+        self._fields = {
+            field.encode_name: (field.name, hints[field.name], reader.get_structure_hook(hints[field.name]))
+            for field in fields
+        }
+        self._required = [field.encode_name for field in fields if field.required]
 
     def __call__(self, value: Any, cls: Any) -> Any:
         if not isinstance(value, Mapping):
@@ -114,16 +118,16 @@ class _StructReader:
         fields, errors = {}, {}
         for name, item in value.items():
             if name in self._fields:
-                hint, read = self._fields[name]
+                field, hint, read = self._fields[name]
                 try:
-                    fields[name] = read(item, hint)
+                    fields[field] = read(item, hint)
                 except Exception as error:  # noqa: BLE001 - collected with its place, as cattrs does
                     errors[name] = error
         return fields, errors
 
     def _refusal(self, cls: Any, errors: Mapping[str, Exception], unknown: set[str]) -> ClassValidationError:
         for name, error in errors.items():
-            error.add_note(AttributeValidationNote(f"{cls.__name__}.{name}", name, self._fields[name][0]))
+            error.add_note(AttributeValidationNote(f"{cls.__name__}.{name}", name, self._fields[name][1]))
         extra = [ForbiddenExtraKeysError("", cls, unknown)] if unknown else []
         return ClassValidationError(f"While structuring {cls.__name__}", [*errors.values(), *extra], cls)
 
@@ -139,7 +143,8 @@ def _read_struct(value: Any, cls: Any) -> Any:
 
 def _show_struct(value: Any) -> dict[str, Any]:
     """All fields that are set, also those that have their default."""
-    fields = ((name, getattr(value, name)) for name in value.__struct_fields__)
+    names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+    fields = ((name, getattr(value, field)) for name, field in names)
     return {name: converter.unstructure(item) for name, item in fields if item is not msgspec.UNSET}
 
 

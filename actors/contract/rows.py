@@ -183,12 +183,12 @@ class RunFields(Fields, kw_only=True):
 
     Attributes:
         stage: A stage of the lifecycle table.
-        cursor: the machine's position.
+        position: The position of the machine (`RUN_POSITIONS`). Stored under its first name, `cursor`.
         step: the current step, from 1; 0 before the first.
         last_sequence: The sequence of the newest event.
         inbox: position of the newest consumed command.
         hooks_started: the hooks of run_start were called, so those of run_end will be.
-        termination: why the run is ending; the step_end hooks of its last step still see it running (`cursor`).
+        termination: why the run is ending; the step_end hooks of its last step still see it running (`position`).
         answer: the newest answer of the model, whole.
         answer_at: where the final text begins in `answer`.
         output: the final output (JSON).
@@ -218,7 +218,7 @@ class RunFields(Fields, kw_only=True):
     """
 
     stage: Stage = Stage.CREATED
-    cursor: RunPosition = RunPosition.ADMISSION
+    position: RunPosition = msgspec.field(default=RunPosition.ADMISSION, name="cursor")
     step: int = 0
     last_sequence: int = 0
     inbox: int = 0
@@ -379,11 +379,11 @@ class JudgedRow(msgspec.Struct, frozen=True, gc=False):
     """The facts of a run's row that a command is judged on: read without the rest (`codec.glance`).
 
     Attributes:
-        cursor, agent, sent: as in `RunRow`.
+        position, agent, sent: as in `RunRow`.
         early: the calls with decisions that came before their first ticket.
     """
 
-    cursor: RunPosition = RunPosition.ADMISSION
+    position: RunPosition = msgspec.field(default=RunPosition.ADMISSION, name="cursor")
     agent: str | None = None
     early: Mapping[str, msgspec.Raw] = msgspec.field(default_factory=dict)
     sent: tuple[SentText, ...] = ()

@@ -204,7 +204,7 @@ def model_failed(builder: StepBuilder, message: ModelFailed) -> None:
     by a circuit breaker is not a request, and counts for neither.
     """
     flight = builder.row.inference
-    if builder.row.cursor is not INFERENCE or flight is None or flight.message_id != message.message_id:
+    if builder.row.position is not INFERENCE or flight is None or flight.message_id != message.message_id:
         return
     if not message.refused:
         builder.counters.model_attempts += 1

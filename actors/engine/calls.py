@@ -27,9 +27,9 @@ def advance_calls(builder: StepBuilder) -> Stage | None:
     Called after every change that may let a call move. Also moves the run to a stage of moving calls, applying or
     running; whether the run comes to rest is decided with the next step.
     """
-    while builder.row.cursor is TOOLS and _advance(builder):
+    while builder.row.position is TOOLS and _advance(builder):
         pass
-    if builder.row.cursor is not TOOLS:
+    if builder.row.position is not TOOLS:
         return None
     target = derive_stage(builder.calls)
     if target is not builder.row.stage and target is not NEEDS_APPROVAL:
@@ -62,7 +62,7 @@ def _advance(builder: StepBuilder) -> bool:
         supersede(builder)
     if builder.calls.present & _DECIDED:
         release_held(builder)
-    if not gated or builder.row.cursor is not TOOLS:
+    if not gated or builder.row.position is not TOOLS:
         return False
     calls, spec = builder.calls, builder.spec
     if calls.present & BATCH and not calls.present & _EXECUTING and merge_pending(builder):
@@ -73,11 +73,11 @@ def _advance(builder: StepBuilder) -> bool:
     calls = builder.calls
     started = startable(calls, builder.mode, spec.tools, spec.max_bodies) if calls.present & _ALLOWED else ()
     for call in started:
-        if builder.row.cursor is TOOLS:  # else starting the previous call has ended the run
+        if builder.row.position is TOOLS:  # else starting the previous call has ended the run
             start(builder, call)
-    if provisional and builder.row.cursor is TOOLS and not builder.calls.present & _EXECUTING:
+    if provisional and builder.row.position is TOOLS and not builder.calls.present & _EXECUTING:
         ask_again(builder, quiet=True)
-    return builder.row.cursor is TOOLS and any(builder.calls.rows[call.call_id].settled for call in started)
+    return builder.row.position is TOOLS and any(builder.calls.rows[call.call_id].settled for call in started)
 
 
 def derive_stage(calls: StepCalls) -> Stage:

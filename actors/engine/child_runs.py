@@ -103,7 +103,7 @@ def in_body(builder: StepBuilder, message: FromBody) -> CallRow | None:
     if call is None or call.child_run is None or not isinstance(message, CallRaised):
         waits_for = call is not None and call.at is CallPosition.BODY and call.attempts == message.attempt
         return call if waits_for else None
-    if call.at not in (CallPosition.BODY, CallPosition.CHILD) or builder.row.cursor is not TOOLS:
+    if call.at not in (CallPosition.BODY, CallPosition.CHILD) or builder.row.position is not TOOLS:
         return None
     mirrors = of_call(builder, call.call_id)
     if mirrors:
@@ -132,7 +132,7 @@ def child_seen(builder: StepBuilder, seen: ChildSeen) -> None:
     call = builder.calls[call.call_id]
     if seen.outcome is not None:
         _finish(builder, call, seen, seen.outcome, before)
-    elif builder.row.cursor is TOOLS:
+    elif builder.row.position is TOOLS:
         _follow(builder, call, seen, before)
 
 
@@ -218,7 +218,7 @@ def _finish(
     builder: StepBuilder, call: CallRow, seen: ChildSeen, outcome: ChildOutcome, before: tuple[Mirror, ...]
 ) -> None:
     """End a call as its child run has ended. Its usage is added here: the call ends once."""
-    stopping = builder.row.cursor is not TOOLS
+    stopping = builder.row.position is not TOOLS
     if call.at is CallPosition.CHILD and not stopping and before:
         call = _wake(builder, call, before[-1].ticket)
     builder.row.usage += seen.usage

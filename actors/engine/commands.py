@@ -39,7 +39,7 @@ def command_arrived(builder: StepBuilder, item: InboxItem) -> None:
     match command.kind:
         case "cancel":
             wish = _note_cancel(builder, command)
-            rests = builder.row.stage is Stage.NEEDS_APPROVAL or builder.row.cursor.rule.between_steps
+            rests = builder.row.stage is Stage.NEEDS_APPROVAL or builder.row.position.rule.between_steps
             if command.mode == "now" or rests:
                 end(builder, cancelled(wish))
         case "send":
@@ -121,20 +121,20 @@ def _decide(builder: StepBuilder, command: Command) -> None:
     if decision is None:
         return
     run_ticket = find_run_ticket(builder, decision.target)
-    if run_ticket is not None and not builder.row.cursor.rule.leaving:
+    if run_ticket is not None and not builder.row.position.rule.leaving:
         if command.kind == "expire":
             expire_run_ticket(builder, run_ticket, command.command_id)
         else:
             decide_run_ticket(builder, run_ticket, decision)
         return
-    if builder.row.mirrored and builder.row.cursor is TOOLS and decide_mirror(builder, decision):
+    if builder.row.mirrored and builder.row.position is TOOLS and decide_mirror(builder, decision):
         return
     call = _target(builder, decision.target)
-    waits = call is not None and call.at is CallPosition.PARKED and builder.row.cursor is TOOLS
+    waits = call is not None and call.at is CallPosition.PARKED and builder.row.position is TOOLS
     if command.kind == "expire":
         if call is not None and waits:
             expire(builder, call)
-    elif builder.row.cursor.rule.leaving:
+    elif builder.row.position.rule.leaving:
         refuse(builder, decision, "run_done", "the run was on its way out when the decision arrived")
     elif command.early and call is not None and not call.settled:
         builder.row.early = {

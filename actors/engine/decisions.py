@@ -59,7 +59,7 @@ def early_decisions(builder: StepBuilder) -> None:
     for call_id in asked:
         call, decision = builder.calls.get(call_id), builder.row.early.get(call_id)
         if (
-            builder.row.cursor is TOOLS
+            builder.row.position is TOOLS
             and decision is not None
             and call is not None
             and call.at is CallPosition.PARKED
@@ -94,11 +94,11 @@ def supersede(builder: StepBuilder) -> None:
     withdrawn as they are opened. An early decision acts first.
     """
     for call in builder.calls.each(builder.calls.marked(_WAITING)):
-        if call.at is CallPosition.PARKED and builder.row.cursor is TOOLS:
+        if call.at is CallPosition.PARKED and builder.row.position is TOOLS:
             row = withdraw(builder, call, by=builder.row.unread_input_by or None, reason="superseded by new input")
             shown = doubted(SUPERSEDED, call.doubt)
             close_call(builder, row, CallStatus.CANCELLED, result=None, shown=shown, code="superseded")
-        elif call.at is CallPosition.CHILD and builder.row.cursor is TOOLS:
+        elif call.at is CallPosition.CHILD and builder.row.position is TOOLS:
             supersede_child(builder, call, by=builder.row.unread_input_by or None)
 
 
@@ -125,7 +125,7 @@ def release_held(builder: StepBuilder) -> None:
     if builder.mode.batch and builder.calls.present & _UNDECIDED:
         return
     later = -1
-    while builder.row.cursor is TOOLS:
+    while builder.row.position is TOOLS:
         calls = builder.calls
         held = calls.marked(CallPosition.DECIDED.mark) & later
         ready = held & (calls.marked(ENDED) | in_turn(calls, builder.spec.tools)) if held else 0

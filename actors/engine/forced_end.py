@@ -74,7 +74,7 @@ def forced_commit(outline: RunOutline, commands: Iterable[Command], why: str, no
     row = replace(
         old,
         stage=TERMINATION_STAGE[termination.kind],
-        cursor=RunPosition.ENDED,
+        position=RunPosition.ENDED,
         last_sequence=last,
         inbox=outline.posted,
         termination=termination,

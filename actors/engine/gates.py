@@ -52,7 +52,7 @@ def gate_new(builder: StepBuilder) -> bool:
         if call.at is _GATING:
             return False
         ask_gates(builder, call)
-        if builder.row.cursor is not TOOLS:
+        if builder.row.position is not TOOLS:
             return False
     return True
 

@@ -59,7 +59,7 @@ def refuse_result(builder: StepBuilder, call: CallRow, message: ResultRefused) -
     tripped, failure = message.tripped, message.failure
     if tripped is None:
         name = body_error_id(builder.info.run_id, message.call_id, message.attempt)
-        if builder.row.cursor.rule.leaving:  # the guardrail was cancelled with the run
+        if builder.row.position.rule.leaving:  # the guardrail was cancelled with the run
             close_call(builder, call, CallStatus.CANCELLED, result=None, shown=WITHHELD, code="cancelled")
             return
         close_call(builder, call, CallStatus.FAILED, result=None, shown=WITHHELD, code="plugin_error", error_id=name)
@@ -77,7 +77,7 @@ def refuse_result(builder: StepBuilder, call: CallRow, message: ResultRefused) -
 def refuse_task_result(builder: StepBuilder, task: TaskRow, message: ResultRefused) -> None:
     """Apply the verdict about the result of a background task's body, as about that of a call."""
     tripped, name = message.tripped, body_error_id(builder.info.run_id, message.call_id, message.attempt)
-    stays = not builder.row.cursor.rule.leaving and task.status != "cancelling"
+    stays = not builder.row.position.rule.leaving and task.status != "cancelling"
     if tripped is None:
         if stays:
             finish_task(builder, task, "failed", shown=WITHHELD, code="plugin_error", error_id=name)

@@ -87,7 +87,7 @@ def hand_over(builder: StepBuilder, call: CallRow, inherited: tuple[JSONValue, .
         inherited: what its input filter has made of the thread; None: it has none.
     """
     tool, draft = builder.spec.tools.get(call.tool), builder.row.draft
-    if tool is None or tool.handoff is None or builder.row.cursor is not TOOLS:
+    if tool is None or tool.handoff is None or builder.row.position is not TOOLS:
         return
     builder.row.handoff = Handover(agent=tool.handoff, call_id=call.call_id)
     messages = None if inherited is None else list(inherited)

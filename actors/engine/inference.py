@@ -28,7 +28,7 @@ from .termination import discard_inference, end
 def model_streamed(builder: StepBuilder, message: ModelStreamed) -> None:
     """Emit more streamed text of the answer."""
     flight = builder.row.inference
-    if builder.row.cursor is not INFERENCE or flight is None or flight.message_id != message.message_id:
+    if builder.row.position is not INFERENCE or flight is None or flight.message_id != message.message_id:
         return
     text, reasoning = flight.text_index, flight.reasoning_index
     if message.reasoning:
@@ -46,7 +46,7 @@ def model_streamed(builder: StepBuilder, message: ModelStreamed) -> None:
 def model_answered(builder: StepBuilder, message: ModelAnswered) -> bool:
     """Record the answer. Returns True if the step continues with it."""
     flight, response = builder.row.inference, message.response
-    if builder.row.cursor is not INFERENCE or flight is None or flight.message_id != message.message_id:
+    if builder.row.position is not INFERENCE or flight is None or flight.message_id != message.message_id:
         return False
     usage = response.usage if response.usage.requests else response.usage + ONE_REQUEST
     spend(builder, usage, asked_model(builder.spec, builder.row, flight.model))

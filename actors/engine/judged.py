@@ -65,7 +65,7 @@ def guards_done(builder: StepBuilder, message: GuardsDone) -> None:
 
 def _input_passed(builder: StepBuilder, ends: Termination | None) -> None:
     """Continue where the run waited for input guardrails. `ends`: how the answer ends the run."""
-    at = builder.row.cursor
+    at = builder.row.position
     if at is RunPosition.GUARDS_FIRST:
         arrive(builder, BEFORE_INFERENCE)
     elif at is not INFERENCE:

@@ -48,9 +48,9 @@ def open_input(builder: StepBuilder) -> None:
 def asked_names(builder: StepBuilder) -> tuple[str, ...]:
     """Return the names of the open guardrails that are asked at the run's position; () if none are."""
     waiting = builder.row.open_guardrails
-    if waiting is None or not builder.row.cursor.rule.guardrails:
+    if waiting is None or not builder.row.position.rule.guardrails:
         return ()
-    if builder.row.cursor is RunPosition.GUARDS_FIRST:
+    if builder.row.position is RunPosition.GUARDS_FIRST:
         return tuple(name for name in waiting.names if name in builder.spec.blocking_guardrails)
     return waiting.names
 

@@ -58,7 +58,7 @@ def withdraw_lost(builder: StepBuilder, call_ids: Iterable[str]) -> None:
     """Withdraw the lost questions of these calls, which end; the others stay."""
     for call in [builder.calls[call_id] for call_id in call_ids if call_id in builder.calls]:
         asks = call.at is CallPosition.PARKED and call.ticket is not None and _is_lost(call.ticket)
-        if not asks or builder.row.cursor is not TOOLS:
+        if not asks or builder.row.position is not TOOLS:
             continue
         text = f"the tool {call.tool} of {call.call_id} is not there any more"
         builder.emit("run.degraded", ev.RunDegraded(reason="tool_changed", detail=text))

@@ -82,7 +82,7 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
     if state.row.agent is not None:
         spec = spec.acting(state.row.agent)
     builder = StepBuilder(spec, state, now)
-    if state.row.cursor is ENDED:
+    if state.row.position is ENDED:
         return builder.build()
     match message:  # the most frequent inputs come first
         case ModelStreamed():

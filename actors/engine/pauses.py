@@ -24,7 +24,7 @@ from .termination import append_input, end, refuse_command
 
 def pause(builder: StepBuilder, command: Command) -> None:
     """Hold the run at the end of the step, or immediately if it already waits. A second pause joins the first."""
-    if builder.row.cursor.rule.leaving:
+    if builder.row.position.rule.leaving:
         refuse_command(builder, command.command_id, "run_done", "the run was on its way out when the pause arrived")
         return
     paused = next((ticket.ticket_id for ticket in builder.row.run_tickets if ticket.reason == "manual_pause"), None)
@@ -38,7 +38,7 @@ def pause(builder: StepBuilder, command: Command) -> None:
     builder.row.pause = PendingPause(command_id=command.command_id, by=command.by, reason=command.reason)
     if builder.row.stage is Stage.NEEDS_APPROVAL:
         open_pause(builder)
-    elif builder.row.cursor is RunPosition.TASKS:
+    elif builder.row.position is RunPosition.TASKS:
         open_pause(builder)
         rest(builder)
 
@@ -86,14 +86,14 @@ def _go_on(builder: StepBuilder, by: str | None) -> None:
     """Continue the run where it was held, if no other ticket holds it; a run in the middle of a step was not held."""
     if builder.row.run_tickets or builder.row.stage is not Stage.NEEDS_APPROVAL:
         return
-    if builder.row.cursor is RunPosition.PAUSED:
+    if builder.row.position is RunPosition.PAUSED:
         builder.move(Stage.RUNNING, by=by or "local")
         next_step(builder)
-    elif builder.row.cursor is RunPosition.STEP_START:
+    elif builder.row.position is RunPosition.STEP_START:
         builder.move(Stage.RUNNING, by=by or "local")
         open_input(builder)
         append_input(builder)
         step_started(builder)
-    elif builder.row.cursor is RunPosition.TASKS:
+    elif builder.row.position is RunPosition.TASKS:
         builder.move(Stage.RUNNING, by=by or "local")
         continue_run(builder)

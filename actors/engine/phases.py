@@ -36,7 +36,7 @@ def phase_done(builder: StepBuilder, message: PhaseDone) -> None:
     if not _accepted(builder, message, call):
         return
     builder.phase_open = False
-    if builder.row.cursor is RunPosition.RUN_END:
+    if builder.row.position is RunPosition.RUN_END:
         if message.failure is not None:
             builder.emit(
                 "run.degraded",
@@ -66,9 +66,9 @@ def _end_asked(builder: StepBuilder, reason: str) -> None:
         value, fault = builder.spec.check_output(builder.final)
         builder.row.output = value if builder.row.answer is not None and fault is None else None
     done = Termination(kind=TerminationKind.BEHAVIOR_REQUESTED, detail=reason)
-    if builder.row.cursor is RunPosition.AFTER_INFERENCE and wait_with(builder, done):
+    if builder.row.position is RunPosition.AFTER_INFERENCE and wait_with(builder, done):
         return
-    if builder.row.cursor is RunPosition.STEP_END:
+    if builder.row.position is RunPosition.STEP_END:
         builder.row.termination = done
         leave(builder)
     else:
@@ -81,9 +81,9 @@ def _accepted(builder: StepBuilder, message: PhaseDone, call: CallRow | None) ->
     Returns False for any other answer, and on a conflict of the writes: then the hooks run again.
     """
     if message.call_id is None:
-        asked = builder.phase_open and builder.row.cursor.rule.hooks is message.phase
+        asked = builder.phase_open and builder.row.position.rule.hooks is message.phase
     else:
-        asked = builder.row.cursor is TOOLS and call is not None and call.position.phase is message.phase
+        asked = builder.row.position is TOOLS and call is not None and call.position.phase is message.phase
     if not asked or message.step != builder.row.step:
         return False
     for used in message.spent:

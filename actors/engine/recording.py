@@ -111,7 +111,7 @@ def birth_of(new: NewRun) -> RecordEntry:
 
 def takeover_of(state: RunState, *, bare: bool) -> TakeoverEntry:
     """Return the entry of an owner that begins with this state."""
-    if state.row.cursor is not ADMISSION:
+    if state.row.position is not ADMISSION:
         return TakeoverEntry(bare=bare)
     return TakeoverEntry(bare=bare, state=writes_of(state.snapshot))
 

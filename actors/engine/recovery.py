@@ -77,7 +77,7 @@ def activate(builder: StepBuilder, message: Activate) -> None:
     if message.agent_digest != builder.info.agent_digest:
         detail = f"started with spec {builder.info.agent_digest}, continues with {message.agent_digest}"
         builder.emit("run.degraded", ev.RunDegraded(reason="agent_changed", detail=detail))
-    if builder.row.stage is Stage.CREATED and builder.row.cursor is ADMISSION:
+    if builder.row.stage is Stage.CREATED and builder.row.position is ADMISSION:
         builder.move(PLANNED)
     else:
         withdraw_lost(builder, message.withdrawn)
@@ -90,13 +90,13 @@ def recover(builder: StepBuilder) -> None:
     """Ask again for everything that was in flight."""
     count_unowned_time(builder)
     lose_bodies(builder)
-    if not builder.row.cursor.rule.leaving:
+    if not builder.row.position.rule.leaving:
         recover_tasks(builder)
     if lacks_instructions(builder):
         ask_anew(builder, lambda again, _: arrive(again, RunPosition.BEFORE_INFERENCE))
         return
     ask_guardrails(builder)
-    match builder.row.cursor:
+    match builder.row.position:
         case RunPosition.TASKS:
             continue_run(builder)
         case RunPosition.INFERENCE:
@@ -125,12 +125,12 @@ def lacks_instructions(builder: StepBuilder) -> bool:
     """Return True if a release has made the instructions a function, which the step of a request has not asked."""
     request = builder.row.request
     asked = request is not None and request.instructions is not None
-    return builder.spec.instructed and not asked and builder.row.cursor is RunPosition.INFERENCE
+    return builder.spec.instructed and not asked and builder.row.position is RunPosition.INFERENCE
 
 
 def _recover_calls(builder: StepBuilder) -> None:
     for call in tuple(builder.calls.values()):
-        if builder.row.cursor is TOOLS and not _redefined(builder, call):
+        if builder.row.position is TOOLS and not _redefined(builder, call):
             _recover_call(builder, builder.calls[call.call_id])
     continue_run(builder)
 

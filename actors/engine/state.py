@@ -64,7 +64,7 @@ def stored(call: CallRow) -> CallRow:
 
 def held_at_start(row: RunFields) -> bool:
     """Return True if a ticket of the run holds its step at the start: the hooks of step_start have answered."""
-    return row.cursor is STEP_START and bool(row.run_tickets)
+    return row.position is STEP_START and bool(row.run_tickets)
 
 
 class RunState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -88,7 +88,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def deadline(self) -> datetime | None:
         """When time ends the run; None if there is no deadline, or the run is already ending."""
-        return None if self.row.cursor.rule.leaving else self.info.deadline
+        return None if self.row.position.rule.leaving else self.info.deadline
 
     @classmethod
     def from_record(cls, record: RunRecord) -> RunState:
@@ -157,7 +157,7 @@ class StepBuilder:
         self.mode = mode_of(state.info.execution)
         self.row, self.counters = opened(RunFields, state.row), opened(CounterFields, state.row.counters)
         self.calls, self.used = state.calls, state.used
-        self.phase_open = state.row.cursor.rule.hooks in spec.hooked and not held_at_start(state.row)
+        self.phase_open = state.row.position.rule.hooks in spec.hooked and not held_at_start(state.row)
         self.snapshot, self.keys = state.snapshot, state.keys
         self.changed = self.followed = False
         self.events, self.effects, self.tickets, self.messages, self.asked = [], [], [], [], []
@@ -237,10 +237,10 @@ class StepBuilder:
         Raises:
             IllegalTransition: the table does not allow the move.
         """
-        source = self.row.cursor
+        source = self.row.position
         if position not in source.rule.to:
             raise illegal_move(self.info.run_id, source, position)
-        self.row.cursor, self.phase_open = position, False
+        self.row.position, self.phase_open = position, False
 
     def next_step(self) -> None:
         """Begin a new step: the settled calls of the old step stay in the store only."""
@@ -295,7 +295,7 @@ class StepBuilder:
     def build(self) -> Transition:
         """Return the next state, the commit (if anything has to be written) and the effects."""
         before = self.state
-        moved = self.changed or self.row.cursor is not before.row.cursor
+        moved = self.changed or self.row.position is not before.row.position
         if not (moved or self.events or self._touched or self.tickets or self.messages):
             state = before if self.keys is before.keys else replace(before, keys=self.keys)
             return Transition(state, None, tuple(self.effects))
@@ -328,7 +328,7 @@ class StepBuilder:
             messages=tuple(self.messages),
             state=written,
             # an input may begin a step but writes nothing in it; the writes of run_end come after all steps
-            state_step=before.row.step + (before.row.cursor is RunPosition.RUN_END) if written else None,
+            state_step=before.row.step + (before.row.position is RunPosition.RUN_END) if written else None,
             consumed=row.inbox if row.inbox != before.row.inbox else 0,
             parts=self.parts,
         )
@@ -337,7 +337,7 @@ class StepBuilder:
     def _next_due(self) -> datetime | None:
         if self.row.stage in TERMINAL:
             return None
-        due = None if self.row.cursor.rule.leaving else self.info.deadline
+        due = None if self.row.position.rule.leaving else self.info.deadline
         moments = [ticket.expires_at for ticket in self.row.run_tickets if ticket.status == "open"]
         if self.calls.present & _PARKED:
             moments.append(self.calls.earliest)

@@ -40,7 +40,7 @@ def returned(builder: StepBuilder, call: CallRow, message: CallReturned) -> None
         close_call(builder, call, CallStatus.SUCCEEDED, result=message.result, shown=message.shown, large=message.large)
         return
     call = builder.put(call, batch=batch, result=message.result, shown=message.shown, large=message.large)
-    if builder.row.cursor is TOOLS and (builder.mode.merges == "at_once" or call.alone):
+    if builder.row.position is TOOLS and (builder.mode.merges == "at_once" or call.alone):
         _merge(builder, call, batch, again=_may_retry(builder, call))
     elif _may_retry(builder, call):
         builder.put(call, at=CallPosition.MERGING)
@@ -80,7 +80,7 @@ def task_wrote(builder: StepBuilder, task: TaskRow, message: CallReturned) -> st
 def _may_retry(builder: StepBuilder, call: CallRow) -> bool:
     tool = builder.spec.tools.get(call.tool)
     return (
-        builder.row.cursor is TOOLS
+        builder.row.position is TOOLS
         and tool is not None
         and tool.on_conflict == "retry"
         and not call.alone

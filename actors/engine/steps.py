@@ -53,7 +53,7 @@ from .termination import append_input, append_step, end, fail, terminal
 
 def admit(builder: StepBuilder, message: Admit | None = None) -> None:
     """Let the run work: planned -> accepted -> preparing -> running, then run_start."""
-    if builder.row.cursor is not ADMISSION or builder.row.stage is not PLANNED:
+    if builder.row.position is not ADMISSION or builder.row.stage is not PLANNED:
         return
     if message is not None and message.state is not None:
         builder.snapshot = StateSnapshot.restored(builder.snapshot.revision, message.state)
@@ -72,7 +72,7 @@ def arrive(builder: StepBuilder, position: RunPosition) -> None:
 
 def run_hooks(builder: StepBuilder) -> None:
     """Run the hooks of the phase at the run's position; without hooks the run continues."""
-    phase = builder.row.cursor.rule.hooks
+    phase = builder.row.position.rule.hooks
     if phase is not None and phase in builder.spec.hooked:
         builder.phase_open = True
         builder.do(RunPhase(phase=phase, step=builder.row.step, state=builder.snapshot))
@@ -82,7 +82,7 @@ def run_hooks(builder: StepBuilder) -> None:
 
 def leave(builder: StepBuilder) -> None:
     """Continue after the phase at the run's position."""
-    _AFTER[builder.row.cursor](builder)
+    _AFTER[builder.row.position](builder)
 
 
 def next_step(builder: StepBuilder) -> None:
@@ -142,7 +142,7 @@ def continue_run(builder: StepBuilder) -> None:
     Once all calls of the step are settled, they join the history, and the run enters step_end. A run that waits for its
     tasks continues once a message waits for the model and no ticket holds the run.
     """
-    if builder.row.cursor is TASKS:
+    if builder.row.position is TASKS:
         if builder.row.pending_input and not builder.row.run_tickets:
             builder.account_active_time(True)
             if not _stopped(builder, answered=False):

@@ -102,7 +102,7 @@ def task_stopped(builder: StepBuilder, message: TaskStopped) -> None:
 def cancel_asked(builder: StepBuilder, message: CancelAsked) -> None:
     """Cancel a task for a body. The answer says whether the task is alive; its end has its own events."""
     task = builder.tasks.get(message.task_id)
-    if task is not None and task.status == "running" and not builder.row.cursor.rule.leaving:
+    if task is not None and task.status == "running" and not builder.row.position.rule.leaving:
         task = put_task(builder, task, status="cancelling")
         builder.do(CancelTask(task_id=task.task_id, attempt=task.attempts))
     builder.do(AnswerBody(ask=message.ask, value=task is not None))
@@ -112,7 +112,7 @@ def spawn_asked(builder: StepBuilder, message: SpawnAsked) -> None:
     """Spawn a task for a body. The answer is the task's id once the task is durable, or why it is refused."""
     call, task = builder.calls.get(message.spawner), builder.tasks.get(message.spawner)
     spawner = task if call is None else call if call.at is CallPosition.BODY else None
-    if spawner is None or spawner.attempts != message.attempt or builder.row.cursor.rule.leaving:
+    if spawner is None or spawner.attempts != message.attempt or builder.row.position.rule.leaving:
         fault = "The run does not wait for this call any more: no task can be started from here."
         builder.do(AnswerBody(ask=message.ask, fault=fault))
         return

@@ -56,7 +56,7 @@ def fail_by_call(builder: StepBuilder, call: CallRow, shown: str, *, error_id: s
     fail for another reason until it has ended.
     """
     detail, ending = f"{call.tool}: {shown}", builder.row.termination
-    if builder.row.cursor is RunPosition.STOPPING and ending is not None and ending.call_id is not None:
+    if builder.row.position is RunPosition.STOPPING and ending is not None and ending.call_id is not None:
         reported = builder.calls.get(ending.call_id)
         if reported is None or reported.index <= call.index:
             return
@@ -76,9 +76,9 @@ def end(builder: StepBuilder, termination: Termination) -> None:
     commit while accepted commands are unread; the input would be undone, taken again, and end the run again before
     them.
     """
-    if builder.row.cursor.rule.leaving:
+    if builder.row.position.rule.leaving:
         return
-    row, request = builder.row, builder.row.inference if builder.row.cursor is INFERENCE else None
+    row, request = builder.row, builder.row.inference if builder.row.position is INFERENCE else None
     unjudged, alive = row.open_guardrails is not None, builder.calls.present & _ALIVE
     in_flight = unjudged or request is not None or builder.phase_open or builder.tasks or alive
     unheard = builder.followed or row.stubborn  # only the owner knows whether an overrun body is still alive
@@ -115,7 +115,7 @@ def end_unowned(builder: StepBuilder, termination: Termination) -> None:
     An output that an earlier owner had not concluded may be unjudged, so the run ends for this termination then.
     """
     lose_bodies(builder)
-    match builder.row.cursor:
+    match builder.row.position:
         case RunPosition.RUN_END:
             terminal(builder)
         case RunPosition.STOPPING if builder.row.termination is not None:
@@ -172,7 +172,7 @@ def _lose_task(builder: StepBuilder, how: UnknownCause, task: TaskRow) -> None:
 
 def work_stopped(builder: StepBuilder, stubborn: tuple[Unfinished, ...]) -> None:
     """Settle the run: all work has ended except the bodies named here, which the terminal event names."""
-    if builder.row.cursor is not RunPosition.STOPPING:
+    if builder.row.position is not RunPosition.STOPPING:
         return
     for item in stubborn:
         overran(builder, item)

@@ -180,7 +180,7 @@ def close_call(
     The event holds the result itself, or only the model's text if the call failed or its result is large.
     """
     hooked = (
-        builder.row.cursor is TOOLS
+        builder.row.position is TOOLS
         and status is not CallStatus.CANCELLED
         and Phase.AFTER_TOOL_EXECUTE in builder.spec.hooked
     )

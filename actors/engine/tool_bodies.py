@@ -200,7 +200,7 @@ def body_said(builder: StepBuilder, message: FromBody) -> None:
                 ev.ToolOutputDelta(call_id=call.call_id, attempt=call.attempts, index=message.index, text=message.text),
             )
         case CallSuspended():
-            if builder.row.cursor is TOOLS:
+            if builder.row.position is TOOLS:
                 open_ticket(builder, builder.put(call, body_question=True), message.suspend)
         case ResultRefused():
             refuse_result(builder, call, message)

@@ -339,7 +339,7 @@ class RunActor:
         record, wanted = None, True
         if isinstance(begin, ClaimIfNeeded):
             record = await self.services.ownership.early_rows(self.run_id)
-            begun = record is not None and (record.row.status is DONE or record.row.cursor is not ADMISSION)
+            begun = record is not None and (record.row.status is DONE or record.row.position is not ADMISSION)
             wanted = begun or await self._is_wanted(begin.errand)
         if claim is None and (wanted or self.met_start):
             claim = await self._claim()
@@ -353,7 +353,7 @@ class RunActor:
         if record is None or record.row.status is DONE:
             self.claim = None
             return None
-        if record.row.cursor is not ADMISSION:
+        if record.row.position is not ADMISSION:
             self.permissions.admitted, self.begin = True, CLAIM_ANYWAY
         return claim, RunState.from_record(record), record.inbox, None
 
@@ -376,7 +376,7 @@ class RunActor:
             self.services.directory.registry.hold(self.run_id)
         if errand == "cancel":
             return True
-        if errand == "command" and line.row.cursor is ADMISSION:
+        if errand == "command" and line.row.position is ADMISSION:
             return False
         if errand == "child" and line.row.status is WAITING and not line.pending:
             return False
@@ -455,7 +455,7 @@ class RunActor:
             left = (BodyOverran(item=overrun.item) for overrun in self.left.values() if not overrun.ended.is_set())
             commands = (CommandArrived(item=item) for item in inbox)
             begins = self.permissions.admitted
-            if state.row.cursor is ADMISSION:
+            if state.row.position is ADMISSION:
                 if self._late():  # a run is not begun for the sake of ending
                     return (Activate(admitted=False, agent_digest=agent.spec.digest), *commands, DeadlinePassed())
                 begins = begins and not inbox  # a cancel or a pause acts before the first step; the loop admits the run

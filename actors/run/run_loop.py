@@ -227,7 +227,7 @@ class RunLoop:
         return False
 
     def _begin(self) -> None:
-        if self._state.row.cursor is not ADMISSION and self._state.row.status is RunStatus.RUNNING:
+        if self._state.row.position is not ADMISSION and self._state.row.status is RunStatus.RUNNING:
             # taken up in the middle of a step: the run holds a slot
             self._registry.resting(self._claim.run_id, False, slot=self._takes_slot)
         first, self._first = self._first, ()
@@ -297,7 +297,7 @@ class RunLoop:
         match effect:
             case StartCall():
                 call = self._state.calls.rows.get(effect.call_id)
-                return call is None or row.cursor is not TOOLS or not _awaited(call, effect)
+                return call is None or row.position is not TOOLS or not _awaited(call, effect)
             case (
                 FinishRun()
                 | ReleaseCall()
@@ -310,17 +310,17 @@ class RunLoop:
             ):
                 return False
             case CallModel():
-                return row.cursor is not INFERENCE
+                return row.position is not INFERENCE
             case ParkCall():
-                return row.cursor is not TOOLS
+                return row.position is not TOOLS
             case AskGuards():
                 return row.open_guardrails is None or row.step != effect.step
             case RunPhase():
-                return row.cursor is not TOOLS if effect.call_id else row.cursor.rule.hooks is not effect.phase
+                return row.position is not TOOLS if effect.call_id else row.position.rule.hooks is not effect.phase
             case StartTask():
                 task = by_id(row.tasks).get(effect.task_id)
                 wanted = task is not None and task.attempts == effect.attempt and task.status == "running"
-                return not wanted or row.cursor.rule.leaving
+                return not wanted or row.position.rule.leaving
 
     def _deliver(self, receipt: Receipt) -> None:
         self._receipts.append(receipt)
@@ -442,7 +442,7 @@ class RunLoop:
             if not effects.take_stop():
                 return False
             self.feed(WorkStopped(stubborn=tuple(left.item for left in children.still_left().values())))
-        elif row.cursor is ADMISSION and self._permissions.admitted:
+        elif row.position is ADMISSION and self._permissions.admitted:
             if not self._run.has_thread:  # earlier runs of the thread may have left state
                 self._admitting = True
                 return False
@@ -492,7 +492,7 @@ class RunLoop:
         """
         record = await retry_until_available(self._services.store.load, self._claim.run_id)
         self._admitting = False
-        if record is None or self._state.row.cursor is not ADMISSION:
+        if record is None or self._state.row.position is not ADMISSION:
             return
         agent = self._run.agent
         declared = () if agent is None else self._services.agents.declared_state(agent)
@@ -558,7 +558,7 @@ class RunLoop:
     def _over(self) -> bool:
         if self._outbox:
             return False
-        if self._effects.finished or self._state.row.cursor is ENDED:
+        if self._effects.finished or self._state.row.position is ENDED:
             return True
         if self._run.agent is None and self._effects.stop_at is None and not self._behind:
             return True  # without the agent only a cancel can be processed, and none is left

@@ -39,7 +39,7 @@ class Author:
         (frame,) = encoder.frames(0, new.info.created_at, (new.created,))
         created = await runtime.store.create_run(new, frame)
         assert created.claim is not None
-        row = replace(new.row, stage=Stage.RUNNING, cursor=RunPosition.INFERENCE, step=1)
+        row = replace(new.row, stage=Stage.RUNNING, position=RunPosition.INFERENCE, step=1)
         return cls(runtime, run, created.claim, row, encoder)
 
     @property

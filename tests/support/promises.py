@@ -90,7 +90,7 @@ def _broken_commits(log: Sequence[Commit]) -> Iterator[str]:
 
 def _broken_status(commit: Commit, calls: Sequence[CallRow]) -> Iterator[str]:
     """The run's status is the projection of its step's calls, while they move and no hook is being asked."""
-    if commit.row.cursor is not RunPosition.TOOLS or any(call.position.phase for call in calls):
+    if commit.row.position is not RunPosition.TOOLS or any(call.position.phase for call in calls):
         return
     derived, status = derive_run_status(call.status for call in calls), commit.row.status
     if status is not derived and (derived is not RunStatus.DONE or status is RunStatus.WAITING):

@@ -101,7 +101,7 @@ def _is_ready(line: RunSummary) -> bool:
     """Return True for a run without an owner that has something to do."""
     if line.owner is not None or line.held or line.dead is not None or line.row.status is RunStatus.DONE:
         return False
-    return line.row.status is not RunStatus.WAITING or line.pending > 0 or line.row.cursor.rule.leaving
+    return line.row.status is not RunStatus.WAITING or line.pending > 0 or line.row.position.rule.leaving
 
 
 def one_run_store(place: Place | None) -> tuple[Store | None, OneRunClaims | None]:

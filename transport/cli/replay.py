@@ -140,8 +140,8 @@ class _Walk:
 
 
 def _state(state: RunState) -> str:
-    """Describe the state of a run: stage, cursor, step, and the calls of the step."""
+    """Describe the state of a run: stage, position, step, and the calls of the step."""
     row = state.row
     calls = ", ".join(f"{call.call_id} {call.status.value} at {call.at.value}" for call in state.calls.values())
-    place = f"{row.stage.value}, {row.cursor.value}, step {row.step}, event {row.last_sequence}, inbox {row.inbox}"
+    place = f"{row.stage.value}, {row.position.value}, step {row.step}, event {row.last_sequence}, inbox {row.inbox}"
     return f"{place}; calls: {calls}" if calls else place

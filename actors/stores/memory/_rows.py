@@ -265,7 +265,7 @@ class RunTables:
             call=call,
             agent=self.info.agent,
             active_agent=None if command.decision is None else self.row.agent,
-            leaving=self.row.cursor.rule.leaving,
+            leaving=self.row.position.rule.leaving,
         )
         if command.kind == "send":
             inputs, size = waiting(self.row, (item.command for item in self.unconsumed()))

@@ -199,7 +199,7 @@ class CommandPoster:
             prior=None if prior is None else codec.load(Command, prior),
             agent=agent,
             active_agent=None if row is None or command.decision is None else row.agent,
-            leaving=command.kind == "pause" and row is not None and row.cursor.rule.leaving,
+            leaving=command.kind == "pause" and row is not None and row.position.rule.leaving,
         )
         if command.kind == "send" and row is not None:
             inputs, size = waiting(row, [codec.load(Command, text) for text in unread or ()])

@@ -298,8 +298,8 @@ def columns(table: str, rows: Sequence[Row]) -> list[Any]:
 def judged_part(row: RunRow) -> int:
     """Return a digest of what a judge looks at in the row's body: leaving, early decisions, waiting input."""
     if not row.early and not row.sent:
-        return int(row.cursor.rule.leaving)
+        return int(row.position.rule.leaving)
     early = sorted(row.early)
     sent = [[sent_text.number, sent_text.size] for sent_text in row.sent]
-    data = codec.dump([row.cursor.rule.leaving, early, sent])
+    data = codec.dump([row.position.rule.leaving, early, sent])
     return int.from_bytes(blake2b(data, digest_size=8).digest(), "big") >> 1

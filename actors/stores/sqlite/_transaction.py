@@ -499,7 +499,7 @@ class TransactionWriter:
             agent=agent,
         )
         if command.kind == "pause":
-            return attrs.evolve(facts, leaving=_sql.judged_row(connection, number).cursor.rule.leaving)
+            return attrs.evolve(facts, leaving=_sql.judged_row(connection, number).position.rule.leaving)
         if command.kind == "send":
             inputs, size = _sql.waiting_input(connection, number, consumed)
             return attrs.evolve(facts, inputs=inputs, input_bytes=size)

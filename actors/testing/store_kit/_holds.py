@@ -19,7 +19,7 @@ async def a_ticket_of_the_run_itself_belongs_to_no_call(store: Store, _: ReportL
     ticket = replace(ticket_row(me, 1, "a"), call_id=None, tool="", arguments={}, reason="manual_pause")
     pause = PendingPause(command_id="p", by="ann", reason="lunch")
     paused = replace(
-        author.row, stage=Stage.NEEDS_APPROVAL, cursor=RunPosition.PAUSED, run_tickets=(ticket,), pause=pause
+        author.row, stage=Stage.NEEDS_APPROVAL, position=RunPosition.PAUSED, run_tickets=(ticket,), pause=pause
     )
     await author.write(row=paused, tickets=(ticket,))
     record = await loaded(store, me)
@@ -52,6 +52,6 @@ async def the_judge_of_a_pause_knows_whether_the_run_is_leaving(store: Store, _:
     for number, cursor in enumerate(
         (RunPosition.INFERENCE, RunPosition.STEP_END, RunPosition.STOPPING, RunPosition.RUN_END)
     ):
-        await author.write(row=replace(author.row, stage=Stage.RUNNING, cursor=cursor))
+        await author.write(row=replace(author.row, stage=Stage.RUNNING, position=cursor))
         await store.post(me, Command(command_id=f"p{number}", kind="pause"), look)
     expect(seen, [False, False, True, True], "a run leaves from stopping on")

@@ -144,7 +144,9 @@ def next_level(level: int) -> dict[str, list[tuple[str, str]]]:
             (rf"(UPGRADES: .*\b{level - 1}: \w+)}}", rf"\g<1>, {level}: _written_by}}"),
             (r"\n\nUPGRADES", upgrade),
         ],
-        "actors/contract/rows.py": [(r"(    stage: Stage = Stage.CREATED\n    cursor)", r'    release: str = ""\n\1')],
+        "actors/contract/rows.py": [
+            (r"(    stage: Stage = Stage.CREATED\n    position)", r'    release: str = ""\n\1')
+        ],
         "actors/engine/initial_row.py": [(r"RunRow\(last_sequence=1", 'RunRow(release="next", last_sequence=1')],
     }
 

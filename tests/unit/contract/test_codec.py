@@ -57,7 +57,7 @@ def test_the_plain_form_of_a_row_is_json_data_and_complete(cls, data):
     row = data.draw(instances(cls))
     plain = codec.plain(row)
     assert json.loads(json.dumps(plain)) == plain
-    assert plain.keys() == {*field_names(cls)}
+    assert plain.keys() == {*getattr(cls, "__struct_encode_fields__", field_names(cls))}
     assert codec.parse(cls, plain) == row
 
 

@@ -142,7 +142,7 @@ class Chaos:
             self.world.feed(message)
             return
         self.world.answer(message)
-        taken = not self.world.row.cursor.rule.leaving  # a cancel that came first may have taken the ending back
+        taken = not self.world.row.position.rule.leaving  # a cancel that came first may have taken the ending back
         if taken and isinstance(message, inp.PhaseDone) and message.batch is not None:
             token = max(self.writers.left, key=lambda name: int(name.rpartition("/")[2]))
             again = key in self.world.outstanding or any(key_in(key, waits) for _, waits in self.world.unacked)

@@ -62,14 +62,14 @@ def test_no_text_and_no_call_is_an_empty_answer() -> None:
 def test_text_next_to_a_call_is_not_the_final_answer() -> None:
     w = World(agent())
     works(w, text="let me look")
-    assert w.row.cursor is RunPosition.INFERENCE
+    assert w.row.position is RunPosition.INFERENCE
 
 
 def test_input_that_came_meanwhile_is_answered_before_the_run_ends() -> None:
     w = World(agent())
     w.send("one more thing")
     w.says("done")
-    assert w.row.cursor is RunPosition.INFERENCE
+    assert w.row.position is RunPosition.INFERENCE
     w.says("that too")
     assert (w.last().output, w.last().steps) == ("that too", 2)
 
@@ -89,7 +89,7 @@ def test_a_tool_may_bring_the_final_output(tool_use: Any, tools: tuple[str, ...]
     for tool in tools:
         w.returns(tool, f"from {tool}")
     if output is None:
-        assert w.row.cursor is RunPosition.INFERENCE
+        assert w.row.position is RunPosition.INFERENCE
     else:
         assert (w.row.stage, w.last().output, w.last().termination) == ("completed", output, "natural_end")
         w.check_end()
@@ -98,7 +98,7 @@ def test_a_tool_may_bring_the_final_output(tool_use: Any, tools: tuple[str, ...]
 def test_a_failed_tool_brings_no_output() -> None:
     w = World(agent(tool_use="stop_on_first_tool"))
     works(w, fails=True)
-    assert w.row.cursor is RunPosition.INFERENCE
+    assert w.row.position is RunPosition.INFERENCE
 
 
 def form(text: str) -> tuple[Any, str | None]:
@@ -163,7 +163,7 @@ def test_zero_and_none_switch_a_condition_off(off: Any) -> None:
     w = World(agent(stop=(off,)))
     for _ in range(5):
         same(w)
-    assert w.row.cursor is RunPosition.INFERENCE
+    assert w.row.position is RunPosition.INFERENCE
 
 
 def test_loop_detection_looks_back_as_far_as_its_window() -> None:
@@ -193,7 +193,7 @@ def test_time_that_a_person_takes_is_not_active_time() -> None:
     w.decide("A")
     w.tick(10)
     w.returns("A")
-    assert w.row.cursor is RunPosition.INFERENCE
+    assert w.row.position is RunPosition.INFERENCE
     w.says("done")
     assert w.last().active_seconds == 10.0
 
@@ -625,7 +625,7 @@ def test_what_was_not_durable_never_happened() -> None:
     assert ("call", "A") not in w.outstanding, "an unsafe body waits for its receipt"
     w.crash()
     assert not w.store.calls
-    assert w.row.cursor is RunPosition.INFERENCE
+    assert w.row.position is RunPosition.INFERENCE
 
 
 def test_another_spec_is_recorded_and_accepted() -> None:
@@ -692,8 +692,8 @@ def test_an_ended_run_takes_no_input() -> None:
         w.feed(message)  # the world checks that nothing comes of it
 
 
-def test_each_cursor_has_a_place_in_these_tests() -> None:
-    assert {PLACES[place]().row.cursor for place in PLACES} == set(RunPosition) - {RunPosition.ENDED}
+def test_each_position_has_a_place_in_these_tests() -> None:
+    assert {PLACES[place]().row.position for place in PLACES} == set(RunPosition) - {RunPosition.ENDED}
 
 
 def test_suspended_calls_are_reported_in_the_history_after_a_cancel() -> None:

@@ -40,9 +40,9 @@ def passes(w: World, **more: Any) -> None:
 @pytest.mark.rule("GU-13")
 def test_blocking_guardrails_are_asked_alone_and_the_others_with_the_model() -> None:
     w = begun(blocking_guardrails=("b",), input_guardrails=("i", "j"))
-    assert (asked(w).names, w.row.cursor, len(w.outstanding)) == (("b",), RunPosition.GUARDS_FIRST, 1)
+    assert (asked(w).names, w.row.position, len(w.outstanding)) == (("b",), RunPosition.GUARDS_FIRST, 1)
     passes(w)
-    assert (asked(w).names, w.row.cursor, len(w.outstanding)) == (("i", "j"), RunPosition.INFERENCE, 2)
+    assert (asked(w).names, w.row.position, len(w.outstanding)) == (("i", "j"), RunPosition.INFERENCE, 2)
     assert asked(w).messages == (w.store.messages[0].id,)
     passes(w)
     assert w.row.open_guardrails is None
@@ -102,7 +102,7 @@ def test_a_trip_beside_the_model_ends_the_run_when_the_model_has_stopped() -> No
 def test_calls_wait_for_the_guardrails_and_end_with_a_trip() -> None:
     w = begun(input_guardrails=("i",))
     w.says("so", calls=[call("A", "look")])
-    assert (w.row.cursor, w.statuses()) == (RunPosition.GUARDS_ANSWER, {"A": "new"})
+    assert (w.row.position, w.statuses()) == (RunPosition.GUARDS_ANSWER, {"A": "new"})
     assert "run.message.completed" not in w.types()
     passes(w, tripped=TRIP)
     w.stopped()

@@ -236,7 +236,7 @@ def test_time_without_an_owner_that_left_no_event_is_known() -> None:
     w.crash()
     judged(w, "A")
     w.returns("A")
-    assert w.row.cursor is RunPosition.PAUSED
+    assert w.row.position is RunPosition.PAUSED
     assert w.replay().equal
 
 

@@ -111,7 +111,7 @@ MOVES = dict(legal_moves())
 
 def builder_at(position: RunPosition) -> StepBuilder:
     w = World(AgentSpec(key="a", tools=TOOLS))
-    state = msgspec.structs.replace(w.state, row=msgspec.structs.replace(w.row, cursor=position))
+    state = msgspec.structs.replace(w.state, row=msgspec.structs.replace(w.row, position=position))
     return StepBuilder(w.spec, state, w.now)
 
 
@@ -121,7 +121,7 @@ def test_a_run_moves_as_the_table_says_and_each_move_has_a_reason(source: RunPos
     if (source, target) in MOVES:
         assert MOVES[source, target]
         builder.enter(target)
-        assert builder.row.cursor is target
+        assert builder.row.position is target
         return
     with pytest.raises(IllegalTransition) as caught:
         builder.enter(target)
@@ -131,7 +131,7 @@ def test_a_run_moves_as_the_table_says_and_each_move_has_a_reason(source: RunPos
         f"position of run r: {source} -> {target} is not in the table; "
         f"{source} is followed by {', '.join(legal) or 'nothing'}"
     )
-    assert builder.row.cursor is source
+    assert builder.row.position is source
 
 
 def test_every_position_has_its_columns() -> None:
@@ -174,7 +174,7 @@ def test_no_module_of_the_engine_writes_the_position_but_the_builder(root: Path)
         for node in ast.walk(ast.parse(path.read_text())):
             name = getattr(node, "attr", None) if isinstance(node, ast.Attribute) else getattr(node, "arg", None)
             written = isinstance(node, ast.keyword) or isinstance(getattr(node, "ctx", None), ast.Store)
-            if name == "cursor" and written:
+            if name == "position" and written:
                 writers.append(path.name)
     assert writers == ["forced_end.py", "state.py"]
 
@@ -191,7 +191,7 @@ def _arrived_late(builder: StepBuilder, position: RunPosition) -> None:
 
 def _settled_at_once(builder: StepBuilder, termination: Any) -> None:
     """A call that ends the run does not stop the work first."""
-    if builder.row.cursor is AT.TOOLS:
+    if builder.row.position is AT.TOOLS:
         builder.row.termination = termination
         builder.enter(AT.RUN_END)
     else:
@@ -297,7 +297,7 @@ def _beside_a_task() -> World:
     w = World(AgentSpec(key="a", tools=TOOLS))
     w.says(calls=[call("A", "crawl")])
     w.says("done")
-    assert w.row.cursor is AT.TASKS
+    assert w.row.position is AT.TASKS
     return w
 
 
@@ -365,18 +365,18 @@ def made(monkeypatch: pytest.MonkeyPatch) -> set[Move]:
 
     def begun(builder: StepBuilder, *args: Any) -> None:
         begin(builder, *args)
-        places[id(builder)] = builder.state.row.cursor
+        places[id(builder)] = builder.state.row.position
 
     def entered(builder: StepBuilder, position: RunPosition) -> None:
         source = places[id(builder)]
-        assert builder.row.cursor is source
+        assert builder.row.position is source
         enter(builder, position)
         moves.add((source, position))
         places[id(builder)] = position
 
     def built(builder: StepBuilder) -> Any:
         taken = build(builder)
-        assert taken.state.row.cursor is places.pop(id(builder))
+        assert taken.state.row.position is places.pop(id(builder))
         return taken
 
     monkeypatch.setattr(StepBuilder, "__init__", begun)

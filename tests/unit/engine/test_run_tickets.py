@@ -59,7 +59,12 @@ def test_a_pause_lets_the_step_end_and_no_other_begin() -> None:
     w.says(calls=[LOOK])
     assert w.statuses() == {"L": "running"}
     w.returns("L")
-    assert (w.row.stage, w.row.cursor, w.row.step, not w.outstanding) == ("needs_approval", RunPosition.PAUSED, 1, True)
+    assert (w.row.stage, w.row.position, w.row.step, not w.outstanding) == (
+        "needs_approval",
+        RunPosition.PAUSED,
+        1,
+        True,
+    )
     ticket = of_run(w)
     assert (ticket.reason, ticket.call_id, ticket.tool, ticket.arguments) == ("manual_pause", None, "", {})
     assert (ticket.action, ticket.resume_mode, ticket.reviewers) == ("run:resume", "replay_tool_call", ())
@@ -124,7 +129,7 @@ def test_a_run_that_waits_is_held_at_once_and_both_tickets_stand() -> None:
     w.decide("A")
     assert w.statuses() == {"A": "running"}
     w.returns("A")
-    assert (w.row.stage, w.row.cursor, w.last().tickets) == (
+    assert (w.row.stage, w.row.position, w.last().tickets) == (
         "needs_approval",
         RunPosition.PAUSED,
         (of_run(w).ticket_id,),
@@ -136,7 +141,7 @@ def test_resuming_while_a_call_waits_leaves_the_call_waiting() -> None:
     w.says(calls=[PAY])
     w.pause()
     w.decide(of_run(w).ticket_id, result="I am back")
-    assert (w.row.stage, w.row.cursor) == ("needs_approval", RunPosition.TOOLS)
+    assert (w.row.stage, w.row.position) == ("needs_approval", RunPosition.TOOLS)
     w.decide("A")
     w.returns("A")
     assert (w.row.stage, w.row.step, contents(w)[-1]) == ("running", 2, "user: I am back")
@@ -167,7 +172,7 @@ def test_a_pause_may_follow_the_one_that_was_resumed() -> None:
     w.pause()
     w.says(calls=[call("M", "look")])
     w.returns("M")
-    assert (w.row.cursor, len(w.store.tickets)) == (RunPosition.PAUSED, 2)
+    assert (w.row.position, len(w.store.tickets)) == (RunPosition.PAUSED, 2)
 
 
 def test_an_answer_is_not_held_back_and_the_pause_is_refused() -> None:
@@ -209,9 +214,9 @@ def test_a_pause_before_the_first_step_holds_that() -> None:
     w = World(agent(), admitted=False)
     w.pause()
     w.feed(inp.Admit())
-    assert (w.row.cursor, w.row.step, w.types().count("run.step.started")) == (RunPosition.PAUSED, 0, 0)
+    assert (w.row.position, w.row.step, w.types().count("run.step.started")) == (RunPosition.PAUSED, 0, 0)
     w.decide(of_run(w).ticket_id)
-    assert (w.row.cursor, w.row.step) == (RunPosition.INFERENCE, 1)
+    assert (w.row.position, w.row.step) == (RunPosition.INFERENCE, 1)
 
 
 # --- while it is held ------------------------------------------------------------------------------------------------
@@ -221,7 +226,7 @@ def test_a_pause_before_the_first_step_holds_that() -> None:
 def test_input_waits_in_line_while_the_run_is_held(policy: Any) -> None:
     w = paused(on_new_input=policy)
     w.send("and this")
-    assert (w.row.cursor, of_run(w).status) == (RunPosition.PAUSED, "open")
+    assert (w.row.position, of_run(w).status) == (RunPosition.PAUSED, "open")
     w.decide(of_run(w).ticket_id, result="go")
     assert contents(w)[-2:] == ["user: and this", "user: go"]
 
@@ -288,7 +293,7 @@ def test_a_pause_that_waits_for_the_end_of_the_step_survives_a_crash() -> None:
     w.crash()
     w.says(calls=[LOOK])
     w.returns("L")
-    assert w.row.cursor is RunPosition.PAUSED
+    assert w.row.position is RunPosition.PAUSED
 
 
 def test_nothing_can_be_edited_about_a_run() -> None:
@@ -336,7 +341,7 @@ def test_of_two_decisions_that_wait_for_the_owner_only_the_first_is_journaled() 
 def test_a_hook_before_the_inference_holds_it_and_is_not_asked_again() -> None:
     w = held(message="the build", parameters={"build": 7}, response_schema=FORM, reviewers=("ann",))
     ticket = of_run(w)
-    assert (w.row.stage, w.row.cursor, w.row.step) == ("needs_approval", RunPosition.STEP_START, 1)
+    assert (w.row.stage, w.row.position, w.row.step) == ("needs_approval", RunPosition.STEP_START, 1)
     assert (ticket.reason, ticket.message, ticket.parameters, ticket.reviewers) == (
         "external_event",
         "the build",
@@ -348,7 +353,7 @@ def test_a_hook_before_the_inference_holds_it_and_is_not_asked_again() -> None:
     assert w.decide(ticket.ticket_id, result={"to": 1}, by="bob").code == "not_allowed"
     assert w.decide(ticket.ticket_id, result={"from": 1}).code == "invalid_result"
     assert w.decide(ticket.ticket_id, result={"to": 1}).ok
-    assert (w.row.cursor, w.row.step, contents(w)) == (RunPosition.INFERENCE, 1, ['user: {"to":1}'])
+    assert (w.row.position, w.row.step, contents(w)) == (RunPosition.INFERENCE, 1, ['user: {"to":1}'])
     w.says("done")
     w.check_end()
 
@@ -361,10 +366,10 @@ def test_a_hook_at_another_boundary_holds_the_next_step(phase: Phase) -> None:
         w.returns("L")
     step = w.row.step
     w.asks_to_hold(phase, Suspend())
-    assert (w.row.cursor, w.row.step) == (RunPosition.PAUSED, step)
+    assert (w.row.position, w.row.step) == (RunPosition.PAUSED, step)
     w.crash()
     w.decide(of_run(w).ticket_id)
-    assert (w.row.cursor, w.row.step) == (RunPosition.INFERENCE, step + 1)
+    assert (w.row.position, w.row.step) == (RunPosition.INFERENCE, step + 1)
 
 
 def test_a_hook_does_not_hold_back_an_answer() -> None:
@@ -382,7 +387,7 @@ def test_a_hook_and_a_pause_hold_the_run_together() -> None:
     w.decide(first.ticket_id)
     assert w.row.stage == "needs_approval"
     w.decide(second.ticket_id)
-    assert (w.row.cursor, w.row.step) == (RunPosition.INFERENCE, 1)
+    assert (w.row.position, w.row.step) == (RunPosition.INFERENCE, 1)
 
 
 def test_a_pause_during_the_hooks_of_a_step_holds_the_next_one() -> None:
@@ -390,7 +395,7 @@ def test_a_pause_during_the_hooks_of_a_step_holds_the_next_one() -> None:
     w.pause()
     assert w.row.run_tickets == ()
     w.phase(Phase.STEP_START)
-    assert w.row.cursor is RunPosition.INFERENCE
+    assert w.row.position is RunPosition.INFERENCE
 
 
 # --- expiry ----------------------------------------------------------------------------------------------------------
@@ -412,7 +417,7 @@ def test_a_ticket_of_the_run_without_a_decision_ends_it(on_expiry: Any) -> None:
 def test_a_default_lets_the_run_continue_without_anybody() -> None:
     w = held(expires_after=30, on_expiry=SetResult("nobody was there"))
     w.tick(31)
-    assert (w.row.cursor, contents(w), w.row.next_due) == (RunPosition.INFERENCE, ["user: nobody was there"], None)
+    assert (w.row.position, contents(w), w.row.next_due) == (RunPosition.INFERENCE, ["user: nobody was there"], None)
     w.says("done")
     w.check_end()
 
@@ -480,6 +485,6 @@ def test_a_run_that_was_held_continues_waiting_for_its_tasks() -> None:
     w = with_task()
     w.pause()
     w.decide(of_run(w).ticket_id)
-    assert (w.row.status, w.row.cursor, w.row.step) == (RunStatus.RUNNING, RunPosition.TASKS, 2)
+    assert (w.row.status, w.row.position, w.row.step) == (RunStatus.RUNNING, RunPosition.TASKS, 2)
     w.task_returns("D.task1")
     assert w.row.step == 3

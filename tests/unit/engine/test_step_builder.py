@@ -106,11 +106,11 @@ def test_the_rows_of_a_step_that_is_built_cannot_be_changed_by_its_builder() -> 
     w = World(AgentSpec(key="a", tools=TOOLS))
     builder = StepBuilder(w.spec, w.state, w.now)
     builder.put(CALL)
-    builder.row.cursor = RunPosition.TOOLS
+    builder.row.position = RunPosition.TOOLS
     made = builder.build()
     assert made.commit is not None
     assert made.state.row is made.commit.row
     for locked, name in ((builder.row, "step"), (builder.counters, "rounds"), (made.state.calls["c"], "attempts")):
         with pytest.raises(AttributeError, match="immutable"):
             setattr(locked, name, 9)
-    assert w.state.row.cursor is not RunPosition.TOOLS
+    assert w.state.row.position is not RunPosition.TOOLS

@@ -190,7 +190,7 @@ def test_a_run_of_version_3_that_is_taken_up_moves_its_mirrors_to_their_calls() 
     )  # fmt: skip
     mirror = Mirror(ticket=replace(a_ticket(random.Random(1), "K", 1), child_ticket_id="x", status="open"))
     row = RunRow(
-        stage=Stage.NEEDS_APPROVAL, cursor=RunPosition.TOOLS, step=1, last_sequence=9, inbox=0, mirrors=(mirror,)
+        stage=Stage.NEEDS_APPROVAL, position=RunPosition.TOOLS, step=1, last_sequence=9, inbox=0, mirrors=(mirror,)
     )
     state = RunState.from_record(RunRecord(info=info, row=row, calls=(call,), call_ids=frozenset({"K"})))
     taken = step(AgentSpec(key="a", tools=TOOLS), state, Activate(agent_digest=""), NOW)

@@ -75,7 +75,7 @@ def test_a_call_in_the_background_ends_at_once_and_its_body_continues() -> None:
     w = crawling(then=None)
     assert w.statuses() == {"A": "succeeded"}
     assert w.tool_texts() == {"A": '{"task":"A.task1","status":"running"}'}
-    assert (w.row.step, w.row.cursor) == (2, RunPosition.INFERENCE)
+    assert (w.row.step, w.row.position) == (2, RunPosition.INFERENCE)
     task = w.task("A.task1")
     assert (task.call_id, task.tool, task.arguments, task.attempt) == ("A", "crawl", {"url": "x"}, 1)
 
@@ -141,7 +141,7 @@ def test_a_result_reaches_the_model_at_the_next_step() -> None:
     assert task_notes(w) == []
     w.says("done")
     assert task_notes(w) == ["[Background task A.task1 (crawl) succeeded.]\n42 pages"]
-    assert w.row.cursor is RunPosition.INFERENCE
+    assert w.row.position is RunPosition.INFERENCE
     assert w.store.fold.finished == {"A.task1": ("succeeded", None)}
     w.says("42 pages it is")
     assert w.last().output == "42 pages it is"
@@ -221,9 +221,9 @@ def test_of_a_large_result_event_and_model_get_what_is_shown() -> None:
 
 def test_a_run_whose_model_has_nothing_more_to_say_waits_for_its_tasks_and_is_running() -> None:
     w = crawling()
-    assert (w.row.cursor, w.row.stage, w.row.termination) == (RunPosition.TASKS, Stage.RUNNING, None)
+    assert (w.row.position, w.row.stage, w.row.termination) == (RunPosition.TASKS, Stage.RUNNING, None)
     w.task_returns("A.task1")
-    assert (w.row.cursor, w.row.step) == (RunPosition.INFERENCE, 3)
+    assert (w.row.position, w.row.step) == (RunPosition.INFERENCE, 3)
     w.says("done")
     assert w.row.stage is Stage.COMPLETED
     w.check_end()
@@ -235,7 +235,7 @@ def test_the_run_that_waits_is_woken_by_the_first_of_several_tasks() -> None:
     w.says("let us wait")
     w.task_returns("B.task1")
     w.says("and wait")
-    assert w.row.cursor is RunPosition.TASKS
+    assert w.row.position is RunPosition.TASKS
     w.task_returns("A.task1")
     w.says("done")
     assert [text.split()[2] for text in task_notes(w)] == ["B.task1", "A.task1"]
@@ -245,10 +245,10 @@ def test_the_run_that_waits_is_woken_by_the_first_of_several_tasks() -> None:
 def test_the_run_that_waits_is_woken_by_new_input() -> None:
     w = crawling()
     w.send("how is it going?")
-    assert w.row.cursor is RunPosition.INFERENCE
+    assert w.row.position is RunPosition.INFERENCE
     assert w.store.messages[-1].content == "how is it going?"
     w.says("fine")
-    assert w.row.cursor is RunPosition.TASKS
+    assert w.row.position is RunPosition.TASKS
 
 
 @pytest.mark.parametrize("mode", ["now", "after_step"])
@@ -316,7 +316,7 @@ def test_a_stop_condition_that_is_met_while_the_run_waits_keeps_it_from_another_
 def test_the_id_of_a_task_is_no_output_but_the_result_of_another_tool_is(rule: Any) -> None:
     w = World(agent(tool_use=rule))
     w.says(calls=[call("A", "crawl")])
-    assert w.row.cursor is RunPosition.INFERENCE
+    assert w.row.position is RunPosition.INFERENCE
     w.says(calls=[call("B", "look")])
     w.returns("B", "seen")
     w.stopped()
@@ -504,7 +504,7 @@ def test_after_a_crash_a_task_that_may_be_repeated_runs_again() -> None:
     w.says(calls=[call("A", "fetch")])
     w.says("done")
     w.crash()
-    assert (w.row.cursor, w.task("A.task1").attempt) == (RunPosition.TASKS, 2)
+    assert (w.row.position, w.task("A.task1").attempt) == (RunPosition.TASKS, 2)
     w.feed(inp.CallReturned(call_id="A.task1", attempt=1, result="old", shown="old"))
     assert w.row.tasks, "the word of an older attempt"
     w.task_returns("A.task1")
@@ -518,7 +518,7 @@ def test_after_a_crash_of_any_other_task_the_model_reads_that_the_outcome_is_unk
     w.crash()
     assert w.store.fold.finished == {"A.task1": ("failed", "outcome_unknown")}
     assert "may or may not have taken effect" in task_notes(w)[0]
-    assert w.row.cursor is RunPosition.INFERENCE
+    assert w.row.position is RunPosition.INFERENCE
     w.says("I will look")
     w.check_end()
 

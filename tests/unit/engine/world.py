@@ -117,7 +117,7 @@ class Store:
             known=known,
             ticket=ticket,
             call=call,
-            leaving=self.row.cursor.rule.leaving,
+            leaving=self.row.position.rule.leaving,
         )
         prior = self._targets.get(facts.target_key or "")
         if prior is None and call is not None:
@@ -204,16 +204,16 @@ class World:
 
     @property
     def ended(self) -> bool:
-        return self.row.cursor is RunPosition.ENDED
+        return self.row.position is RunPosition.ENDED
 
     def feed(self, message: inp.Input) -> Transition:
         """Step the machine with one input and do what it says."""
         before, kept = self.state, copy.deepcopy(self.state)
-        self.trace.append(f"{self.row.cursor.value:16} {message}")
+        self.trace.append(f"{self.row.position.value:16} {message}")
         taken = step(self.spec, before, message, self.now)
         assert before == kept, "the state was changed in place"
         assert step(self.spec, before, message, self.now) == taken, "the same input came to something else"
-        if before.row.cursor is RunPosition.ENDED:
+        if before.row.position is RunPosition.ENDED:
             assert taken == Transition(before, None, ()), "an ended run did something"
         return self._take(before, message, taken)
 
@@ -305,7 +305,7 @@ class World:
             child.takes(effect.decision)
             return
         child.ends(*CUT)
-        if self.row.cursor is RunPosition.STOPPING:  # the owner reports the end of the child run, or gives up
+        if self.row.position is RunPosition.STOPPING:  # the owner reports the end of the child run, or gives up
             watch = fx.StartCall(
                 call_id=effect.call_id, attempt=0, tool=effect.tool, arguments={}, child_run=effect.child_run
             )
@@ -567,14 +567,14 @@ class World:
         in_flight = bool(self.outstanding) or self._again or any(waits for _, waits in self.unacked)
         open_tickets = [*(c.ticket for c in calls if c.at is CallPosition.PARKED), *row.run_tickets]
         open_tickets += self.state.calls.open_mirrors()
-        if not in_flight and not self.ended and row.cursor is not RunPosition.ADMISSION:
+        if not in_flight and not self.ended and row.position is not RunPosition.ADMISSION:
             assert row.stage is Stage.NEEDS_APPROVAL, "nothing moves, nobody is asked"
             assert open_tickets
         if row.run_tickets and row.stage is not Stage.NEEDS_APPROVAL:
-            assert row.cursor in HELD_OPEN, f"a held run is at {row.cursor}"
+            assert row.position in HELD_OPEN, f"a held run is at {row.position}"
         if self.spec.on_new_input == "supersede" and row.unread_input_by is not None:
-            assert row.cursor is not RunPosition.TOOLS or all(call.at is not CallPosition.PARKED for call in calls)
-        if row.cursor is RunPosition.TOOLS:
+            assert row.position is not RunPosition.TOOLS or all(call.at is not CallPosition.PARKED for call in calls)
+        if row.position is RunPosition.TOOLS:
             assert row.stage is derive_stage(self.state.calls)
             self._check_projection(calls)
             hanging = [key for key in self.outstanding if key[0] not in ("cancel", "task", "stop")]
@@ -602,7 +602,7 @@ class World:
     def check_end(self) -> None:
         """What must hold of a run that is over, and durable."""
         store, fold = self.store, self.store.fold
-        assert self.finished or store.row.cursor is RunPosition.ENDED
+        assert self.finished or store.row.position is RunPosition.ENDED
         assert fold.terminal is not None
         assert fold.terminal is store.events[-1]
         assert store.row.next_due is None

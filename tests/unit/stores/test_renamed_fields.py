@@ -16,8 +16,9 @@ from tests.data.runs_8 import AGENTS
 import greenroom as gr
 from greenroom.actors.contract import codec
 from greenroom.actors.contract.calls import CallPosition
+from greenroom.actors.contract.phases import RunPosition
 from greenroom.actors.contract.renamed_fields import renamed
-from greenroom.actors.contract.rows import CallRow, Counters, RunRow
+from greenroom.actors.contract.rows import CallRow, Counters, JudgedRow, RunRow
 
 from ..contract.strategies import JSON
 
@@ -112,6 +113,14 @@ def test_rows_inside_rows_are_renamed() -> None:
     assert born["row"]["counters"] == {"model_attempts": 3}
     assert phase == {"ticket_requests": []}
     assert untouched == entries[2]
+
+
+def test_the_position_of_a_run_is_stored_under_its_first_name() -> None:
+    """Rows of before are read without an upgrade, and new rows have the bytes that older releases read."""
+    blob = b'{"v":4,"d":{"stage":"running","cursor":"tools","step":1}}'
+    row = codec.load(RunRow, blob)
+    assert (row.position, codec.glance(JudgedRow, blob).position) == (RunPosition.TOOLS, RunPosition.TOOLS)
+    assert codec.dump(row) == blob
 
 
 NAMES = st.sampled_from([*OLD_NAMES, "row", "tasks", "counters", "at"])
