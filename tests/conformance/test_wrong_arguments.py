@@ -9,7 +9,7 @@ import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from typing import Any, get_type_hints
 
 import attrs
 import pytest
@@ -17,6 +17,7 @@ import trio
 
 import greenroom as gr
 from greenroom.actors.contract.decisions import Command
+from greenroom.actors.contract.run_lists import RunFilters
 from greenroom.actors.runtime.runtime import StartOptions
 from greenroom.testing import call
 
@@ -79,7 +80,7 @@ def given(name: str, method: Callable[[Place, dict[str, Any]], Any]) -> Method:
 
 
 STARTS = {name: given(name, lambda p, o: p.runtime.start(p.payer, "hi", **o)) for name in StartOptions.__annotations__}
-QUERIES = [name for name in inspect.signature(gr.Runtime.runs).parameters if name != "self"]
+QUERIES = [*get_type_hints(RunFilters)]
 FIELDS = [field.name for field in attrs.fields(gr.Decision)]
 COMMAND = [field.name for field in attrs.fields(Command)]
 METHODS: dict[str, Method] = {
