@@ -2,9 +2,9 @@
 
     pytest --seed 7          another seed for everything that draws lots (default: GREENROOM_SEED, else a fixed number)
     pytest --fast            without the tests that are marked slow
-    GREENROOM_CHAOS=product  scenes run on all stores in all modes, and all cases of the tests beside them; default: a
-                             seeded sample of both (support/covering.py)
-    GREENROOM_CHAOS=full     besides, sweeps visit every point, and Hypothesis tries many more examples
+    GREENROOM_CHAOS=product  scenes run on all stores in all modes; default: a seeded sample (support/covering.py)
+    GREENROOM_CHAOS=full     besides, all cases of the tests beside scenes, sweeps visit every point, and Hypothesis
+                             tries many more examples
     GREENROOM_JUDGES=required  a test marked judge that would be skipped fails instead; the CI says so
 
 pytest-trio runs in `trio_mode`: async tests and fixtures need no mark.
@@ -105,7 +105,8 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    leave_out(config, items, config.getoption("--seed"), product=PRODUCT, few_live=not FULL)
+    seed = config.getoption("--seed")
+    leave_out(config, items, seed, product=PRODUCT, full=FULL, judges_required=JUDGES_REQUIRED)
     _leave_unmeasured(items)
     if hasattr(config, "workerinput"):
         items.sort(key=_turn)

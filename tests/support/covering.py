@@ -12,7 +12,8 @@ names its pair, `test_x[memory-sequential]`; a test that the command line names 
 `GREENROOM_CHAOS=product` runs the product, and so does `full`. A test that lists its stores or modes itself, with
 `parametrize`, keeps them.
 
-Of sweeps, floods and programs beside the scenes a session plays a share of the cases (`SHARES`), drawn in the same way.
+Of sweeps, floods and programs beside the scenes a session plays a share of the cases (`SHARES`), drawn in the same way;
+`full` plays all of them, and where judges are required no judge is left out.
 
 Scenes in real time (`LIVE`) are not counted there, because each takes seconds: a session runs a few of all files,
 drawn, and with `full` each case of each scene, in a mode that is drawn.
@@ -164,9 +165,15 @@ def shared_out(names: Iterable[str], seed: int) -> set[str]:
 
 
 def leave_out(
-    config: pytest.Config, items: list[pytest.Item], seed: int, *, product: bool = False, few_live: bool = True
+    config: pytest.Config,
+    items: list[pytest.Item],
+    seed: int,
+    *,
+    product: bool = False,
+    full: bool = False,
+    judges_required: bool = False,
 ) -> None:
-    """Take the variants that are not chosen out of a collection, and most of those in real time.
+    """Take the variants that are not chosen out of a collection, most of those in real time, and rests of shares.
 
     Of the product, coverage is measured of the variants that would be chosen.
     """
@@ -174,14 +181,18 @@ def leave_out(
     slow = [variant for variant in found.values() if variant.pair[0] == LIVE]
     others = [variant for variant in found.values() if variant.pair[0] != LIVE]
     sample = chosen(others, seed)
-    kept = {*(others if product else sample), *live(slow, seed, FEW if few_live else None)}
+    kept = {*(others if product else sample), *live(slow, seed, None if full else FEW)}
     left_out = [item for item, variant in found.items() if variant not in kept]
     if product:
         for item, variant in found.items():
             if variant not in sample:
                 item.add_marker("no_cover")
-    else:
-        others_by_name = {item.nodeid: item for item in items if not _named(config, item)}
+    if not full:
+        others_by_name = {
+            item.nodeid: item
+            for item in items
+            if not _named(config, item) and not (judges_required and item.get_closest_marker("judge"))
+        }
         left_out += [others_by_name[name] for name in shared_out(others_by_name, seed)]
     removed = set(left_out)
     config.hook.pytest_deselected(items=[*removed])
