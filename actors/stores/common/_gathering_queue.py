@@ -31,7 +31,6 @@ class GatheringQueue(WriteQueue, trio.abc.Instrument):
     """See the module. Requests are kept only within `gathering`, and only while the writer has none."""
 
     def __init__(self, make_writer: Callable[[WriteQueue], Writer], down: StoreDown | None = None) -> None:
-        """See `WriteQueue`."""
         super().__init__(make_writer, down)
         self._kept: deque[CommitRequest | PendingRequest[Any]] = deque()
         self._since = 0.0
