@@ -148,7 +148,7 @@ class PgHints:
 
     Attributes:
         process: number of this process; set before `serve`.
-        prefix: what the names of channels begin with (`channel_prefix`); set before `serve`.
+        prefix: The beginning of the names of channels (`channel_prefix`); set before `serve`.
         alone: no other process has the store open.
         sent: hints to other processes, without those that travelled with commands.
         refused: hints that the server did not take.

@@ -66,7 +66,7 @@ _CLOSING: Final = 60.0
 _LONGEST_NAME: Final = 200
 """Most characters of a process's name."""
 _READERS: Final = 4
-"""Reads at once; each has a connection."""
+"""Concurrent reads; each has a connection."""
 _SEVERAL: Final[frozenset[Callable[..., object]]] = frozenset(
     {
         *(_pg_reads.thread, _pg_reads.state_at, _pg_reads.record, _pg_lists.page),
@@ -141,8 +141,8 @@ class PostgresStore(QueryStore[Link]):
 
         Args:
             url: a URL or key=value text of libpq, with the fields schema (default greenroom), pooled and listen.
-            name: of this process, unique, printable, at most 200 characters; default: host, process id and a random
-                part.
+            name: The name of this process, unique, printable, at most 200 characters; default: host, process id and a
+                random part.
             lease: seconds after which the runs of a process that gives no sign of life are free.
             turn: seconds between two signs of life.
             margin: seconds before the end of the lease at which this process ends its own work.
@@ -151,7 +151,7 @@ class PostgresStore(QueryStore[Link]):
             writer: "thread", or "inline": all statements are executed in the calling task, by the same code without
                 threads. For tests under virtual time, which waits for no server.
             faults: called at each of `faults.POINTS`; raises to make the store fail there.
-            migrations: for tests of migrations.
+            migrations: The migrations to apply; for tests of migrations.
 
         Raises:
             StoreOpenError: the address cannot be read.
@@ -321,7 +321,7 @@ class PostgresStore(QueryStore[Link]):
             raise StoreDown(f"the role lacks {', '.join(lacking[:4])}; let the owner of the schema grant them")
 
     def _index_maker(self, link: Link) -> IndexMaker | None:
-        """Return what makes missing indexes; None if there are none, or if this process cannot make them."""
+        """Return what makes missing indexes; None if no index is missing, or if this process cannot make them."""
         missing = missing_indexes(link, self.target.schema, self._migrations)
         direct = self.target.direct()
         if missing and direct is not None and may_make_indexes(link, self.target.schema):
