@@ -55,7 +55,7 @@ Short, because a person may be waiting.
 """
 
 _READERS: Final = 4
-"""Reads at once: more threads would only wait for the interpreter."""
+"""Concurrent reads: more threads would only wait for the interpreter."""
 
 
 class SQLiteStore(QueryStore[sqlite3.Connection]):
@@ -93,14 +93,14 @@ class SQLiteStore(QueryStore[sqlite3.Connection]):
         """Prepare a store; nothing is opened before `run`.
 
         Args:
-            path: of the file; created (0600) if missing.
+            path: The path of the file; created (0600) if missing.
             writer: "thread" or "inline".
             patience: seconds of retries while the store is unavailable.
             read_only: read without the lock; works while another process owns the file.
             compact: rewrite a file of an older release at opening, so that it can return the space of pruned runs to
                 the file system. That takes seconds for a large file, and disk space for a second copy.
             faults: called at each of `faults.POINTS`; raises to make the store fail there.
-            migrations: for tests of migrations.
+            migrations: The migrations to apply; for tests of migrations.
 
         Raises:
             UsageError: the writer is neither "thread" nor "inline".
