@@ -65,7 +65,7 @@ class MemoryStore(RequestStore):
     `submit` returns (except in an outage made by `faults`). The object can be opened again and keeps its data, like a
     file after a crash: earlier claims are void. Safe under virtual time. Bounded by memory only; `prune` frees space.
 
-    `peer` makes it a shared store, with several handles that are open at once: the many processes of a test.
+    `peer` makes it a shared store, with several handles that are open together: the many processes of a test.
     """
 
     times: LeaseTimes = LeaseTimes()
@@ -105,8 +105,9 @@ class MemoryStore(RequestStore):
         Args:
             name: beginning of the name of the process.
             level: newest version of rows that the process reads.
-            offset: of the storage's clock; see `Store.offset`.
-            faults: as for the store; a write that fails after it was written is repeated, and has its first result.
+            offset: The offset of the storage's clock; see `Store.offset`.
+            faults: The faults of the handle; a write that fails after it was written is repeated, and has its first
+                result.
 
         Raises:
             UsageError: the store is open, and is not shared yet.
@@ -137,7 +138,7 @@ class MemoryStore(RequestStore):
     @property
     @override
     def offset(self) -> float:
-        """As it was given to `peer`."""
+        """The offset that `peer` was given."""
         return self._offset
 
     @property
@@ -147,7 +148,7 @@ class MemoryStore(RequestStore):
 
     @property
     def hints(self) -> HintPolicy | None:
-        """The policy of hints between handles, the same for all of them; None: each hint arrives at once.
+        """The policy of hints between handles, the same for all of them; None: each hint arrives immediately.
 
         Called with the kind of a hint ("posted", "work", "thread_freed", "moved") and the name of the receiving
         process; returns seconds of delay, or None to lose the hint. With the kind "follow_up" it is called before the
