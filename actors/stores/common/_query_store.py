@@ -1,4 +1,4 @@
-"""The public methods of a store in a database: each read is a query in a thread, each write is encoded at once."""
+"""The public methods of a store in a database: each read is a query in a thread, each write is encoded immediately."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class QueryStore(RequestStore, Generic[C]):
     """A store in a database, whose queries are functions of a connection `C`.
 
     A subclass sets the queries, `_commits` (the queue that commits; `_queue` takes all other requests) and `_limiter`
-    (for reads at once).
+    (for concurrent reads).
     """
 
     _queries: Queries[C]
@@ -99,7 +99,7 @@ class QueryStore(RequestStore, Generic[C]):
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
-    # Rows are encoded at once, in the trio thread, so that a value that changes later is written as it was.
+    # Rows are encoded immediately, in the trio thread, so that a value that changes later is written as it was.
 
     @override
     async def create_run(self, new: NewRun, frame: bytes, *, claim: bool = True) -> Created:

@@ -159,7 +159,7 @@ class ThreadWriter:
     # --- in the trio thread ------------------------------------------------------------------------------------------
 
     def _settle(self, batch: Sequence[Request], results: Sequence[object]) -> None:
-        """What a thread writes that was left to itself has been settled as "down"."""
+        """The writes of a thread that was left to itself have been settled as "down"."""
         if not self._deserted:
             self._queue.settle(batch, results)
 
