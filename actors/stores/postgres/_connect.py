@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: how they are opened, and what an error of one means.
+"""Connections to PostgreSQL: how they are opened, and the meaning of their errors.
 
 Theory of operation. A `Link` is one connection that opens itself again: after an error of the connection the next
 statement opens another one. The user of a link repeats what was on the way, so each statement has to tolerate being
@@ -62,7 +62,7 @@ _STALE: Final = frozenset({"0A000", "26000"})
 """A prepared statement whose tables have changed, or that the server has lost: prepared again by another connection."""
 
 _POOL: Final = "unsupported startup parameter"
-"""What pgbouncer answers to the options of a session."""
+"""The answer of pgbouncer to the options of a session."""
 _HOPELESS: Final = (
     "password authentication failed",
     "no password supplied",
@@ -88,7 +88,7 @@ _HOPELESS: Final = (
 """Parts of libpq's messages about connections that no wait makes possible."""
 
 _TIMEOUT: Final = "connection timeout expired"
-"""What the driver says of a host that does not answer."""
+"""The driver's words for a host that does not answer."""
 
 
 class Again(Exception):

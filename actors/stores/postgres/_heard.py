@@ -174,7 +174,7 @@ def _number(text: str) -> int:
     """Return a number that the server takes.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not one.
     """
     number = int(text)
     if not 0 <= number <= _GREATEST:

@@ -113,7 +113,7 @@ def channel_prefix(link: Link) -> str:
 
 @attrs.define
 class _WatchedRun:
-    """A watched run: how many blocks watch it, its number once that is known, and the newest reported sequence."""
+    """A watched run: the number of its blocks, its own number once that is known, and the newest reported sequence."""
 
     blocks: int = 0
     number: int = 0
@@ -122,7 +122,7 @@ class _WatchedRun:
 
 @attrs.frozen
 class _Job:
-    """What one call in the thread does, in this order."""
+    """The work of one call in the thread, in this order."""
 
     process: int
     sends: Sequence[tuple[str, str]] = ()

@@ -450,7 +450,7 @@ class PgKeeper:
         heard.joined = heard.tested = False
 
     def _take_work(self, work: Mapping[str, int]) -> None:
-        """Claim, or pass the hints on if there is no room any more."""
+        """Claim, or pass the hints on if no room is left."""
         if self._room is None or self._room > 0:
             self._report(WorkFound())
             return

@@ -1,4 +1,4 @@
-"""What a process does once in each turn: beat, watch the others' beats, free the runs of dead processes, repair.
+"""One turn of a process: beat, watch the others' beats, free the runs of dead processes, repair.
 
 Theory of operation. All statements of a turn go through one connection, the listener's, so that a process which cannot
 beat does not free runs either. First the runs of voided claims are given back, and only then the process beats: a
@@ -202,7 +202,7 @@ class PgTurn:
         self._strays: set[tuple[int, int]] = set()
         self._agents: Mapping[str, str] = {}
         self.prefix = ""
-        """What the names of channels begin with; known after the first turn."""
+        """The beginning of the names of channels; known after the first turn."""
         self._query = UnthreadedQuery(link, _UNREAD, "greenroom_unread")
         self.freed_runs = self.dead_letters = 0
         """Runs of dead processes that this one has freed; of these, runs that became dead letters."""
