@@ -40,9 +40,9 @@ class LeaseTimes:
     """The three times of a lease, in seconds. All processes of a storage use the same ones.
 
     Attributes:
-        lease: how long a beat may stand still.
-        turn: between two beats.
-        margin: between the end of the use of claims and the end of the lease.
+        lease: The time for which a beat may stand still.
+        turn: The time between two beats.
+        margin: The time between the end of the use of claims and the end of the lease.
     """
 
     lease: float = LEASE

@@ -113,7 +113,7 @@ class ThreadWriter:
         """Execute a batch until it is written; returns the requests that are left to settle, and their results.
 
         An outage may settle some of them before. Without any left, the retries look whether the store answers again.
-        After a crash the same batch is executed, too: what of it is durable is not written twice.
+        After a crash the same batch is executed, too: its durable part is not written twice.
         """
         until = None
         for pause in pauses():
