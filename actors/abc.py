@@ -127,7 +127,7 @@ class Pruned:
 
     Attributes:
         runs: whole runs.
-        messages: of threads without runs.
+        messages: The messages of threads without runs.
         freed: bytes by which the storage shrank; for a dry run, an estimate of the bytes that would become free. A file
             shrinks at its next checkpoint, at the latest when the store closes. 0 for a store in memory.
         reusable: free bytes that stay in the storage for later writes.
@@ -153,7 +153,7 @@ class StoreStatistics:
         hints_dropped: hints that this process could not read, or that the server did not take.
         claims: runs that this process has claimed.
         freed: runs of dead processes that this process has freed.
-        dead_letters: of these, runs that became dead letters.
+        dead_letters: The number of these that became dead letters.
     """
 
     commits: int = 0
@@ -187,7 +187,7 @@ class Store(abc.ABC):
     threaded: bool = False
     """True if the store works in another thread, so that virtual time must not be used with it."""
     shared: bool = False
-    """True if several processes may have the storage open at once.
+    """True if several processes may have the storage open together.
 
     Then a claim may be `Taken`, a run at rest has no owner (`release`), and a `PeerEvent` reports what another process
     did. In a store that is not shared the one process owns every run, and the methods about other processes do nothing.
@@ -195,7 +195,7 @@ class Store(abc.ABC):
 
     @property
     def secrets(self) -> Sequence[str]:
-        """What the address of the storage holds that must appear nowhere, such as a password: a runtime masks it."""
+        """The parts of the storage's address that must appear nowhere, such as a password; a runtime masks them."""
         return ()
 
     @property
@@ -262,7 +262,7 @@ class Store(abc.ABC):
     async def claim(self, run_id: str) -> Claim | Taken | None:
         """Claim a run: a new fencing token, which voids older claims. None if no run has this id or it is done.
 
-        Taken: another process owns the run. A run that this process owns is claimed anew. Held runs and dead letters
+        Taken: another process owns the run. A run that this process owns is claimed again. Held runs and dead letters
         can be claimed by their id.
         """
 
@@ -281,8 +281,9 @@ class Store(abc.ABC):
         in a store that is not shared.
 
         Args:
-            claims: of the runs.
-            ready_at: `claim_ready` claims them from this moment on, UTC, by the same clock as its `now`; None: at once.
+            claims: The claims of the runs.
+            ready_at: `claim_ready` claims them from this moment on, UTC, by the same clock as its `now`; None:
+                immediately.
         """
         return
 
@@ -328,8 +329,8 @@ class Store(abc.ABC):
 
         A commit with a terminal row also frees the thread for the oldest held run (`Receipt.next_in_thread`), and is
         refused with inbox_ahead if the inbox has items beyond `commit.row.inbox`. Its `row.pending_input` belongs to a
-        run that was never admitted: the store appends it to the thread in the run's turn (at once if the thread did not
-        hold the run; else in the commit that ends the active run, before the next run of a higher number may work).
+        run that was never admitted: the store appends it to the thread in the run's turn (immediately if the thread did
+        not hold the run; else in the commit that ends the active run, before the next run of a higher number may work).
 
         A store that encodes rows keeps sent texts in the inbox only (`contract.pending_input`).
         """
@@ -411,7 +412,7 @@ class Store(abc.ABC):
         entry that cannot be encoded is replaced by one `RecordGap`: it never makes a commit fail.
 
         Args:
-            run_id: of the run; the result is empty for an unknown or unrecorded run.
+            run_id: The id of the run; the result is empty for an unknown or unrecorded run.
             after: number of commits to skip.
             limit: most commits to return; fewer mean the end.
         """
@@ -497,7 +498,7 @@ class Store(abc.ABC):
         return ()
 
     async def bury(self, process: str) -> bool:
-        """Declare a process dead and free its runs at once. False if no live process has this name.
+        """Declare a process dead and free its runs immediately. False if no live process has this name.
 
         For a supervisor that has seen the process end, such as its parent.
         """
@@ -519,7 +520,7 @@ class Store(abc.ABC):
 
     @abc.abstractmethod
     async def revive_run(self, run_id: str) -> bool:
-        """Let a dead letter be claimed again, with no crash counted. False if the run is no dead letter.
+        """Let a dead letter be claimed again, with no crash counted. False if the run is not a dead letter.
 
         Raises:
             UnknownRun: no run has this id.

@@ -1,4 +1,4 @@
-"""What a store reports to its runtime: a closed union, and one callable that receives it.
+"""The reports of a store to its runtime: a closed union, and one callable that receives it.
 
 A report is made synchronously, in the trio thread, in commit order. The receiver notes the fact and wakes tasks.
 """
@@ -81,7 +81,7 @@ class LogsRenamed(msgspec.Struct, frozen=True, gc=False):
 
 
 PeerEvent = ChangedElsewhere | WorkFound | ThreadFreed | ClaimsVoided | LogsRenamed
-"""What other processes did. Only shared stores report it; each is a hint, which may be lost, late or repeated."""
+"""The actions of other processes. Only shared stores report them; each is a hint: it may be lost, late or repeated."""
 
 StoreEvent = RunCommitted | CommandPosted | RunsPruned | OutageChanged | PartCrashed | PeerEvent
 

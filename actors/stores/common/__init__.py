@@ -1,1 +1,1 @@
-"""What the stores share: codecs, rules of commits, the queue of writes, leases, ranks, faults."""
+"""The common parts of the stores: codecs, rules of commits, the queue of writes, leases, ranks, faults."""

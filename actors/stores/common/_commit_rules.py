@@ -29,7 +29,7 @@ class RunFacts(msgspec.Struct, frozen=True, gc=False):
     """The run that a commit is for, as the store has it.
 
     Attributes:
-        token: of the newest claim.
+        token: The token of the newest claim.
         last: sequence of the newest event.
         posted, consumed: positions of the newest accepted and of the newest consumed command.
         done: the run has ended.
@@ -46,10 +46,10 @@ def admit(found: RunFacts | None, claim: Claim, commit: Commit, fault: Exception
     """Return the receipt that refuses a commit; None if the commit may be written.
 
     Args:
-        found: the run; None if there is none, or if a commit under this claim could not be written.
-        claim: under which the commit was submitted.
-        commit: to write.
-        fault: why the commit cannot be written, even in its turn.
+        found: The run; None if it does not exist, or if a commit under this claim could not be written.
+        claim: The claim under which the commit was submitted.
+        commit: The commit to write.
+        fault: The reason why the commit cannot be written, even in its turn.
     """
     if found is None or claim.token != found.token or claim.run_id != commit.run_id:
         return lease_lost(commit, claim)
@@ -87,13 +87,13 @@ def unwritable(run_id: str, error: Exception, text: str | None = None) -> StoreE
 
 
 class PlaceFacts(msgspec.Struct, frozen=True, gc=False):
-    """What a store knows of the id, the key and the thread of a new run.
+    """The facts that a store knows of the id, the key and the thread of a new run.
 
     Attributes:
         existing: the run that has the id; else, unless the id is that of a pruned run, the open run that has the key.
         held: the thread holds that run.
-        pruned: `RunInfo.content` of the pruned run that had the id; None if there was none.
-        runs: how many runs were ever created in the thread.
+        pruned: `RunInfo.content` of the pruned run that had the id; None if no pruned run had it.
+        runs: The number of runs that were ever created in the thread.
         active: the run that works on the thread.
     """
 

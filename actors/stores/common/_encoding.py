@@ -32,14 +32,14 @@ class EncodedRows(msgspec.Struct, frozen=True):
     """The encoded rows of a commit or of a new run, each with its columns. Made in the trio thread.
 
     Attributes:
-        row: of the run.
+        row: The encoded row of the run.
         calls: (call id, step, index, status, body).
         tickets: (ticket id, call id, status, time of opening, brief, body).
         messages: (id, step, body).
         state: (whether of the thread, key, revision, value).
         size: bytes of all of it, and of the frames.
-        info: of a new run.
-        taken: for the record; empty if there is nothing.
+        info: The info of a new run.
+        taken: The entries for the record; empty without any.
         parts: (digest, bytes); without bytes for a part of a fork's history.
     """
 
@@ -82,7 +82,7 @@ def encode_again(commit: Commit, frames: Sequence[bytes]) -> tuple[EncodedRows |
     """Encode the rows of a commit whose first encoding has found no memory; returns the rows, or the error.
 
     Raises:
-        Outage: there is no memory now, either.
+        Outage: the memory does not suffice now, either.
     """
     try:
         return encode_commit(commit, frames), None

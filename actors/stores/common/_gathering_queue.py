@@ -1,10 +1,11 @@
 """A queue that gathers what the trio thread submits while it has work, so that few transactions write much.
 
-Theory of operation. Many commits follow each other within one burst of work: the end of a call, and at once the answer
-of a quick model. A writer that begins with the first of them makes the second wait for a whole transaction. So requests
-are kept while the writer has nothing to do, until trio has no task to run (an instrument is called before each wait for
-input), and then given to the writer together: an idle process pays nothing, and no timer is needed. A writer that works
-gets each request at once, because its own batch lasts longer than a burst. A busy trio thread gives after `LONGEST`.
+Theory of operation. Many commits follow each other within one burst of work: the end of a call, and immediately the
+answer of a quick model. A writer that begins with the first of them makes the second wait for a whole transaction. So
+requests are kept while the writer has nothing to do, until trio has no task to run (an instrument is called before each
+wait for input), and then given to the writer together: an idle process pays nothing, and no timer is needed. A writer
+that works gets each request immediately, because its own batch lasts longer than a burst. A busy trio thread gives
+after `LONGEST`.
 """
 
 from __future__ import annotations
@@ -24,14 +25,13 @@ from ._write_queue import WriteQueue, Writer
 LONGEST: Final = 0.001
 """Seconds after which a busy trio thread gives at its next opportunity."""
 FULL: Final = 100
-"""Requests that are given to the writer at once."""
+"""Requests that are given to the writer immediately."""
 
 
 class GatheringQueue(WriteQueue, trio.abc.Instrument):
     """See the module. Requests are kept only within `gathering`, and only while the writer has none."""
 
     def __init__(self, make_writer: Callable[[WriteQueue], Writer], down: StoreDown | None = None) -> None:
-        """See `WriteQueue`."""
         super().__init__(make_writer, down)
         self._kept: deque[CommitRequest | PendingRequest[Any]] = deque()
         self._since = 0.0
@@ -50,7 +50,7 @@ class GatheringQueue(WriteQueue, trio.abc.Instrument):
             trio.lowlevel.remove_instrument(self)
 
     def put(self, request: CommitRequest | PendingRequest[Any]) -> None:
-        """Queue a request; the writer gets it when trio has nothing else to do, or at once if the writer works."""
+        """Queue a request; the writer gets it when trio has nothing else to do, or immediately if the writer works."""
         if not self._gathers or self.down is not None:
             super().put(request)
             return

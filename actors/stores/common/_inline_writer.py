@@ -1,6 +1,6 @@
 """The writer that executes requests in the calling task, for stores in memory and under virtual time.
 
-Theory of operation. The queue's `wake` writes at once, in the stretch of the caller. A result may make its receiver
+Theory of operation. The queue's `wake` writes immediately, in the stretch of the caller. A result may make its receiver
 queue the next request from inside `settle`; the loop of the outer `wake` executes that, so the stack stays flat. In an
 outage, and after a crash (`_restarts.py`), `wake` does nothing, and the task in `serve` retries the same batch on
 trio's clock.

@@ -8,7 +8,7 @@ the moment *after* it first read that beat, so that the watcher's time begins la
     owner:    sent |------ lease - margin ------| claims are void, bodies are cancelled   | margin ends
     watcher:        read |---------------------- lease -------------------------------------| may declare it dead
 
-A watcher that was stopped, or that was cut off from the storage, cannot know what it missed, and begins anew. So an
+A watcher that was stopped, or that was cut off from the storage, cannot know what it missed, and begins again. So an
 outage of the storage that is longer than the lease lets no process be declared dead. The functions take their times
 as arguments: seconds of a clock that also counts while the machine sleeps.
 """
@@ -40,9 +40,9 @@ class LeaseTimes:
     """The three times of a lease, in seconds. All processes of a storage use the same ones.
 
     Attributes:
-        lease: how long a beat may stand still.
-        turn: between two beats.
-        margin: between the end of the use of claims and the end of the lease.
+        lease: The time for which a beat may stand still.
+        turn: The time between two beats.
+        margin: The time between the end of the use of claims and the end of the lease.
     """
 
     lease: float = LEASE
@@ -97,7 +97,7 @@ class BeatWatch(Generic[K]):
 
         Declare a returned process dead only if its beat in the storage is still the returned one. A process is returned
         again in each later look until it beats or is left out. A look more than two turns after the one before begins
-        the watch anew.
+        the watch again.
 
         Args:
             now: taken *after* the beats were read, in seconds; never less than before.

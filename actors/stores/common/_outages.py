@@ -56,7 +56,7 @@ _NUMBERS: Final = frozenset(
 )
 
 _CHUNK: Final = 1 << 20
-"""Bytes read at once."""
+"""Bytes read together."""
 _READ_ERROR: Final = re.compile(r"error code[= ](\d+)")
 """How a finding of SQLite's check names the result code of a page that it did not get."""
 

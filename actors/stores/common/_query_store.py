@@ -1,4 +1,4 @@
-"""The public methods of a store in a database: each read is a query in a thread, each write is encoded at once."""
+"""The public methods of a store in a database: each read is a query in a thread, each write is encoded immediately."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar
 
 import trio
+from typing_extensions import override
 
 from ...contract.claims import Claim
 from ...contract.commits import Commit, Created, Deliver, NewRun
@@ -61,7 +62,7 @@ class QueryStore(RequestStore, Generic[C]):
     """A store in a database, whose queries are functions of a connection `C`.
 
     A subclass sets the queries, `_commits` (the queue that commits; `_queue` takes all other requests) and `_limiter`
-    (for reads at once).
+    (for concurrent reads).
     """
 
     _queries: Queries[C]
@@ -98,10 +99,10 @@ class QueryStore(RequestStore, Generic[C]):
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
-    # Rows are encoded at once, in the trio thread, so that a value that changes later is written as it was.
+    # Rows are encoded immediately, in the trio thread, so that a value that changes later is written as it was.
 
+    @override
     async def create_run(self, new: NewRun, frame: bytes, *, claim: bool = True) -> Created:
-        """Write a run and claim it; durable on return. See `Store.create_run`."""
         request = CreateRequest(new, frame, claimed=claim)
         try:
             request.blobs = encode_new(new, frame)
@@ -109,8 +110,8 @@ class QueryStore(RequestStore, Generic[C]):
             raise InvalidCommit(f"run {new.info.run_id}: cannot be written: {error}") from error
         return await self._queue.ask(request)
 
+    @override
     def submit(self, claim: Claim, commit: Commit, frames: Sequence[bytes], deliver: Deliver) -> None:
-        """Queue a commit; never waits, and never raises for failures of the store. See `Store.submit`."""
         request = CommitRequest(claim, commit, frames, deliver)
         try:
             request.blobs = encode_commit(commit, frames)
@@ -120,60 +121,60 @@ class QueryStore(RequestStore, Generic[C]):
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
+    @override
     async def open_runs(self) -> Sequence[tuple[str, bool]]:
-        """Return all runs that are not done, oldest first, each with whether it is held."""
         return await self._read(self._queries.open_runs)
 
+    @override
     async def next_due(self) -> datetime | None:
-        """Return when the earliest timer of a waiting run fires."""
         return await self._read(self._queries.next_due)
 
+    @override
     async def load(self, run_id: str, *, calls: Literal["step", "all"] = "step") -> RunRecord | None:
-        """Return one consistent snapshot of a run. See `Store.load`."""
         return await self._read(self._queries.load, run_id, calls)
 
+    @override
     async def outline(self, run_id: str) -> RunOutline | None:
-        """Return a run without its calls, tickets and commands. See `Store.outline`."""
         return await self._read(self._queries.outline, run_id)
 
+    @override
     async def ticket(self, run_id: str, target: str) -> Ticket | None:
-        """Return one ticket, by its id or its call's. See `Store.ticket`."""
         return await self._read(self._queries.ticket, run_id, target)
 
+    @override
     async def thread(self, thread_id: str) -> ThreadInfo | None:
-        """Return the facts of a thread. See `Store.thread`."""
         return await self._read(self._queries.thread, thread_id)
 
+    @override
     async def state_at(self, run_id: str, step: int) -> Sequence[StateWrite]:
-        """Return the state keys as they were at the end of a step. See `Store.state_at`."""
         return await self._read(self._queries.state_at, run_id, step)
 
+    @override
     async def events(
         self, run_id: str, *, after: int = 0, limit: int = 1000, max_bytes: int | None = None
     ) -> Sequence[bytes]:
-        """Return a page of encoded events with sequence > `after`, in order."""
         return await self._read(self._queries.events, run_id, after, limit, max_bytes)
 
+    @override
     async def commands(self, run_id: str) -> Sequence[InboxItem]:
-        """Return every accepted command of a run, in order."""
         return await self._read(self._queries.commands, run_id)
 
+    @override
     async def record(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[RecordDelta]:
-        """Return a page of a run's record. See `Store.record`."""
         return await self._read(self._queries.record, run_id, after, limit)
 
+    @override
     async def messages(self, thread_id: str) -> Sequence[Message]:
-        """Return a thread's history, in order."""
         return await self._read(self._queries.messages, thread_id)
 
+    @override
     async def parts(self, thread_id: str, digests: Sequence[str]) -> Mapping[str, bytes]:
-        """Return the bytes of a thread's images and files. See `Store.parts`."""
         return await self._read(self._queries.parts, thread_id, tuple(digests))
 
+    @override
     async def runs(self, query: RunQuery) -> RunPage:
-        """Return a page of runs. See `Store.runs`."""
         return await self._read(self._lists.page, query, _paging.start(query))
 
+    @override
     async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:
-        """Return the lines of these runs. See `Store.summaries`."""
         return await self._read(self._lists.summaries, tuple(run_ids), counts)

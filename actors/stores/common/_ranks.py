@@ -29,7 +29,7 @@ def check_priority(priority: object) -> int:
     """Return a valid priority.
 
     Raises:
-        UsageError: the priority is no integer from -100 to 100.
+        UsageError: the priority is not an integer from -100 to 100.
     """
     if type(priority) is not int or abs(priority) > GREATEST_PRIORITY:
         way = f"give an int from -{GREATEST_PRIORITY} to {GREATEST_PRIORITY}; a higher one is claimed earlier"
@@ -56,7 +56,7 @@ def back_off(crashes: int, jitter: float) -> float:
     back together ("equal jitter": Brooker, "Exponential Backoff And Jitter", 2015).
 
     Args:
-        crashes: of owners of this run since its last finished step, this one included; at least 1.
+        crashes: The crashes of owners of this run since its last finished step, this one included; at least 1.
         jitter: drawn by the caller, from 0 up to 1.
     """
     if crashes == 1:
@@ -66,7 +66,7 @@ def back_off(crashes: int, jitter: float) -> float:
 
 
 def dead_reason(crashes: int) -> str | None:
-    """Return why a run whose owners crashed so often is a dead letter; None if it is none yet."""
+    """Return why a run whose owners crashed so often is a dead letter; None if it is not one yet."""
     if crashes < DEAD_AFTER:
         return None
     return f"{crashes}{DEAD_TEXT}"

@@ -43,7 +43,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def recased(frame: bytes) -> bytes:
-    """Return an event in version 2; an event in version 2, and anything that is no event, unchanged.
+    """Return an event in version 2; an event in version 2, and anything that is not an event, unchanged.
 
     Never raises for what a damaged row may hold: one row must not keep the file from opening.
     """

@@ -6,6 +6,8 @@ import abc
 from collections.abc import Sequence
 from datetime import datetime
 
+from typing_extensions import override
+
 from ...abc import Pruned, Store
 from ...contract.claims import Claim
 from ...contract.commits import Commit, Created, Deliver, NewRun
@@ -38,48 +40,48 @@ class RequestStore(Store):
 
     _queue: WriteQueue
 
+    @override
     async def create_run(self, new: NewRun, frame: bytes, *, claim: bool = True) -> Created:
-        """Write a run and claim it; durable on return. See `Store.create_run`."""
         return await self._queue.ask(CreateRequest(new, frame, claimed=claim))
 
+    @override
     async def claim(self, run_id: str) -> Claim | Taken | None:
-        """Claim a run with a new fencing token. See `Store.claim`."""
         return await self._queue.ask(ClaimRequest(run_id))
 
+    @override
     async def claim_ready(self, room: int, ability: Ability, now: datetime) -> Sequence[ReadyRun]:
-        """Claim up to `room` runs that need an owner. See `Store.claim_ready`."""
         return await self._queue.ask(ReadyRequest(room, ability, now)) if room > 0 else ()
 
+    @override
     async def claim_due(self, now: datetime, ability: Ability, *, limit: int = 100) -> Sequence[ReadyRun]:
-        """Claim runs whose timer fired. See `Store.claim_due`."""
         return await self._queue.ask(DueRequest(now, ability, limit))
 
+    @override
     async def release(self, claims: Sequence[Claim]) -> Sequence[str]:
-        """Give up runs at rest. See `Store.release`."""
         return await self._queue.ask(ReleaseRequest(claims)) if self.shared and claims else ()
 
+    @override
     async def give_back(self, claims: Sequence[Claim], *, ready_at: datetime | None = None) -> None:
-        """Give up runs that are not at rest. See `Store.give_back`."""
         if self.shared and claims:
             await self._queue.ask(GiveBackRequest(claims, ready_at))
 
+    @override
     async def set_queue(self, name: str, *, max_running: int | None = None, paused: bool = False) -> None:
-        """Limit or pause a queue. See `Store.set_queue`."""
         if max_running is not None and (type(max_running) is not int or max_running < 1):
             way = "give an int of at least 1, or None; paused=True stops a queue"
             raise UsageError(f"max_running={max_running!r:.100}: {way}")
         await self._queue.ask(QueueRequest(name, max_running, paused))
 
+    @override
     async def revive_run(self, run_id: str) -> bool:
-        """Let a dead letter be claimed again. See `Store.revive_run`."""
         return await self._queue.ask(ReviveRequest(run_id))
 
+    @override
     def submit(self, claim: Claim, commit: Commit, frames: Sequence[bytes], deliver: Deliver) -> None:
-        """Queue a commit; never waits, and never raises for failures of the store. See `Store.submit`."""
         self._queue.put(CommitRequest(claim, commit, frames, deliver))
 
+    @override
     async def post(self, run_id: str, command: Command, judge: Judge) -> CommandResult:
-        """Judge a command and journal it if accepted; durable on return. See `Store.post`."""
         posted = await self._queue.ask(PostRequest(run_id, command, judge))
         return posted.reply
 
@@ -91,8 +93,8 @@ class RequestStore(Store):
     async def _forecast(self, before: datetime) -> Pruned:
         """Return what a prune would delete."""
 
+    @override
     async def prune(self, before: datetime, *, dry_run: bool = False) -> Pruned:
-        """Delete done runs that ended before a time, in short transactions. See `Store.prune`."""
         if not isinstance(before, datetime) or before.tzinfo is None:
             raise UsageError(
                 f"prune(before={before!r}): give a datetime with a timezone, such as datetime.now(UTC) - ..."

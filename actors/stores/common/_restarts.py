@@ -64,7 +64,7 @@ class Restarts:
         """Run a task, and begin it again after a crash.
 
         Raises:
-            StoreDown: of the task.
+            StoreDown: the task raised it.
             Exception: the last one of too many crashes.
         """
         while True:

@@ -54,7 +54,7 @@ class StateHistory:
                 yield _as_known(newest, run)
 
     def forget(self, oldest: int | None) -> None:
-        """Drop the values that no run can read if `oldest` is the oldest remaining run; None: there is none.
+        """Drop the values that no run can read if `oldest` is the oldest remaining run; None: no run remains.
 
         Each run reads its own writes, and of earlier writes only the newest.
         """

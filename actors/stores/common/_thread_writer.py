@@ -113,7 +113,7 @@ class ThreadWriter:
         """Execute a batch until it is written; returns the requests that are left to settle, and their results.
 
         An outage may settle some of them before. Without any left, the retries look whether the store answers again.
-        After a crash the same batch is executed, too: what of it is durable is not written twice.
+        After a crash the same batch is executed, too: its durable part is not written twice.
         """
         until = None
         for pause in pauses():
@@ -159,7 +159,7 @@ class ThreadWriter:
     # --- in the trio thread ------------------------------------------------------------------------------------------
 
     def _settle(self, batch: Sequence[Request], results: Sequence[object]) -> None:
-        """What a thread writes that was left to itself has been settled as "down"."""
+        """The writes of a thread that was left to itself have been settled as "down"."""
         if not self._deserted:
             self._queue.settle(batch, results)
 

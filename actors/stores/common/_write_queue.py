@@ -1,8 +1,8 @@
 """The queue between a store and its writer: requests in, results out, in order, also through an outage.
 
-Theory of operation. `put` accepts a request and wakes the writer. The writer, a strategy made anew for each opening,
+Theory of operation. `put` accepts a request and wakes the writer. The writer, a strategy made for each opening,
 takes requests from the queue, executes them as one transaction and settles them in order. If the whole store is
-unavailable, the writer retries the same batch with growing pauses, while commands are refused at once. When its
+unavailable, the writer retries the same batch with growing pauses, while commands are refused immediately. When its
 patience is over, or it dies of another error, the queue is shut: each waiting and each later request is settled as
 "down".
 

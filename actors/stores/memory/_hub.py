@@ -92,11 +92,11 @@ class Hub:
 
     Attributes:
         ledger: the rows that the processes share.
-        times: of the leases.
-        epoch: of the logs.
+        times: The times of the leases.
+        epoch: The epoch of the logs.
         processes: rows, by name.
         watches: run -> names of the processes that watch it.
-        policy: of hints.
+        policy: The policy of hints.
     """
 
     def __init__(self, ledger: WorkTables, times: LeaseTimes, epoch: str) -> None:

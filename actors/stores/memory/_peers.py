@@ -55,7 +55,7 @@ class Peer:
     """A process on a shared ledger.
 
     Attributes:
-        name: of the process; another one once it was declared dead.
+        name: The name of the process; another one once it was declared dead.
         good_until: until when its claims are good, in trio time.
         frozen: it neither sends nor receives anything.
     """

@@ -95,8 +95,8 @@ class RunTables:
     """A run: its rows, its events, its inbox.
 
     Attributes:
-        number: in the order of creation.
-        token: of the newest claim.
+        number: The number in the order of creation.
+        token: The token of the newest claim.
         broken: the token whose commits fail since one of them could not be written.
         consumed: position of the newest consumed inbox item.
         ended: milliseconds; None while the run is not done.
@@ -107,10 +107,10 @@ class RunTables:
         record: the record's part of each commit.
         owner: name of the process that has the newest claim; "" in a store that is not shared; None: no process.
         queue, priority, dedupe: as in `NewRun`, where the queue has its name.
-        ready_at: when a process may claim the run.
-        crashes: of owners since the newest finished step; `crashed_at` is the step of the last crash.
-        dead: why the run is a dead letter.
-        level: of the newest release that wrote the run.
+        ready_at: The time from which a process may claim the run.
+        crashes: The crashes of owners since the newest finished step; `crashed_at` is the step of the last crash.
+        dead: The reason why the run is a dead letter.
+        level: The level of the newest release that wrote the run.
     """
 
     number: int

@@ -168,7 +168,7 @@ class WorkTables:
         return (run for run in self.open.values() if run.owner == owner)
 
     def revive(self, run_id: str, now: datetime) -> RunTables | None:
-        """Let a dead letter be claimed again; returns it, or None if the run is no dead letter.
+        """Let a dead letter be claimed again; returns it, or None if the run is not a dead letter.
 
         Raises:
             UnknownRun: no run has this id.

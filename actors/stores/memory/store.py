@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any, Final, Literal, Self
 
 import trio
+from typing_extensions import override
 
 from ...abc import Pruned, StoreStatistics
 from ...contract.codec import SCHEMA_VERSION
@@ -64,7 +65,7 @@ class MemoryStore(RequestStore):
     `submit` returns (except in an outage made by `faults`). The object can be opened again and keeps its data, like a
     file after a crash: earlier claims are void. Safe under virtual time. Bounded by memory only; `prune` frees space.
 
-    `peer` makes it a shared store, with several handles that are open at once: the many processes of a test.
+    `peer` makes it a shared store, with several handles that are open together: the many processes of a test.
     """
 
     times: LeaseTimes = LeaseTimes()
@@ -104,8 +105,9 @@ class MemoryStore(RequestStore):
         Args:
             name: beginning of the name of the process.
             level: newest version of rows that the process reads.
-            offset: of the storage's clock; see `Store.offset`.
-            faults: as for the store; a write that fails after it was written is repeated, and has its first result.
+            offset: The offset of the storage's clock; see `Store.offset`.
+            faults: The faults of the handle; a write that fails after it was written is repeated, and has its first
+                result.
 
         Raises:
             UsageError: the store is open, and is not shared yet.
@@ -124,18 +126,19 @@ class MemoryStore(RequestStore):
         return f"<MemoryStore: {len(self._ledger.runs)} runs, {'open' if self._queue.down is None else 'closed'}>"
 
     @property
+    @override
     def epoch(self) -> str:
-        """The identity of this object's logs. See `Store.epoch`."""
         return self._epoch if self._hub is None else self._hub.epoch
 
     @property
+    @override
     def good_until(self) -> float:
-        """Until when this handle's claims are good, in trio time. See `Store.good_until`."""
         return math.inf if self._peer is None else self._peer.good_until
 
     @property
+    @override
     def offset(self) -> float:
-        """As it was given to `peer`."""
+        """The offset that `peer` was given."""
         return self._offset
 
     @property
@@ -145,7 +148,7 @@ class MemoryStore(RequestStore):
 
     @property
     def hints(self) -> HintPolicy | None:
-        """The policy of hints between handles, the same for all of them; None: each hint arrives at once.
+        """The policy of hints between handles, the same for all of them; None: each hint arrives immediately.
 
         Called with the kind of a hint ("posted", "work", "thread_freed", "moved") and the name of the receiving
         process; returns seconds of delay, or None to lose the hint. With the kind "follow_up" it is called before the
@@ -179,8 +182,9 @@ class MemoryStore(RequestStore):
             raise UsageError("this store is not shared, or not open; `peer` returns another handle on it")
         return self._peer
 
+    @override
     async def run(self, report: Report, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Open, serve until cancelled, and re-raise Cancelled. The data stays for the next `run`. See `Store.run`.
+        """Open, serve until cancelled, and re-raise Cancelled. The data stays for the next `run`.
 
         Raises:
             StoreOpenError: this store is open already.
@@ -278,46 +282,46 @@ class MemoryStore(RequestStore):
             raise StoreDown(str(self._queue.down))
         return self._ledger
 
+    @override
     async def open_runs(self) -> Sequence[tuple[str, bool]]:
-        """Return all runs that are not done, oldest first, each with whether it is held."""
         ledger = await self._read()
         return tuple((name, run.held) for name, run in ledger.runs.items() if run.ended is None)
 
+    @override
     async def queues(self) -> Sequence[QueueInfo]:
-        """Return the queues, by name."""
         return (await self._read()).queues(self._time.now())
 
+    @override
     def watch(self, run_id: str) -> AbstractContextManager[None]:
-        """Report changes of a run by other processes. See `Store.watch`."""
         return nullcontext() if self._peer is None else self._peer.watch(run_id)
 
+    @override
     def publish(self, agents: Mapping[str, str], *, room: int | None) -> None:
-        """Say which agents this process has. See `Store.publish`."""
         if self._peer is not None:
             self._peer.publish(agents, room)
 
+    @override
     async def agents(self) -> Mapping[str, frozenset[str]]:
-        """Return the agents of all live processes. See `Store.agents`."""
         await self._read()
         return {} if self._hub is None else self._hub.agents()
 
+    @override
     async def processes(self) -> Sequence[ProcessInfo]:
-        """Return the processes of a shared store. See `Store.processes`."""
         await self._read()
         return () if self._hub is None else tuple(self._hub.infos())
 
+    @override
     async def bury(self, process: str) -> bool:
-        """Declare a process dead and free its runs. See `Store.bury`."""
         await self._read()
         return self._peer is not None and self._peer.bury(process)
 
+    @override
     async def next_due(self) -> datetime | None:
-        """Return when the earliest timer of a waiting run fires."""
         ledger = await self._read()
         return min((moment for moment, _ in ledger.timers()), default=None)
 
+    @override
     async def load(self, run_id: str, *, calls: Literal["step", "all"] = "step") -> RunRecord | None:
-        """Return one consistent snapshot of a run. See `Store.load`."""
         run = (await self._read()).runs.get(run_id)
         if run is None:
             return None
@@ -338,19 +342,19 @@ class MemoryStore(RequestStore):
             state=run.state_now(),
         )
 
+    @override
     async def outline(self, run_id: str) -> RunOutline | None:
-        """Return a run without its calls, tickets and commands. See `Store.outline`."""
         ledger = await self._read()
         run = ledger.runs.get(run_id)
         return None if run is None else run.outline(ledger.place(run))
 
+    @override
     async def ticket(self, run_id: str, target: str) -> Ticket | None:
-        """Return one ticket, by its id or its call's. See `Store.ticket`."""
         run = (await self._read()).runs.get(run_id)
         return None if run is None else run.ticket(target)
 
+    @override
     async def thread(self, thread_id: str) -> ThreadInfo | None:
-        """Return the facts of a thread. See `Store.thread`."""
         return (await self._read()).thread(thread_id)
 
     async def _sizes(self) -> tuple[int, int]:
@@ -360,42 +364,42 @@ class MemoryStore(RequestStore):
     async def _forecast(self, before: datetime) -> Pruned:
         return (await self._read()).forecast(milliseconds(before))
 
+    @override
     async def state_at(self, run_id: str, step: int) -> Sequence[StateWrite]:
-        """State keys as they were at the end of a step. See `Store.state_at`."""
         run = (await self._read()).runs.get(run_id)
         if run is None:
             raise UnknownRun(run_id)
         return run.state_at(step)
 
+    @override
     async def events(
         self, run_id: str, *, after: int = 0, limit: int = 1000, max_bytes: int | None = None
     ) -> Sequence[bytes]:
-        """A page of encoded events with sequence > `after`, in order."""
         run = (await self._read()).runs.get(run_id)
         return () if run is None else _paging.page(run.frames[after : after + limit], max_bytes)
 
+    @override
     async def commands(self, run_id: str) -> Sequence[InboxItem]:
-        """Every accepted command of a run, in order."""
         run = (await self._read()).runs.get(run_id)
         return () if run is None else run.journal(0)
 
+    @override
     async def record(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[RecordDelta]:
-        """A page of a run's record. See `Store.record`."""
         run = (await self._read()).runs.get(run_id)
         return () if run is None else tuple(run.record[after : after + limit])
 
+    @override
     async def messages(self, thread_id: str) -> Sequence[Message]:
-        """A thread's history, in order."""
         thread = (await self._read()).threads.get(thread_id)
         return () if thread is None else tuple(thread.messages)
 
+    @override
     async def parts(self, thread_id: str, digests: Sequence[str]) -> Mapping[str, bytes]:
-        """The bytes of a thread's images and files. See `Store.parts`."""
         thread = (await self._read()).threads.get(thread_id)
         return {} if thread is None else {name: thread.parts[name] for name in digests if name in thread.parts}
 
+    @override
     async def runs(self, query: RunQuery) -> RunPage:
-        """A page of runs. See `Store.runs`."""
         behind = _paging.start(query)
         ledger = await self._read()
         listed = list(islice(_listed(ledger, query, behind), query.limit + 1))
@@ -406,20 +410,20 @@ class MemoryStore(RequestStore):
             counts=ledger.counts() if query.counts else None,
         )
 
+    @override
     async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:
-        """The lines of these runs. See `Store.summaries`."""
         ledger = await self._read()
         known = (ledger.runs.get(name) for name in run_ids)
         lines = tuple(run.summary() for run in known if run is not None)
         return RunPage(runs=lines, cursor=None, counts=ledger.counts() if counts else None)
 
+    @override
     async def progress(self, run_ids: Sequence[str]) -> Mapping[str, RunProgress]:
-        """How far these runs are. See `Store.progress`."""
         runs = (await self._read()).runs if self.shared else {}
         return {name: runs[name].summary().progress for name in run_ids if name in runs}
 
+    @override
     def statistics(self) -> StoreStatistics:
-        """Counts since the store was opened."""
         return StoreStatistics(
             commits=self._commits,
             transactions=self._commits,

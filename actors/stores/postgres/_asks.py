@@ -1,8 +1,8 @@
 """The desk that is asked: new runs, claims, commands, slices of a prune; each is few statements of its own.
 
-In an outage a request is refused at once if it has written nothing, or may be repeated by its sender without harm. Only
-new runs and commands whose statement was on its way wait for the end of the outage: they are executed again by the same
-action, which finds what it wrote before.
+In an outage a request is refused immediately if it has written nothing, or may be repeated by its sender without harm.
+Only new runs and commands whose statement was on its way wait for the end of the outage: they are executed again by the
+same action, which finds what it wrote before.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class AskWriter:
         Raises:
             Outage: the server is unavailable; execute the requests again that it does not settle.
             StoreDown: a table or a right is missing.
-            InjectedCrash: of a fault.
+            InjectedCrash: a fault was injected.
         """
         if not batch:
             self._link.persistent("SELECT 1")

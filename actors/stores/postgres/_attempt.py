@@ -55,7 +55,7 @@ class Attempt:
             self._error = None  # or the error and its traceback keep each other alive
 
     def give_up(self) -> None:
-        """Let `result` raise at once, if the attempt is not over."""
+        """Let `result` raise immediately, if the attempt is not over."""
         with self._lock:
             if not self._over.is_set():
                 self._given_up = True

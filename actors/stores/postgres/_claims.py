@@ -245,7 +245,7 @@ class _RunClaim:
         ability: the runs that this process can work on.
         now: UTC.
         level: newest version of rows that this process reads.
-        nonce: in the token of each run that this claim takes.
+        nonce: The random part in the token of each run that this claim takes.
         sent: a statement of this claim was sent, and may have claimed runs.
     """
 
@@ -346,7 +346,7 @@ class BuryProcess:
     found: bool = False
 
     def __call__(self, link: Link, process: int) -> tuple[bool, FreedRuns]:
-        """Declare it dead, then free its runs. What is left, the turn of any process frees."""
+        """Declare it dead, then free its runs. The turn of any process frees the remaining ones."""
         self.found = bool(link.persistent(_BURY, (self.name,))) or self.found
         return self.found, free(link) if self.found else FreedRuns()
 
@@ -356,9 +356,9 @@ class FreedRuns:
     """Runs of dead processes that were freed.
 
     Attributes:
-        agents: of runs that may be claimed.
-        count: of all.
-        dead_letters: of these, runs that became dead letters.
+        agents: The agents of the runs that may be claimed.
+        count: The number of all freed runs.
+        dead_letters: The number of these that became dead letters.
     """
 
     agents: set[str] = attrs.field(factory=set)
@@ -393,7 +393,7 @@ class SetQueue:
 
 @attrs.define(eq=False)
 class ReviveRun:
-    """Let a dead letter be claimed again; the result is its agent, or None if it is none."""
+    """Let a dead letter be claimed again; the result is its agent, or None if the run is not one."""
 
     run_id: str
     done: str | None = None

@@ -1,10 +1,10 @@
-"""Connections to PostgreSQL: how they are opened, and what an error of one means.
+"""Connections to PostgreSQL: how they are opened, and the meaning of their errors.
 
-Theory of operation. A `Link` is one connection that opens itself anew: after an error of the connection the next
+Theory of operation. A `Link` is one connection that opens itself again: after an error of the connection the next
 statement opens another one. The user of a link repeats what was on the way, so each statement has to tolerate being
 executed twice. `severity` sorts errors into four kinds, and `Link.execute` raises each kind as one type: the whole
-server is unavailable (`Outage`), the same statement may work at once (`Again`), the request is at fault (the driver's
-own error), or the schema or a right is missing (`StoreDown`).
+server is unavailable (`Outage`), the same statement may work immediately (`Again`), the request is at fault (the
+driver's own error), or the schema or a right is missing (`StoreDown`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ANSWER: Final = 10.0
 """Seconds after which a connection that gives no answer is cut."""
 
 AT_ONCE: Final = 10
-"""Attempts at once after a conflict with another statement; then it counts as an outage, as after a wait for a lock."""
+"""Immediate attempts after a conflict with another statement; then it counts as an outage, like a wait for a lock."""
 
 SNAPSHOT: Final = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
 """Of a transaction whose statements all see one state of the database."""
@@ -46,7 +46,7 @@ Severity = Literal["outage", "again", "request", "schema"]
 _AGAIN: Final = frozenset({"40001", "40P01", "55P03", "57014"})
 """Serialization failure, deadlock, lock timeout, statement timeout."""
 _WAITED: Final = 3.0
-"""Seconds after which such an error has waited: at once, the statement would wait for as long again."""
+"""Seconds after which such an error has waited: repeated immediately, the statement would wait for as long again."""
 _LOCKED: Final = "55P03"
 _OUTAGES: Final = ("08", "53", "57", "58", "25006", "28", "3D", "F0", "XX001", "XX002")
 """Connection, resources (disk full, too many connections), shutdown, I/O, read-only server, login, damage."""
@@ -59,10 +59,10 @@ _SCHEMA: Final = ("42", "3F")
 _RESET: Final = struct.pack("ii", 1, 0)
 """SO_LINGER with no time: the last close resets the connection (POSIX, setsockopt)."""
 _STALE: Final = frozenset({"0A000", "26000"})
-"""A prepared statement whose tables have changed, or that the server has lost: prepared anew by another connection."""
+"""A prepared statement whose tables have changed, or that the server has lost: prepared again by another connection."""
 
 _POOL: Final = "unsupported startup parameter"
-"""What pgbouncer answers to the options of a session."""
+"""The answer of pgbouncer to the options of a session."""
 _HOPELESS: Final = (
     "password authentication failed",
     "no password supplied",
@@ -88,15 +88,15 @@ _HOPELESS: Final = (
 """Parts of libpq's messages about connections that no wait makes possible."""
 
 _TIMEOUT: Final = "connection timeout expired"
-"""What the driver says of a host that does not answer."""
+"""The driver's words for a host that does not answer."""
 
 
 class Again(Exception):
     """The statement met another one (deadlock, lock, serialization): nothing was written, and a retry may work.
 
     Attributes:
-        error: in words.
-        waited: it has waited for seconds; at once it would only wait for as long again.
+        error: The error in words.
+        waited: The statement has waited for seconds; an immediate retry would wait for as long again.
     """
 
     def __init__(self, error: Exception, *, waited: bool = False) -> None:
@@ -134,17 +134,17 @@ def setting_text(*settings: str) -> str:
 
 
 class Link:
-    """One connection that opens itself anew after an outage. Used by one thread at a time.
+    """One connection that opens itself again after an outage. Used by one thread at a time.
 
     Times are read and written as milliseconds since 1970 (`Moment`, `Moments`); `{s}` in a statement is the schema.
 
     Attributes:
-        since: when the statement that is on the way was sent, by `time.monotonic`; None: there is none.
-        opened: how often a connection was opened.
+        since: The time, by `time.monotonic`, at which the statement on the way was sent; None: none is on the way.
+        opened: The number of connections that were opened.
         carries: bytes of the statement that is sent next, if they are many.
         unknown: it is unknown whether the statement that met the newest outage was executed.
-        repeated: how often `anew` has called a function again that may have been executed.
-        payloads: of notifications that have arrived.
+        repeated: The number of calls that `anew` repeated although the first may have been executed.
+        payloads: The payloads of the notifications that have arrived.
     """
 
     def __init__(self, target: PgTarget, name: str, settings: Sequence[str] = ()) -> None:
@@ -176,7 +176,7 @@ class Link:
 
     @property
     def connection(self) -> psycopg.Connection[tuple[Any, ...]]:
-        """The open connection; opened if there is none.
+        """The open connection; opened if it is not open.
 
         Raises:
             psycopg.Error, OSError: it cannot be opened.
@@ -360,7 +360,7 @@ class Link:
             self.payloads.add(notification.extra)
 
     def persistent(self, text: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
-        """Execute a statement; one that met another is repeated at once. Raises as `execute`, without Again."""
+        """Execute a statement; one that met another is repeated immediately. Raises as `execute`, without Again."""
         return self._at_once(lambda: self.execute(text, parameters))
 
     def _at_once(self, send: Callable[[], list[tuple[Any, ...]]]) -> list[tuple[Any, ...]]:
@@ -393,7 +393,7 @@ class Link:
     def anew(self, function: Callable[[], T]) -> T:
         """Call a function that executes statements; if the connection breaks, once more, with a new connection.
 
-        A connection that broke while it was idle is no outage. The function has to tolerate being called twice.
+        A connection that broke while it was idle is not an outage. The function has to tolerate being called twice.
         """
         try:
             return function()
@@ -471,7 +471,7 @@ class Link:
 
         Args:
             answer: seconds.
-            now: of `time.monotonic`.
+            now: The present value of `time.monotonic`.
             connecting: seconds for an attempt to connect instead. None: the attempt ends by itself after a time for
                 each host, and only the lookup of a name, which has no limit, is ended after as long again.
         """

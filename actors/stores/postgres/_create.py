@@ -1,4 +1,4 @@
-"""A new run: one statement that takes its place in the thread, or the reason why there is none.
+"""A new run: one statement that takes its place in the thread, or the reason why it is refused.
 
 Theory of operation. The row of the thread orders its runs: an update of it waits for other updates and then sees them,
 which no count of runs does. The run's number is drawn after that, so numbers are the order of a thread. If the
@@ -92,7 +92,7 @@ class RunCreator:
         Args:
             link: the connection.
             book: notes the claim.
-            request: with its encoded rows.
+            request: The request with its encoded rows.
             owner: number of this process.
             bits: the random part of the first token.
         """
@@ -103,7 +103,7 @@ class RunCreator:
         """The statement was sent, and may have written the run."""
 
     def __call__(self) -> Created:
-        """Create the run, or return why there is none.
+        """Create the run, or return why it is refused.
 
         Raises:
             ThreadBusy: the thread has an active run, and the new run does not queue.

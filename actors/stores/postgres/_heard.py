@@ -1,4 +1,4 @@
-"""What hints are about, from their arrival until the keeper looks: bounded, whatever a payload contains.
+"""The subjects of hints, from their arrival until the keeper looks: bounded, whatever a payload contains.
 
 Theory of operation. The name of a channel is drawn (`_pg_hints.channel_prefix`), yet a payload is foreign text: another
 release, or another program with the rights of a process, may send any. A hint only says where to look, so a payload
@@ -82,10 +82,10 @@ class ArrivedPayloads:
 
 
 class HeardHints:
-    """What the hints that were read are about. Used in the trio thread.
+    """The subjects of the hints that were read. Used in the trio thread.
 
     Attributes:
-        nonce: of the hint to oneself that is waited for.
+        nonce: The nonce of the hint to this process itself that the process waits for.
         received: hints that were read, without those to oneself.
         dropped: payloads that could not be read, or were not kept.
         commands, freed: numbers of own runs to look at.
@@ -174,7 +174,7 @@ def _number(text: str) -> int:
     """Return a number that the server takes.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not one.
     """
     number = int(text)
     if not 0 <= number <= _GREATEST:

@@ -113,7 +113,7 @@ def channel_prefix(link: Link) -> str:
 
 @attrs.define
 class _WatchedRun:
-    """A watched run: how many blocks watch it, its number once that is known, and the newest reported sequence."""
+    """A watched run: the number of its blocks, its own number once that is known, and the newest reported sequence."""
 
     blocks: int = 0
     number: int = 0
@@ -122,7 +122,7 @@ class _WatchedRun:
 
 @attrs.frozen
 class _Job:
-    """What one call in the thread does, in this order."""
+    """The work of one call in the thread, in this order."""
 
     process: int
     sends: Sequence[tuple[str, str]] = ()
@@ -148,7 +148,7 @@ class PgHints:
 
     Attributes:
         process: number of this process; set before `serve`.
-        prefix: what the names of channels begin with (`channel_prefix`); set before `serve`.
+        prefix: The beginning of the names of channels (`channel_prefix`); set before `serve`.
         alone: no other process has the store open.
         sent: hints to other processes, without those that travelled with commands.
         refused: hints that the server did not take.

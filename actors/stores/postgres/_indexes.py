@@ -6,8 +6,8 @@ two, or the making failed and left an index that is marked invalid, which costs 
 opening and each `greenroom db migrate` therefore compares the indexes with the migrations. What is missing is made
 beside the work of the process, and an invalid index is dropped first. Without these indexes the store only is slower.
 
-Two sessions that make indexes of one table at once would wait for each other's snapshots, and PostgreSQL would end one
-of them. A session that waits for an advisory lock has a snapshot, too. So the lock of this work is only tried; the
+Two sessions that make indexes of one table concurrently would wait for each other's snapshots, and PostgreSQL would end
+one of them. A session that waits for an advisory lock has a snapshot, too. So the lock of this work is only tried; the
 session that does not get it looks again later. Any role can take the lock, so one that is held by a role that may make
 no index does not count.
 """
@@ -64,7 +64,7 @@ def make_indexes(link: Link, migrations: Sequence[PgMigration] = PG_MIGRATIONS) 
 
     Args:
         link: a session of the server's, not one of a pool; the limits of its statements' times are removed.
-        migrations: of this release.
+        migrations: The migrations of this release.
 
     Raises:
         Outage, Again: nothing is lost; the next call begins where this one ended.

@@ -3,7 +3,7 @@
 Theory of operation. One task owns the listener's connection. It takes a turn in a thread, and between two turns it
 waits in the trio thread until the connection is readable; what arrives is read without waiting, and what it asks for is
 read in a thread. A turn that meets an outage is repeated with the pauses of a writer. A second task watches the time:
-when claims are not good any more, it calls `ClaimsVoided` at once, whatever the connection does, and until the next
+when claims are not good any more, it calls `ClaimsVoided` immediately, whatever the connection does, and until the next
 turn has given the runs back, no run is claimed.
 
 The next turn is due one turn after the newest one began, so that no turn between delays a beat; a hint may only bring
@@ -83,14 +83,14 @@ class PgKeeper:
         Args:
             turn: executes the statements, in a thread.
             hints: sends, and takes the hints about watches and work.
-            times: of the lease.
+            times: The times of the lease.
             listens: the connection can LISTEN.
             in_thread: calls a function in a thread.
             known: returns run -> token of the claims that this process knows.
             forget: called with run and token of each claim that a turn has found to be void.
             renamed: called with the epoch after each reconnect.
-            version: of the schema that this release knows.
-            unthreaded: what hints are about may be read in the trio thread.
+            version: The version of the schema that this release knows.
+            unthreaded: True if the trio thread may read the rows that hints are about.
             level: newest version of rows that this process reads.
         """
         self._unthreaded = unthreaded
@@ -143,7 +143,7 @@ class PgKeeper:
     def good_until(self) -> float:
         """Until when claims are good, in trio time; may be read in any thread.
 
-        Computed anew for each call: trio's clock does not count sleep.
+        Computed again for each call: trio's clock does not count sleep.
         """
         return -math.inf if self._void else self._clock.current_time() + (self._good - boot_time())
 
@@ -175,7 +175,7 @@ class PgKeeper:
         self._room = room
 
     def nudge(self) -> None:
-        """Take the next turn at once."""
+        """Take the next turn immediately."""
         self._nudged = True
         self._sleeping.cancel()
 
@@ -450,7 +450,7 @@ class PgKeeper:
         heard.joined = heard.tested = False
 
     def _take_work(self, work: Mapping[str, int]) -> None:
-        """Claim, or pass the hints on if there is no room any more."""
+        """Claim, or pass the hints on if no room is left."""
         if self._room is None or self._room > 0:
             self._report(WorkFound())
             return

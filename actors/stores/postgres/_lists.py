@@ -16,7 +16,7 @@ from ._schema import TO_DO, WAITS
 from ._values import Bigints, Moment, Texts
 
 _LINES: Final = 50
-"""Rows read at once, so that a page that ends by its bytes has read few rows too many."""
+"""Rows read together, so that a page that ends by its bytes has read few rows too many."""
 
 _COLUMNS: Final = f"""SELECT r.number, r.run_id, r.posted - r.consumed, r.held AND r.ended_at IS NULL, r.ended_at,
   r.waiting_since, r.queue, p.name, r.dead, r.info, r.row,

@@ -113,15 +113,15 @@ class PgPeers:
         """Prepare; nothing is sent.
 
         Args:
-            target: of the database.
+            target: The address of the database.
             book: the claims.
-            name: of the process.
-            version: of Greenroom.
-            times: of the lease.
+            name: The name of the process.
+            version: The version of Greenroom.
+            times: The times of the lease.
             answer: seconds after which a statement without an answer is ended.
             repair: see `PgTurn`.
             level: newest version of rows that this process reads.
-            schema_version: of the tables that this release knows.
+            schema_version: The version of the tables that this release knows.
             faults: called at `faults.HINT` and `faults.LEAVE`.
             threaded: statements are executed in threads; else in the calling task.
         """

@@ -64,8 +64,8 @@ class Posted:
 
     Attributes:
         item: the journaled command; None if it was not accepted.
-        number: of the run.
-        owner: number of the process that owns the run; None if there is none.
+        number: The number of the run.
+        owner: number of the process that owns the run; None if no process owns it.
         agent: key of the run's agent.
         hinted: number of the process to which a hint went with the command; None: there was none.
     """
@@ -79,16 +79,16 @@ class Posted:
 
 
 Hint = Callable[[int | None, int], tuple[str, Sequence[Any]] | None]
-"""Returns the statement that sends a hint to the owner (given by number) of a run; None if there is none to send."""
+"""Returns the statement that sends a hint to the owner (given by number) of a run; None if no hint is to be sent."""
 
 
 @attrs.frozen
 class _Facts:
-    """What a command is judged on.
+    """The facts on which a command is judged.
 
     Attributes:
         mine: the row of this very command, written before an answer was lost.
-        owner: number of the process that owns the run; None if there is none.
+        owner: number of the process that owns the run; None if no process owns it.
     """
 
     number: int
@@ -121,7 +121,7 @@ class CommandPoster:
         Raises:
             UnknownRun: no run has this id.
             StoreError: a row of the run cannot be read.
-            Exception: of the judge.
+            Exception: the judge raised it.
         """
         request = self._request
         command = request.command

@@ -67,7 +67,7 @@ class PreparedStatements:
 
         Args:
             text: has a %s or a %(name)s for each parameter, and no other percent sign.
-            parameters: of it.
+            parameters: The values for `text`.
             by: another statement, sent in the same flight and executed after the commit of the first one; an error of
                 it is not reported.
 
@@ -110,7 +110,7 @@ class PreparedStatements:
         return name, values, form.formats
 
     def _replan(self) -> None:
-        """Let the server plan anew, for tables that have grown."""
+        """Let the server plan again, for tables that have grown."""
         now = time.monotonic()
         if now - self._planned >= REPLAN:
             self._planned = now

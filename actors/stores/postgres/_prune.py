@@ -1,7 +1,7 @@
-"""Delete done runs, in slices of one short statement each; any number of processes may prune at once.
+"""Delete done runs, in slices of one short statement each; any number of processes may prune concurrently.
 
 Theory of operation. A run is pruned by one statement: its row is deleted, its id joins `pruned`, and its number joins
-`garbage`, so that it is invisible at once and whole for every reader. Rows of other tables under that number are
+`garbage`, so that it is invisible immediately and whole for every reader. Rows of other tables under that number are
 deleted by later slices, also of another process: numbers are never reused. A thread whose last run is pruned gets a
 new number, and the old one joins `garbage` likewise. Rows that another process works on are skipped.
 """

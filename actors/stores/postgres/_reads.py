@@ -154,7 +154,7 @@ class ReadLinks:
                 with link.transaction(SNAPSHOT):
                     return query(link, *args, **kwargs)
             except (Again, Outage) as error:
-                # a connection that was cut while it was idle is no outage: another one is opened once
+                # a connection that was cut while it was idle is not an outage: another one is opened once
                 met = isinstance(error, Again) and not error.waited
                 again = met or (attempt == 1 and fresh == link.opened and fresh > 0 and isinstance(error, Outage))
                 if attempt == AT_ONCE or not again:

@@ -63,7 +63,7 @@ class PgMigration:
         statements: executed in one transaction.
         indexes: made after it, CONCURRENTLY; in the transaction if the schema is new.
         oldest: schema version of the oldest release that can work on the tables after this step. A migration only adds
-            to the tables, so processes of that release continue, also if they are started anew; what the release reads
+            to the tables, so processes of that release continue, also if they are started again; what the release reads
             is removed by a migration with a higher `oldest`, one release later.
     """
 
@@ -280,7 +280,7 @@ def whole_number(text: str | None) -> int | None:
 
 
 def version_of(session: SchemaSession, schema: str) -> int | None:
-    """Return the number of applied migrations; 0: there is no schema, or an empty one; None: it is not ours."""
+    """Return the number of applied migrations; 0: the schema is missing or empty; None: it is not ours."""
     sql = (
         "SELECT c.relname = 'about' FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s"
     )
@@ -350,7 +350,7 @@ def migrate(
 ) -> int:
     """Bring the schema to the newest version; returns the number of migrations that this call applied.
 
-    Each is one transaction under an advisory lock: processes that migrate at once wait for each other, and a crash
+    Each is one transaction under an advisory lock: processes that migrate concurrently wait for each other, and a crash
     leaves no migration half done. The indexes of tables that were there before are left to `_pg_indexes.make_indexes`.
 
     Raises:

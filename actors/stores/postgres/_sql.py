@@ -177,8 +177,8 @@ class BatchEntry:
     """A line of the batch: commits of one run under one claim that follow each other, written as one.
 
     Attributes:
-        number: of the run.
-        token: of the claim.
+        number: The number of the run.
+        token: The token of the claim.
         nth: number of this entry under the claim.
         pieces: the commits, in order.
     """

@@ -55,7 +55,7 @@ class PgTarget:
     """A database, a schema in it, and how to reach them.
 
     Attributes:
-        fields: for libpq.
+        fields: The parameters for libpq.
         schema: the schema with our tables.
         pooled: connections lead through a pool in transaction mode: no prepared statements, no settings of a session.
         listen: libpq's text for a direct connection that hints come through; None: the same as for statements, or,
@@ -63,7 +63,7 @@ class PgTarget:
         text: the target for messages; without a password.
         secrets: texts that no message may show.
         place: host and port, for messages; several hosts are separated by commas.
-        hosts: how many there are.
+        hosts: The number of hosts.
         patience: seconds that an attempt to connect waits for each host.
     """
 

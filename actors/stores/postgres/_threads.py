@@ -1,10 +1,10 @@
-"""What follows the end of a run in its thread: late input is placed, and the oldest open run may work.
+"""The consequences of the end of a run in its thread: late input is placed, and the oldest open run may work.
 
 Theory of operation. A terminal commit lowers `threads.open`; what follows is a second statement, which any process may
 make, any number of times: the input of runs that ended before they were admitted joins the thread in the order of the
 runs, up to the oldest open run, and that run loses `held`. Each row that changes is taken from the statement's own
-update, so of two processes that do it at once each input is placed by one. Each terminal commit is followed by a look
-at its thread, so the newest one finds everything that is left; after a crash in between the turn finds it.
+update, so of two processes that do it concurrently each input is placed by one. Each terminal commit is followed by a
+look at its thread, so the newest one finds everything that is left; after a crash in between the turn finds it.
 """
 
 from __future__ import annotations

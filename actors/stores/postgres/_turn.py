@@ -1,4 +1,4 @@
-"""What a process does once in each turn: beat, watch the others' beats, free the runs of dead processes, repair.
+"""One turn of a process: beat, watch the others' beats, free the runs of dead processes, repair.
 
 Theory of operation. All statements of a turn go through one connection, the listener's, so that a process which cannot
 beat does not free runs either. First the runs of voided claims are given back, and only then the process beats: a
@@ -42,7 +42,7 @@ _STRAYS: Final = 30
 _FORGET: Final = 600.0
 """Seconds for which the row of a dead process without runs is kept."""
 _MOST_UNREAD: Final = 1_000
-"""Commands read at once; the rest follows in the next look."""
+"""Commands read together; the rest follows in the next look."""
 
 _REGISTER: Final = """INSERT INTO {s}.processes(name, host, pid, version, level, room, started_at, beat_at)
 SELECT CASE WHEN EXISTS (SELECT 1 FROM {s}.processes WHERE name = %s) THEN %s ELSE %s END, %s, %s, %s, %s, %s, %s, now()
@@ -98,19 +98,19 @@ def boot_time() -> float:
 
 @attrs.frozen(kw_only=True)
 class Turned:
-    """What a turn found.
+    """The result of a turn.
 
     Attributes:
         sent: `boot_time` before the confirmed beat was sent.
         process: this process's number; another one than before if it was declared dead.
-        declared_dead: it was.
+        declared_dead: This process was declared dead.
         others: the numbers of the other live processes.
         joined: there are live processes that the turn before did not see.
         offset: the server's clock less this machine's, in seconds, and half the round trip within which that is true.
         unread: commands of own runs.
         freed: ids of own runs that their threads do not hold any more.
-        agents: of runs that were freed or given back, and may be claimed.
-        epoch: of the logs.
+        agents: The agents of the runs that were freed or given back, and may be claimed.
+        epoch: The epoch of the logs.
         reconnected: the connection is another one than in the turn before.
         work: there may be runs to claim for this process's agents.
         oldest: schema version of the oldest release that can work on the tables.
@@ -139,10 +139,10 @@ class Turned:
 
 @attrs.define(kw_only=True)
 class Posture:
-    """What the trio thread wants of a turn; read when the turn begins.
+    """The requests of the trio thread to a turn; read when the turn begins.
 
     Attributes:
-        room: for how many more runs there is room; None: no limit.
+        room: The number of further runs for which there is room; None: no limit.
         agents: key -> digest; None if they are written already.
         void: the claims of this process are void: give the runs back first.
         held: ids of own runs that their threads held.
@@ -181,9 +181,9 @@ class PgTurn:
 
         Args:
             link: the connection.
-            times: of the lease.
-            name: of the process. If the name is in use, a part that is drawn is appended.
-            version: of Greenroom.
+            times: The times of the lease.
+            name: The name of the process. If the name is in use, a random part is appended.
+            version: The version of Greenroom.
             level: newest version of rows that the process reads.
             listens: LISTEN for hints; the connection has to be a session of the server's. May be changed between turns.
             repair: lets the oldest run of each free thread lose `held`; returns number and owner of those runs.
@@ -202,7 +202,7 @@ class PgTurn:
         self._strays: set[tuple[int, int]] = set()
         self._agents: Mapping[str, str] = {}
         self.prefix = ""
-        """What the names of channels begin with; known after the first turn."""
+        """The beginning of the names of channels; known after the first turn."""
         self._query = UnthreadedQuery(link, _UNREAD, "greenroom_unread")
         self.freed_runs = self.dead_letters = 0
         """Runs of dead processes that this one has freed; of these, runs that became dead letters."""
@@ -215,7 +215,7 @@ class PgTurn:
         """Do everything that a turn is due.
 
         Raises:
-            Outage: the server is unavailable; the watch begins anew.
+            Outage: the server is unavailable; the watch begins again.
             StoreDown: a table or a right is missing.
         """
         link, before = self.link, self._opened

@@ -46,7 +46,7 @@ class OwnClaim:
     """A claim that this process holds.
 
     Attributes:
-        number: of the run.
+        number: The number of the run.
         token: the fencing token.
         nth: number of the newest commit under the claim.
         broken: a commit could not be written; later ones fail.
@@ -118,7 +118,7 @@ class _Found:
     Attributes:
         commits: number of the newest commit under the newest claim.
         thread: number of its thread.
-        run: for `admit`.
+        run: The facts of the run, for `admit`.
     """
 
     commits: int
@@ -172,7 +172,7 @@ class CommitWriter:
         Raises:
             Outage: the server is unavailable; execute the same batch again.
             StoreDown: a table or a right is missing.
-            InjectedCrash: of a fault.
+            InjectedCrash: a fault was injected.
         """
         if self._batch is not batch:
             self._batch, self._results, self._ends = batch, [None] * len(batch), {}
@@ -299,7 +299,7 @@ class CommitWriter:
         """Return the statement for entries, and its parameters.
 
         Raises:
-            Outage: there is no memory for them.
+            Outage: the memory does not suffice for them.
             _RequestFault: a value has no form in a parameter.
         """
         try:

@@ -1,4 +1,4 @@
-"""Care for the database of a store in PostgreSQL: what it is like, migrations, levels, and copies put into use.
+"""Care for the database of a store in PostgreSQL: its state, migrations, levels, and copies put into use.
 
 The functions take the URL of a store, open one connection, and return plain data. `greenroom db` shows them. None of
 them works on a run, and a role without any right on the tables may call `show`.
@@ -344,11 +344,11 @@ def adopt(url: str, before: Mapping[str, int]) -> Mapping[str, Any]:
     the first process that opens the store finds by itself.
 
     Args:
-        url: of the copy.
+        url: The address of the copy.
         before: the result of `beats`, `WATCHED` seconds ago.
 
     Raises:
-        StoreOpenError: a process lives on this database, so that it is no copy; or see `level`.
+        StoreOpenError: a process lives on this database, so that it is not a copy; or see `level`.
         StoreUnavailable: the server does not answer now; nothing was changed.
     """
     with _linked(url) as link:

@@ -15,6 +15,7 @@ from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
 import attrs
 import trio
+from typing_extensions import override
 
 from ...abc import Pruned, StoreStatistics
 from ...contract.run_lists import RunProgress
@@ -65,7 +66,7 @@ _CLOSING: Final = 60.0
 _LONGEST_NAME: Final = 200
 """Most characters of a process's name."""
 _READERS: Final = 4
-"""Reads at once; each has a connection."""
+"""Concurrent reads; each has a connection."""
 _SEVERAL: Final[frozenset[Callable[..., object]]] = frozenset(
     {
         *(_pg_reads.thread, _pg_reads.state_at, _pg_reads.record, _pg_lists.page),
@@ -140,8 +141,8 @@ class PostgresStore(QueryStore[Link]):
 
         Args:
             url: a URL or key=value text of libpq, with the fields schema (default greenroom), pooled and listen.
-            name: of this process, unique, printable, at most 200 characters; default: host, process id and a random
-                part.
+            name: The name of this process, unique, printable, at most 200 characters; default: host, process id and a
+                random part.
             lease: seconds after which the runs of a process that gives no sign of life are free.
             turn: seconds between two signs of life.
             margin: seconds before the end of the lease at which this process ends its own work.
@@ -150,7 +151,7 @@ class PostgresStore(QueryStore[Link]):
             writer: "thread", or "inline": all statements are executed in the calling task, by the same code without
                 threads. For tests under virtual time, which waits for no server.
             faults: called at each of `faults.POINTS`; raises to make the store fail there.
-            migrations: for tests of migrations.
+            migrations: The migrations to apply; for tests of migrations.
 
         Raises:
             StoreOpenError: the address cannot be read.
@@ -185,18 +186,21 @@ class PostgresStore(QueryStore[Link]):
         return f"<PostgresStore {self.target.text}: {'closed' if self._readers is None else 'open'}>"
 
     @property
+    @override
     def secrets(self) -> Sequence[str]:
-        """The passwords of the address, the service file and the environment. See `Store.secrets`."""
+        """The passwords of the address, the service file and the environment."""
         direct = self.target.direct()
         return self.target.secrets if direct is None else direct.secrets
 
     @property
+    @override
     def epoch(self) -> str:
-        """The identity of the logs; kept in the schema. See `Store.epoch`."""
+        """The identity of the logs; kept in the schema."""
         return self._epoch if self._peers is None else self._peers.epoch
 
     # --- opening and closing -----------------------------------------------------------------------------------------
 
+    @override
     async def run(self, report: Report, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Open the store and serve until cancelled; then write the queues, give the runs back, and re-raise Cancelled.
 
@@ -317,7 +321,7 @@ class PostgresStore(QueryStore[Link]):
             raise StoreDown(f"the role lacks {', '.join(lacking[:4])}; let the owner of the schema grant them")
 
     def _index_maker(self, link: Link) -> IndexMaker | None:
-        """Return what makes missing indexes; None if there are none, or if this process cannot make them."""
+        """Return what makes missing indexes; None if no index is missing, or if this process cannot make them."""
         missing = missing_indexes(link, self.target.schema, self._migrations)
         direct = self.target.direct()
         if missing and direct is not None and may_make_indexes(link, self.target.schema):
@@ -383,8 +387,8 @@ class PostgresStore(QueryStore[Link]):
                 peers.thread_freed(run.number, run.owner, run.agent)
         return mine
 
+    @override
     def statistics(self) -> StoreStatistics:
-        """Return counts since the store was opened."""
         counts = StoreStatistics() if self._committer is None else self._committer.statistics
         asked = StoreStatistics() if self._asker is None else self._asker.statistics
         counts = attrs.evolve(
@@ -408,48 +412,48 @@ class PostgresStore(QueryStore[Link]):
         return "" if self._peers is None else self._peers.name
 
     @property
+    @override
     def good_until(self) -> float:
-        """Until when claims are good, in trio time. See `Store.good_until`."""
         return -math.inf if self._peers is None else self._peers.good_until
 
     @property
+    @override
     def offset(self) -> float:
-        """Seconds to add to this machine's clock to get the server's. See `Store.offset`."""
         return 0.0 if self._peers is None else self._peers.offset
 
     @property
+    @override
     def unready(self) -> str | None:
-        """Why this process should get no new requests. See `Store.unready`."""
         return "the store is not open" if self._peers is None else self._peers.unready
 
+    @override
     def watch(self, run_id: str) -> AbstractContextManager[None]:
-        """Report changes of a run for the time of the block. See `Store.watch`."""
         return nullcontext() if self._peers is None else self._peers.watch(run_id)
 
+    @override
     def publish(self, agents: Mapping[str, str], *, room: int | None) -> None:
-        """Say which agents this process has, and for how many runs it has room. See `Store.publish`."""
         self._published = (agents, room)
         if self._peers is not None:
             self._peers.publish(agents, room)
 
+    @override
     async def agents(self) -> Mapping[str, frozenset[str]]:
-        """Return the agents of all live processes. See `Store.agents`."""
         return await self._read(_pg_claims.agents)
 
+    @override
     async def progress(self, run_ids: Sequence[str]) -> Mapping[str, RunProgress]:
-        """Return how far these runs are. See `Store.progress`."""
         return await self._read(_pg_lists.progress, tuple(run_ids))
 
+    @override
     async def processes(self) -> Sequence[ProcessInfo]:
-        """Return the processes that have the store open, or own runs still. See `Store.processes`."""
         return await self._read(_pg_claims.processes)
 
+    @override
     async def bury(self, process: str) -> bool:
-        """Declare a process dead and free its runs at once. See `Store.bury`."""
         return await self._queue.ask(BuryRequest(process))
 
+    @override
     async def queues(self) -> Sequence[QueueInfo]:
-        """Return the queues, by name."""
         return await self._read(_pg_claims.queues)
 
     # --- reading -----------------------------------------------------------------------------------------------------

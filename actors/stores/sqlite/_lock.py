@@ -35,8 +35,8 @@ class Owner:
 
     Attributes:
         pid: the process; 0 if unknown.
-        url: of its gateway, if it has one.
-        token_file: where the gateway's token is kept.
+        url: The address of its gateway, if it has one.
+        token_file: The path of the file with the gateway's token.
     """
 
     pid: int
@@ -172,7 +172,7 @@ def _has_owner(path: Path) -> bool:
 
 
 def owner_of(database: Path) -> Owner | None:
-    """Return the process that has the database open now, under any name; None if there is none.
+    """Return the process that has the database open now, under any name; None if no process has.
 
     Raises:
         StoreOpenError: the lock file cannot be read.

@@ -9,8 +9,8 @@ the inode. That descriptor has three purposes:
   first descriptor of that file that the process closes, SQLite's among them
   (https://www.sqlite.org/howtocorrupt.html, section 2.2); and where `flock` and byte ranges are one mechanism (the
   BSDs, network file systems) a lock on the whole file would exclude SQLite's own connections. The system drops the lock
-  with the last descriptor, whatever killed the process. A forked child closes its copies at once, so that a child which
-  outlives its parent does not keep the file.
+  with the last descriptor, whatever killed the process. A forked child closes its copies immediately, so that a child
+  which outlives its parent does not keep the file.
 * It stays open until the last store of the process has closed its connections, for the reason above: a file in use is
   opened and closed by SQLite alone.
 * It identifies the file that the names have to lead to: `check` compares. A file that was removed or replaced would

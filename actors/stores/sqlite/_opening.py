@@ -199,7 +199,7 @@ def look_for(path: Path) -> None:
     """Check that there is a file to read.
 
     Raises:
-        StoreOpenError: there is none.
+        StoreOpenError: the file is missing, or SQLite is too old.
     """
     _check_library()
     if not path.exists():

@@ -1,11 +1,11 @@
 """Delete done runs from a SQLite file, in slices: each is part of one transaction of the writer, and short.
 
 Theory of operation. A run is pruned by one statement: its row is deleted, its id joins `pruned`, and its number joins
-`garbage`, so that it is invisible at once and whole for every reader. Rows of other tables under that number are
+`garbage`, so that it is invisible immediately and whole for every reader. Rows of other tables under that number are
 deleted by later slices, also of a later process: numbers are never reused, so no reader can find these rows. A thread
 whose last run is pruned gets a new number, and the old one joins `garbage` likewise: its messages and state keys are
-unreachable at once, and a run started in the thread meanwhile begins without them. Finally free pages are returned to
-the file system, a few per slice.
+unreachable immediately, and a run started in the thread meanwhile begins without them. Finally free pages are returned
+to the file system, a few per slice.
 """
 
 from __future__ import annotations

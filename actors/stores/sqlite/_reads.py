@@ -47,7 +47,7 @@ _STATE_AT: Final = _NEWEST.format(
 )
 
 _IDLE_READERS: Final = 4
-"""Connections kept open for the next reader: as many as read at once."""
+"""Connections kept open for the next reader: as many as read concurrently."""
 
 BELIEVED: Final = 30.0
 """Seconds for which a checked file counts as sound, so that readers that fail together do not all check it."""

@@ -174,7 +174,7 @@ def wait_since(connection: sqlite3.Connection, number: int) -> None:
 
 
 def find_thread(connection: sqlite3.Connection, thread_id: str) -> tuple[int, int] | None:
-    """Return the thread's number, and how many runs were ever created in it; None if there is no such thread."""
+    """Return the thread's number, and how many runs were ever created in it; None if the thread does not exist."""
     sql = "SELECT number, runs FROM threads WHERE thread_id = ?"
     columns: tuple[int, int] | None = connection.execute(sql, (thread_id,)).fetchone()
     return columns

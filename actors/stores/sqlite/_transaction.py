@@ -100,7 +100,7 @@ class TransactionWriter:
         """Begin with empty caches.
 
         Args:
-            connection: of the writer.
+            connection: The connection of the writer.
             faults: see `faults.POINTS`.
             in_place: raises if the file is no longer where the next start looks for it.
             examine: returns the damage that a check of the whole file finds; None if it is sound. Raises

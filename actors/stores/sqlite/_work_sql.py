@@ -71,11 +71,11 @@ def ready(
     """Return the runs to claim, and whether runs of earlier openings may be left.
 
     Args:
-        connection: of the writer.
-        room: most runs.
-        ability: of this process.
+        connection: The connection of the writer.
+        room: The largest number of runs.
+        ability: The runs that this process can work on.
         now: the time.
-        base: of this opening.
+        base: The base of the tokens of this opening.
         older: also look for runs that earlier openings have claimed.
         served: the queue of the run that was claimed last.
     """
@@ -146,7 +146,7 @@ def ready_run(row: ReadyRow, token: int) -> ReadyRun:
 
 
 def deduplicated(connection: sqlite3.Connection, dedupe: str) -> tuple[Any, ...] | None:
-    """Return whether the open run with this key is held, and its info; None if there is none."""
+    """Return whether the open run with this key is held, and its info; None if no open run has it."""
     sql = (
         "SELECT dispatch = 'held', info FROM runs INDEXED BY runs_dedupe"
         " WHERE dedupe = ? AND dedupe IS NOT NULL AND ended_at IS NULL"

@@ -12,6 +12,7 @@ from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
 
 import attrs
 import trio
+from typing_extensions import override
 
 from ...abc import Pruned, StoreStatistics
 from ...errors import StoreDown, StoreError, StoreOpenError, StoreUnavailable
@@ -54,7 +55,7 @@ Short, because a person may be waiting.
 """
 
 _READERS: Final = 4
-"""Reads at once: more threads would only wait for the interpreter."""
+"""Concurrent reads: more threads would only wait for the interpreter."""
 
 
 class SQLiteStore(QueryStore[sqlite3.Connection]):
@@ -92,14 +93,14 @@ class SQLiteStore(QueryStore[sqlite3.Connection]):
         """Prepare a store; nothing is opened before `run`.
 
         Args:
-            path: of the file; created (0600) if missing.
+            path: The path of the file; created (0600) if missing.
             writer: "thread" or "inline".
             patience: seconds of retries while the store is unavailable.
             read_only: read without the lock; works while another process owns the file.
             compact: rewrite a file of an older release at opening, so that it can return the space of pruned runs to
                 the file system. That takes seconds for a large file, and disk space for a second copy.
             faults: called at each of `faults.POINTS`; raises to make the store fail there.
-            migrations: for tests of migrations.
+            migrations: The migrations to apply; for tests of migrations.
 
         Raises:
             UsageError: the writer is neither "thread" nor "inline".
@@ -133,12 +134,14 @@ class SQLiteStore(QueryStore[sqlite3.Connection]):
         return f"<SQLiteStore {self.path}: {how}, {'closed' if self._readers is None else 'open'}>"
 
     @property
+    @override
     def epoch(self) -> str:
-        """The identity of the logs; kept in the file. See `Store.epoch`."""
+        """The identity of the logs; kept in the file."""
         return self._epoch
 
     # --- opening and closing -----------------------------------------------------------------------------------------
 
+    @override
     async def run(self, report: Report, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Open the file and serve until cancelled; then write the queue, close, and re-raise Cancelled.
 
@@ -274,8 +277,8 @@ class SQLiteStore(QueryStore[sqlite3.Connection]):
             raise StoreDown("the store is not open")
         return self._transactor.execute(batch)
 
+    @override
     def statistics(self) -> StoreStatistics:
-        """Return counts since the store was opened."""
         counts = StoreStatistics() if self._transactor is None else self._transactor.statistics
         return attrs.evolve(counts, queued=self._queue.unsettled)
 
@@ -300,16 +303,18 @@ class SQLiteStore(QueryStore[sqlite3.Connection]):
             await trio.sleep(min(pause, until - trio.current_time()))
         raise AssertionError("pauses() never ends")
 
+    @override
     async def claim_ready(self, room: int, ability: Ability, now: datetime) -> Sequence[ReadyRun]:
-        """Claim runs that need an owner; none of a file that was opened to be read. See `Store.claim_ready`."""
+        """Claim runs that need an owner; none of a file that was opened to be read."""
         return () if self._read_only else await super().claim_ready(room, ability, now)
 
+    @override
     async def claim_due(self, now: datetime, ability: Ability, *, limit: int = 100) -> Sequence[ReadyRun]:
-        """Claim runs whose timer fired; none of a file that was opened to be read. See `Store.claim_due`."""
+        """Claim runs whose timer fired; none of a file that was opened to be read."""
         return () if self._read_only else await super().claim_due(now, ability, limit=limit)
 
+    @override
     async def queues(self) -> Sequence[QueueInfo]:
-        """Return the queues, by name."""
         return await self._read(_work_sql.queues, datetime.now(UTC))
 
     async def _sizes(self) -> tuple[int, int]:

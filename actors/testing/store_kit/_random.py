@@ -58,10 +58,10 @@ class _Run:
     """A run of both stores.
 
     Attributes:
-        authors: of the tested store and of the memory store; their rows are equal.
+        authors: The authors of the tested store and of the memory store; their rows are equal.
         old: replaced claims of both.
         commands: the accepted ones.
-        tickets: how many the run has.
+        tickets: The number of tickets that the run has.
     """
 
     name: str
@@ -243,7 +243,7 @@ class _Pair:
         claims: tuple[Claim, Claim] | None = None,
         **parts: object,
     ) -> None:
-        """A commit to both stores; what became of it must be the same."""
+        """A commit to both stores, which must have the same result."""
         actual, wanted = [
             await _sent(author, claims and claims[number], gap=gap, events=events, row=row, **parts)
             for number, author in enumerate(run.authors)

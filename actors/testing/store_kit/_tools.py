@@ -239,8 +239,8 @@ class Author:
     """The owner of a run: makes commits that follow each other.
 
     Attributes:
-        row: as of the newest commit.
-        token: of the claim.
+        row: The row as of the newest commit.
+        token: The token of the claim.
     """
 
     store: Store
@@ -358,7 +358,7 @@ class Scenario:
         name: unique, an identifier.
         sentence: the promise.
         reopens: the scenario closes the store and opens the next over the same storage.
-        shared: the scenario has two stores open at once over the same storage.
+        shared: the scenario has two stores open together over the same storage.
         needs: methods of `Steering` that the scenario uses.
     """
 
@@ -378,7 +378,7 @@ class Scenario:
 
         Args:
             open_store: the factory.
-            steering: of a shared storage; needed for shared scenarios.
+            steering: The steering of a shared storage; needed for shared scenarios.
 
         Raises:
             AssertionError: the store breaks the promise.
@@ -424,7 +424,7 @@ class Pair:
         log_a, log_b: their reports.
         name_a, name_b: the names of their processes.
         me: names the scenario: its runs, threads, queues and agent.
-        steering: of the storage.
+        steering: The steering of the storage.
     """
 
     open_store: OpenStore

@@ -11,10 +11,11 @@ scenarios that need that (`reopens`).
 `await check_store(open_store)` runs them all, one after the other, over one storage. A scenario fails with an
 AssertionError whose sentence states the broken promise. No scenario of `STORE_SCENARIOS` sleeps or reads a clock.
 
-A shared store (`Store.shared`) also keeps the promises of `SHARED_SCENARIOS`: each has two or more stores open at once,
-which play the processes of one storage, and waits for turns and leases. The author provides a `Steering`, by which the
-scenarios lose hints and answers and freeze a process; scenarios that need a method not named in `Steering.can` can be
-left out. Give the stores of the factory short leases (a second), or use virtual time as the memory store can:
+A shared store (`Store.shared`) also keeps the promises of `SHARED_SCENARIOS`: each has two or more stores open
+together, which play the processes of one storage, and waits for turns and leases. The author provides a `Steering`, by
+which the scenarios lose hints and answers and freeze a process; scenarios that need a method not named in
+`Steering.can` can be left out. Give the stores of the factory short leases (a second), or use virtual time as the
+memory store can:
 
     @pytest.mark.parametrize("scenario", SHARED_SCENARIOS, ids=str)
     async def test_peers(scenario: Scenario, autojump_clock: MockClock) -> None:
@@ -90,11 +91,11 @@ async def check_store(open_store: OpenStore, *, reopens: bool = True, steering: 
     Args:
         open_store: returns a store over the same storage at each call.
         reopens: the storage outlives the store; without that, those scenarios are left out.
-        steering: of a shared storage. Scenarios that need what it cannot do are left out.
+        steering: The steering of a shared storage. Scenarios that need what it cannot do are left out.
 
     Raises:
         AssertionError: the store breaks a promise; a note names the scenario.
-        UsageError: the store is shared, and there is no steering.
+        UsageError: the store is shared, and the steering is missing.
     """
     scenarios = [*STORE_SCENARIOS]
     if open_store().shared:
