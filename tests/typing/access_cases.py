@@ -13,7 +13,7 @@ async def read(access: gr.RunAccess) -> None:
     async with access.follow("r", after=3) as events:
         async for event in events:
             assert_type(event, gr.Event)
-    await access.runs(state="done")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    await access.runs(state="done")  # type: ignore[call-arg]
 
 
 async def both(runtime: gr.Runtime, client: Client) -> None:
