@@ -122,12 +122,12 @@ class EffectRunner:
     def _call_model(self, effect: CallModel, state: RunState) -> None:
         agent = self.run.acting(state)
 
-        async def request(chosen: Model) -> ModelRequest:
-            native = chosen.structured == "native"
+        async def request(candidate: Model) -> ModelRequest:
+            native = candidate.structured == "native"
             history = await self.run.history_for(state)
             if self.run.part_bytes.needed:
                 history = [*await self.run.part_bytes.filled(history)]
-            return model_request(agent, self.run.info.run_id, effect, history, model=chosen.name, native=native)
+            return model_request(agent, self.run.info.run_id, effect, history, model=candidate.name, native=native)
 
         def model() -> Model:
             other = None if effect.changes is None or effect.model else effect.changes.model
@@ -210,8 +210,8 @@ class EffectRunner:
             case ParkCall():
                 if child is None:
                     agent = self.run.acting(state)
-                    parked = self._actor(state, agent).parked
-                    child = self._start_actor(agent, effect.call_id, effect.ticket.tool, parked)
+                    parking = self._actor(state, agent).parked
+                    child = self._start_actor(agent, effect.call_id, effect.ticket.tool, parking)
                     child.mailbox = make_mailbox(effect.call_id)
                 child.ticket = effect.ticket
             case ReleaseCall():
@@ -242,9 +242,9 @@ class EffectRunner:
         """Cancel one background task; a task that overruns its grace is reported as unresponsive."""
         children = self.run.children
         child = children.live.get(call_key(effect.task_id))
-        stopped = TaskStopped(task_id=effect.task_id, attempt=effect.attempt)
+        report = TaskStopped(task_id=effect.task_id, attempt=effect.attempt)
         if child is None:  # the receipt of its start is outstanding; `_outdated` drops the StartTask
-            children.submit_input(stopped)
+            children.submit_input(report)
             return
         doomed = child
         doomed.scope.cancel("the task was cancelled")
@@ -254,6 +254,6 @@ class EffectRunner:
                 await doomed.ended.wait()
             if not doomed.ended.is_set():
                 children.give_up(doomed, (children.where(doomed),), doomed.ended)
-            children.submit_input(stopped)
+            children.submit_input(report)
 
-        children.start(f"stop:{effect.task_id}", wait, broke=lambda _: stopped, ours=True)
+        children.start(f"stop:{effect.task_id}", wait, broke=lambda _: report, ours=True)
