@@ -285,8 +285,8 @@ class Supervisor:
         """Decide what follows the exit of an incarnation (`Host`)."""
         crashed = isinstance(exit_, Crashed)
         self._counters.crashes += crashed
-        requested = self._stopping or cell.request is not None or cell.booting is not None
-        if requested or not wants_restart(cell.spec, exit_):
+        by_request = self._stopping or cell.request is not None or cell.booting is not None
+        if by_request or not wants_restart(cell.spec, exit_):
             if isinstance(exit_, Crashed) and cell.booting is None:  # `StartFailed` has the crash of a start
                 what = f"{cell.ref.name} crashed ({_kind(exit_.error)}) and is not restarted"
                 self._log(logging.ERROR, cell, what, exit_.error)

@@ -311,32 +311,32 @@ def _stopped(builder: StepBuilder, *, answered: bool) -> bool:
 
 def first_stop(builder: StepBuilder) -> tuple[str, str] | None:
     """Return code and detail of the first condition met, in list order; None if none is."""
-    counters, reached = builder.counters, None
+    counters, stop = builder.counters, None
     for condition in builder.spec.stop:
         match condition:
             case MaxRounds(n):
-                reached = ("max_rounds", f"{counters.rounds} steps") if n and counters.rounds >= n else None
+                stop = ("max_rounds", f"{counters.rounds} steps") if n and counters.rounds >= n else None
             case Timeout(seconds):
                 active = counters.active_ms / 1000
-                reached = ("timeout", f"{active:.1f} s of active time") if seconds and active > seconds else None
+                stop = ("timeout", f"{active:.1f} s of active time") if seconds and active > seconds else None
             case TokenBudget(total):
                 tokens = builder.row.usage.total
-                reached = ("token_budget", f"{tokens} tokens") if total and tokens > total else None
+                stop = ("token_budget", f"{tokens} tokens") if total and tokens > total else None
             case ConsecutiveErrors(n):
                 errors = f"{counters.errors} failed steps"
-                reached = ("consecutive_errors", errors) if n and counters.errors >= n else None
+                stop = ("consecutive_errors", errors) if n and counters.errors >= n else None
             case StopOnTool(name):
                 ran = any(call.tool == name and call.attempts for call in builder.calls.values())
-                reached = ("stop_on_tool", name) if ran else None
+                stop = ("stop_on_tool", name) if ran else None
             case ContentMatch(pattern):
-                reached = ("content_match", pattern) if condition.met(builder.row.answer or "") else None
+                stop = ("content_match", pattern) if condition.met(builder.row.answer or "") else None
             case LoopDetection(window):
                 same = window and len(counters.trail) >= window and len(set(counters.trail[-window:])) == 1
-                reached = ("loop_detection", f"{window} equal steps") if same else None
+                stop = ("loop_detection", f"{window} equal steps") if same else None
             case _ as never:
                 assert_never(never)
-        if reached is not None:
-            return reached
+        if stop is not None:
+            return stop
     return None
 
 

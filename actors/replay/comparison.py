@@ -61,13 +61,13 @@ class Replay:
             for entry in commit.taken:
                 self._number, self._newest = self._number + 1, entry
                 try:
-                    folded = yield from self._fold.take(entry)
+                    transition = yield from self._fold.take(entry)
                 except NoRecord as gap:
                     self._stop("record", str(gap))
                     return
-                for frame in folded.frames:
+                for frame in transition.frames:
                     self._compare(frame)
-                yield folded
+                yield transition
             if self._position < commit.last:
                 self._compare(None)
             if self._found is not None:

@@ -61,8 +61,8 @@ class RecordedModel(_TestModel):
         response = answer.response
         for text in filter(None, response.text):
             yield TextDelta(text)
-        for index, requested in enumerate(response.calls):
-            yield CallDelta(index, requested.tool)
+        for index, call_request in enumerate(response.calls):
+            yield CallDelta(index, call_request.tool)
         yield response
 
     def _next(self, request: ModelRequest) -> Answer:

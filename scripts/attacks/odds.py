@@ -228,8 +228,10 @@ async def fields(dice: Dice) -> None:
                 must(len(reply.body) < 2 * PAGE_BYTES, f"{len(reply.body)} bytes")
             async with welcomed(address, token=TOKEN) as talk:
                 kind = dice.choice(("start", "send", "cancel", "pause", "subscribe", "watch", "fork", "decide", "ping"))
-                got = await talk.ask(kind, **{key: value for key, value in frame.items() if value is not EXTREMES[8]})
-                must(got.get("code") != "internal", f"{kind} {frame!r:.300}: {got}")
+                answer = await talk.ask(
+                    kind, **{key: value for key, value in frame.items() if value is not EXTREMES[8]}
+                )
+                must(answer.get("code") != "internal", f"{kind} {frame!r:.300}: {answer}")
         must((await http(address, "GET", "/v1/runs")).status == 200, "the list is broken")
 
 
