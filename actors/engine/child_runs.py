@@ -53,7 +53,7 @@ def watch_child(builder: StepBuilder, call: CallRow) -> None:
             tool=call.tool,
             arguments=call.arguments,
             child_run=call.child_run,
-            known=tuple(mirror.ticket.child_ticket_id or "" for mirror in mirrors),
+            known_tickets=tuple(mirror.ticket.child_ticket_id or "" for mirror in mirrors),
         )
     )
     for mirror in mirrors:

@@ -31,7 +31,7 @@ class BodyPort:
     def __init__(self, children: Children, spawner: str, attempt: int) -> None:
         """`spawner`: the call or task that the attempt belongs to."""
         self._children, self._spawner, self._attempt = children, spawner, attempt
-        self._spawned: dict[str, int] = {}
+        self._spawn_counts: dict[str, int] = {}
         self._unread: dict[str, list[int]] = {}  # spawns whose answer was cancelled: their numbers are used again
 
     @property
@@ -80,8 +80,8 @@ class BodyPort:
         mark = content_digest([tool, data])[:_MARK]
         unread = self._unread.setdefault(mark, [])
         if not unread:
-            self._spawned[mark] = self._spawned.get(mark, 0) + 1
-            unread.append(self._spawned[mark])
+            self._spawn_counts[mark] = self._spawn_counts.get(mark, 0) + 1
+            unread.append(self._spawn_counts[mark])
         nth = unread.pop(0)
 
         def question(number: int) -> Input:

@@ -60,13 +60,13 @@ class EffectRunner:
 
     Attributes:
         run: the run, and what its effects work with.
-        found: the model request that was in flight when this owner took the run up.
+        at_start: the model request that was in flight when this owner took the run up.
         stop_at: after `CancelWork`: when the grace of the slowest child is over, in trio time; else None.
         finished: `FinishRun` was performed.
     """
 
     run: RunContext
-    found: Inference | None = None
+    at_start: Inference | None = None
     stop_at: float | None = None
     finished: bool = False
     _asking: ModelCall | None = attrs.field(init=False, default=None)
@@ -111,7 +111,7 @@ class EffectRunner:
                 if state.row.inference is not None and state.row.inference.stopped:
                     # before the cancel, which a model may not obey
                     now = self.run.services.clock.now()
-                    self.run.children.submit_input(cut_request(state.row.inference, self._asking, self.found, now))
+                    self.run.children.submit_input(cut_request(state.row.inference, self._asking, self.at_start, now))
                 stop_at = trio.current_time() + self.run.children.cancel_all(effect.reason) + SLACK
                 self.stop_at = self.stop_at or stop_at  # a second cancel allows no more time
             case _ as never:
@@ -143,7 +143,7 @@ class EffectRunner:
         child = ModelCall(
             effect=effect,
             find_model=model,
-            opened=models.opened,
+            open_model=models.opened,
             make_request=request,
             children=self.run.children,
             jitter=self.run.services.jitter,

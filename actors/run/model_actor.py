@@ -52,7 +52,7 @@ class ModelCall:
     Attributes:
         effect: the request as the machine asks for it.
         find_model: returns the model, called when the request is made.
-        opened: waits until the model is open.
+        open_model: waits until the model is open.
         make_request: builds the request for a model.
         children: takes streamed text and the final input.
         jitter: draws the factor of the back-off, in case the request fails.
@@ -64,16 +64,16 @@ class ModelCall:
         scope: the child's; its deadline is the limit of silence.
         until: when the next event moves that limit, in trio time.
         answering: the first event has come.
-        answered: the input that a response has become.
-        received: the streamed text.
+        answer: the input that a response has become.
+        text_pieces: the streamed text.
         size: characters of it.
-        begun: the tools of the calls that have begun, by their index.
-        reported: the newest `UsageReport`.
+        call_names: the tools of the calls that have begun, by their index.
+        usage_report: the newest `UsageReport`.
     """
 
     effect: CallModel
     find_model: Callable[[], Model]
-    opened: Callable[[Model], Awaitable[None]]
+    open_model: Callable[[Model], Awaitable[None]]
     make_request: Callable[[Model], Awaitable[ModelRequest]]
     children: Children
     jitter: Callable[[], float]
@@ -85,11 +85,11 @@ class ModelCall:
     scope: trio.CancelScope = attrs.field(init=False)
     until: float = attrs.field(init=False, default=0.0)
     answering: bool = attrs.field(init=False, default=False)
-    answered: Input | None = attrs.field(init=False, default=None)
-    received: list[str] = attrs.field(init=False, factory=list)
+    answer: Input | None = attrs.field(init=False, default=None)
+    text_pieces: list[str] = attrs.field(init=False, factory=list)
     size: int = attrs.field(init=False, default=0)
-    begun: dict[int, str] = attrs.field(init=False, factory=dict)
-    reported: UsageReport | None = attrs.field(init=False, default=None)
+    call_names: dict[int, str] = attrs.field(init=False, factory=dict)
+    usage_report: UsageReport | None = attrs.field(init=False, default=None)
 
     def __repr__(self) -> str:
         return f"<ModelCall {self.effect.message_id}>"
@@ -119,8 +119,8 @@ class ModelCall:
         try:
             outcome = await self._request(child, model)
         finally:
-            silent = outcome is None and self.answered is None and trio.current_time() >= child.scope.deadline
-            if isinstance(outcome or self.answered, ModelAnswered):
+            silent = outcome is None and self.answer is None and trio.current_time() >= child.scope.deadline
+            if isinstance(outcome or self.answer, ModelAnswered):
                 circuit.succeeded()
             elif silent or (isinstance(outcome, ModelFailed) and outcome.retryable):
                 circuit.failed(policy, trio.current_time())
@@ -138,14 +138,14 @@ class ModelCall:
     async def _ask(self, model: Model, request: ModelRequest) -> Input:
         """Stream one answer. A ModelError becomes an input; any other exception passes."""
         try:
-            await self.opened(model)
+            await self.open_model(model)
             self.sent = True
             async with model.stream(request) as events:
                 try:
                     async for event in events:
                         if type(event) is ModelResponse or not isinstance(event, _DELTAS):
-                            self.answered = self._answered(event)
-                            return self.answered
+                            self.answer = self._answered(event)
+                            return self.answer
                         await self._take(event)
                 finally:
                     # Finalise a generator in the model's own task; the collector would do so in another one.
@@ -158,11 +158,11 @@ class ModelCall:
 
     def cut(self) -> ModelCut:
         """Return what has arrived, for the end of the run, which stops this request now. Its buffers are closed."""
-        text, usage = text_of("".join(self.received)), Usage()
-        if isinstance(self.answered, ModelAnswered):  # whole, but too late for the run to use its calls
-            text, usage = "".join(self.answered.response.text), _known(self.answered.response)
+        text, usage = text_of("".join(self.text_pieces)), Usage()
+        if isinstance(self.answer, ModelAnswered):  # whole, but too late for the run to use its calls
+            text, usage = "".join(self.answer.response.text), _known(self.answer.response)
         elif self.sent:
-            usage = _known(self.reported) + Usage(incomplete=1)
+            usage = _known(self.usage_report) + Usage(incomplete=1)
         rest = self.children.cut_message_stream(self.effect.message_id)
         large = is_large(f"{self.effect.prefix}{text}")  # else one event holds the text
         return ModelCut(message_id=self.effect.message_id, text=text, rest=rest if large else (), usage=usage)
@@ -174,9 +174,9 @@ class ModelCall:
             self._extend(now)
         if isinstance(event, _UNSHOWN):
             if isinstance(event, UsageReport):
-                self.reported = event
-            elif event.tool or event.index not in self.begun:
-                self.begun[event.index] = text_of(event.tool)
+                self.usage_report = event
+            elif event.tool or event.index not in self.call_names:
+                self.call_names[event.index] = text_of(event.tool)
             return
         if self.size > ANSWER_LIMIT:
             raise ModelError(f"its answer is too large: {too_large(self.size, ANSWER_LIMIT)}", kind="provider")
@@ -189,7 +189,7 @@ class ModelCall:
         else:
             await buffer.put(event.text)
         if buffer is streams.text:
-            self.received.append(event.text)
+            self.text_pieces.append(event.text)
             self.size += len(event.text)
 
     def _extend(self, now: float) -> None:
@@ -201,8 +201,8 @@ class ModelCall:
 
     def _silent(self) -> Input | None:
         """Return the failure of a request that the limit of silence ended, or the answer if it was there already."""
-        if self.answered is not None or trio.current_time() < self.scope.deadline:
-            return self.answered
+        if self.answer is not None or trio.current_time() < self.scope.deadline:
+            return self.answer
         limit = self.policies.idle.idle if self.answering else self.policies.idle.first
         return self._cut(f"{self.model} was silent for {limit:g} s", "timeout")
 
@@ -258,8 +258,8 @@ class ModelCall:
             retry_after=retry_after,
             usage=_known(usage) if self.sent else Usage(),
             jitter=self.jitter(),
-            received=text_of("".join(self.received), ANSWER_LIMIT),
-            cut_calls=tuple(filter(None, self.begun.values())),
+            received=text_of("".join(self.text_pieces), ANSWER_LIMIT),
+            cut_calls=tuple(filter(None, self.call_names.values())),
         )
 
 

@@ -129,7 +129,7 @@ class _Ending(msgspec.Struct, frozen=True):
 
     before: RunState
     message: Input
-    carried: tuple[RecordEntry, ...]
+    entries: tuple[RecordEntry, ...]
 
 
 def _awaited(call: CallRow, effect: StartCall) -> bool:
@@ -338,7 +338,7 @@ class RunLoop:
                 raise ClaimLost("inbox_ahead without an ending")
             ending, self._closing = self._closing, None
             self._state = ending.before
-            self._record.undo(ending.carried)
+            self._record.undo(ending.entries)
             self._run.forget_thread()
             self._behind = True
             self._children.submit_last(ending.message)
@@ -451,7 +451,7 @@ class RunLoop:
             for message in children.take_streams():
                 self.feed(message)
         else:
-            return (bool(children.watched) or row.next_due is not None) and self._fire_timers()
+            return (bool(children.checks) or row.next_due is not None) and self._fire_timers()
         return True
 
     def _feed_child_input(self, message: Input) -> None:
@@ -546,9 +546,9 @@ class RunLoop:
         """When the loop has to look again though nothing comes, in trio time."""
         if self._effects.stop_at is not None:
             return self._effects.stop_at
-        if self._state.row.next_due is None and not self._children.watched:
+        if self._state.row.next_due is None and not self._children.checks:
             return math.inf
-        times = [at for at, _ in self._children.watched.values()]
+        times = [at for at, _ in self._children.checks.values()]
         if self._state.row.next_due is not None:
             deadline = self._state.deadline
             first = next((moment for moment, name in timed(self._state) if name not in self._expiring), None)

@@ -167,7 +167,7 @@ def assemble(
     moved_runs = None if kind.moved is None else kind.moved(services, registry, reports)
     directory.work, directory.ability = taker.nudge, taker.ability
     if moved_runs is not None:
-        directory.moved = moved_runs.note
+        directory.on_move = moved_runs.note
     reader = kind.reader(services, registry, table, reports)
 
     def handle(run_id: str, thread_id: str) -> Run[object]:

@@ -80,11 +80,11 @@ class Agents:
     _deps: Any
     _redactor: Redactor
     _log: ErrorLog
-    _named: Callable[[str], Model]
+    _model_by_name: Callable[[str], Model]
     overrides: list[Override] = attrs.field(init=False, factory=list)
     failing: set[str] = attrs.field(init=False, factory=set)
     _graphs: dict[str, Mapping[str, Agent[object]]] = attrs.field(init=False, factory=dict)
-    _joined: dict[str, AgentSpec] = attrs.field(init=False, factory=dict)
+    _joined_specs: dict[str, AgentSpec] = attrs.field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
         self._add(tuple(other for agent in self.by_key.values() for other in agent.reached))
@@ -158,11 +158,11 @@ class Agents:
         """
         if not agent.handoffs:
             return agent.spec
-        spec = self._joined.get(agent.key)
+        spec = self._joined_specs.get(agent.key)
         if spec is None:
             graph = self.graph(agent)
             check_graph(graph)
-            spec = self._joined[agent.key] = joined_spec(graph)
+            spec = self._joined_specs[agent.key] = joined_spec(graph)
         return spec
 
     def acting(self, agent: Agent[object], key: str | None) -> Agent[object]:
@@ -205,22 +205,20 @@ class Agents:
             for key in self.by_key.keys() - before:  # the key is free for the agent that is made right
                 del self.by_key[key]
             self._graphs.clear()  # both are caches, and may hold agents that are not known any more
-            self._joined.clear()
+            self._joined_specs.clear()
             raise
         return agent
 
     def _check(self, agent: Agent[object]) -> None:
         for number in range(1 + len(fallbacks_of(agent.plugins))):
-            self._check_model(agent, self.model_for(agent, number))
-
-    def _check_model(self, agent: Agent[object], model: Model) -> None:
-        fault = capture(model.check, agent.settings)
-        if isinstance(fault, Raised):
-            why = failure_text(fault.error)
-            text = f"agent {agent.key!r}: model {model.name!r} could not check its settings: {why}"
-            raise AgentDefinitionError(text) from fault.error
-        if fault.value is not None:
-            raise AgentDefinitionError(f"agent {agent.key!r}: {fault.value}")
+            model = self.model_for(agent, number)
+            fault = capture(model.check, agent.settings)
+            if isinstance(fault, Raised):
+                why = failure_text(fault.error)
+                text = f"agent {agent.key!r}: model {model.name!r} could not check its settings: {why}"
+                raise AgentDefinitionError(text) from fault.error
+            if fault.value is not None:
+                raise AgentDefinitionError(f"agent {agent.key!r}: {fault.value}")
 
     def model_for(self, agent: Agent[object], fallback: int = 0, chosen: Model | str | None = None) -> Model:
         """Return the model of a request: the newest override, else the chosen one, else the agent's own.
@@ -240,7 +238,7 @@ class Agents:
             if override.agents is None or agent.key in override.agents:
                 model = override.model
         if isinstance(model, str):
-            return self._named(model)
+            return self._model_by_name(model)
         if model is None:
             raise AgentDefinitionError(f"agent {agent.key!r} has no model; give it one: Agent(..., model=...)")
         return model

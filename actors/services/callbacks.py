@@ -72,7 +72,7 @@ class StoreReports(ChangeSignals):
         """Receive a report about other processes."""
         match event:
             case ChangedElsewhere():
-                self._directory.moved(event.run_id, event.last)
+                self._directory.on_move(event.run_id, event.last)
             case WorkFound():
                 self._directory.work()
             case ThreadFreed():

@@ -43,16 +43,16 @@ class MovedRuns:
 
     def __init__(self, services: Services, registry: RunRegistry, signals: ChangeSignals) -> None:
         self._services, self._registry, self._signals = services, registry, signals
-        self._moved: dict[str, int] = {}
-        self._looked = ""  # what is noted of the runs up to this id was looked at
+        self._to_read: dict[str, int] = {}
+        self._looked_up_to = ""  # what is noted of the runs up to this id was looked at
         self._some = trio.Event()
 
     def __repr__(self) -> str:
-        return f"<MovedRuns: {len(self._moved)} to read>"
+        return f"<MovedRuns: {len(self._to_read)} to read>"
 
     def note(self, run_id: str, last: int) -> None:
         """Note that a run has events up to sequence `last`, or changed otherwise."""
-        self._moved[run_id] = max(last, self._moved.get(run_id, 0))
+        self._to_read[run_id] = max(last, self._to_read.get(run_id, 0))
         self._some.set()
 
     async def body(self, ctx: ActorContext[object]) -> None:
@@ -64,13 +64,13 @@ class MovedRuns:
             while True:
                 await self._some.wait()
                 self._some = trio.Event()
-                while self._moved:
+                while self._to_read:
                     await self._read_next()
 
     async def _read_next(self) -> None:
         """Read what is new of one run. The store reports each move once: a read that fails is noted again."""
-        run_id = next(iter(self._moved))
-        last, done = self._moved.pop(run_id), False
+        run_id = next(iter(self._to_read))
+        last, done = self._to_read.pop(run_id), False
         try:
             await self._read(run_id, last)
             done = True
@@ -137,8 +137,8 @@ class MovedRuns:
         Raises:
             StoreError: the runs cannot be read.
         """
-        some = sorted(run_id for run_id in self._registry.noted() if run_id > self._looked)[:AT_A_LOOK]
-        self._looked = some[-1] if len(some) == AT_A_LOOK else ""
+        some = sorted(run_id for run_id in self._registry.noted() if run_id > self._looked_up_to)[:AT_A_LOOK]
+        self._looked_up_to = some[-1] if len(some) == AT_A_LOOK else ""
         if not some:
             return
         progress_by_run = await self._services.store.progress(some)

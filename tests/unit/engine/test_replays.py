@@ -46,7 +46,7 @@ class Once(rec.Recorder):
 
     def add(self, now: Any, entry: msgspec.Struct) -> None:
         """Note half of what the reducers returned."""
-        del self._reduced[len(self._reduced) // 2 :]
+        del self._results[len(self._results) // 2 :]
         super().add(now, entry)
 
 

@@ -265,7 +265,7 @@ async def test_a_test_model_does_not_grow_for_ever():
     for number in range(RUNS + 50):
         await stream(model, ask(run=f"r{number}"))
     assert len(model.requests) == KEEP == 1_000
-    assert len(model._played) == RUNS
+    assert len(model._finished_runs) == RUNS
     assert not model._playing
     model.assert_complete()
 

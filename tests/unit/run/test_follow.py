@@ -584,7 +584,7 @@ class Followed(RuleBasedStateMachine):
     def step(self, follower: Follower) -> None:
         """One look; if there is nothing, all reported events were given, or there is a reason to look on."""
         after, reported, reads = follower.after, self.place.head, len(self.place.reads)
-        head, known = follower.tail.head, follower._looked
+        head, known = follower.tail.head, follower._read_to_end
         found = at_once(follower.fetch())
         self.check(after, follower, found)
         if found is not None:
@@ -602,7 +602,7 @@ class Followed(RuleBasedStateMachine):
         assert found.first == after + 1
         assert found.frames == tuple(self.place.frames[after : found.last])
         assert follower.after == found.last
-        shared = found is follower.tail._cached  # else it is a page of the store's
+        shared = found is follower.tail._newest_slice  # else it is a page of the store's
         assert 0 < len(found.frames) <= (SLICE_FRAMES if shared else PAGE)
         assert sum(map(len, found.frames[:-1])) < (SLICE_BYTES if shared else PAGE_BYTES)
 
