@@ -1,8 +1,8 @@
 """The walk through the phases: run_start, then steps of inference and tools, then a stop condition or the end.
 
 Theory of operation. `arrive` enters a phase and calls its hooks. With hooks the walk stops until they answer; without
-hooks it continues with the row of `_AFTER`. `leave` continues after the hooks. Every walk ends in an effect (hooks, a
-model request, bodies), in a rest, or in the terminal event, so a walk never recurses past one model request.
+hooks, and after them, it continues with the row of `AFTER_HOOKS`. Every walk ends in an effect (hooks, a model request,
+bodies), in a rest, or in the terminal event, so a walk never recurses past one model request.
 
 Stop conditions are evaluated once per step, after its step_end hooks, in the order of the agent's list; the first
 condition that is met names the end. All facts are in the run's row, so a restart evaluates alike. Loop detection keeps
@@ -77,12 +77,7 @@ def run_hooks(builder: StepBuilder) -> None:
         builder.phase_open = True
         builder.do(RunPhase(phase=phase, step=builder.row.step, state=builder.snapshot))
     else:
-        leave(builder)
-
-
-def leave(builder: StepBuilder) -> None:
-    """Continue after the phase at the run's position."""
-    _AFTER[builder.row.position](builder)
+        AFTER_HOOKS[builder.row.position](builder)
 
 
 def next_step(builder: StepBuilder) -> None:
@@ -340,7 +335,7 @@ def first_stop(builder: StepBuilder) -> tuple[str, str] | None:
     return None
 
 
-_AFTER: Final[Mapping[RunPosition, Callable[[StepBuilder], None]]] = {
+AFTER_HOOKS: Final[Mapping[RunPosition, Callable[[StepBuilder], None]]] = {
     RunPosition.RUN_START: next_step,
     RunPosition.STEP_START: step_started,
     RunPosition.BEFORE_INFERENCE: ask_model,

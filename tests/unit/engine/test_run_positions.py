@@ -144,7 +144,7 @@ def test_every_position_has_its_columns() -> None:
 
 
 def test_each_phase_of_the_run_has_a_continuation() -> None:
-    assert set(steps._AFTER) == {at for at, row in RUN_POSITIONS.items() if row.hooks is not None}
+    assert set(steps.AFTER_HOOKS) == {at for at, row in RUN_POSITIONS.items() if row.hooks is not None}
 
 
 def test_a_run_begins_at_admission_reaches_every_position_and_can_end_from_each() -> None:
