@@ -98,6 +98,8 @@ def in_turn(calls: StepCalls, tools: Mapping[str, ToolSpec]) -> int:
     calls have settled, and the handoffs before it.
     """
     waiting = calls.open & without_handoffs(calls) if calls.handoffs else calls.open
+    if waiting == _first(waiting):
+        return waiting  # one call waits for no other
     exclusive, ordered = calls.concurrency(tools)
     turn = waiting
     if waiting & ordered:
