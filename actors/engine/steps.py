@@ -116,7 +116,7 @@ def step_started(builder: StepBuilder) -> None:
         end(builder, cancelled(builder.row.cancel))
     elif builder.row.run_tickets:
         rest(builder)
-    elif not blocks(builder):
+    elif builder.row.open_guardrails is None or not blocks(builder, builder.row.open_guardrails):
         arrive(builder, BEFORE_INFERENCE)
 
 

@@ -143,7 +143,8 @@ def start_body(builder: StepBuilder, call: CallRow) -> None:
         if tool.bodiless:
             carry_out(builder, call)
             return
-    if not may_begin_body(builder):
+    budget = builder.spec.policies.budget
+    if budget is not None and not may_begin_body(builder, budget):
         return
     if tool is not None and tool.background:
         call_in_background(builder, call)
