@@ -15,8 +15,6 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Final, assert_never
 
-from greenroom.supervision.border import Raised, capture
-
 from ..contract import events as ev
 from ..contract.calls import CallStatus
 from ..contract.codec import failure_text
@@ -45,7 +43,7 @@ from .handoffs import active_agent, announce_handoff, take_over
 from .inference import confirm_message
 from .inputs import Admit
 from .judging import blocks, judge_output, open_input
-from .next_step import Interruption, NextStep, RunAgain, ToolUseInvalid, choose_next
+from .next_step import Interruption, NextStep, RunAgain, ToolUseFailed, ToolUseInvalid, choose_next
 from .run_tickets import open_pause, rest
 from .state import StepBuilder
 from .termination import append_input, append_step, end, fail, terminal
@@ -146,16 +144,7 @@ def continue_run(builder: StepBuilder) -> None:
     stage = advance_calls(builder)
     if stage is None or stage is NEEDS_APPROVAL is builder.row.stage:
         return  # the run is ending, or rests already
-    found = capture(choose_next, builder.spec, builder.calls, stage, builder.final, handoff=builder.row.handoff)
-    if isinstance(found, Raised):  # by the agent's tool_use
-        cause, run_id = found.error, builder.info.run_id
-        name, what = error_id(run_id, f"tool_use:{builder.row.step}"), f"Agent(tool_use=...) failed in run {run_id}"
-        builder.do(ReportFailure(what=what, raised=ComparableError(cause), code="plugin_error", error_id=name))
-        append_step(builder)
-        why = str(cause) if isinstance(cause, ToolUseInvalid) else failure_text(cause)
-        fail(builder, "plugin_error", f"Agent(tool_use=...): {why}", error_id=name)
-    else:
-        _follow(builder, found.value)
+    _follow(builder, choose_next(builder.spec, builder.calls, stage, builder.final, handoff=builder.row.handoff))
 
 
 def _follow(builder: StepBuilder, found: NextStep | None) -> None:
@@ -182,8 +171,20 @@ def _follow(builder: StepBuilder, found: NextStep | None) -> None:
         case FinalOutput(value):
             builder.row.output = value
             _end_naturally(builder)
+        case ToolUseFailed(error):
+            _fail_by_tool_use(builder, error)
         case _ as never:
             assert_never(never)
+
+
+def _fail_by_tool_use(builder: StepBuilder, raised: ComparableError) -> None:
+    """End the run because the agent's `tool_use` function failed."""
+    cause, run_id = raised.error, builder.info.run_id
+    name, what = error_id(run_id, f"tool_use:{builder.row.step}"), f"Agent(tool_use=...) failed in run {run_id}"
+    builder.do(ReportFailure(what=what, raised=raised, code="plugin_error", error_id=name))
+    append_step(builder)
+    why = str(cause) if isinstance(cause, ToolUseInvalid) else failure_text(cause)
+    fail(builder, "plugin_error", f"Agent(tool_use=...): {why}", error_id=name)
 
 
 def _answer(builder: StepBuilder, text: str) -> None:
