@@ -211,16 +211,16 @@ class Agents:
 
     def _check(self, agent: Agent[object]) -> None:
         for number in range(1 + len(fallbacks_of(agent.plugins))):
-            self._check_model(agent, self.model_for(agent, number))
-
-    def _check_model(self, agent: Agent[object], model: Model) -> None:
-        fault = capture(model.check, agent.settings)
-        if isinstance(fault, Raised):
-            why = failure_text(fault.error)
-            text = f"agent {agent.key!r}: model {model.name!r} could not check its settings: {why}"
-            raise AgentDefinitionError(text) from fault.error
-        if fault.value is not None:
-            raise AgentDefinitionError(f"agent {agent.key!r}: {fault.value}")
+            model = self.model_for(agent, number)
+            if type(model).check is Model.check:  # most models take any settings
+                continue
+            fault = capture(model.check, agent.settings)
+            if isinstance(fault, Raised):
+                why = failure_text(fault.error)
+                text = f"agent {agent.key!r}: model {model.name!r} could not check its settings: {why}"
+                raise AgentDefinitionError(text) from fault.error
+            if fault.value is not None:
+                raise AgentDefinitionError(f"agent {agent.key!r}: {fault.value}")
 
     def model_for(self, agent: Agent[object], fallback: int = 0, chosen: Model | str | None = None) -> Model:
         """Return the model of a request: the newest override, else the chosen one, else the agent's own.
