@@ -18,6 +18,7 @@ from typing import Any, Final
 import attrs
 import msgspec
 
+from .catalogue import OURS
 from .codec import SchemaError
 from .commits import EventDraft
 from .plain import JSONObject
@@ -99,7 +100,7 @@ class EventEncoder:
         middle, redact, room = self._constant + _stamp(at) + _PAYLOAD, self._redactor.small_payload, 2 * WINDOW
         head, encode, frames = self._head, _encode, []
         for sequence, event in enumerate(events, after + 1):
-            clean_payload = redact(event.payload)
+            clean_payload = event.payload if type(event.payload) in OURS else redact(event.payload)
             if clean_payload is None:
                 return None
             payload = encode(clean_payload)

@@ -71,11 +71,6 @@ MODES: Final[Mapping[str, ExecutionMode]] = {
 """Name of an execution mode -> how the calls of one step run. The engine has no other place that knows a mode."""
 
 
-def mode_of(execution: Execution) -> ExecutionMode:
-    """Return the mode that `execution` names or is."""
-    return MODES[execution] if isinstance(execution, str) else execution
-
-
 def execution_data(execution: object) -> JSONValue:
     """Return `execution` as plain data, for digests."""
     return attrs.asdict(execution) if isinstance(execution, ExecutionMode) else execution

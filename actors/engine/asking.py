@@ -121,20 +121,20 @@ def is_continued(spec: AgentSpec, row: RunRow, message: ModelFailed | ModelAnswe
 
     `spec`: The spec of the run's first agent.
     """
-    spec = spec.acting(row.agent)
     flight = row.inference
     if flight is None or flight.message_id != message.message_id:
         return False
     if isinstance(message, ModelAnswered):
-        return is_truncated(spec, flight, message.response)
+        return message.response.finish == "length" and is_truncated(spec.acting(row.agent), flight, message.response)
+    spec = spec.acting(row.agent)
     next_request = next_try(spec, flight, row.counters.errors + (not message.refused), message)
     return isinstance(next_request, NextTry) and bool(next_request.prefix)
 
 
 def is_truncated(spec: AgentSpec, flight: Inference, response: ModelResponse) -> bool:
-    """Return True if an answer is a text that its token limit has cut, and that another request may continue."""
+    """Return True if an answer that its token limit has cut is a text that another request may continue."""
     policy = spec.policies.truncation
-    if policy is None or response.finish != "length" or response.calls or spec.structured:
+    if policy is None or response.calls or spec.structured:
         return False
     return flight.truncated < policy.times and bool("".join((flight.prefix, *response.text)).strip())
 
@@ -145,7 +145,8 @@ def is_truncated(spec: AgentSpec, flight: Inference, response: ModelResponse) ->
 def ask_model(builder: StepBuilder) -> None:
     """Make the first request of a step; input guardrails that do not block it are asked with it."""
     _ask(builder, Inference(message_id=builder.new_message_id(), attempt=1, started_at=builder.now))
-    ask_guardrails(builder)
+    if builder.row.open_guardrails is not None:
+        ask_guardrails(builder)
 
 
 def continue_truncated(builder: StepBuilder, flight: Inference, response: ModelResponse) -> None:
@@ -157,7 +158,10 @@ def continue_truncated(builder: StepBuilder, flight: Inference, response: ModelR
 
 def _ask(builder: StepBuilder, flight: Inference) -> None:
     """Make a request, after the milliseconds that it names; a used-up budget ends the run instead."""
-    budget_fault = over_budget(builder, asked_model(builder.spec, builder.row, flight.model))
+    spec, budget = builder.spec, builder.spec.policies.budget
+    budget_fault = (
+        None if budget is None else over_budget(builder, budget, asked_model(spec, builder.row, flight.model))
+    )
     if budget_fault is not None:
         discard_inference(builder, "the budget is used up")
         fail(builder, BUDGET_EXHAUSTED, budget_fault)
@@ -170,7 +174,7 @@ def _ask(builder: StepBuilder, flight: Inference) -> None:
             step=builder.row.step,
             message_id=flight.message_id,
             attempt=flight.attempt,
-            model=_fallback(builder.spec, flight.model),
+            model=_fallback(spec, flight.model) if flight.model else None,
             agent=None if builder.row.agent is None else active_agent(builder),
         ),
     )
@@ -185,7 +189,7 @@ def _ask(builder: StepBuilder, flight: Inference) -> None:
             prefix=flight.prefix,
             cut_calls=flight.cut_calls,
             model=flight.model,
-            tool_choice="auto" if builder.spec.key in builder.row.tool_users else builder.spec.tool_choice,
+            tool_choice="auto" if spec.key in builder.row.tool_users else spec.tool_choice,
         )
     )
 

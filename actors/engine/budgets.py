@@ -36,11 +36,8 @@ def spend(builder: StepBuilder, usage: Usage, model: str) -> None:
         builder.counters.cost += price.of(usage)
 
 
-def over_budget(builder: StepBuilder, model: str) -> str | None:
+def over_budget(builder: StepBuilder, policy: BudgetPolicy, model: str) -> str | None:
     """Return why the run may not ask this model; None if it may."""
-    policy = builder.spec.policies.budget
-    if policy is None:
-        return None
     if policy.cost is not None and policy.price(model) is None:
         return f"the cost is limited to {policy.cost:g}, and the model {model!r} has no price"
     return next((text for text in _reached(policy, builder.row.usage, builder.counters.cost)), None)
@@ -56,10 +53,9 @@ def _reached(policy: BudgetPolicy, usage: Usage, cost: float) -> Iterator[str]:
         yield f"cost: {cost:.6g} of {policy.cost:g} are used"
 
 
-def may_begin_body(builder: StepBuilder) -> bool:
+def may_begin_body(builder: StepBuilder, policy: BudgetPolicy) -> bool:
     """Count a body that is to begin. Returns False, and ends the run, if the budget allows no further one."""
-    policy = builder.spec.policies.budget
-    if policy is None or policy.tool_calls is None:
+    if policy.tool_calls is None:
         return True
     if builder.counters.bodies >= policy.tool_calls:
         fail(builder, BUDGET_EXHAUSTED, f"tool_calls: {builder.counters.bodies:,} of {policy.tool_calls:,} are used")

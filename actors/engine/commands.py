@@ -19,7 +19,7 @@ from ..contract.rows import CallRow, PendingCancel, SentText
 from .child_runs import decide_mirror, drop_early
 from .decisions import act, cancelled, expire, refuse
 from .lost_questions import lacks_tool, withdraw_lost
-from .pauses import decide_run_ticket, expire_run_ticket, find_run_ticket, pause
+from .pauses import decide_run_ticket, expire_run_ticket, pause
 from .state import StepBuilder
 from .termination import end, end_unowned
 
@@ -34,7 +34,7 @@ def command_arrived(builder: StepBuilder, item: InboxItem) -> None:
         return
     if item.position != builder.row.inbox + 1:
         raise ValueError(f"run {builder.info.run_id}: inbox item {item.position} after {builder.row.inbox}")
-    _consume(builder, item)
+    builder.row.inbox, builder.changed, builder.followed = item.position, True, True
     command = item.command
     match command.kind:
         case "cancel":
@@ -52,10 +52,6 @@ def command_arrived(builder: StepBuilder, item: InboxItem) -> None:
             pass  # the run has an owner, which was all
 
 
-def _consume(builder: StepBuilder, item: InboxItem) -> None:
-    builder.row.inbox, builder.changed, builder.followed = item.position, True, True
-
-
 def cancel_unowned(builder: StepBuilder, items: tuple[InboxItem, ...]) -> None:
     """Cancel a run without agent or deps: apply the cancel, refuse every decision in the inbox with an event.
 
@@ -64,7 +60,7 @@ def cancel_unowned(builder: StepBuilder, items: tuple[InboxItem, ...]) -> None:
     for item in items:
         if item.position != builder.row.inbox + 1:
             continue
-        _consume(builder, item)
+        builder.row.inbox, builder.changed, builder.followed = item.position, True, True
         command = item.command
         if command.kind == "cancel":
             _note_cancel(builder, command)
@@ -120,7 +116,7 @@ def _decide(builder: StepBuilder, command: Command) -> None:
     decision = command.decision
     if decision is None:
         return
-    run_ticket = find_run_ticket(builder, decision.target)
+    run_ticket = next((open_ for open_ in builder.row.run_tickets if open_.ticket_id == decision.target), None)
     if run_ticket is not None and not builder.row.position.rule.leaving:
         if command.kind == "expire":
             expire_run_ticket(builder, run_ticket, command.command_id)
@@ -129,7 +125,7 @@ def _decide(builder: StepBuilder, command: Command) -> None:
         return
     if builder.row.mirrored and builder.row.position is TOOLS and decide_mirror(builder, decision):
         return
-    call = _target(builder, decision.target)
+    call = builder.calls.get(decision.target) or builder.calls.of_ticket(decision.target)
     waits = call is not None and call.at is CallPosition.PARKED and builder.row.position is TOOLS
     if command.kind == "expire":
         if call is not None and waits:
@@ -159,13 +155,6 @@ def _too_late(builder: StepBuilder, command: Command, decision: Decision, call: 
         withdraw_lost(builder, (call.call_id,))
     else:
         refuse(builder, decision, "already_decided", "the ticket was closed before the decision arrived")
-
-
-def _target(builder: StepBuilder, target: str) -> CallRow | None:
-    """Return the call with this id, or the call whose ticket has this id or replaces the ticket with this id."""
-    if target in builder.calls:
-        return builder.calls[target]
-    return builder.calls.of_ticket(target)
 
 
 def _replaced(call: CallRow, decision: Decision) -> bool:

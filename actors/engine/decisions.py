@@ -132,16 +132,14 @@ def release_held(builder: StepBuilder) -> None:
         if not ready:
             return
         call = calls.first(ready)
-        later = -1 << (calls.number(call) + 1)
-        if call.decision is not None:
-            release(builder, call, call.decision)
+        later = -(ready & -ready) << 1
+        if call.decision is not None and call.decision.action == "cancel":
+            _deny(builder, call, call.decision)
+        elif call.decision is not None:
+            _resume(builder, call, call.decision)
 
 
-def release(builder: StepBuilder, call: CallRow, decision: Decision) -> None:
-    """Let a decision act on the call that it was made about."""
-    if decision.action != "cancel":
-        _resume(builder, call, decision)
-        return
+def _deny(builder: StepBuilder, call: CallRow, decision: Decision) -> None:
     text = denial_text(builder, call, decision)
     close_call(builder, call, CallStatus.CANCELLED, result=None, shown=text, code="approval_rejected")
     if builder.spec.on_deny == "cancel_run":

@@ -72,7 +72,7 @@ def model_answered(builder: StepBuilder, message: ModelAnswered) -> bool:
     if isinstance(requests, str):
         _unusable(builder, "model_behavior_error", requests)
         return False
-    if is_truncated(builder.spec, flight, response):
+    if response.finish == "length" and is_truncated(builder.spec, flight, response):
         continue_truncated(builder, flight, response)
         return False
     _draft_answer(builder, flight, response, requests)

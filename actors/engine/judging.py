@@ -71,10 +71,9 @@ def ask_guardrails(builder: StepBuilder) -> None:
         )
 
 
-def blocks(builder: StepBuilder) -> bool:
+def blocks(builder: StepBuilder, waiting: OpenGuardrails) -> bool:
     """Ask the blocking guardrails before the model request. Returns False if there are none to wait for."""
-    waiting = builder.row.open_guardrails
-    if waiting is None or not any(name in builder.spec.blocking_guardrails for name in waiting.names):
+    if not any(name in builder.spec.blocking_guardrails for name in waiting.names):
         return False
     builder.enter(RunPosition.GUARDS_FIRST)
     ask_guardrails(builder)

@@ -16,10 +16,12 @@ value: streaming, resuming and restarting have no other way to the end of a step
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
+
+from greenroom.supervision.border import Raised, capture
 
 from ..contract.calls import CallPosition, CallStatus
 from ..contract.codec import normalise
@@ -28,6 +30,7 @@ from ..contract.guardrails import REJECTED
 from ..contract.lifecycle import NEEDS_APPROVAL, Stage
 from ..contract.rows import CallRow, Handover
 from ..contract.spec import AgentSpec
+from .effects import ComparableError
 from .step_calls import StepCalls
 
 
@@ -45,7 +48,13 @@ class Interruption(msgspec.Struct, frozen=True, gc=False):
     tickets: tuple[str, ...]
 
 
-NextStep = RunAgain | Handover | FinalOutput | Interruption
+class ToolUseFailed(msgspec.Struct, frozen=True, gc=False):
+    """The `tool_use` function of the agent raised, or returned an invalid value (`ToolUseInvalid`)."""
+
+    error: ComparableError
+
+
+NextStep = RunAgain | Handover | FinalOutput | Interruption | ToolUseFailed
 
 _AGAIN: Final = RunAgain()
 
@@ -67,9 +76,7 @@ def choose_next(
         text: the final text of the answer.
         handoff: that a call of the step has carried out.
 
-    Raises:
-        ToolUseInvalid: the agent's `tool_use` function returned an invalid value.
-        Exception: whatever that function raises. It is called once per step, when all calls are settled.
+    The agent's `tool_use` function is called once per step, when all calls are settled.
     """
     if not calls.all:
         return FinalOutput(text)
@@ -85,13 +92,8 @@ def choose_next(
     return _AGAIN if rule == "run_model_again" else output_of_tools(spec, calls) or _AGAIN
 
 
-def output_of_tools(spec: AgentSpec, calls: Mapping[str, CallRow]) -> FinalOutput | None:
-    """Return the answer that `tool_use` finds among the results, in the model's order; None if there is none.
-
-    Raises:
-        ToolUseInvalid: the function returned an invalid value.
-        Exception: whatever the function raises.
-    """
+def output_of_tools(spec: AgentSpec, calls: Mapping[str, CallRow]) -> FinalOutput | ToolUseFailed | None:
+    """Return the answer that `tool_use` finds among the results, in the model's order; None if there is none."""
     rule = spec.tool_use
     hidden_tools = {name for name, tool in spec.tools.items() if not tool.output}
     results = [
@@ -102,7 +104,18 @@ def output_of_tools(spec: AgentSpec, calls: Mapping[str, CallRow]) -> FinalOutpu
     if not callable(rule):
         final_calls = (call for call in results if rule == "stop_on_first_tool" or call.tool in rule)
         return next((FinalOutput(call.shown if call.code == REJECTED else call.result) for call in final_calls), None)
-    answer = rule(tuple(map(CallFacts.of, results)))
+    decision = capture(_asked, rule, tuple(map(CallFacts.of, results)))
+    return ToolUseFailed(ComparableError(decision.error)) if isinstance(decision, Raised) else decision.value
+
+
+def _asked(rule: Callable[[tuple[CallFacts, ...]], object], results: tuple[CallFacts, ...]) -> FinalOutput | None:
+    """Return what a `tool_use` function makes of the results.
+
+    Raises:
+        ToolUseInvalid: the function returned an invalid value.
+        BaseException: raised by the function.
+    """
+    answer = rule(results)
     if answer is None:
         return None
     if not isinstance(answer, FinalOutput):

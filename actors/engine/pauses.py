@@ -43,11 +43,6 @@ def pause(builder: StepBuilder, command: Command) -> None:
         rest(builder)
 
 
-def find_run_ticket(builder: StepBuilder, target: str) -> Ticket | None:
-    """Return the run's open ticket with this id, or None."""
-    return next((ticket for ticket in builder.row.run_tickets if ticket.ticket_id == target), None)
-
-
 def decide_run_ticket(builder: StepBuilder, ticket: Ticket, decision: Decision) -> None:
     """Apply a decision about the run: it continues, with the result as a message, or ends as cancelled."""
     denied = decision.action == "cancel"

@@ -24,7 +24,7 @@ from .inputs import CallEdit, PhaseDone
 from .judging import wait_with
 from .run_tickets import open_run_ticket
 from .state import StepBuilder
-from .steps import continue_run, leave
+from .steps import AFTER_HOOKS, continue_run
 from .termination import end, fail
 from .tickets import close_call
 from .tool_bodies import start_body
@@ -42,7 +42,7 @@ def phase_done(builder: StepBuilder, message: PhaseDone) -> None:
                 "run.degraded",
                 ev.RunDegraded(reason="plugin_error", detail=message.failure, error_id=_error_id(builder, message)),
             )
-        leave(builder)
+        AFTER_HOOKS[builder.row.position](builder)
         return
     if call is not None and (message.failure or message.end):
         call = builder.put(
@@ -57,7 +57,7 @@ def phase_done(builder: StepBuilder, message: PhaseDone) -> None:
         continue_run(builder)
     else:
         _run_phase_done(builder, message)
-        leave(builder)
+        AFTER_HOOKS[builder.row.position](builder)
 
 
 def _end_asked(builder: StepBuilder, reason: str) -> None:
@@ -70,7 +70,7 @@ def _end_asked(builder: StepBuilder, reason: str) -> None:
         return
     if builder.row.position is RunPosition.STEP_END:
         builder.row.termination = done
-        leave(builder)
+        AFTER_HOOKS[builder.row.position](builder)
     else:
         end(builder, done)
 

@@ -30,7 +30,7 @@ from ..contract.phases import STEP_START, RunPosition, illegal_move
 from ..contract.plain import JSONObject, JSONValue
 from ..contract.row_forms import opened, sealed
 from ..contract.rows import CallRow, CounterFields, Counters, RunFields, RunInfo, RunRecord, RunRow
-from ..contract.spec import AgentSpec, ExecutionMode, mode_of
+from ..contract.spec import MODES, AgentSpec, ExecutionMode
 from ..contract.state import Batch, KeyId, Keys, Write
 from ..contract.tasks import TaskRow, by_id
 from ..state.snapshot import EMPTY, StateSnapshot, WriteConflict
@@ -50,7 +50,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 def milliseconds(start: datetime, end: datetime) -> int:
     """Return the whole milliseconds between two moments; 0 if the clock went backwards."""
-    return max(0, round((end - start) / _MILLISECOND)) if end is not start else 0
+    return max(0, round((end - start) / _MILLISECOND))
 
 
 def stored(call: CallRow) -> CallRow:
@@ -154,7 +154,8 @@ class StepBuilder:
 
     def __init__(self, spec: AgentSpec, state: RunState, now: datetime) -> None:
         self.spec, self.state, self.now, self.info = spec, state, now, state.info
-        self.mode = mode_of(state.info.execution)
+        execution = state.info.execution
+        self.mode = MODES[execution] if isinstance(execution, str) else execution
         self.row, self.counters = opened(RunFields, state.row), opened(CounterFields, state.row.counters)
         self.calls, self.call_ids = state.calls, state.call_ids
         self.phase_open = state.row.position.rule.hooks in spec.hooked and not held_at_start(state.row)
@@ -253,30 +254,32 @@ class StepBuilder:
         Raises:
             IllegalTransition: the table does not allow the move.
         """
-        source = self._to_stage(target)
+        source = self.to_stage(target)
         back = target is _RUNNING and source is not Stage.PREPARING
         name = "run.resumed" if back else LIFECYCLE_EVENT[target]
         self.emit(name, ev.RunMoved(source=source, to=target, by=by, detail=detail))
 
     def rest(self, tickets: tuple[str, ...]) -> None:
         """Move to needs_approval, with its event."""
-        source = self._to_stage(NEEDS_APPROVAL)
+        source = self.to_stage(NEEDS_APPROVAL)
         self.emit("run.waiting", ev.RunWaiting(source=source, to=self.row.stage, by=ENGINE, tickets=tickets))
 
-    def finish(self, target: Stage) -> Stage:
-        """Move to a terminal stage and return the stage before; the caller emits the event."""
-        return self._to_stage(target)
+    def to_stage(self, target: Stage) -> Stage:
+        """Move to a stage and return the stage before; the caller emits the event.
 
-    def _to_stage(self, target: Stage) -> Stage:
+        Raises:
+            IllegalTransition: the table does not allow the move.
+        """
         source, self.row.stage = self.row.stage, check_stage(self.row.stage, target)
-        self.changed = True
-        self.account_active_time(target in _ACTIVE)
+        self.changed, active = True, target in _ACTIVE
+        if active is (self.counters.active_since is None):
+            self.account_active_time(active)
         return source
 
     def account_active_time(self, active: bool) -> None:
         """Add the active time up to now; keep counting if the run is active."""
         counters = self.counters
-        if counters.active_since is not None:
+        if counters.active_since is not None and counters.active_since is not self.now:
             counters.active_ms += milliseconds(counters.active_since, self.now)
         counters.active_since = self.now if active else None
 

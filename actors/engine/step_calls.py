@@ -256,10 +256,6 @@ class StepCalls(Mapping[str, CallRow]):
             numbers |= self._sets[place]
         return numbers
 
-    def number(self, call: CallRow) -> int:
-        """Return the number of a call, whose bit stands for it in sets."""
-        return self._numbers[call.call_id]
-
     def before(self, call: CallRow) -> int:
         """Return the set of the calls that the model named before this one."""
         return (1 << self._numbers[call.call_id]) - 1

@@ -1,8 +1,8 @@
 """The walk through the phases: run_start, then steps of inference and tools, then a stop condition or the end.
 
 Theory of operation. `arrive` enters a phase and calls its hooks. With hooks the walk stops until they answer; without
-hooks it continues with the row of `_AFTER`. `leave` continues after the hooks. Every walk ends in an effect (hooks, a
-model request, bodies), in a rest, or in the terminal event, so a walk never recurses past one model request.
+hooks, and after them, it continues with the row of `AFTER_HOOKS`. Every walk ends in an effect (hooks, a model request,
+bodies), in a rest, or in the terminal event, so a walk never recurses past one model request.
 
 Stop conditions are evaluated once per step, after its step_end hooks, in the order of the agent's list; the first
 condition that is met names the end. All facts are in the run's row, so a restart evaluates alike. Loop detection keeps
@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Final, assert_never
-
-from greenroom.supervision.border import Raised, capture
 
 from ..contract import events as ev
 from ..contract.calls import CallStatus
@@ -45,7 +43,7 @@ from .handoffs import active_agent, announce_handoff, take_over
 from .inference import confirm_message
 from .inputs import Admit
 from .judging import blocks, judge_output, open_input
-from .next_step import Interruption, NextStep, RunAgain, ToolUseInvalid, choose_next
+from .next_step import Interruption, NextStep, RunAgain, ToolUseFailed, ToolUseInvalid, choose_next
 from .run_tickets import open_pause, rest
 from .state import StepBuilder
 from .termination import append_input, append_step, end, fail, terminal
@@ -77,12 +75,7 @@ def run_hooks(builder: StepBuilder) -> None:
         builder.phase_open = True
         builder.do(RunPhase(phase=phase, step=builder.row.step, state=builder.snapshot))
     else:
-        leave(builder)
-
-
-def leave(builder: StepBuilder) -> None:
-    """Continue after the phase at the run's position."""
-    _AFTER[builder.row.position](builder)
+        AFTER_HOOKS[builder.row.position](builder)
 
 
 def next_step(builder: StepBuilder) -> None:
@@ -121,7 +114,7 @@ def step_started(builder: StepBuilder) -> None:
         end(builder, cancelled(builder.row.cancel))
     elif builder.row.run_tickets:
         rest(builder)
-    elif not blocks(builder):
+    elif builder.row.open_guardrails is None or not blocks(builder, builder.row.open_guardrails):
         arrive(builder, BEFORE_INFERENCE)
 
 
@@ -151,16 +144,7 @@ def continue_run(builder: StepBuilder) -> None:
     stage = advance_calls(builder)
     if stage is None or stage is NEEDS_APPROVAL is builder.row.stage:
         return  # the run is ending, or rests already
-    choice = capture(choose_next, builder.spec, builder.calls, stage, builder.final, handoff=builder.row.handoff)
-    if isinstance(choice, Raised):  # by the agent's tool_use
-        cause, run_id = choice.error, builder.info.run_id
-        name, what = error_id(run_id, f"tool_use:{builder.row.step}"), f"Agent(tool_use=...) failed in run {run_id}"
-        builder.do(ReportFailure(what=what, raised=ComparableError(cause), code="plugin_error", error_id=name))
-        append_step(builder)
-        why = str(cause) if isinstance(cause, ToolUseInvalid) else failure_text(cause)
-        fail(builder, "plugin_error", f"Agent(tool_use=...): {why}", error_id=name)
-    else:
-        _follow(builder, choice.value)
+    _follow(builder, choose_next(builder.spec, builder.calls, stage, builder.final, handoff=builder.row.handoff))
 
 
 def _follow(builder: StepBuilder, choice: NextStep | None) -> None:
@@ -187,8 +171,20 @@ def _follow(builder: StepBuilder, choice: NextStep | None) -> None:
         case FinalOutput(value):
             builder.row.output = value
             _end_naturally(builder)
+        case ToolUseFailed(error):
+            _fail_by_tool_use(builder, error)
         case _ as never:
             assert_never(never)
+
+
+def _fail_by_tool_use(builder: StepBuilder, raised: ComparableError) -> None:
+    """End the run because the agent's `tool_use` function failed."""
+    cause, run_id = raised.error, builder.info.run_id
+    name, what = error_id(run_id, f"tool_use:{builder.row.step}"), f"Agent(tool_use=...) failed in run {run_id}"
+    builder.do(ReportFailure(what=what, raised=raised, code="plugin_error", error_id=name))
+    append_step(builder)
+    why = str(cause) if isinstance(cause, ToolUseInvalid) else failure_text(cause)
+    fail(builder, "plugin_error", f"Agent(tool_use=...): {why}", error_id=name)
 
 
 def _answer(builder: StepBuilder, text: str) -> None:
@@ -340,7 +336,7 @@ def first_stop(builder: StepBuilder) -> tuple[str, str] | None:
     return None
 
 
-_AFTER: Final[Mapping[RunPosition, Callable[[StepBuilder], None]]] = {
+AFTER_HOOKS: Final[Mapping[RunPosition, Callable[[StepBuilder], None]]] = {
     RunPosition.RUN_START: next_step,
     RunPosition.STEP_START: step_started,
     RunPosition.BEFORE_INFERENCE: ask_model,

@@ -321,7 +321,7 @@ def terminal(builder: StepBuilder) -> None:
     target = TERMINATION_STAGE[termination.kind]
     if target is Stage.COMPLETED:
         remember_agent(builder)
-    source = builder.finish(target)
+    source = builder.to_stage(target)
     builder.enter(ENDED)
     if target is not COMPLETED:
         builder.row.output = None

@@ -98,6 +98,8 @@ def in_turn(calls: StepCalls, tools: Mapping[str, ToolSpec]) -> int:
     calls have settled, and the handoffs before it.
     """
     waiting = calls.open & without_handoffs(calls) if calls.handoffs else calls.open
+    if waiting == _first(waiting):
+        return waiting  # one call waits for no other
     exclusive, ordered_calls = calls.concurrency(tools)
     turn = waiting
     if waiting & ordered_calls:
@@ -141,7 +143,8 @@ def start_body(builder: StepBuilder, call: CallRow) -> None:
         if tool.bodiless:
             carry_out(builder, call)
             return
-    if not may_begin_body(builder):
+    budget = builder.spec.policies.budget
+    if budget is not None and not may_begin_body(builder, budget):
         return
     if tool is not None and tool.background:
         call_in_background(builder, call)

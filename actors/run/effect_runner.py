@@ -15,11 +15,9 @@ from typing import Any, Final, assert_never
 import attrs
 import trio
 
-from ..abc import Model
 from ..agents.agent import Agent
-from ..contract.ids import body_error_id, error_id
+from ..contract.ids import body_error_id
 from ..contract.inference import Inference
-from ..contract.messages import ModelRequest
 from ..engine.effects import (
     AnswerBody,
     AskGuards,
@@ -46,7 +44,6 @@ from ..services.sanitize import text_of
 from ..tools.invoke import shown_text
 from .call_actor import CallActor, make_mailbox
 from .model_actor import ModelCall, cut_request
-from .model_request import model_request
 from .phase_runner import ask_guards, run_phase
 from .run_context import RunContext
 
@@ -85,14 +82,15 @@ class EffectRunner:
         """Perform one effect."""
         match effect:
             case CallModel():
-                self._call_model(effect, state)
+                asking = self._asking = ModelCall(self.run, self.run.acting(state), effect, state)
+                self.run.children.start(f"model:{effect.message_id}", asking.body, broke=asking.broke)
             case StartCall() | ParkCall() | ReleaseCall():
                 self._perform_for_call(effect, state)
             case FinishRun():
                 self.finished = True
             case StartTask():
                 agent = self.run.agent_of(effect.agent)
-                body = partial(self._actor(state, agent).start_task, effect)
+                body = partial(CallActor(run=self.run, agent=agent, run_row=state.row).start_task, effect)
                 self._start_actor(agent, effect.task_id, effect.tool, body, effect.attempt)
             case CancelTask():
                 self._cancel_task(effect)
@@ -117,57 +115,7 @@ class EffectRunner:
             case _ as never:
                 assert_never(never)
 
-    # --- model -------------------------------------------------------------------------------------------------------
-
-    def _call_model(self, effect: CallModel, state: RunState) -> None:
-        agent = self.run.acting(state)
-
-        async def request(candidate: Model) -> ModelRequest:
-            native = candidate.structured == "native"
-            history = await self.run.history_for(state)
-            if self.run.part_bytes.needed:
-                history = [*await self.run.part_bytes.filled(history)]
-            return model_request(agent, self.run.info.run_id, effect, history, model=candidate.name, native=native)
-
-        def model() -> Model:
-            other = None if effect.changes is None or effect.model else effect.changes.model
-            return self.run.services.agents.model_for(agent, effect.model, other)
-
-        def tell(error: BaseException) -> None:
-            what = f"the model of run {self.run.info.run_id} failed (step {effect.step}, attempt {effect.attempt})"
-            name = error_id(self.run.info.run_id, effect.message_id)
-            fields = {"step": effect.step, "attempt": effect.attempt, "message_id": effect.message_id}
-            self.run.log.model_failed(what, error, error_id=name, **fields)
-
-        models, policies = self.run.services.models, agent.spec.policies
-        child = ModelCall(
-            effect=effect,
-            find_model=model,
-            open_model=models.opened,
-            make_request=request,
-            children=self.run.children,
-            jitter=self.run.services.jitter,
-            tell=tell,
-            policies=policies,
-            breakers=models.breakers,
-        )
-        self.run.children.start(f"model:{effect.message_id}", child.run, broke=child.broke)
-        self._asking = child
-
     # --- calls -------------------------------------------------------------------------------------------------------
-
-    def _actor(self, state: RunState, agent: Agent[object]) -> CallActor:
-        return CallActor(
-            info=self.run.info,
-            agent=agent,
-            thread=self.run.thread,
-            deps=self.run.deps,
-            children=self.run.children,
-            threads=self.run.services.threads,
-            log=self.run.log,
-            run_row=state.row,
-            child_runs=self.run.services.directory.child_runs,
-        )
 
     def _start_actor(
         self,
@@ -205,12 +153,12 @@ class EffectRunner:
                 mailbox.tell(effect)
             case StartCall():
                 agent = self.run.acting(state)
-                body = partial(self._actor(state, agent).start, effect)
+                body = partial(CallActor(run=self.run, agent=agent, run_row=state.row).start, effect)
                 self._start_actor(agent, effect.call_id, effect.tool, body, effect.attempt)
             case ParkCall():
                 if child is None:
                     agent = self.run.acting(state)
-                    parking = self._actor(state, agent).parked
+                    parking = CallActor(run=self.run, agent=agent, run_row=state.row).parked
                     child = self._start_actor(agent, effect.call_id, effect.ticket.tool, parking)
                     child.mailbox = make_mailbox(effect.call_id)
                 child.ticket = effect.ticket

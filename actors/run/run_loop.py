@@ -34,7 +34,7 @@ from ..contract.claims import Claim
 from ..contract.commits import Commit, Receipt
 from ..contract.decisions import Command, Decision, InboxItem
 from ..contract.envelope import EventEncoder
-from ..contract.lifecycle import DONE, TERMINAL, WAITING, RunStatus
+from ..contract.lifecycle import DONE, STATUS, TERMINAL, WAITING, RunStatus
 from ..contract.phases import ADMISSION, ENDED, INFERENCE, TOOLS
 from ..contract.recording import RecordEntry
 from ..contract.rows import CallRow
@@ -229,7 +229,7 @@ class RunLoop:
     def _begin(self) -> None:
         if self._state.row.position is not ADMISSION and self._state.row.status is RunStatus.RUNNING:
             # taken up in the middle of a step: the run holds a slot
-            self._registry.resting(self._claim.run_id, False, slot=self._takes_slot)
+            self._registry.resting(self._claim.run_id, False, slot=self._state.info.parent_run is None)
         first, self._first = self._first, ()
         for message in first:
             self.feed(message)
@@ -351,7 +351,7 @@ class RunLoop:
             self._registry.thread_freed(receipt.next_in_thread)
         input_read = entry.state.row.inbox != self.durable.row.inbox
         before, self.durable = self.durable, entry.state
-        status, parent = entry.state.row.status, entry.state.info.parent_run
+        status, parent = STATUS[entry.state.row.stage], entry.state.info.parent_run
         if parent is not None and (status is not before.row.status or input_read or entry.asks):
             self._services.signals.report(self._claim.run_id)
             self._registry.child_moved(parent)
@@ -376,16 +376,12 @@ class RunLoop:
             if resting and self._services.agents.can_revive(self._state.info):
                 self._leave_at = self._services.passivation.rests(self._mailbox)  # nudges the mailbox at that moment
         if again:
-            self._registry.resting(self._claim.run_id, resting, slot=self._takes_slot)
+            # a child run works in its parent's slot
+            self._registry.resting(self._claim.run_id, resting, slot=self._state.info.parent_run is None)
 
     @property
     def _registry(self) -> Owners:
         return self._services.directory.registry
-
-    @property
-    def _takes_slot(self) -> bool:
-        """False for a child run, which works in its parent's slot."""
-        return self._state.info.parent_run is None
 
     # --- everything that waits ---------------------------------------------------------------------------------------
 
@@ -430,7 +426,7 @@ class RunLoop:
         """
         row, effects, children = self._state.row, self._effects, self._children
         if children.inputs:
-            self._feed_child_input(children.take_input())
+            self._feed_child_input(children.inputs.pop(0))
         elif len(self._mailbox):
             hint = self._mailbox.peek()
             if hint.position == row.inbox + 1:
@@ -473,7 +469,8 @@ class RunLoop:
         self.feed(message)
 
     def _take_command(self, item: InboxItem) -> None:
-        self._run.part_bytes.note((item.command,))
+        if item.command.parts:
+            self._run.part_bytes.needed = True
         self.feed(CommandArrived(item=item))
 
     async def _catch_up(self) -> None:

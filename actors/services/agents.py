@@ -212,6 +212,8 @@ class Agents:
     def _check(self, agent: Agent[object]) -> None:
         for number in range(1 + len(fallbacks_of(agent.plugins))):
             model = self.model_for(agent, number)
+            if type(model).check is Model.check:  # most models take any settings
+                continue
             fault = capture(model.check, agent.settings)
             if isinstance(fault, Raised):
                 why = failure_text(fault.error)

@@ -357,10 +357,6 @@ class Children:
         if not self._ended:
             self.inputs.append(message)
 
-    def take_input(self) -> Input:
-        """Remove and return the oldest submitted input."""
-        return self.inputs.pop(0)
-
     def cancel_all(self, reason: str) -> float:
         """Cancel every child; returns the longest grace among them, in seconds."""
         grace = 0.0

@@ -249,7 +249,7 @@ class PgHints:
 
     @contextmanager
     def watch(self, run_id: str) -> Iterator[None]:
-        """Report changes of a run for the time of the block. See `Store.watch`."""
+        """Report changes of a run for the time of the block. See `Notifier.watch`."""
         watch = self._watched.setdefault(run_id, _WatchedRun())
         watch.blocks += 1
         if watch.blocks == 1:

@@ -78,7 +78,7 @@ class Book(Protocol):
 
 @attrs.define(eq=False)
 class BuryRequest(PendingRequest[bool]):
-    """Declare a process dead. See `Store.bury`."""
+    """Declare a process dead. See `Claims.bury`."""
 
     name: str
 
@@ -510,11 +510,11 @@ class PgPeers:
     # --- of the port -------------------------------------------------------------------------------------------------
 
     def watch(self, run_id: str) -> AbstractContextManager[None]:
-        """Report changes of a run for the time of the block. See `Store.watch`."""
+        """Report changes of a run for the time of the block. See `Notifier.watch`."""
         return self._hints.watch(run_id)
 
     def publish(self, agents: Mapping[str, str], room: int | None) -> None:
-        """Say which agents this process has, and for how many runs it has room. See `Store.publish`."""
+        """Say which agents this process has, and for how many runs it has room. See `Claims.publish`."""
         self._room = room
         if agents != self._agents:
             self._agents = dict(agents)
