@@ -134,17 +134,13 @@ def release_held(builder: StepBuilder) -> None:
         call = calls.first(ready)
         later = -(ready & -ready) << 1
         if call.decision is not None and call.decision.action == "cancel":
-            _deny(builder, call, call.decision)
+            text = denial_text(builder, call, call.decision)
+            close_call(builder, call, CallStatus.CANCELLED, result=None, shown=text, code="approval_rejected")
+            if builder.spec.on_deny == "cancel_run":
+                cancel = PendingCancel(mode="now", by=call.decision.decided_by, reason=call.decision.reason)
+                end(builder, cancelled(cancel, "approval_rejected"))
         elif call.decision is not None:
             _resume(builder, call, call.decision)
-
-
-def _deny(builder: StepBuilder, call: CallRow, decision: Decision) -> None:
-    text = denial_text(builder, call, decision)
-    close_call(builder, call, CallStatus.CANCELLED, result=None, shown=text, code="approval_rejected")
-    if builder.spec.on_deny == "cancel_run":
-        cancel = PendingCancel(mode="now", by=decision.decided_by, reason=decision.reason)
-        end(builder, cancelled(cancel, "approval_rejected"))
 
 
 def _resume(builder: StepBuilder, call: CallRow, decision: Decision) -> None:

@@ -104,8 +104,8 @@ def output_of_tools(spec: AgentSpec, calls: Mapping[str, CallRow]) -> FinalOutpu
     if not callable(rule):
         final_calls = (call for call in results if rule == "stop_on_first_tool" or call.tool in rule)
         return next((FinalOutput(call.shown if call.code == REJECTED else call.result) for call in final_calls), None)
-    decision = capture(_asked, rule, tuple(map(CallFacts.of, results)))
-    return ToolUseFailed(ComparableError(decision.error)) if isinstance(decision, Raised) else decision.value
+    choice = capture(_asked, rule, tuple(map(CallFacts.of, results)))
+    return ToolUseFailed(ComparableError(choice.error)) if isinstance(choice, Raised) else choice.value
 
 
 def _asked(rule: Callable[[tuple[CallFacts, ...]], object], results: tuple[CallFacts, ...]) -> FinalOutput | None:
