@@ -26,7 +26,7 @@ _MARK: Final = 16
 
 
 class BodyPort:
-    """What one attempt of a body asks of its run and reports to it."""
+    """The requests of one attempt of a body to its run, and the reports of the attempt."""
 
     def __init__(self, children: Children, spawner: str, attempt: int) -> None:
         """`spawner`: the call or task that the attempt belongs to."""
@@ -54,11 +54,9 @@ class BodyPort:
 
     def output_from_thread(self, text: str) -> None:
         """Stream output from a worker thread, which limits its own pace: never waits for the store."""
+        add = self._streams.text.add
         for piece in pieces(text):
-            trio.from_thread.run_sync(self._add_output, piece)
-
-    def _add_output(self, text: str) -> None:
-        self._streams.text.add(text)
+            trio.from_thread.run_sync(add, piece)
 
     def _set_progress(self, fraction: float, text: str) -> None:
         self._streams.tell(fraction, text)

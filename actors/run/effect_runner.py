@@ -194,14 +194,14 @@ class EffectRunner:
         if child is None:  # the receipt of its start is outstanding; `_outdated` drops the StartTask
             children.submit_input(report)
             return
-        doomed = child
-        doomed.scope.cancel("the task was cancelled")
+        body = child
+        body.scope.cancel("the task was cancelled")
 
         async def wait(_: Child) -> None:
-            with trio.move_on_after(doomed.grace + SLACK):
-                await doomed.ended.wait()
-            if not doomed.ended.is_set():
-                children.give_up(doomed, (children.where(doomed),), doomed.ended)
+            with trio.move_on_after(body.grace + SLACK):
+                await body.ended.wait()
+            if not body.ended.is_set():
+                children.give_up(body, (children.where(body),), body.ended)
             children.submit_input(report)
 
         children.start(f"stop:{effect.task_id}", wait, broke=lambda _: report, ours=True)

@@ -133,16 +133,17 @@ class RunActor:
     """The owner of a run in this process. The supervisor starts it, and restarts it after a crash.
 
     Attributes:
-        permissions: what the runtime allows the owner to do.
-        begin: how the next incarnation comes to its claim.
+        permissions: The permissions that the runtime gives the owner.
+        begin: The way in which the next incarnation comes to its claim.
         claim: the present claim, until the run is done or released.
         void: the claims of this process are void.
-        token: of the newest claim that it has had.
-        refusals: how often in a row the run could not be worked on here.
-        abandon: end the run at once as failed(internal_error), for this reason.
-        burial: how to end a run whose ordinary end could not be written.
+        token: The fencing token of the newest claim.
+        refusals: The number of failures in a row to work on the run here.
+        abandon: The reason for which the run ends immediately, as failed(internal_error).
+        burial: The forced end of a run whose ordinary end could not be written.
         needed: the forced end is needed now.
-        degraded: why the run is not worked on: deps_missing, agent_unknown or state_mismatch, with a sentence.
+        degraded: The reason why the owner does not work on the run (deps_missing, agent_unknown, state_mismatch), with
+            a sentence.
         passing: the cause of `degraded` may go away without a command.
         ref: the actor's address.
         life: the present run loop, or the last one.
@@ -150,7 +151,7 @@ class RunActor:
         overrun_bodies: The overrun bodies of earlier incarnations. The actor reports these bodies to the machine, and
             a later attempt of the call waits for its own.
         deadline: the run's deadline, once its rows were read.
-        sequence: of the run's newest event, once its rows were read; kept up to date in a degraded run only.
+        sequence: The sequence of the newest event, once the rows were read; kept up to date in a degraded run only.
         met_start: a start or a resume of the run met this owner, so the run needs an owner whatever the errand was.
         child_moved: a child run came to rest, continued or ended after the run loop had decided to leave memory.
     """

@@ -3,17 +3,18 @@
 Theory of operation. Inputs arrive from three places: children (model answers, results of tool calls), the mailbox
 (hints of journaled commands) and the clock. For each input the loop steps the pure machine and submits the commit
 without awaiting the store. Effects marked `durable` wait in the outbox until the receipt of their commit arrives (as do
-model requests and hooks while the thread's history is unread); all other effects run at once. Receipts arrive in the
-order of the commits, so the outbox is a queue. Awaits happen only in `live` and the steps that it awaits; between two
-of them `_turn` drains everything that is ready, so no invariant is broken across a checkpoint. While the owner waits, a
-child that ends takes the turn in its own last step (`_take_turn`): a step of a run wakes no task but those of its work.
-A commit whose events are large waits in `_unwritten`: the owner makes them in steps before it takes another input.
+model requests and hooks while the thread's history is unread); the loop performs all other effects immediately.
+Receipts arrive in the order of the commits, so the outbox is a queue. Awaits happen only in `live` and the steps that
+it awaits; between two of them `_turn` drains everything that is ready, so no invariant is broken across a checkpoint.
+While the owner waits, a child that ends takes the turn in its own last step (`_take_turn`): a step of a run wakes no
+task but those of its work. A commit whose events are large waits in `_unwritten`: the owner makes them in steps before
+it takes another input.
 
 Example, a step that calls one unsafe tool:
 
     ModelAnswered  -> commit 7, StartCall(durable)   the effect waits in the outbox
     receipt of 7   -> StartCall is performed         the body starts; a crash from here on is known from the rows
-    CallReturned   -> commit 8, CallModel            the next request starts at once, before the receipt of 8
+    CallReturned   -> commit 8, CallModel            the next request starts before the receipt of 8
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ Hint = InboxItem
 
 @attrs.define(eq=False)
 class RunPermissions:
-    """What the runtime allows a run's owner to do. Slots, not messages: never refused, and kept across incarnations.
+    """The permissions of a run's owner. They are slots and not messages: never refused, and kept across incarnations.
 
     Attributes:
         admitted: the run has a slot (of max_running) and its thread.
@@ -455,8 +456,8 @@ class RunLoop:
         match message:
             case ModelAnswered() | ModelFailed():
                 children, row = self._children, self._state.row
-                continued = is_continued(self._spec, row, message)
-                finish = children.keep_message_stream if continued else children.close_message_stream
+                goes_on = is_continued(self._spec, row, message)
+                finish = children.keep_message_stream if goes_on else children.close_message_stream
                 late = finish(message, row.inference)
             case CallReturned() | CallRaised() | CallSuspended() | ResultRefused():
                 late = self._children.close_call_stream(message.call_id, message.attempt)

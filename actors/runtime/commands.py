@@ -66,7 +66,7 @@ class RunCommands:
             UsageError: a field of the decision is invalid.
             UnknownRun: no run has this id.
         """
-        name = getattr(decision, "decision_id", "") or self.new_id()  # `post` refuses what is no Decision
+        name = getattr(decision, "decision_id", "") or self.new_id()  # `post` refuses a value of another type
         return await self.post(run_id, Command(command_id=name, kind="decide", decision=decision))
 
     async def cancel(
@@ -210,7 +210,7 @@ class RunCommands:
 
         Args:
             record: the run, loaded with `calls="all"`.
-            decision: with its id.
+            decision: The decision, with its id.
         """
         target, by = decision.target, decision.decided_by
         by_call = (

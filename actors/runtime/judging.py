@@ -34,13 +34,13 @@ class RuntimeJudge:
     Called in the thread in which the store writes.
 
     Attributes:
-        agents: of this runtime.
+        agents: The agents of this runtime.
         now: UTC.
         own: the run's agent, if the run has an owner here; else the agent is looked up by the key in the facts.
         definitions: reject decisions about a tool whose definition has changed.
         elsewhere: the agents that other processes publish; None: they were not read.
-        asks_elsewhere: set if the newest result depends on `elsewhere`.
-        absent: set if the newest result was found without the run's agent.
+        asks_elsewhere: The newest result depends on `elsewhere`.
+        absent: The newest result was found without the run's agent.
     """
 
     agents: Agents

@@ -61,8 +61,8 @@ class RunRegistry:
     and takes a slot back without queueing when its work continues: a human's decision does not wait behind new work.
 
     Attributes:
-        max_running: most runs that work at once; None: no limit.
-        on_change: called when `room` may have changed; None: no part wants to know.
+        max_running: The most runs that work concurrently; None: no limit.
+        on_change: A callback for a possible change of `room`, or None.
         closing: no run starts any more.
     """
 
@@ -191,7 +191,7 @@ class RunRegistry:
     # --- owners ------------------------------------------------------------------------------------------------------
 
     def posted(self, run_id: str, item: InboxItem) -> None:
-        """Hint a durable command to the run's actor, and start an actor if there is none (`Owners`)."""
+        """Hint a durable command to the run's actor, which is started if it is missing (`Owners`)."""
         run, cancel = self._runs.get(run_id), item.command.kind == "cancel"
         actor = None if run is None else run.actor
         if actor is None:
@@ -427,18 +427,18 @@ class RunRegistry:
     def _again(self, run: OwnedRun, before: RunActor, *, held: bool) -> None:
         """Give a run its next owner, because the supervisor of the owners has crashed."""
         ready, begin = self._next_claim(run, before), before.begin
-        if ready is not None:
-            begin, held = WithClaim(ready.claim), ready.held
+        begin = begin if ready is None else WithClaim(ready.claim)
         self.spawn(
-            run.run_id, begin, agent=before.agent, deps=before.deps if before.has_deps else None, held=held,
-            abandon=before.abandon, burial=before.burial, overrun_bodies=before.overrun_bodies,
+            run.run_id, begin, agent=before.agent, deps=before.deps if before.has_deps else None,
+            held=held if ready is None else ready.held, abandon=before.abandon, burial=before.burial,
+            overrun_bodies=before.overrun_bodies,
         )  # fmt: skip
         if run.actor is not None:
             run.actor.needed = before.needed
 
     @staticmethod
     def _next_claim(run: OwnedRun, before: RunActor) -> ReadyRun | None:
-        """Return the claim that came while a run had an owner; None if there is none, or the owner's was newer."""
+        """Return the claim that came while a run had an owner; None without one, or if the owner's claim was newer."""
         ready, run.next_claim = run.next_claim, None
         return None if ready is None or before.token >= ready.claim.token else ready
 

@@ -4,8 +4,8 @@ Theory of operation. Every run has its owner here from the start, except those t
 a run that is ready is left, the taker looks once a second; while one is left that will be ready later, it sleeps until
 then; else it waits, and costs nothing. In a shared store `SharedTaker` looks for the runs of all processes.
 
-What was claimed is kept until it has an owner, because no other part knows of the claim: a crash of the taker in
-between would strand the runs.
+The taker keeps a claimed run until the run has an owner, because no other part knows of the claim: a crash of the
+taker in between would strand the run.
 """
 
 from __future__ import annotations

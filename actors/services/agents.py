@@ -72,7 +72,7 @@ class Agents:
 
     Attributes:
         by_key: the agents; `find` adds those that a start brings along.
-        overrides: in effect now, the newest last.
+        overrides: The overrides in effect, the newest last.
         failing: runs for which the provider of deps failed the last time, which was logged.
     """
 
@@ -122,8 +122,8 @@ class Agents:
         todo, seen_ids = [*reversed(agents)], set[int]()
         while todo:
             agent = todo.pop()
-            registered = self.by_key.get(agent.key) or new.setdefault(agent.key, agent)
-            if registered.spec.digest != agent.spec.digest:
+            other = self.by_key.get(agent.key) or new.setdefault(agent.key, agent)
+            if other.spec.digest != agent.spec.digest:
                 raise UsageError(f"another agent has the key {agent.key!r} in this runtime; keys must be unique")
             if id(agent) not in seen_ids:
                 seen_ids.add(id(agent))
@@ -226,9 +226,9 @@ class Agents:
         """Return the model of a request: the newest override, else the chosen one, else the agent's own.
 
         Args:
-            agent: asks.
+            agent: The agent that asks.
             fallback: number of a fallback of the agent, from 1; 0: its model.
-            chosen: by a hook, for this request.
+            chosen: The model that a hook chose for this request.
 
         Raises:
             AgentDefinitionError: the agent has none, or no provider makes a model of this name.
@@ -275,7 +275,7 @@ class Agents:
 
     @property
     def has_deps(self) -> bool:
-        """True if there are deps for runs that were started with some of their own: given ones, or a provider."""
+        """True if runs that were started with separate deps get deps: from a value for all runs, or a provider."""
         return self._deps is not None
 
     def own_deps(self, info: RunInfo) -> Any:

@@ -190,13 +190,13 @@ class Children:
         inputs: their submitted inputs, oldest first.
         messages: text buffers by message id.
         calls: output buffers by call id and attempt.
-        left: overrun bodies by key: abandoned threads, and bodies left by earlier incarnations.
-        watched: by key: when to check a child that may ignore the end of its time, and the check.
+        overrun_bodies: The overrun bodies by key: abandoned threads, and bodies of earlier incarnations.
+        checks: A time and a check by key, for each child that may ignore the end of its time.
         nudge: lets the run actor look at the inputs.
         crash: a child crashed in a way that crashes the run actor; else None.
-        turn: called in the last step of a child, to process what the child submitted.
-        fence: asked before an effect begins; None: only a newer claim can void the run's.
-        result_bytes: a step, and the bytes of its results here so far.
+        turn: A callback in the last step of a child, which processes the inputs of the child.
+        fence: The check of the claim before an effect begins; None: only a newer claim can void the run's.
+        result_bytes: The number of a step, and the bytes of the results of that step here so far.
     """
 
     __slots__ = (
@@ -296,7 +296,7 @@ class Children:
                 self.turn()
 
     def _broke(self, child: Child, error: BaseException, broke: Callable[[BaseException], Input] | None) -> None:
-        """Turn a crash into an input, or into the run actor's own crash if there is no `broke`."""
+        """Turn a crash into an input, or without a `broke` into a crash of the run actor."""
         if self._ended or child.muted:
             return
         if broke is None or isinstance(error, NewerRelease):  # not the model's fault, nor the tool's

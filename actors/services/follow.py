@@ -120,7 +120,7 @@ class Follower:
         return self.tail.head > self.after or not self._read_to_end
 
     async def fetch(self) -> EventSlice | None:
-        """Return the next slice, from memory or from the store; None if there is none yet.
+        """Return the next slice, from memory or from the store; None before new events.
 
         Raises:
             StoreUnavailable, StoreDown, StoreError: the store cannot be read.

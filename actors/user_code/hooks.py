@@ -1,9 +1,9 @@
 """Run the hooks of one phase: concurrently, on one snapshot, merged into one answer.
 
-Theory of operation. All hooks of a phase run at once on the same snapshot of the state. Their answers are merged in the
-order of registration. A hook whose answer conflicts with an earlier one runs again, alone, on the merged state. Each
-hook ends in one of four ways: an answer, a failure that its plugin ignores, a failure that ends the run, or a cancel
-because another hook ended the phase.
+Theory of operation. All hooks of a phase run concurrently on the same snapshot of the state. Their answers are merged
+in the order of registration. A hook whose answer conflicts with an earlier one runs again, alone, on the merged state.
+Each hook ends in one of four ways: an answer, a failure that its plugin ignores, a failure that ends the run, or a
+cancel because another hook ended the phase.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class HookRequest:
         context: makes a hook's context from a view of the state and the edits so far.
         find_model: returns the model of a name.
         watch: notes which hooks are running, and until when.
-        tell: called for each failed hook, including ignored failures.
+        tell: A callback for each failed hook, including ignored failures.
     """
 
     phase: Phase

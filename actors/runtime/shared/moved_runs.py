@@ -2,14 +2,15 @@
 
 Theory of operation. Each signal of a run without an owner here holds a watch of the store (`change_signals.py`), which
 reports that the run has new events, or changed otherwise. One task reads for all: for a followed run a page of events,
-once for the process regardless of the number of followers; for a run that is waited for its line, because a rest is no
-event of its own. Reports of one run that come meanwhile are one report. What is read is published exactly as if the run
-had its owner here.
+once for the process regardless of the number of followers; for an awaited run its line, because a rest is not an
+event. Several reports of one run that come meanwhile count as one. The task publishes the events and lines exactly as
+if the run had its owner here.
 
-Reports are hints, so the lines of all these runs are read together every few seconds, too: an owner that vanished,
-and a run that became a dead letter, are no events. What is noted here of runs that were degraded here is forgotten once
-they have new events, which are of another process then. Lists hear of other processes by a sweep every two seconds, for
-as long as a list is watched.
+Reports are hints, so the task also reads the lines of all these runs together every few seconds: neither an owner that
+vanished nor a run that became a dead letter makes an event. The registry forgets why a run was degraded here as soon as
+the run has new events, because another process wrote them.
+
+Lists hear of other processes by a sweep every two seconds, for as long as a list is watched.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ SWEEP: Final = 2.0
 AT_A_LOOK: Final = 500
 """Most runs, of those of which something is noted here, that one look reads."""
 RECENT: Final = 64
-"""Newest events of a run that the first report reads; followers further behind read pages of their own."""
+"""Newest events of a run that the first report reads; followers further behind read separate pages."""
 
 
 class MovedRuns:

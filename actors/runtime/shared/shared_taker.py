@@ -2,7 +2,7 @@
 
 Theory of operation. Runs that are not at rest and have no owner belong to all processes. Each process claims at most as
 many as it has room for: when the store reports work, when room becomes free and more runs may be ready, and once a
-second, because reports are hints. What was claimed gets an actor at once.
+second, because reports are hints. A claimed run gets an actor immediately.
 """
 
 from __future__ import annotations
