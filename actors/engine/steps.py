@@ -144,6 +144,8 @@ def continue_run(builder: StepBuilder) -> None:
     stage = advance_calls(builder)
     if stage is None or stage is NEEDS_APPROVAL is builder.row.stage:
         return  # the run is ending, or rests already
+    if stage is not NEEDS_APPROVAL and builder.calls.open:
+        return  # its calls still move
     _follow(builder, choose_next(builder.spec, builder.calls, stage, builder.final, handoff=builder.row.handoff))
 
 
