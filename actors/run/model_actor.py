@@ -134,7 +134,8 @@ class ModelCall:
         first = self.agent.spec.policies.idle.first
         self.scope.deadline = math.inf if first is None else trio.current_time() + first
         try:
-            await self.run.services.models.opened(model)
+            if type(model).open is not Model.open:
+                await self.run.services.models.opened(model)
             self.sent = True
             async with model.stream(request) as events:
                 try:

@@ -79,7 +79,7 @@ from ..engine.state import RunState, shifted
 from ..services.agents import MISFIT, RunUnavailable
 from ..services.children import EXPIRE, Child, ClaimLost, OverrunBody
 from ..services.clock import RunTime
-from ..services.services import Owners, Services, retry_until_available
+from ..services.services import Services, retry_until_available
 from ..services.stepping import in_steps
 from ..state.declared_keys import invalid_state
 from ..state.snapshot import StateSnapshot
@@ -150,7 +150,7 @@ class RunLoop:
     __slots__ = (
         "_admitting", "_at", "_behind", "_children", "_claim", "_closing", "_context", "_effects", "_encoder",
         "_expiring", "_first", "_in_turn", "_leave_at", "_mailbox", "_outbox", "_permissions", "_receipts", "_record",
-        "_resting", "_run", "_services", "_spec", "_state", "_time", "_unwritten", "durable", "passive",
+        "_registry", "_resting", "_run", "_services", "_spec", "_state", "_time", "_unwritten", "durable", "passive",
     )  # fmt: skip
 
     def __init__(
@@ -169,6 +169,7 @@ class RunLoop:
         self._services, self._claim, self._state, self._spec = services, claim, state, spec
         self._mailbox, self._effects, self._permissions, self._first = mailbox, effects, permissions, first
         self._run, self._children = effects.run, effects.run.children
+        self._registry = services.directory.registry
         self._encoder = EventEncoder(state.info, services.redactor)
         self._time = RunTime(services.clock, state)
         self._record = Recorder(state, self._time.begins, bare=self._run.agent is None, on=services.record)
@@ -370,7 +371,8 @@ class RunLoop:
         resting = status is WAITING
         if resting is not self._resting:
             self._resting, self._leave_at, again = resting, math.inf, True
-            self._services.passivation.forget(self._mailbox)
+            if not resting:
+                self._services.passivation.forget(self._mailbox)
             if resting and not self._outbox:
                 self._run.part_bytes.forget()
             if resting and self._services.agents.can_revive(self._state.info):
@@ -378,10 +380,6 @@ class RunLoop:
         if again:
             # a child run works in its parent's slot
             self._registry.resting(self._claim.run_id, resting, slot=self._state.info.parent_run is None)
-
-    @property
-    def _registry(self) -> Owners:
-        return self._services.directory.registry
 
     # --- everything that waits ---------------------------------------------------------------------------------------
 
@@ -428,12 +426,11 @@ class RunLoop:
         if children.inputs:
             self._feed_child_input(children.inputs.pop(0))
         elif len(self._mailbox):
-            hint = self._mailbox.peek()
+            hint = self._mailbox.pop()
             if hint.position == row.inbox + 1:
                 self._take_command(hint)
             else:  # a command before it was not hinted, or this command was read from the store
                 self._behind = hint.position > row.inbox
-            self._mailbox.pop()
         elif effects.stop_at is not None:
             if not effects.take_stop():
                 return False
