@@ -218,13 +218,13 @@ def _statuses(source: CallPosition, status: CallStatus, target: CallPosition) ->
 def _status_moves() -> Iterator[tuple[CallStatus, CallStatus]]:
     """Yield each move of a status that a path through the table makes."""
     start = (CallPosition.NEW, CallStatus.NEW)
-    seen, todo = {start}, [start]
+    reachable, todo = {start}, [start]
     while todo:
         at, status = todo.pop()
         after = {(target, new) for target in POSITIONS[at].to for new in _statuses(at, status, target)}
         yield from ((status, new) for _, new in after if new is not status)
-        todo += after - seen
-        seen |= after
+        todo += after - reachable
+        reachable |= after
 
 
 _MOVES: Final = frozenset(_status_moves())

@@ -31,11 +31,11 @@ def linear(pattern: str) -> Callable[[str], bool]:
 
     options = re2.Options()
     options.log_errors = False
-    written = _ESCAPED.sub(lambda match: _UNIT.sub(r"\\x{\1}", match[0]), pattern)
+    source = _ESCAPED.sub(lambda match: _UNIT.sub(r"\\x{\1}", match[0]), pattern)
     try:
-        search = cast("Callable[[str], Any]", re2.compile(written, options=options).search)
+        search = cast("Callable[[str], Any]", re2.compile(source, options=options).search)
     except re2.error as error:
-        said = error.args[0] if error.args else error
-        text = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+        reason = error.args[0] if error.args else error
+        text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
         raise ValueError(text) from error
     return lambda text: search(text.encode("utf-8", "replace").decode()) is not None

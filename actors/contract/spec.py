@@ -78,8 +78,8 @@ def execution_data(execution: object) -> JSONValue:
 
 def _read_execution(value: object, _: object) -> Execution:
     kind: Any = ExecutionName if isinstance(value, str) else ExecutionMode
-    read: Execution = converter.structure(value, kind)
-    return read
+    execution: Execution = converter.structure(value, kind)
+    return execution
 
 
 converter.register_structure_hook(Execution, _read_execution)
@@ -199,8 +199,8 @@ class AgentSpec:
         """Return the digest of a tool's definition for a call; "" if unknown."""
         if self.recorded is not None:
             return self.recorded.get(call_id, "")
-        known = self.tools.get(tool)
-        return "" if known is None else known.definition
+        spec = self.tools.get(tool)
+        return "" if spec is None else spec.definition
 
     def acting(self, key: str | None) -> AgentSpec:
         """Return the spec of the agent that acts in a run of this agent; None: this agent."""

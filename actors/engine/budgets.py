@@ -45,10 +45,10 @@ def over_budget(builder: StepBuilder, policy: BudgetPolicy, model: str) -> str |
 
 def _reached(policy: BudgetPolicy, usage: Usage, cost: float) -> Iterator[str]:
     counts = {"requests": usage.requests, "input": usage.input, "output": usage.output, "total": usage.total}
-    for name, used in counts.items():
+    for name, count in counts.items():
         limit: int | None = getattr(policy, name)
-        if limit is not None and used >= limit:
-            yield f"{name}: {used:,} of {limit:,} are used"
+        if limit is not None and count >= limit:
+            yield f"{name}: {count:,} of {limit:,} are used"
     if policy.cost is not None and cost >= policy.cost:
         yield f"cost: {cost:.6g} of {policy.cost:g} are used"
 

@@ -71,13 +71,13 @@ def _advance(builder: StepBuilder) -> bool:
     if provisional:
         ask_again(builder)
     calls = builder.calls
-    started = startable(calls, builder.mode, spec.tools, spec.max_bodies) if calls.present & _ALLOWED else ()
-    for call in started:
+    ready = startable(calls, builder.mode, spec.tools, spec.max_bodies) if calls.present & _ALLOWED else ()
+    for call in ready:
         if builder.row.position is TOOLS:  # else starting the previous call has ended the run
             start(builder, call)
     if provisional and builder.row.position is TOOLS and not builder.calls.present & _EXECUTING:
         ask_again(builder, quiet=True)
-    return builder.row.position is TOOLS and any(builder.calls.rows[call.call_id].settled for call in started)
+    return builder.row.position is TOOLS and any(builder.calls.rows[call.call_id].settled for call in ready)
 
 
 def derive_stage(calls: StepCalls) -> Stage:

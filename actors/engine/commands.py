@@ -116,7 +116,7 @@ def _decide(builder: StepBuilder, command: Command) -> None:
     decision = command.decision
     if decision is None:
         return
-    run_ticket = next((open_ for open_ in builder.row.run_tickets if open_.ticket_id == decision.target), None)
+    run_ticket = next((own for own in builder.row.run_tickets if own.ticket_id == decision.target), None)
     if run_ticket is not None and not builder.row.position.rule.leaving:
         if command.kind == "expire":
             expire_run_ticket(builder, run_ticket, command.command_id)

@@ -142,8 +142,8 @@ def _body_said(builder: StepBuilder, message: FromBody) -> None:
 def due(state: RunState, now: datetime) -> tuple[bool, tuple[str, ...]]:
     """Return what is due at `now`: whether the deadline passed, and the ids of the expired tickets."""
     late = state.deadline is not None and now >= state.deadline
-    expired = takewhile(lambda timer: timer[0] <= now, timed(state))
-    return late, tuple(ticket_id for _, ticket_id in expired)
+    due_timers = takewhile(lambda timer: timer[0] <= now, timed(state))
+    return late, tuple(ticket_id for _, ticket_id in due_timers)
 
 
 def timed(state: RunState) -> Iterator[tuple[datetime, str]]:

@@ -81,8 +81,8 @@ def choose_next(
     if not calls.all:
         return FinalOutput(text)
     if stage is NEEDS_APPROVAL:
-        parked = (call.ticket for call in calls.each(calls.marked(CallPosition.PARKED.mark)))
-        tickets = (*parked, *calls.open_mirrors())
+        suspended_tickets = (call.ticket for call in calls.each(calls.marked(CallPosition.PARKED.mark)))
+        tickets = (*suspended_tickets, *calls.open_mirrors())
         return Interruption(tuple(ticket.ticket_id for ticket in tickets if ticket is not None))
     if calls.open:
         return None
@@ -95,20 +95,20 @@ def choose_next(
 def output_of_tools(spec: AgentSpec, calls: Mapping[str, CallRow]) -> FinalOutput | ToolUseFailed | None:
     """Return the answer that `tool_use` finds among the results, in the model's order; None if there is none."""
     rule = spec.tool_use
-    hidden = {name for name, tool in spec.tools.items() if not tool.output}
+    hidden_tools = {name for name, tool in spec.tools.items() if not tool.output}
     results = [
         call
         for call in calls.values()
-        if (call.outcome is CallStatus.SUCCEEDED or call.code == REJECTED) and call.tool not in hidden
+        if (call.outcome is CallStatus.SUCCEEDED or call.code == REJECTED) and call.tool not in hidden_tools
     ]
     if not callable(rule):
-        found = (call for call in results if rule == "stop_on_first_tool" or call.tool in rule)
-        return next((FinalOutput(call.shown if call.code == REJECTED else call.result) for call in found), None)
-    asked = capture(_asked, rule, tuple(map(CallFacts.of, results)))
-    return ToolUseFailed(ComparableError(asked.error)) if isinstance(asked, Raised) else asked.value
+        final_calls = (call for call in results if rule == "stop_on_first_tool" or call.tool in rule)
+        return next((FinalOutput(call.shown if call.code == REJECTED else call.result) for call in final_calls), None)
+    answer = capture(_answer_of, rule, tuple(map(CallFacts.of, results)))
+    return ToolUseFailed(ComparableError(answer.error)) if isinstance(answer, Raised) else answer.value
 
 
-def _asked(rule: Callable[[tuple[CallFacts, ...]], object], results: tuple[CallFacts, ...]) -> FinalOutput | None:
+def _answer_of(rule: Callable[[tuple[CallFacts, ...]], object], results: tuple[CallFacts, ...]) -> FinalOutput | None:
     """Return what a `tool_use` function makes of the results.
 
     Raises:

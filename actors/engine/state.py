@@ -58,8 +58,8 @@ def stored(call: CallRow) -> CallRow:
     batch = call.batch
     if batch is None or all(write.persistent for write in batch.writes):
         return call
-    kept = tuple(write for write in batch.writes if write.persistent)
-    return replace(call, batch=replace(batch, writes=kept))
+    writes = tuple(write for write in batch.writes if write.persistent)
+    return replace(call, batch=replace(batch, writes=writes))
 
 
 def held_at_start(row: RunFields) -> bool:
@@ -188,14 +188,14 @@ class StepBuilder:
             IllegalTransition: the table does not allow the position, or the outcome there.
         """
         call_id = call.call_id
-        known = self.calls.rows.get(call_id)
+        before = self.calls.rows.get(call_id)
         at, outcome = changes.get("at", call.at), changes.get("outcome", call.outcome)
-        if known is None or at is not known.at or outcome is not known.outcome:
-            check_move(call_id, None if known is None else known.at, at, outcome)
+        if before is None or at is not before.at or outcome is not before.outcome:
+            check_move(call_id, None if before is None else before.at, at, outcome)
         new = replace(call, **changes) if changes else call
         if self._own is None:
             self.calls = self._own = self.calls.opened()
-        self._own.put(new, known)
+        self._own.put(new, before)
         self._touched[call_id] = new
         return new
 
@@ -212,9 +212,9 @@ class StepBuilder:
 
     def merge(self, batch: Batch, by: str) -> WriteConflict | None:
         """Merge a batch into the state, with its event. Returns the conflict if that is impossible, else None."""
-        touched = {write.key for write in batch.writes}
-        known = {key: self.spec.keys.get(key, self.keys.get(key)) for key in touched}
-        outcome = self.snapshot.merge(batch, {key: spec for key, spec in known.items() if spec is not None}, by)
+        keys = {write.key for write in batch.writes}
+        specs = {key: self.spec.keys.get(key, self.keys.get(key)) for key in keys}
+        outcome = self.snapshot.merge(batch, {key: spec for key, spec in specs.items() if spec is not None}, by)
         if isinstance(outcome, WriteConflict):
             if outcome.error is not None:
                 what = f"the reducer of state key {str(outcome.key)!r} failed in run {self.info.run_id}"
@@ -223,7 +223,7 @@ class StepBuilder:
                 )
             return outcome
         self.snapshot = outcome
-        names = tuple(sorted({str(key) for key in touched}))
+        names = tuple(sorted({str(key) for key in keys}))
         self.emit("run.state.changed", ev.StateChanged(revision=outcome.revision, keys=names, by=by))
         return None
 
@@ -298,8 +298,8 @@ class StepBuilder:
     def build(self) -> Transition:
         """Return the next state, the commit (if anything has to be written) and the effects."""
         before = self.state
-        moved = self.changed or self.row.position is not before.row.position
-        if not (moved or self.events or self._touched or self.tickets or self.messages):
+        any_change = self.changed or self.row.position is not before.row.position
+        if not (any_change or self.events or self._touched or self.tickets or self.messages):
             state = before if self.keys is before.keys else replace(before, keys=self.keys)
             return Transition(state, None, tuple(self.effects))
         if self.counters.active_since is not None:
@@ -319,7 +319,7 @@ class StepBuilder:
             snapshot=self.snapshot,
             keys=self.keys,
         )
-        written = () if self.snapshot is before.snapshot else self.snapshot.changes(before.snapshot)
+        state_changes = () if self.snapshot is before.snapshot else self.snapshot.changes(before.snapshot)
         commit = Commit(
             run_id=self.info.run_id,
             expected_last=before.row.last_sequence,
@@ -329,9 +329,9 @@ class StepBuilder:
             calls=tuple([call if call.batch is None else stored(call) for call in self._touched.values()]),
             tickets=tuple(self.tickets),
             messages=tuple(self.messages),
-            state=written,
+            state=state_changes,
             # an input may begin a step but writes nothing in it; the writes of run_end come after all steps
-            state_step=before.row.step + (before.row.position is RunPosition.RUN_END) if written else None,
+            state_step=before.row.step + (before.row.position is RunPosition.RUN_END) if state_changes else None,
             consumed=row.inbox if row.inbox != before.row.inbox else 0,
             parts=self.parts,
         )

@@ -149,14 +149,14 @@ def continue_run(builder: StepBuilder) -> None:
     _follow(builder, choose_next(builder.spec, builder.calls, stage, builder.final, handoff=builder.row.handoff))
 
 
-def _follow(builder: StepBuilder, found: NextStep | None) -> None:
+def _follow(builder: StepBuilder, choice: NextStep | None) -> None:
     """Act on what the step comes to."""
-    match found:
+    match choice:
         case None:
             pass
         case RunAgain() | Handover():
-            if type(found) is Handover:
-                announce_handoff(builder, found)
+            if type(choice) is Handover:
+                announce_handoff(builder, choice)
             if builder.spec.output_guardrails and builder.final and _stop_judged(builder):
                 return  # the guardrails decide what the thread gets
             append_step(builder)
@@ -167,7 +167,7 @@ def _follow(builder: StepBuilder, found: NextStep | None) -> None:
                 end(builder, cancelled(builder.row.cancel))
             else:
                 open_pause(builder)
-                rest(builder, found.tickets)
+                rest(builder, choice.tickets)
         case FinalOutput(text) if not builder.calls.all:
             _answer(builder, text)
         case FinalOutput(value):
@@ -233,10 +233,10 @@ def _stop_judged(builder: StepBuilder) -> bool:
     counters, builder.counters = builder.counters, copy(builder.counters)
     count_step(builder)
     builder.account_active_time(True)
-    met = first_stop(builder)
+    condition = first_stop(builder)
     builder.counters = counters
     value, fault = builder.spec.check_output(builder.final)
-    if met is None or fault is not None:
+    if condition is None or fault is not None:
         return False
     builder.row.output = value
     judge_output(builder)
@@ -289,52 +289,52 @@ def count_step(builder: StepBuilder) -> None:
         if isinstance(condition, LoopDetection):
             window = max(window, condition.window or 0)
     if window:
-        wanted = [[call.requested.tool, call.requested.arguments] for call in calls]
-        counters.trail = (*counters.trail, content_digest(wanted or builder.row.answer or ""))[-window:]
+        requests = [[call.requested.tool, call.requested.arguments] for call in calls]
+        counters.trail = (*counters.trail, content_digest(requests or builder.row.answer or ""))[-window:]
     else:
         counters.trail = ()
 
 
 def _stopped(builder: StepBuilder, *, answered: bool) -> bool:
     """Return True if a stop condition ends the run here. `answered`: its output is the model's final answer already."""
-    met = first_stop(builder)
-    if met is None:
+    condition = first_stop(builder)
+    if condition is None:
         return False
     if not answered:
         value, fault = builder.spec.check_output(builder.final)
         builder.row.output = value if builder.final and fault is None else None
-    end(builder, Termination(kind=TerminationKind.STOPPED, code=met[0], detail=met[1]))
+    end(builder, Termination(kind=TerminationKind.STOPPED, code=condition[0], detail=condition[1]))
     return True
 
 
 def first_stop(builder: StepBuilder) -> tuple[str, str] | None:
     """Return code and detail of the first condition met, in list order; None if none is."""
-    counters, met = builder.counters, None
+    counters, stop = builder.counters, None
     for condition in builder.spec.stop:
         match condition:
             case MaxRounds(n):
-                met = ("max_rounds", f"{counters.rounds} steps") if n and counters.rounds >= n else None
+                stop = ("max_rounds", f"{counters.rounds} steps") if n and counters.rounds >= n else None
             case Timeout(seconds):
-                spent = counters.active_ms / 1000
-                met = ("timeout", f"{spent:.1f} s of active time") if seconds and spent > seconds else None
+                active = counters.active_ms / 1000
+                stop = ("timeout", f"{active:.1f} s of active time") if seconds and active > seconds else None
             case TokenBudget(total):
                 tokens = builder.row.usage.total
-                met = ("token_budget", f"{tokens} tokens") if total and tokens > total else None
+                stop = ("token_budget", f"{tokens} tokens") if total and tokens > total else None
             case ConsecutiveErrors(n):
                 errors = f"{counters.errors} failed steps"
-                met = ("consecutive_errors", errors) if n and counters.errors >= n else None
+                stop = ("consecutive_errors", errors) if n and counters.errors >= n else None
             case StopOnTool(name):
                 ran = any(call.tool == name and call.attempts for call in builder.calls.values())
-                met = ("stop_on_tool", name) if ran else None
+                stop = ("stop_on_tool", name) if ran else None
             case ContentMatch(pattern):
-                met = ("content_match", pattern) if condition.met(builder.row.answer or "") else None
+                stop = ("content_match", pattern) if condition.met(builder.row.answer or "") else None
             case LoopDetection(window):
                 same = window and len(counters.trail) >= window and len(set(counters.trail[-window:])) == 1
-                met = ("loop_detection", f"{window} equal steps") if same else None
+                stop = ("loop_detection", f"{window} equal steps") if same else None
             case _ as never:
                 assert_never(never)
-        if met is not None:
-            return met
+        if stop is not None:
+            return stop
     return None
 
 

@@ -179,7 +179,7 @@ def close_call(
 
     The event holds the result itself, or only the model's text if the call failed or its result is large.
     """
-    hooked = (
+    has_hooks = (
         builder.row.position is TOOLS
         and status is not CallStatus.CANCELLED
         and Phase.AFTER_TOOL_EXECUTE in builder.spec.hooked
@@ -189,13 +189,13 @@ def close_call(
         builder.do(ReleaseCall(call_id=call.call_id))
     call = builder.put(
         call,
-        at=CallPosition.AFTER if hooked else CallPosition.SETTLED,
+        at=CallPosition.AFTER if has_hooks else CallPosition.SETTLED,
         outcome=status,
         result=result,
         shown=shown,
         code=code,
     )
-    spent = milliseconds(call.started_at, builder.now) if ran and call.started_at is not None else 0
+    duration_ms = milliseconds(call.started_at, builder.now) if ran and call.started_at is not None else 0
     builder.emit(
         "run.tool.result",
         ev.ToolResult(
@@ -205,11 +205,11 @@ def close_call(
             result=Large(result) if large else shown if status is not CallStatus.SUCCEEDED else result,
             code=code,
             attempts=call.attempts,
-            duration_ms=spent,
+            duration_ms=duration_ms,
             error_id=error_id,
         ),
     )
-    if hooked:
+    if has_hooks:
         after = Phase.AFTER_TOOL_EXECUTE
         builder.do(
             RunPhase(phase=after, step=builder.row.step, call_id=call.call_id, state=builder.snapshot, durable=True)

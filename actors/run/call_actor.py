@@ -128,20 +128,20 @@ class CallActor:
             return False
         outcome = await self._invoke(child, tool, cue, of_call)
         waits = of_call is None and not self._run.children.given_up(child)
-        suspended = isinstance(outcome, CallSuspended) and waits
-        if suspended and child.mailbox is None:
+        is_suspended = isinstance(outcome, CallSuspended) and waits
+        if is_suspended and child.mailbox is None:
             child.mailbox = make_mailbox(cue.call_id)
-        submit = self._run.children.submit_input if suspended else self._run.children.submit_last
+        submit = self._run.children.submit_input if is_suspended else self._run.children.submit_last
         submit(outcome)
-        return suspended
+        return is_suspended
 
     async def _invoke(self, child: Child, tool: Tool[..., object], cue: StartCall, of_call: str | None) -> Input:
         call_id, attempt = cue.call_id, cue.attempt
         record, state = Invocation(fence=self._run.children.fence), WritableState(cue.state, self._agent.spec.keys)
-        ended = None
+        end = None
         if tool.timeout is not None and tool.is_async:
             patience = tool.timeout + tool.grace + SLACK
-            ended = self._limited(
+            end = self._limited(
                 child, f"{call_id}:{attempt}", patience, lambda: self._failed(tool, cue, of_call, out_of_time(tool))
             )
         ctx, threads = self._context(tool, cue, state, of_call), self._run.services.threads
@@ -150,8 +150,8 @@ class CallActor:
         except ToolFailed as error:
             return self._failed(tool, cue, of_call, error)
         finally:
-            if ended is not None:
-                ended.set()
+            if end is not None:
+                end.set()
             state.close("the body has ended")
             if record.ended is not None:
                 self._run.children.give_up(child, record.stack, record.ended)
@@ -166,10 +166,10 @@ class CallActor:
             return self._unkept(tool, cue, of_call, error)
         if tool.output_guardrails:
             data, parts, _ = result
-            shown = partial(with_attachments, value, data) if parts else partial(copied, data)
-            refused = await self._guarded(child, tool, cue, of_call, shown)
-            if refused is not None:
-                return refused
+            copy = partial(with_attachments, value, data) if parts else partial(copied, data)
+            refusal = await self._guarded(child, tool, cue, of_call, copy)
+            if refusal is not None:
+                return refusal
         return done
 
     @staticmethod
@@ -192,13 +192,13 @@ class CallActor:
             return self._unkept(tool, cue, None, error)
         if tool.input_filter is None:
             return done
-        filtered = await acapture(self._filtered, tool.input_filter)
-        if isinstance(filtered, Returned):
-            return replace(done, inherited=filtered.value)
-        text = f"The input filter of the handoff failed: {shown_text(filtered.error)}"
-        failed = ToolFailed(text, code="tool_error", fatal=tool.on_error == "raise")
-        failed.__cause__ = filtered.error
-        return self._failed(tool, cue, None, failed)
+        filter_result = await acapture(self._filtered, tool.input_filter)
+        if isinstance(filter_result, Returned):
+            return replace(done, inherited=filter_result.value)
+        text = f"The input filter of the handoff failed: {shown_text(filter_result.error)}"
+        failure = ToolFailed(text, code="tool_error", fatal=tool.on_error == "raise")
+        failure.__cause__ = filter_result.error
+        return self._failed(tool, cue, None, failure)
 
     async def _filtered(self, function: Filter) -> tuple[JSONValue, ...]:
         """Return what an input filter makes of the thread, up to the message with the handoff's call, as JSON.
@@ -209,36 +209,34 @@ class CallActor:
         """
         draft = self._run_row.draft
         thread = (*await self._run.thread(), *(() if draft is None else (draft,)))
-        made: Any = function(tuple(map(copied_message, thread)))
-        return messages_of(await made if inspect.isawaitable(made) else made, thread)
+        messages: Any = function(tuple(map(copied_message, thread)))
+        return messages_of(await messages if inspect.isawaitable(messages) else messages, thread)
 
     async def _guarded(
-        self, child: Child, tool: Tool[..., object], cue: StartCall, of_call: str | None, shown: Callable[[], object]
+        self, child: Child, tool: Tool[..., object], cue: StartCall, of_call: str | None, copy: Callable[[], object]
     ) -> ResultRefused | None:
         """Ask the output guardrails of the tool. Returns the verdict unless all allow.
 
         The body has returned: whatever happens to its guardrails, the machine learns that, and nothing of the result.
-        `shown` returns the result for a guardrail: images and files themselves, with their bytes.
+        `copy` returns the result for a guardrail: images and files themselves, with their bytes.
         """
         guardrails = tool.output_guardrails
-        refused = partial(ResultRefused, call_id=cue.call_id, attempt=cue.attempt)
+        refusal = partial(ResultRefused, call_id=cue.call_id, attempt=cue.attempt)
         late = f"the output guardrails of the tool {tool.name!r} did not obey the end of their time"
         patience = sum(guardrail.timeout for guardrail in guardrails) + tool.grace + SLACK
-        ended = self._limited(
-            child, f"guardrails:{cue.call_id}:{cue.attempt}", patience, partial(refused, failure=late)
-        )
+        end = self._limited(child, f"guardrails:{cue.call_id}:{cue.attempt}", patience, partial(refusal, failure=late))
         try:
-            tripped = await in_order(guardrails, self._guardrail_context(tool, cue), shown)
-            return None if tripped is None else refused(tripped=tripped)
+            trip = await in_order(guardrails, self._guardrail_context(tool, cue), copy)
+            return None if trip is None else refusal(tripped=trip)
         except HookFailed as failure:
             log_failure(self._log_of(tool, cue, of_call), self._run.info.run_id, failure)
-            return refused(failure=text_of(str(failure)))
+            return refusal(failure=text_of(str(failure)))
         except trio.Cancelled:
             if not self._run.children.given_up(child):
-                self._run.children.submit_input(refused(failure="the output guardrails were cancelled"))
+                self._run.children.submit_input(refusal(failure="the output guardrails were cancelled"))
             raise
         finally:
-            ended.set()
+            end.set()
 
     def _guardrail_context(self, tool: Tool[..., object], cue: StartCall) -> PhaseContext:
         facts = CallFacts(
@@ -266,17 +264,17 @@ class CallActor:
 
     def _limited(self, child: Child, name: str, patience: float, late: Callable[[], Input]) -> trio.Event:
         """Give up user code that ignores its time limit. The caller sets the returned event when the code ends."""
-        ended = trio.Event()
+        end = trio.Event()
 
         async def watch(_: Child) -> None:
             with trio.move_on_after(patience):
-                await ended.wait()
-            if not ended.is_set():
+                await end.wait()
+            if not end.is_set():
                 self._run.children.give_up(child, (self._run.children.where(child),), child.ended)
                 self._run.children.submit_input(late())
 
         self._run.children.start(f"limit:{name}", watch, broke=None, ours=True)
-        return ended
+        return end
 
     def _unkept(self, tool: Tool[..., object], cue: StartCall, of_call: str | None, error: Exception) -> Input:
         """Return the input about a body that has returned what cannot be stored."""

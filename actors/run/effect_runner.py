@@ -158,8 +158,8 @@ class EffectRunner:
             case ParkCall():
                 if child is None:
                     agent = self.run.acting(state)
-                    parked = CallActor(run=self.run, agent=agent, run_row=state.row).parked
-                    child = self._start_actor(agent, effect.call_id, effect.ticket.tool, parked)
+                    parking = CallActor(run=self.run, agent=agent, run_row=state.row).parked
+                    child = self._start_actor(agent, effect.call_id, effect.ticket.tool, parking)
                     child.mailbox = make_mailbox(effect.call_id)
                 child.ticket = effect.ticket
             case ReleaseCall():
@@ -190,9 +190,9 @@ class EffectRunner:
         """Cancel one background task; a task that overruns its grace is reported as unresponsive."""
         children = self.run.children
         child = children.live.get(call_key(effect.task_id))
-        stopped = TaskStopped(task_id=effect.task_id, attempt=effect.attempt)
+        report = TaskStopped(task_id=effect.task_id, attempt=effect.attempt)
         if child is None:  # the receipt of its start is outstanding; `_outdated` drops the StartTask
-            children.submit_input(stopped)
+            children.submit_input(report)
             return
         doomed = child
         doomed.scope.cancel("the task was cancelled")
@@ -202,6 +202,6 @@ class EffectRunner:
                 await doomed.ended.wait()
             if not doomed.ended.is_set():
                 children.give_up(doomed, (children.where(doomed),), doomed.ended)
-            children.submit_input(stopped)
+            children.submit_input(report)
 
-        children.start(f"stop:{effect.task_id}", wait, broke=lambda _: stopped, ours=True)
+        children.start(f"stop:{effect.task_id}", wait, broke=lambda _: report, ours=True)

@@ -94,8 +94,8 @@ class ModelCall:
             await trio.sleep(self.effect.delay)
             child.pausing = False
         changes, services, breaker = self.effect.changes, self.run.services, self.agent.spec.policies.breaker
-        chosen = None if changes is None or self.effect.model else changes.model
-        model = services.agents.model_for(self.agent, self.effect.model, chosen)
+        other = None if changes is None or self.effect.model else changes.model
+        model = services.agents.model_for(self.agent, self.effect.model, other)
         if breaker is not None:
             await self._ask_through(services.models.breakers.circuit(model.name), breaker, child, model)
         else:
@@ -240,8 +240,8 @@ class ModelCall:
             retryable, wait = bool(error.retryable), error.retry_after
             if isinstance(wait, int | float) and not isinstance(wait, bool) and wait >= 0:  # false for NaN
                 retry_after = wait
-        except BaseException as broken:  # noqa: BLE001, ASYNC103 - a subclass may answer with code of its own
-            failure_of_call(broken)
+        except BaseException as fault:  # noqa: BLE001, ASYNC103 - a subclass may answer with code of its own
+            failure_of_call(fault)
         text = message_of(error)[:TEXT_LIMIT]
         return self._failure(kind, text, retryable=retryable, retry_after=retry_after, usage=error)
 
@@ -267,19 +267,19 @@ class ModelCall:
         )
 
 
-def cut_request(flight: Inference, asking: ModelCall | None, found: Inference | None, now: datetime) -> ModelCut:
+def cut_request(flight: Inference, asking: ModelCall | None, at_start: Inference | None, now: datetime) -> ModelCut:
     """Return the report about a request that the end of the run stops.
 
     Args:
         flight: the request, as the run's row has it.
         asking: the newest request of this owner.
-        found: the request that was in flight when this owner took the run up.
+        at_start: the request that was in flight when this owner took the run up.
         now: UTC.
     """
-    wanted = (flight.message_id, flight.attempt)
-    if asking is not None and (asking.effect.message_id, asking.effect.attempt) == wanted:
+    key = (flight.message_id, flight.attempt)
+    if asking is not None and (asking.effect.message_id, asking.effect.attempt) == key:
         return asking.cut()
-    if found is not None and (found.message_id, found.attempt) == wanted and flight.asked_at <= now:
+    if at_start is not None and (at_start.message_id, at_start.attempt) == key and flight.asked_at <= now:
         return ModelCut(message_id=flight.message_id, usage=Usage(requests=1, incomplete=1))
     return ModelCut(message_id=flight.message_id, text="")  # the request was not made yet
 

@@ -84,9 +84,9 @@ class RunContext:
     async def thread(self) -> list[Message]:
         """Return the thread's messages, copies for models; the first call reads them from the store."""
         if self._history is None:
-            stored = await retry_until_available(self.services.store.messages, self.info.thread_id)
-            self.part_bytes.note(stored)
-            self._history = [*map(own_message, stored)]
+            messages = await retry_until_available(self.services.store.messages, self.info.thread_id)
+            self.part_bytes.note(messages)
+            self._history = [*map(own_message, messages)]
         return self._history
 
     async def history_for(self, state: RunState) -> list[Message]:

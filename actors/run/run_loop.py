@@ -257,30 +257,30 @@ class RunLoop:
         if skew:
             before = shifted(before, skew)
             self._record.add(now, ClockJump(seconds=skew))
-        taken = step(self._spec, before, message, now)
-        self._state = taken.state
+        transition = step(self._spec, before, message, now)
+        self._state = transition.state
         self._record.add(now, message)
-        effects, commit = self._effects, taken.commit
+        effects, commit = self._effects, transition.commit
         if commit is not None:
-            carried = self._record.carry()
-            msgspec.structs.force_setattr(commit, "taken", carried)  # not shared yet; a copy costs more
+            entries = self._record.carry()
+            msgspec.structs.force_setattr(commit, "taken", entries)  # not shared yet; a copy costs more
             self._run.keep(commit)
             if commit.row.stage in TERMINAL:
-                self._closing = _Ending(before, message, carried)
-            self._outbox.append(_Entry([], taken.state, bool(commit.tickets)))
-            made = commit.expected_last, commit.at, commit.events
-            frames = None if self._unwritten else self._encoder.small_frames(*made)
+                self._closing = _Ending(before, message, entries)
+            self._outbox.append(_Entry([], transition.state, bool(commit.tickets)))
+            frame_arguments = commit.expected_last, commit.at, commit.events
+            frames = None if self._unwritten else self._encoder.small_frames(*frame_arguments)
             if frames is None:  # the events are large, or those of a commit before them are
-                self._unwritten.append((commit, self._encoder.frame_steps(*made)))
+                self._unwritten.append((commit, self._encoder.frame_steps(*frame_arguments)))
             else:
                 self._services.store.submit(self._claim, commit, frames, self._deliver)
-        for effect in taken.effects:
+        for effect in transition.effects:
             reads = type(effect) in _READS
             # what reads the thread waits until the thread is written
             if self._outbox and (effect.durable or (reads and not self._run.has_thread)):
                 self._outbox[-1].effects.append(effect)
             elif not (reads and self._permissions.draining):  # the next owner makes the request, or runs the phase
-                effects.perform(effect, taken.state)
+                effects.perform(effect, transition.state)
 
     async def _write_large(self) -> None:
         """Make the events of the commits that wait, with a checkpoint after each step, and submit them in order."""
@@ -320,8 +320,8 @@ class RunLoop:
                 return row.position is not TOOLS if effect.call_id else row.position.rule.hooks is not effect.phase
             case StartTask():
                 task = by_id(row.tasks).get(effect.task_id)
-                wanted = task is not None and task.attempts == effect.attempt and task.status == "running"
-                return not wanted or row.position.rule.leaving
+                is_current = task is not None and task.attempts == effect.attempt and task.status == "running"
+                return not is_current or row.position.rule.leaving
 
     def _deliver(self, receipt: Receipt) -> None:
         self._receipts.append(receipt)
@@ -434,7 +434,7 @@ class RunLoop:
         elif effects.stop_at is not None:
             if not effects.take_stop():
                 return False
-            self.feed(WorkStopped(stubborn=tuple(left.item for left in children.still_left().values())))
+            self.feed(WorkStopped(stubborn=tuple(overrun.item for overrun in children.still_left().values())))
         elif row.position is ADMISSION and self._permissions.admitted:
             if not self._run.has_thread:  # earlier runs of the thread may have left state
                 self._admitting = True
@@ -461,8 +461,8 @@ class RunLoop:
                 late = self._children.close_call_stream(message.task_id, message.attempt)
             case _:
                 late = []
-        for streamed in late:
-            self.feed(streamed)
+        for delta_input in late:
+            self.feed(delta_input)
         self.feed(message)
 
     def _take_command(self, item: InboxItem) -> None:
@@ -489,8 +489,8 @@ class RunLoop:
         if record is None or self._state.row.position is not ADMISSION:
             return
         agent = self._run.agent
-        declared = () if agent is None else self._services.agents.declared_state(agent)
-        text = invalid_state(declared, StateSnapshot.restored(0, record.state))
+        keys = () if agent is None else self._services.agents.declared_state(agent)
+        text = invalid_state(keys, StateSnapshot.restored(0, record.state))
         if text is not None:
             raise RunUnavailable(MISFIT, text)
         self.feed(Admit(state=record.state))
@@ -505,11 +505,11 @@ class RunLoop:
         moment, now = self._state.row.next_due, self._services.clock.now()
         if moment is None or now < moment:
             return False
-        late, expired = due(self._state, now)
+        late, ticket_ids = due(self._state, now)
         if late:
             self.feed(DeadlinePassed())
             return True
-        fresh = tuple(ticket_id for ticket_id in expired if ticket_id not in self._expiring)
+        fresh = tuple(ticket_id for ticket_id in ticket_ids if ticket_id not in self._expiring)
         if fresh:
             self._expiring = self._expiring.union(fresh)
             self._start_expiry(fresh)
@@ -562,9 +562,9 @@ class RunLoop:
             return False
         # nothing but rows may be left: no work, no unread input, no expiry on its way, no end under way
         children = self._children
-        occupied = self._busy() or self._behind or len(self._mailbox) or children.live_left() or children.noticed()
+        has_work = self._busy() or self._behind or len(self._mailbox) or children.live_left() or children.noticed()
         expiring = any(key.startswith(EXPIRE) for key in self._children.live)
-        self.passive = not (occupied or expiring) and self._state.row.termination is None
+        self.passive = not (has_work or expiring) and self._state.row.termination is None
         self.passive = self.passive and not self._services.ownership.stays(self._state.row)
         return self.passive
 

@@ -233,7 +233,7 @@ class RunCommands:
         command_id = decision.decision_id or self.new_id()
         return judge(facts, Command(command_id=command_id, kind="decide", decision=decision, by=by))
 
-    async def _unmasked(self, run_id: str, decision: Decision, edited: JSONObject) -> Decision:
+    async def _unmasked(self, run_id: str, decision: Decision, arguments: JSONObject) -> Decision:
         """Return a decision whose edited arguments have no masks.
 
         People were shown masks and sent them back: the call's own values take their place.
@@ -243,5 +243,5 @@ class RunCommands:
         if outline is None or ticket is None:
             return decision
         redactor = self._services.redactor.within(outline.info.workspace)
-        restored = await in_steps(redactor.restored_steps(edited, ticket.arguments))
-        return attrs.evolve(decision, edited_arguments=restored)
+        raw_arguments = await in_steps(redactor.restored_steps(arguments, ticket.arguments))
+        return attrs.evolve(decision, edited_arguments=raw_arguments)

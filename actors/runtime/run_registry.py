@@ -319,10 +319,10 @@ class RunRegistry:
         """Record that the run came to rest or works again (`Owners`). A resting run frees its slot."""
         run = self._runs[run_id]
         place = Place.RESTING if resting else Place.WORKING if slot else Place.INSIDE
-        moved = place is not run.place
+        is_move = place is not run.place
         self._move(run, place)
         if place is not Place.WORKING:
-            if moved:
+            if is_move:
                 self._admit()
         elif self.changed is not None:
             self.changed()

@@ -212,22 +212,22 @@ def messages_of(value: object, thread: Sequence[Message]) -> tuple[JSONValue, ..
     """
     if not isinstance(value, Iterable) or isinstance(value, str | Mapping):
         raise InvalidValue(f"it returned {type(value).__name__}; return messages")
-    known, used = {message.id: message for message in thread}, set[str]()
+    by_id, used_ids = {message.id: message for message in thread}, set[str]()
     out: list[JSONValue] = []
     size = 0
-    for number, given in enumerate(value, 1):
+    for number, item in enumerate(value, 1):
         if number > len(thread) + _MORE_MESSAGES:
             raise InvalidValue(f"it returned more than {number - 1:,} messages of {len(thread):,}")
-        if not isinstance(given, Message):
-            raise InvalidValue(f"it returned {type(given).__name__} among its messages; return messages only")
-        if any(part.data is not None for part in given.parts):
+        if not isinstance(item, Message):
+            raise InvalidValue(f"it returned {type(item).__name__} among its messages; return messages only")
+        if any(part.data is not None for part in item.parts):
             raise InvalidValue(f"message {number} has bytes; return the images and files of the thread, without bytes")
-        original = known.get(given.id)
-        kept = original is not None and given == public_message(original)
-        message = original if original is not None and kept else replace(given, provider="", items=())
-        if not message.id or message.id in used or _NUL in message.id:
+        original = by_id.get(item.id)
+        unchanged = original is not None and item == public_message(original)
+        message = original if original is not None and unchanged else replace(item, provider="", items=())
+        if not message.id or message.id in used_ids or _NUL in message.id:
             message = replace(message, id=f"inherited.{number}")
-        used.add(message.id)
+        used_ids.add(message.id)
         data = data_of(converter.unstructure(message), f"message {number}")
         try:
             converter.structure(data, Message)
@@ -335,18 +335,18 @@ def _finish(response: ModelResponse) -> FinishReason:
         return "tool_calls" if response.calls else "refusal" if alone else "stop"
     if finish not in FINISHES:
         raise InvalidValue(f"finish is {finish!r:.80}; use one of {', '.join(FINISHES)}")
-    known: FinishReason = exact(finish)
-    return known
+    reason: FinishReason = exact(finish)
+    return reason
 
 
 def _call(call: CallRequest) -> CallRequest:
     """Return a call with plain data as arguments. Invalid arguments are the model's fault, which the model is sent."""
     name, fault = _str(call.tool, "the name of a tool"), _maybe(call.fault, "a fault")
     which = f"the id of a call of {name!r:.200}"
-    given = _str(call.call_id, which)
-    call_id = given
-    if len(given) > _LONGEST_CALL or _NUL in given:  # some services put a whole signature into the id
-        call_id = f"call.{content_digest([given])}"
+    id_given = _str(call.call_id, which)
+    call_id = id_given
+    if len(id_given) > _LONGEST_CALL or _NUL in id_given:  # some services put a whole signature into the id
+        call_id = f"call.{content_digest([id_given])}"
     arguments: Any = call.arguments
     if fault is None and (arguments is None or isinstance(arguments, str | bytes)):
         arguments, fault = read_arguments(arguments)
@@ -359,7 +359,7 @@ def _call(call: CallRequest) -> CallRequest:
         call_id=call_id,
         tool=name,
         arguments=arguments if fault is None else {},
-        provider_id=_maybe(call.provider_id, which) or (given if given != call_id else None),
+        provider_id=_maybe(call.provider_id, which) or (id_given if id_given != call_id else None),
         fault=None if fault is None else text_of(fault)[:MESSAGE_LIMIT],
     )
 
@@ -480,16 +480,16 @@ def _with_values(decision: Decision) -> Decision:
     Raises:
         InvalidDecision: one of them has no form in JSON.
     """
-    edited = decision.edited_arguments
+    arguments = decision.edited_arguments
     try:
-        edited = None if edited is None else object_of(edited, "edited_arguments")
+        arguments = None if arguments is None else object_of(arguments, "edited_arguments")
     except InvalidValue as error:
         raise InvalidDecision("invalid_arguments", f"{error}; give an object of plain JSON data") from error
     try:
         result = data_of(decision.result, "the result")
     except InvalidValue as error:
         raise InvalidDecision("invalid_result", f"{error}; give plain JSON data") from error
-    return attrs.evolve(decision, result=result, edited_arguments=edited)
+    return attrs.evolve(decision, result=result, edited_arguments=arguments)
 
 
 def _maybe(value: object, what: str) -> str | None:
