@@ -19,7 +19,6 @@ from ..contract.phases import TOOLS, Phase
 from ..contract.rows import CallRow
 from ..contract.spec import ExecutionMode, ToolSpec
 from .budgets import may_begin_body
-from .child_runs import unwatched
 from .denials import doubted
 from .effects import RunPhase, StartCall
 from .gates import ask_gates, asks_gates
@@ -182,22 +181,8 @@ def of_bug(builder: StepBuilder, message: CallRaised) -> str | None:
 # --- what bodies say -------------------------------------------------------------------------------------------------
 
 
-def _in_body(builder: StepBuilder, message: FromBody) -> CallRow | None:
-    """Return the call that an input of a body is about; None if the input is of an older attempt.
-
-    A failure of a call whose work is a child run comes from its watcher, in any attempt.
-    """
-    call = builder.calls.get(message.call_id)
-    if call is not None and call.child_run is not None and isinstance(message, CallRaised):
-        return unwatched(builder, call)
-    return call if call is not None and call.at is _BODY and call.attempts == message.attempt else None
-
-
-def body_said(builder: StepBuilder, message: FromBody) -> None:
-    """Handle an input of a body; an input of an older attempt is ignored."""
-    call = _in_body(builder, message)
-    if call is None:
-        return
+def body_said(builder: StepBuilder, call: CallRow, message: FromBody) -> None:
+    """Handle an input of a call's newest body."""
     match message:
         case CallReturned():
             returned(builder, call, message)
