@@ -133,23 +133,18 @@ def release_held(builder: StepBuilder) -> None:
             return
         call = calls.first(ready)
         later = -(ready & -ready) << 1
-        if call.decision is not None and call.decision.action == "cancel":
-            _deny(builder, call, call.decision)
-        elif call.decision is not None:
-            _resume(builder, call, call.decision)
+        if call.decision is not None and call.ticket is not None:
+            release(builder, call, call.ticket, call.decision)
 
 
-def _deny(builder: StepBuilder, call: CallRow, decision: Decision) -> None:
-    text = denial_text(builder, call, decision)
-    close_call(builder, call, CallStatus.CANCELLED, result=None, shown=text, code="approval_rejected")
-    if builder.spec.on_deny == "cancel_run":
-        cancel = PendingCancel(mode="now", by=decision.decided_by, reason=decision.reason)
-        end(builder, cancelled(cancel, "approval_rejected"))
-
-
-def _resume(builder: StepBuilder, call: CallRow, decision: Decision) -> None:
-    ticket = call.ticket
-    if ticket is None:
+def release(builder: StepBuilder, call: CallRow, ticket: Ticket, decision: Decision) -> None:
+    """Let a decision act on the call that it was made about."""
+    if decision.action == "cancel":
+        text = denial_text(builder, call, decision)
+        close_call(builder, call, CallStatus.CANCELLED, result=None, shown=text, code="approval_rejected")
+        if builder.spec.on_deny == "cancel_run":
+            cancel = PendingCancel(mode="now", by=decision.decided_by, reason=decision.reason)
+            end(builder, cancelled(cancel, "approval_rejected"))
         return
     arguments = decision.edited_arguments
     if arguments is None and ticket.resume_mode == "pass_decision_to_tool":
