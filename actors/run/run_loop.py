@@ -37,7 +37,6 @@ from ..contract.envelope import EventEncoder
 from ..contract.lifecycle import DONE, STATUS, TERMINAL, WAITING, RunStatus
 from ..contract.phases import ADMISSION, ENDED, INFERENCE, TOOLS
 from ..contract.recording import RecordEntry
-from ..contract.rows import CallRow
 from ..contract.spec import AgentSpec
 from ..contract.stepwise import Steps
 from ..contract.tasks import by_id
@@ -130,13 +129,6 @@ class _Ending(msgspec.Struct, frozen=True):
     before: RunState
     message: Input
     carried: tuple[RecordEntry, ...]
-
-
-def _awaited(call: CallRow, effect: StartCall) -> bool:
-    """Return True if the call still needs the body, or the watch of its child run, that the effect starts."""
-    if effect.child_run is not None:  # a decision about a mirror begins another attempt, and ends no watch
-        return call.at in (CallPosition.BODY, CallPosition.CHILD)
-    return call.at is CallPosition.BODY and call.attempts == effect.attempt
 
 
 class RunLoop:
@@ -298,7 +290,13 @@ class RunLoop:
         match effect:
             case StartCall():
                 call = self._state.calls.rows.get(effect.call_id)
-                return call is None or row.position is not TOOLS or not _awaited(call, effect)
+                waits = call is not None and (
+                    call.at is CallPosition.BODY and call.attempts == effect.attempt
+                    if effect.child_run is None
+                    # a decision about a mirror begins another attempt, and ends no watch
+                    else call.at in (CallPosition.BODY, CallPosition.CHILD)
+                )
+                return row.position is not TOOLS or not waits
             case (
                 FinishRun()
                 | ReleaseCall()
