@@ -33,7 +33,7 @@ from .gates import ask_gates
 from .state import StepBuilder
 from .step_calls import ENDED
 from .termination import end
-from .tickets import close_call, resolve, withdraw
+from .tickets import Resolution, close_call, closed, resolve, withdraw
 from .tool_bodies import in_turn
 
 _UNDECIDED: Final = marks_where(lambda rule: rule.undecided)
@@ -104,16 +104,12 @@ def supersede(builder: StepBuilder) -> None:
 
 def act(builder: StepBuilder, call: CallRow, decision: Decision) -> None:
     """Apply a decision: immediately, or (batch approval) once all suspended calls of the step are decided."""
-    denied = decision.action == "cancel"
-    call = resolve(
-        builder,
-        call,
-        "denied" if denied else "approved",
-        by=decision.decided_by,
-        reason=decision.reason,
-        edited=decision.edited_arguments is not None,
-    )
-    call = builder.put(call, decision=decision, at=CallPosition.DECIDED)
+    ticket = call.ticket
+    if ticket is not None and ticket.status == "open":
+        how: Resolution = "denied" if decision.action == "cancel" else "approved"
+        edited = decision.edited_arguments is not None
+        ticket = closed(builder, ticket, how, by=decision.decided_by, reason=decision.reason, edited=edited)
+    builder.put(call, ticket=ticket, decision=decision, at=CallPosition.DECIDED)
     release_held(builder)
 
 

@@ -137,7 +137,7 @@ def _body_said(builder: StepBuilder, message: FromBody) -> None:
 
     A failure of a call whose work is a child run comes from its watcher, in any attempt.
     """
-    task, call = builder.tasks.get(message.call_id), builder.calls.get(message.call_id)
+    task, call = builder.tasks.get(message.call_id), builder.calls.rows.get(message.call_id)
     if task is not None:
         task_said(builder, task, message)
     elif call is not None and call.child_run is not None and isinstance(message, CallRaised):

@@ -97,7 +97,7 @@ def in_turn(calls: StepCalls, tools: Mapping[str, ToolSpec]) -> int:
     calls have settled, and the handoffs before it.
     """
     waiting = calls.open & without_handoffs(calls) if calls.handoffs else calls.open
-    if waiting == _first(waiting):
+    if not waiting & (waiting - 1):
         return waiting  # one call waits for no other
     exclusive, ordered_calls = calls.concurrency(tools)
     turn = waiting
