@@ -256,7 +256,8 @@ class RunLoop:
         if commit is not None:
             entries = self._record.carry()
             msgspec.structs.force_setattr(commit, "taken", entries)  # not shared yet; a copy costs more
-            self._run.keep(commit)
+            if commit.messages or commit.parts:
+                self._run.keep(commit)
             if commit.row.stage in TERMINAL:
                 self._closing = _Ending(before, message, entries)
             self._outbox.append(_Entry([], transition.state, bool(commit.tickets)))
