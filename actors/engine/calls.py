@@ -77,7 +77,7 @@ def _advance(builder: StepBuilder) -> bool:
             start(builder, call)
     if provisional and builder.row.position is TOOLS and not builder.calls.present & _EXECUTING:
         ask_again(builder, quiet=True)
-    return builder.row.position is TOOLS and any(builder.calls.rows[call.call_id].settled for call in ready)
+    return builder.row.position is TOOLS and any(builder.calls.rows[call.call_id].outcome is not None for call in ready)
 
 
 def derive_stage(calls: StepCalls) -> Stage:

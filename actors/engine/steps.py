@@ -93,7 +93,9 @@ def next_step(builder: StepBuilder) -> None:
         builder.enter(RunPosition.PAUSED)
         rest(builder)
         return
-    open_input(builder)
+    spec = builder.spec
+    if spec.input_guardrails or spec.blocking_guardrails or builder.row.open_guardrails is not None:
+        open_input(builder)
     builder.next_step()
     builder.row.inference = builder.row.request = None
     if builder.row.handoff is not None:

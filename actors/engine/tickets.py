@@ -182,9 +182,8 @@ def close_call(
         and status is not CallStatus.CANCELLED
         and Phase.AFTER_TOOL_EXECUTE in builder.spec.hooked
     )
-    ran = (
-        POSITIONS[call.at].status is CallStatus.RUNNING
-    )  # the body has returned; a call that merely may run again has not
+    # the body has returned; a call that merely may run again has not
+    ran = POSITIONS[call.at].status is CallStatus.RUNNING
     if call.ticket is not None and call.status in (CallStatus.SUSPENDED, CallStatus.RESUMING):
         builder.do(ReleaseCall(call_id=call.call_id))
     call = builder.put(
