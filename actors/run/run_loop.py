@@ -270,7 +270,7 @@ class RunLoop:
         for effect in transition.effects:
             reads = type(effect) in _READS
             # what reads the thread waits until the thread is written
-            if self._outbox and (effect.durable or (reads and not self._run.has_thread)):
+            if self._outbox and (effect.durable or (reads and self._run.history is None)):
                 self._outbox[-1].effects.append(effect)
             elif not (reads and self._permissions.draining):  # the next owner makes the request, or runs the phase
                 effects.perform(effect, transition.state)
@@ -435,7 +435,7 @@ class RunLoop:
                 return False
             self.feed(WorkStopped(stubborn=tuple(overrun.item for overrun in children.still_left().values())))
         elif row.position is ADMISSION and self._permissions.admitted:
-            if not self._run.has_thread:  # earlier runs of the thread may have left state
+            if self._run.history is None:  # earlier runs of the thread may have left state
                 self._admitting = True
                 return False
             self.feed(Admit())
