@@ -47,6 +47,10 @@ class Condition:
     kind: Kind
     value: str | tuple[str, ...]
 
+    def __str__(self) -> str:
+        value = self.value if isinstance(self.value, str) else list(self.value)
+        return f"{self.field} {value!r}" if self.kind in ("text", "argv") else f"{self.field} {self.kind} {value!r}"
+
     def expression(self, *, anywhere: bool) -> str:
         """Return the regular expression of a glob or regex, in RE2's syntax.
 
@@ -120,7 +124,8 @@ def _argv(field: str, value: object) -> tuple[str, ...]:
 
 
 def _host(field: str, value: str) -> str:
-    host = host_of(f"https://{value.removeprefix('*.')}/")
+    name = f"[{value}]" if ":" in value else value
+    host = None if set(value) & set("/?#@") else host_of(f"https://{name}/")
     if host is None:
         raise UsageError(f"{field}={value!r:.200} is not a host; give a name such as 'example.com', without a scheme")
     return host

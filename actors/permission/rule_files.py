@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -79,6 +78,8 @@ def _rule(item: object, place: str) -> Rule:
 
 def _parsed(text: str, name: str) -> tuple[Any, list[int]]:
     """Return the data of a file and the lines of its rules."""
+    import tomllib  # noqa: PLC0415 - 10 ms of import for those that have a file of rules
+
     form = name.rpartition(".")[2].lower()
     if form not in ("toml", "json"):
         raise UsageError(f"{name}: the name of a file of rules ends in .toml or .json")

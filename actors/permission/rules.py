@@ -134,7 +134,7 @@ class Rule:
         return any(condition.field in fields for condition in self.conditions)
 
     def __str__(self) -> str:
-        parts = [self.verdict, *(f"{c.field} {c.kind} {c.value!r}" for c in self.conditions)]
+        parts = [self.verdict, *map(str, self.conditions)]
         if self.effect is not None:
             parts.append(f"effect {' or '.join(self.effect)}")
         return " ".join(parts) + (f" ({self.place})" if self.place else "")
