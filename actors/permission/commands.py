@@ -71,6 +71,8 @@ class ShellCommand:
     def steps(self) -> tuple[Step, ...]:
         """The programs that the command may start, read generously."""
         steps = list(_programs(self.argv or ()))
+        if self.argv is not None and all(step.program not in _STARTERS for step in steps):
+            return tuple(steps)
         for part in _STEPS.split(self.text.replace("\\\n", "")):
             steps += _programs(part.translate(_UNQUOTED).split())
         return tuple(steps)
