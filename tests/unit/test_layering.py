@@ -31,8 +31,15 @@ PURE = (
     "actors/contract/*",
     "actors/engine/*",
     "actors/models/codecs/*",
+    *(
+        f"actors/permission/{name}.py"
+        for name in (
+            *("commands", "judgement", "matchers", "publishing", "remembered", "rule_files", "rules", "subject"),
+        )
+    ),
     "actors/replay/*",
     "actors/state/*",
+    "actors/workspaces/withheld.py",
     "supervision/strategy.py",
     "supervision/intensity.py",
     *(
@@ -65,6 +72,8 @@ ROOMS = {
         {"abc", "contract", "state"},
         {"engine"},
         {"agents", "models", "plugins", "replay", "stores", "tools"},
+        {"workspaces"},
+        {"permission"},
         {"services"},
         {"user_code"},
         {"run"},
@@ -86,6 +95,10 @@ MOST_FILES = 45
 # A run is the same whichever process works on it: what decides about it does not know that there are several.
 ALONE = ("actors/contract/*", "actors/engine/*", "actors/replay/*")
 PROCESSES = "greenroom.actors.processes"
+
+# A run knows no workspace, no rules and no program: these are plugins and tools to it.
+WORK = ("workspaces", "permission")
+WORKLESS = tuple(f"actors/{room}/*" for room in ("engine", "replay", "run", "services", "stores", "user_code"))
 
 # A library at the edge has one folder that knows it; everything else goes through our own port.
 OWNERS = {
@@ -196,6 +209,13 @@ def process_offences(source: Source) -> Iterator[tuple[int, str]]:
         for line, target in source.imports():
             if f"{target}.".startswith(f"{PROCESSES}."):
                 yield line, f"imports {target}, and is not to know of processes"
+
+
+def work_offences(source: Source) -> Iterator[tuple[int, str]]:
+    if any(fnmatch(source.path, pattern) for pattern in WORKLESS):
+        for line, target in source.imports():
+            if target.startswith(tuple(f"greenroom.actors.{room}" for room in WORK)):
+                yield line, f"imports {target}, and is not to know of workspaces and programs"
 
 
 def floor(path: str) -> int:
@@ -313,7 +333,12 @@ def violations(root: Path) -> list[str]:
     found = set(circle_offences(modules))
     for source in modules:
         offences = [*import_offences(source), *path_offences(source), *purity_offences(source)]
-        offences += [*process_offences(source), *room_offences(source, by_module), *reached_offences(source, by_module)]
+        offences += [
+            *work_offences(source),
+            *process_offences(source),
+            *room_offences(source, by_module),
+            *reached_offences(source, by_module),
+        ]
         found |= {f"{source.path}:{line}: {what}" for line, what in offences}
     return sorted(found)
 
@@ -351,6 +376,8 @@ CLEAN = {
     "actors/contract/__init__.py": "",
     "actors/contract/ids.py": "import datetime\nfrom ..errors import GreenroomError\nAt = datetime.datetime\n",
     "actors/engine/step.py": "from greenroom.supervision import exits\nG = exits.Gone\ndef f(s):\n    return s.now\n",
+    "actors/permission/rules.py": "",
+    "actors/workspaces/paths.py": "",
     "actors/models/http.py": "import httpx\nfrom ..contract.ids import RunId\n",
     "actors/stores/postgres/_sql.py": "import psycopg\n",
     "actors/stores/postgres/store.py": "from psycopg import sql\n",
@@ -375,6 +402,9 @@ PLANTED = [
     ("actors/contract/x.py", "from .. import processes", "is not to know of processes"),
     ("actors/replay/x.py", "import greenroom.actors.processes", "is not to know of processes"),
     ("actors/contract/x.py", "from ..engine.step import f", "from a room above"),
+    ("actors/workspaces/x.py", "from ..permission.rules import Rule", "from a room above"),
+    ("actors/run/x.py", "from ..permission.rules import Rule", "is not to know of workspaces"),
+    ("actors/stores/x.py", "from ..workspaces import paths", "is not to know of workspaces"),
     ("actors/user_code/x.py", "from ..run.loop import run", "from a room above"),
     ("transport/gateway/x.py", "from ..server.serve import serve", "from a room above"),
     ("actors/x.py", "from ..transport.gateway import serve", "transport stands above it"),
