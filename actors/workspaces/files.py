@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import attrs
 import trio
@@ -13,6 +14,8 @@ from .allowlist import parts_of
 from .errors import OutsideWorkspace, WorkspaceTooLarge
 from .paths import Parts, look_at, opened_root, read_file, remove_file, write_file
 from .withheld import Withheld
+
+T = TypeVar("T")
 
 MOST_READ: Final = 8 * 1024 * 1024
 """Bytes of a file that a tool reads or writes."""
@@ -43,8 +46,7 @@ class Files:
             OutsideWorkspace: a run may use no such file.
             WorkspaceTooLarge: the file has more than `most` bytes.
         """
-        parts = self.parts(path)
-        return await trio.to_thread.run_sync(self._read, parts, most, abandon_on_cancel=True)
+        return await self._use(path, partial(read_file, most=most), wait=False)
 
     async def write(self, path: str, content: bytes) -> None:
         """Write a file as a whole: a reader sees the former or the new content. Missing folders are made.
@@ -55,8 +57,7 @@ class Files:
         """
         if len(content) > MOST_READ:
             raise WorkspaceTooLarge(f"{path!r:.300}: {len(content):,} bytes; the limit is {MOST_READ:,}")
-        parts = self.parts(path)
-        await trio.to_thread.run_sync(self._write, parts, content)
+        await self._use(path, partial(write_file, content=content))
 
     async def remove(self, path: str) -> None:
         """Remove a file.
@@ -64,16 +65,15 @@ class Files:
         Raises:
             OutsideWorkspace: a run may use no such file.
         """
-        parts = self.parts(path)
-        await trio.to_thread.run_sync(self._remove, parts)
+        await self._use(path, remove_file)
 
     async def has(self, path: str) -> bool:
-        """Return True if there is something at a path that a run may use."""
-        return await trio.to_thread.run_sync(self._facts, self.parts(path)) is not None
+        """Return True if there is a file or folder at a path; a link or a device is neither."""
+        return await self._use(path, look_at) is not None
 
     async def has_folder(self, path: str) -> bool:
-        """Return True if a path is a folder; a link is none."""
-        return await trio.to_thread.run_sync(self._facts, self.parts(path)) == "folder"
+        """Return True if there is a folder at a path."""
+        return await self._use(path, look_at) == "folder"
 
     async def names(self, path: str = ".") -> list[str]:
         """Return the paths of the files below a folder, sorted: without ignored and withheld ones.
@@ -102,18 +102,15 @@ class Files:
             raise OutsideWorkspace(path)
         return parts
 
-    def _read(self, parts: Parts, most: int) -> bytes:
-        with opened_root(self.root) as root:
-            return read_file(root, parts, most=most)
+    async def _use(self, path: str, function: Callable[[int, Parts], T], *, wait: bool = True) -> T:
+        """Call a function of `paths` in a thread; its error names the path as it was given, whatever is at fault."""
+        parts = self.parts(path)
 
-    def _write(self, parts: Parts, content: bytes) -> None:
-        with opened_root(self.root) as root:
-            write_file(root, parts, content)
+        def use() -> T:
+            with opened_root(self.root) as root:
+                return function(root, parts)
 
-    def _remove(self, parts: Parts) -> None:
-        with opened_root(self.root) as root:
-            remove_file(root, parts)
-
-    def _facts(self, parts: Parts) -> str | None:
-        with opened_root(self.root) as root:
-            return look_at(root, parts)
+        try:
+            return await trio.to_thread.run_sync(use, abandon_on_cancel=not wait)
+        except OutsideWorkspace as error:
+            raise OutsideWorkspace(path) from error

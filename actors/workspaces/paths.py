@@ -99,10 +99,11 @@ def opened_file(folder: int, name: str, path: str, *, linked: bool = True) -> It
     """
     with mapped(path):
         descriptor = os.open(name, _READ, dir_fd=folder)
+    facts = os.fstat(descriptor)
+    if not stat.S_ISREG(facts.st_mode) or (facts.st_nlink > 1 and not linked):
+        os.close(descriptor)
+        raise OutsideWorkspace(path)
     with os.fdopen(descriptor, "rb", buffering=0) as file:
-        facts = os.fstat(descriptor)
-        if not stat.S_ISREG(facts.st_mode) or (facts.st_nlink > 1 and not linked):
-            raise OutsideWorkspace(path)
         yield file
 
 
