@@ -335,7 +335,7 @@ class RunActor:
             self.begin = CLAIM_ANYWAY  # of the next incarnation
         if isinstance(begin, NewRunClaim) and attempt == 0:
             state = begin.state
-            if begin.history is None and self.permissions.admitted:  # earlier runs of the thread may have left state
+            if begin.history is None and self.permissions.admitted:  # earlier runs of its thread may have left state
                 record = await retry_until_available(store.load, self.run_id)
                 state = state if record is None else RunState.from_record(record)
             return begin.claim, state, (), begin.history

@@ -481,8 +481,8 @@ class RunRegistry:
         run_id, ready = run.run_id, self._next_claim(run, before)
         begin: Begin = CLAIM_ANYWAY if ready is None else WithClaim(ready.claim)
         if isinstance(exit_, GaveUp) and not self.closing:
-            end = "it returned" if exit_.error is None else failure_text(exit_.error)
-            why = f"the run's owner crashed again and again: {end}"
+            cause = "it returned" if exit_.error is None else failure_text(exit_.error)
+            why = f"the run's owner crashed again and again: {cause}"
             if before.abandon is None:
                 self.spawn(run_id, begin, abandon=why, overrun_bodies=before.overrun_bodies)
             elif before.burial is None:  # the ordinary end could not be written either
