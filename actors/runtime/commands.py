@@ -153,7 +153,9 @@ class RunCommands:
             )
             # the store shields itself between submit and receipt, and its patience bounds the wait
             result = await services.store.post(run_id, command, rules)
-            if rules.asks_elsewhere and not result.ok:  # what others publish may be missing, or have changed
+            if (
+                rules.asks_elsewhere and not result.ok
+            ):  # the publications of other processes may be missing, or have changed
                 before, rules.elsewhere = rules.elsewhere, await self._elsewhere.read()
                 if rules.elsewhere != before:
                     result = await services.store.post(run_id, command, rules)

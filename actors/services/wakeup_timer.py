@@ -78,7 +78,7 @@ class WakeupTimer:
         return "<WakeupTimer>"
 
     def nudge(self) -> None:
-        """Recompute what is due after a clock jump."""
+        """Compute the due runs again after a clock jump."""
         self._clock_jumped = True
         self._set.set()
 
