@@ -131,6 +131,7 @@ class RunCommands:
         try:
             command = command_of(command, local=LOCAL, now=services.clock.now())
         except InvalidDecision as error:
+            # refusals have a checkpoint, too: a caller that repeats a command in a loop must let other tasks run
             await trio.lowlevel.checkpoint()
             return reject(command, error.code, str(error))
         if self._registry.closing:

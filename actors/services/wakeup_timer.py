@@ -146,7 +146,7 @@ class WakeupTimer:
         count = self._take()
         # refused runs stay due: a longer page keeps them from hiding the runs behind them
         self._refusals = due - count
-        if count or (run_ids and not due):
+        if count or (run_ids and not due):  # more may be due already, so the next look follows without a pause
             await trio.lowlevel.checkpoint()
         else:
             await trio.sleep(PAUSE)
