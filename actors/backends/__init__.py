@@ -1,0 +1,1 @@
+"""Backends: code that lets another program do the work of a call."""
