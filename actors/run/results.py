@@ -61,6 +61,6 @@ def kept(
         shown=text,
         large=large,
         batch=batch,
-        keys=state.used,
+        keys={} if batch is None else state.used,
         parts=parts,
     )
