@@ -316,7 +316,7 @@ async def _watchdog(group: ProgramGroup) -> AsyncIterator[None]:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
-    except BaseException:
+    except BaseException:  # passed on: without a watchdog the other end has no reader
         os.close(write_end)
         raise
     finally:

@@ -30,6 +30,7 @@ ALLOWED = {
 PURE = (
     "actors/contract/*",
     "actors/engine/*",
+    "actors/evidence/*",
     "actors/models/codecs/*",
     *(
         f"actors/permission/{name}.py"
@@ -71,9 +72,10 @@ ROOMS = {
     "actors": (
         {"abc", "contract", "state"},
         {"engine"},
-        {"agents", "models", "plugins", "replay", "stores", "tools"},
+        {"agents", "evidence", "models", "plugins", "replay", "stores", "tools"},
         {"workspaces"},
         {"permission"},
+        {"backends"},
         {"services"},
         {"user_code"},
         {"run"},
@@ -105,8 +107,8 @@ WORKSPACES = "actors/workspaces/*"
 APART_FROM_WORKSPACES = frozenset({"engine", "stores", "replay"})
 USERS_OF_WORKSPACES = (WORKSPACES, "actors/permission/*", "actors/backends/*", "actors/runtime/open_runtime.py")
 
-# Whatever starts a program decides what it may see; that is one module.
-STARTERS = ("actors/workspaces/git.py",)
+# Whatever starts a program decides what it may see; these are two modules.
+STARTERS = ("actors/workspaces/git.py", "actors/backends/process.py")
 STARTS = frozenset({"run_process", "open_process", "Popen"})
 
 # A library at the edge has one folder that knows it; everything else goes through our own port.
