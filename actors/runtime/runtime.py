@@ -378,7 +378,7 @@ class Runtime:
         return await self.commands.send(run_id, text, attachments=attachments, by=self.principal, command_id=command_id)
 
     async def revive_run(self, run_id: str) -> bool:
-        """Let a dead letter be claimed again; see `Store.revive_run`."""
+        """Let a dead letter be claimed again; see `Claims.revive_run`."""
         parts = self._parts
         with parts.services.signals.looking():
             is_revived = await self.store.revive_run(run_id)
@@ -388,11 +388,11 @@ class Runtime:
         return is_revived
 
     async def queues(self) -> Sequence[QueueInfo]:
-        """Return the queues, by name; see `Store.queues`."""
+        """Return the queues, by name; see `Claims.queues`."""
         return await self.store.queues()
 
     async def set_queue(self, name: str, *, max_running: int | None = None, paused: bool = False) -> None:
-        """Limit a queue, or pause it; see `Store.set_queue`."""
+        """Limit a queue, or pause it; see `Claims.set_queue`."""
         await self.store.set_queue(name, max_running=max_running, paused=paused)
 
     async def prune(self, before: datetime) -> Pruned:

@@ -62,7 +62,7 @@ IMPURE_BUILTINS = frozenset({"open", "input", "print"})
 # beside the folders (a port, the errors) belongs to the lowest floor.
 ROOMS = {
     "actors": (
-        {"contract", "state"},
+        {"abc", "contract", "state"},
         {"engine"},
         {"agents", "models", "plugins", "replay", "stores", "tools"},
         {"services"},

@@ -2,7 +2,7 @@
 
 Theory of operation. A run is created with its agent's key, digest and execution mode, and a decision that brings
 arguments is judged by the tools of the run's active agent. A process without the agent has no `Agent`, so each process
-publishes these facts with its agents (`Store.publish`): the digest, and behind a blank a JSON object. Several releases
+publishes these facts with its agents (`Claims.publish`): the digest, and behind a blank a JSON object. Several releases
 of an agent may live side by side: what one of them takes is taken, because its process, too, may work on the run.
 """
 
