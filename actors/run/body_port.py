@@ -51,9 +51,10 @@ class BodyPort:
     def output_from_thread(self, text: str) -> None:
         """Stream output from a worker thread, which limits its own pace: never waits for the store."""
         for piece in pieces(text):
-            trio.from_thread.run_sync(self._add_output, piece)
+            trio.from_thread.run_sync(self.add_output, piece)
 
-    def _add_output(self, text: str) -> None:
+    def add_output(self, text: str) -> None:
+        """Stream a piece of output without waiting."""
         self._streams.text.add(text)
 
     def set_progress(self, fraction: float, text: str) -> None:
