@@ -310,6 +310,7 @@ def response_of(response: object) -> ModelResponse:
 
 
 _COUNTS: Final = Usage.__struct_fields__
+_WHOLE: Final = frozenset({int})
 
 
 def usage_of(usage: object) -> Usage:
@@ -320,7 +321,10 @@ def usage_of(usage: object) -> Usage:
     """
     if not isinstance(usage, Usage):
         raise InvalidValue(f"usage is {type(usage).__name__}, not Usage")
-    for name, count in zip(_COUNTS, astuple(usage), strict=False):
+    *counts, incomplete = astuple(usage)
+    if {*map(type, counts)} == _WHOLE and min(counts) >= 0 and max(counts) <= GREATEST and incomplete is msgspec.UNSET:
+        return usage  # as nearly all are
+    for name, count in zip(_COUNTS, (*counts, incomplete), strict=False):
         if type(count) is not int or not 0 <= count <= GREATEST:
             if name == "incomplete" and count is msgspec.UNSET:
                 continue
