@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Protocol, TypeVar
 
 from typing_extensions import override
 
@@ -21,6 +22,7 @@ from ._requests import (
     CreateRequest,
     DueRequest,
     GiveBackRequest,
+    PendingRequest,
     PostRequest,
     PruneRequest,
     QueueRequest,
@@ -29,7 +31,18 @@ from ._requests import (
     ReviveRequest,
 )
 from ._timestamps import milliseconds
-from ._write_queue import WriteQueue
+
+T = TypeVar("T")
+
+
+class RequestQueue(Protocol):
+    """The queue of a store; `WriteQueue` satisfies the protocol, whatever requests its writer executes."""
+
+    def put(self, request: CommitRequest) -> None:
+        """See `WriteQueue.put`."""
+
+    async def ask(self, request: PendingRequest[T]) -> T:
+        """See `WriteQueue.ask`."""
 
 
 class RequestStore(Store):
@@ -38,7 +51,7 @@ class RequestStore(Store):
     Refusals and cancellation: see `WriteQueue.ask`.
     """
 
-    _queue: WriteQueue
+    _queue: RequestQueue
 
     @override
     async def create_run(self, new: NewRun, frame: bytes, *, claim: bool = True) -> Created:

@@ -81,7 +81,7 @@ class MemoryStore(RequestStore):
         self._ledger = MemoryTables()
         self._epoch = secrets.token_hex(8)
         self._faults, self._patience = faults, patience
-        self._queue = WriteQueue(self._make_writer)
+        self._queue: WriteQueue[Request] = WriteQueue(self._make_writer)
         self._serving = False
         self._commits = self._events = self._posts = 0
         self._hub: Hub | None = None
@@ -215,7 +215,7 @@ class MemoryStore(RequestStore):
         finally:
             self._serving, self._peer = False, None
 
-    def _make_writer(self, queue: WriteQueue) -> InlineWriter:
+    def _make_writer(self, queue: WriteQueue[Request]) -> InlineWriter[Request]:
         self._writer = InlineWriter(queue, self._execute, patience=self._patience, batch=1)
         return self._writer
 
