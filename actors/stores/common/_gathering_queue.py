@@ -78,7 +78,7 @@ class GatheringQueue(WriteQueue[R], trio.abc.Instrument):
         super().shut(down)
 
     def _give(self) -> None:
-        kept = self._kept
-        while kept:
-            self._waiting.put(kept[0])
-            kept.popleft()  # only now: nothing is lost if memory ran out
+        requests = self._kept
+        while requests:
+            self._waiting.put(requests[0])
+            requests.popleft()  # only now: nothing is lost if memory ran out

@@ -120,5 +120,5 @@ class RequestStore(Store):
             swept = await self._queue.ask(PruneRequest(milliseconds(before)))
             runs, messages = runs + swept.runs, messages + swept.messages
             if not swept.more:
-                left, reusable = await self._sizes()
-                return Pruned(runs=runs, messages=messages, freed=max(0, size - left), reusable=reusable)
+                remaining_bytes, reusable = await self._sizes()
+                return Pruned(runs=runs, messages=messages, freed=max(0, size - remaining_bytes), reusable=reusable)

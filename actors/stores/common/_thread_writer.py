@@ -143,10 +143,10 @@ class ThreadWriter(Generic[R]):
         if not outage.settled:
             return batch
         settled = [request for request in batch if request in outage.settled]
-        left = [request for request in batch if request not in outage.settled]
-        self._queue.keep(left)
+        remaining_requests = [request for request in batch if request not in outage.settled]
+        self._queue.keep(remaining_requests)
         self._soon(self._settle, settled, [outage.settled[request] for request in settled])
-        return left
+        return remaining_requests
 
     def _soon(self, function: Any, *arguments: object) -> None:
         self._token.run_sync_soon(function, *arguments)

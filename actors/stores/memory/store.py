@@ -334,7 +334,7 @@ class MemoryStore(RequestStore):
             return None
         rows = [call for call in run.calls.values() if calls == "all" or call.step == run.row.step]
         rows.sort(key=lambda call: (call.step, call.index))
-        shown = {call.call_id for call in rows}
+        call_ids = {call.call_id for call in rows}
         return RunRecord(
             info=run.info,
             row=run.row,
@@ -342,7 +342,7 @@ class MemoryStore(RequestStore):
             tickets=tuple(
                 ticket
                 for ticket in run.tickets.values()
-                if calls == "all" or ticket.status == "open" or ticket.call_id in shown
+                if calls == "all" or ticket.status == "open" or ticket.call_id in call_ids
             ),
             inbox=run.unconsumed(),
             call_ids=frozenset(run.calls),
@@ -409,19 +409,19 @@ class MemoryStore(RequestStore):
     async def runs(self, query: RunQuery) -> RunPage:
         behind = _paging.start(query)
         ledger = await self._read()
-        listed = list(islice(_listed(ledger, query, behind), query.limit + 1))
-        page = listed[: query.limit]
+        lines = list(islice(_listed(ledger, query, behind), query.limit + 1))
+        page = lines[: query.limit]
         return RunPage(
             runs=tuple(summary for _, summary in page),
-            cursor=_paging.encode(query, page[-1][0]) if len(listed) > len(page) else None,
+            cursor=_paging.encode(query, page[-1][0]) if len(lines) > len(page) else None,
             counts=ledger.counts() if query.counts else None,
         )
 
     @override
     async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:
         ledger = await self._read()
-        known = (ledger.runs.get(name) for name in run_ids)
-        lines = tuple(run.summary() for run in known if run is not None)
+        tables = (ledger.runs.get(name) for name in run_ids)
+        lines = tuple(run.summary() for run in tables if run is not None)
         return RunPage(runs=lines, cursor=None, counts=ledger.counts() if counts else None)
 
     @override
@@ -445,8 +445,8 @@ def _listed(
 ) -> Iterator[tuple[_paging.Position, RunSummary]]:
     """The runs of a list, in its order, behind a position."""
     longest = query.order == "waiting_longest"
-    wanted = STATUS[query.status] if isinstance(query.status, Stage) else query.status
-    pool = ledger.runs if wanted in (None, RunStatus.DONE) and not longest else ledger.open
+    status = STATUS[query.status] if isinstance(query.status, Stage) else query.status
+    pool = ledger.runs if status in (None, RunStatus.DONE) and not longest else ledger.open
     runs: Iterable[RunTables] = reversed(pool.values())
     if longest:
         runs = sorted(pool.values(), key=lambda run: (run.since or 0, run.number))
@@ -454,7 +454,7 @@ def _listed(
         position = (run.since or 0, run.number) if longest else (0, run.number)
         if behind is not None and (position <= behind if longest else run.number >= behind[1]):
             continue
-        if wanted is not None and run.row.status is not wanted:
+        if status is not None and run.row.status is not status:
             continue  # the cheapest filter first: only the remaining runs become lines
         summary = run.summary()
         if query.matches(summary):

@@ -391,11 +391,11 @@ class PostgresStore(QueryStore[Link]):
     @override
     def statistics(self) -> StoreStatistics:
         counts = StoreStatistics() if self._committer is None else self._committer.statistics
-        asked = StoreStatistics() if self._asker is None else self._asker.statistics
+        ask_counts = StoreStatistics() if self._asker is None else self._asker.statistics
         counts = attrs.evolve(
             counts,
-            posts=asked.posts,
-            transactions=counts.transactions + asked.transactions,
+            posts=ask_counts.posts,
+            transactions=counts.transactions + ask_counts.transactions,
             repeated=self._repeated(),
             queued=self._queue.unsettled + self._commits.unsettled,
         )
