@@ -80,10 +80,9 @@ class RequestStore(Store):
 
     @override
     async def set_queue(self, name: str, *, max_running: int | None = None, paused: bool = False) -> None:
-        if max_running is not None and (type(max_running) is not int or max_running < 1):
-            way = "give an int of at least 1, or None; paused=True stops a queue"
-            raise UsageError(f"max_running={max_running!r:.100}: {way}")
-        await self._queue.ask(QueueRequest(name, max_running, paused))
+        request = QueueRequest(name, max_running, paused)
+        request.check()
+        await self._queue.ask(request)
 
     @override
     async def revive_run(self, run_id: str) -> bool:
