@@ -26,12 +26,12 @@ _MARK: Final = 16
 
 
 class BodyPort:
-    """What one attempt of a body asks of its run and reports to it."""
+    """The requests of one attempt of a body to its run, and the reports of the attempt."""
 
     def __init__(self, children: Children, spawner: str, attempt: int) -> None:
         """`spawner`: the call or task that the attempt belongs to."""
         self._children, self._spawner, self._attempt = children, spawner, attempt
-        self._spawned: dict[str, int] = {}
+        self._spawn_counts: dict[str, int] = {}
         self._unread: dict[str, list[int]] = {}  # spawns whose answer was cancelled: their numbers are used again
 
     @property
@@ -50,12 +50,9 @@ class BodyPort:
 
     def output_from_thread(self, text: str) -> None:
         """Stream output from a worker thread, which limits its own pace: never waits for the store."""
+        add = self._streams.text.add
         for piece in pieces(text):
-            trio.from_thread.run_sync(self.add_output, piece)
-
-    def add_output(self, text: str) -> None:
-        """Stream a piece of output without waiting."""
-        self._streams.text.add(text)
+            trio.from_thread.run_sync(add, piece)
 
     def set_progress(self, fraction: float, text: str) -> None:
         """Do the same as `progress`, without an await."""
@@ -78,8 +75,8 @@ class BodyPort:
         mark = content_digest([tool, data])[:_MARK]
         unread = self._unread.setdefault(mark, [])
         if not unread:
-            self._spawned[mark] = self._spawned.get(mark, 0) + 1
-            unread.append(self._spawned[mark])
+            self._spawn_counts[mark] = self._spawn_counts.get(mark, 0) + 1
+            unread.append(self._spawn_counts[mark])
         nth = unread.pop(0)
 
         def question(number: int) -> Input:

@@ -117,7 +117,7 @@ class CallActor:
                 child_run=cue.child_run,
                 tool=tool if isinstance(tool, AgentTool) else None,
                 arguments=cue.arguments,
-                known=cue.known,
+                known_tickets=cue.known_tickets,
                 deps=self._run.deps,
                 submit=self._run.children.submit_input,
                 nudge=self._run.children.nudge,

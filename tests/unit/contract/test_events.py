@@ -195,7 +195,7 @@ def test_bytes_that_are_no_envelope_are_refused():
             event_type(content)
 
 
-def test_what_is_generated_from_the_code_is_checked_in_as_it_would_be_generated_now(root):
+def test_the_generated_documents_are_up_to_date(root):
     generator = runpy.run_path(str(root / "scripts" / "generate.py"))
     assert "docs/schemas/events.json" in generator["documents"]()
     drawn = {f"docs/diagrams/{name}.md" for name in ("run", "call", "positions", "phases")}
@@ -215,7 +215,7 @@ def test_the_generated_diagrams_hold_each_move_of_the_tables_once(root):
         assert sorted(drawn) == sorted(moves)
 
 
-def test_the_generator_writes_what_is_stale_and_only_names_it_when_asked_to_check(root, tmp_path, capsys):
+def test_the_generator_writes_stale_documents_and_only_names_them_with_check(root, tmp_path, capsys):
     generator = runpy.run_path(str(root / "scripts" / "generate.py"))
     main = generator["main"]
     main.__globals__["ROOT"] = tmp_path

@@ -73,7 +73,7 @@ def test_the_known_fingerprint_of_one_action_has_not_changed():
 
 
 @pytest.mark.parametrize("hidden", [float("nan"), float("inf"), [None, float("-inf")], {"a": [{"b": float("nan")}]}])
-def test_what_would_be_written_as_null_is_refused_so_that_it_is_not_taken_for_none(hidden):
+def test_canonical_json_refuses_nan_and_infinity_which_would_become_null(hidden):
     with pytest.raises(ValueError, match="NaN and infinity have no JSON form"):
         ids.canonical_json(hidden)
 

@@ -155,7 +155,7 @@ def compare(rows: list[CallRow], calls: StepCalls) -> None:
 
 
 @pytest.mark.parametrize("part", range(20))
-def test_the_sets_say_what_a_look_at_every_call_says(part: int) -> None:
+def test_the_sets_of_calls_agree_with_a_scan_of_all_calls(part: int) -> None:
     dice = random.Random(f"step {part}")
     for _ in range(40):
         rows = a_step(dice)
@@ -163,7 +163,7 @@ def test_the_sets_say_what_a_look_at_every_call_says(part: int) -> None:
 
 
 @pytest.mark.parametrize("part", range(10))
-def test_they_say_it_after_every_change_and_the_value_before_is_as_it_was(part: int) -> None:
+def test_the_sets_of_calls_agree_after_every_change_and_older_values_stay(part: int) -> None:
     dice = random.Random(f"change {part}")
     for _ in range(10):
         rows = a_step(dice)
@@ -181,7 +181,7 @@ def test_they_say_it_after_every_change_and_the_value_before_is_as_it_was(part: 
             calls = opened
 
 
-def test_a_run_of_version_3_that_is_taken_up_moves_its_mirrors_to_their_calls() -> None:
+def test_recovery_of_a_run_of_version_3_moves_the_mirrors_into_the_calls() -> None:
     info = RunInfo(run_id="r", thread_id="t", agent="a", agent_digest="", created_at=NOW, execution="sequential")
     requested = CallRequest(call_id="K", tool="expert", arguments={})
     call = CallRow(

@@ -588,7 +588,7 @@ class World:
         """A new owner would find the run as it is."""
         now, then = self.state, RunState.from_record(self.store.record())
         calls = {call_id: stored(call) for call_id, call in now.calls.items()}
-        assert (then.row, then.calls, then.used) == (now.row, calls, now.used)
+        assert (then.row, then.calls, then.call_ids) == (now.row, calls, now.call_ids)
         kept = {key: cell[:3] for key, cell in now.snapshot.cells.items() if cell.persistent}
         assert {key: cell[:3] for key, cell in then.snapshot.cells.items()} == kept
 
