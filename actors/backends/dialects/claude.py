@@ -4,7 +4,7 @@ Theory of operation. `initialize` registers one hook, with which the program ask
 its sub-agents among them; so no settings of the folder are needed, and `--setting-sources user` keeps its hooks away.
 AskUserQuestion is let through the hook, and its permission request is the question. A `result` line ends the prompt
 only if no background task is listed and no question is open: a sub-agent may ask after it, and then `init` and `result`
-come again. `is_error` says whether a result is a failure; its subtype does not.
+come again, or the session says that it is idle. `is_error` says whether a result is a failure; its subtype does not.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _ASKS: Final = 256
 _QUIET: Final = frozenset(
     (
         *("keep_alive", "rate_limit_event", "tool_progress", "tool_use_summary", "auth_status", "control_response"),
-        *("system/status", "system/api_retry", "system/compact_boundary", "system/session_state_changed"),
+        *("system/status", "system/api_retry", "system/compact_boundary"),
         *("system/task_started", "system/task_progress", "system/task_notification", "system/task_updated"),
         *("system/hook_started", "system/hook_progress", "system/hook_response", "system/permission_denied"),
         *("system/thinking_tokens", "system/worker_shutting_down", "system/informational", "permission_denied"),
@@ -73,9 +73,10 @@ class ClaudeDialect(JSONLinesDialect):
         super().__init__()
         self._command = command
         self._asks: dict[str, tuple[_Form, JSONObject]] = {}
-        self._granted: set[str] = set()
+        self._granted: dict[str, JSONObject] = {}
         self._tasks = 0
         self._result: JSONObject | None = None
+        self._resting = False
         self._interrupts = 0
         self._session = ""
         self._takers: Mapping[str, Callable[[JSONObject], Iterator[Item]]] = {
@@ -111,8 +112,8 @@ class ClaudeDialect(JSONLinesDialect):
         arguments = dict(mapping(fields.get("input")))
         match answer:
             case Granted() if form != "question":
-                self._granted.add(string(fields.get("tool_use_id")))
                 edited = None if answer.arguments is None else dict(answer.arguments)
+                self._granted[string(fields.get("tool_use_id"))] = arguments if edited is None else edited
                 if form == "hook":
                     more = {} if edited is None else {"updatedInput": edited}
                     return _hooked(ask_id, "allow", "allowed", **more)
@@ -183,7 +184,7 @@ class ClaudeDialect(JSONLinesDialect):
             self._asks[ask_id] = ("question", {"input": arguments, "tool_use_id": call_id})
             message, schema = _questions(arguments)
             yield Question(ask_id=ask_id, message=message, schema=schema)
-        elif call_id and call_id in self._granted:
+        elif call_id and self._granted.get(call_id) == arguments:
             # the hook has let the call pass, and a rule of the user's own settings asks again
             yield SendBytes(data=_success(ask_id, {"behavior": "allow", "updatedInput": arguments}))
         else:
@@ -207,6 +208,8 @@ class ClaudeDialect(JSONLinesDialect):
                 self._session = session
                 yield SessionKnown(session_id=session)
             self._result = None
+        elif subtype == "session_state_changed":
+            self._resting = message.get("state") == "idle" and not self._tasks
         elif subtype == "background_tasks_changed":
             self._tasks = len(items(message.get("tasks")))
         elif f"system/{subtype}" not in _QUIET:
@@ -236,7 +239,7 @@ class ClaudeDialect(JSONLinesDialect):
                 yield from self.call_ended(call_id, _result_text(part.get("content")), failed=failed, read=read)
 
     def _ended(self, message: JSONObject) -> Iterator[Item]:
-        self._result = message
+        self._result, self._resting = message, not self._tasks
         usage = mapping(message.get("usage"))
         cached = count(usage.get("cache_read_input_tokens"))
         created = count(usage.get("cache_creation_input_tokens"))
@@ -251,7 +254,7 @@ class ClaudeDialect(JSONLinesDialect):
 
     def _rest(self) -> Iterator[Item]:
         """Yield the end of the prompt if the newest result is one."""
-        if self._result is None or self._tasks or self._asks:
+        if self._result is None or not self._resting or self._asks:
             return
         result, subtype = self._result, string(self._result.get("subtype"))
         failed = result.get("is_error") is not False or subtype in _BUDGETS
