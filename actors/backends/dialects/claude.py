@@ -42,6 +42,7 @@ FLAGS: Final = (
 )
 _HOLD: Final = 7 * 86_400
 """Seconds for which the hook may hold a call."""
+_QUESTION: Final = "AskUserQuestion"
 _ASKS: Final = 256
 """Most questions that are open at the same time; more are refused."""
 _QUIET: Final = frozenset(
@@ -166,7 +167,7 @@ class ClaudeDialect(JSONLinesDialect):
     def _hook(self, ask_id: str, fields: JSONObject) -> Iterator[Item]:
         tool, call_id = string(fields.get("tool_name")), string(fields.get("tool_use_id"))
         arguments = mapping(fields.get("tool_input"))
-        if tool == "AskUserQuestion":
+        if tool == _QUESTION:
             yield SendBytes(data=_hooked(ask_id, "ask", "a person answers"))
         elif not tool or not isinstance(fields.get("tool_input"), Mapping):
             yield SendBytes(data=_hooked(ask_id, "deny", "the call cannot be read"))
@@ -177,7 +178,7 @@ class ClaudeDialect(JSONLinesDialect):
     def _permission(self, ask_id: str, request: JSONObject) -> Iterator[Item]:
         tool, call_id = string(request.get("tool_name")), string(request.get("tool_use_id"))
         arguments = mapping(request.get("input"))
-        if tool == "AskUserQuestion":
+        if tool == _QUESTION:
             if len(self._asks) >= _ASKS:
                 yield SendBytes(data=_success(ask_id, {"behavior": "deny", "message": "too many questions"}))
                 return
@@ -224,7 +225,8 @@ class ClaudeDialect(JSONLinesDialect):
                 yield MessageDone(text=cut(text))
             elif part.get("type") == "tool_use" and call_id:
                 tool, arguments = string(part.get("name")), mapping(part.get("input"))
-                self.note_call(call_id, tool, arguments)
+                if tool != _QUESTION:  # a question is no call: its answer is all that comes of it
+                    self.note_call(call_id, tool, arguments)
                 if tool == "TodoWrite":
                     yield _plan(arguments)
 

@@ -41,7 +41,12 @@ _QUIET: Final = frozenset(
         *("item/commandExecution/outputDelta", "item/fileChange/patchUpdated", "item/fileChange/outputDelta"),
         *("item/reasoning/summaryPartAdded", "item/plan/delta", "item/mcpToolCall/progress", "account/updated"),
         *("account/rateLimits/updated", "mcpServer/startupStatus/updated", "thread/name/updated", "thread/compacted"),
-        *("item/commandExecution/terminalInteraction", "rawResponseItem/completed", "skills/changed"),
+        *(
+            "item/commandExecution/terminalInteraction",
+            "rawResponseItem/completed",
+            "skills/changed",
+            "remoteControl/status/changed",
+        ),
     )
 )
 """Notifications that carry nothing for a run."""

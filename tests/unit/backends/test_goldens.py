@@ -94,7 +94,8 @@ GOLDENS: dict[str, tuple[str, bytes, list[str], ProgramExit, tuple[str, str]]] =
     ),
     "claude question": (
         "claude",
-        lines(Claude.init, Claude.hook("h1", "AskUserQuestion", "t1", questions=[]),
+        lines(Claude.init, Claude.says(Claude.use("AskUserQuestion", "t1")), Claude.result_of("t1", "early"),
+              Claude.hook("h1", "AskUserQuestion", "t1", questions=[]),
               Claude.may("p1", "AskUserQuestion", "t1", questions=[
                   {"question": "Which?", "options": [{"label": "Red"}, {"label": "Blue"}]}])),
         ["SessionKnown s-1",
