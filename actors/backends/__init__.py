@@ -1,1 +1,1 @@
-"""Backends: code that lets another program do the work of a call."""
+"""Backends: other programs that do the work of a call, such as coding agents."""
