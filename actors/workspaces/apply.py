@@ -66,6 +66,7 @@ async def recover(shadow: Shadow) -> None:
     path = shadow.state / "journal.json"
     journal = await trio.to_thread.run_sync(load_journal, path)
     if journal is not None:
+        await _stage(shadow, journal)
         await trio.to_thread.run_sync(_perform, shadow, journal, True)
 
 
@@ -101,13 +102,17 @@ async def _replace(
     replacements = await shadow.replacements(current, merged)
     _check(shadow, replacements)
     known = await trio.to_thread.run_sync(with_permissions, shadow.root, replacements)
-    stage = shadow.state / "stage"
-    await trio.to_thread.run_sync(lambda: shutil.rmtree(stage, ignore_errors=True))
-    await shadow.stage(current, merged, known, stage)
     await keep(shadow, thread, request[2])
     key, (name, proposal, base) = thread.folder.name, request
-    journal = Journal(key=key, request=name, proposal=proposal, base=base, replacements=known)
+    journal = Journal(key=key, request=name, proposal=proposal, base=base, old=current, new=merged, replacements=known)
+    await _stage(shadow, journal)
     return await trio.to_thread.run_sync(_begin, shadow, journal)
+
+
+async def _stage(shadow: Shadow, journal: Journal) -> None:
+    stage = shadow.state / "stage"
+    await trio.to_thread.run_sync(lambda: shutil.rmtree(stage, ignore_errors=True))
+    await shadow.stage(journal.old, journal.new, journal.replacements, stage)
 
 
 def _begin(shadow: Shadow, journal: Journal) -> tuple[str, ...]:

@@ -49,6 +49,7 @@ class Journal:
         request: The proposal and the paths that were asked for, as a digest.
         proposal: The id of the proposal.
         base: The thread's next base.
+        old, new: The trees of both versions, from which the stage is made again.
         replacements: The paths.
     """
 
@@ -56,6 +57,8 @@ class Journal:
     request: str
     proposal: str
     base: str
+    old: str
+    new: str
     replacements: tuple[Replacement, ...]
 
 
@@ -104,6 +107,8 @@ def perform(root: Path, replacements: Sequence[Replacement], stage: Path, *, aga
     with opened_root(root) as top:
         states = {one.path: _state(top, one) for one in ordered}
         moved = tuple(path for path, state in states.items() if state == "moved")
+        if again:
+            _discard_halves(top, ordered)
         written = [one for one in ordered if again and states[one.path] == "new"]
         try:
             for one in () if moved else ordered:
@@ -140,6 +145,16 @@ def _replace(top: int, one: Replacement, stage: Path) -> bool:
             raise WorkspaceError(f"{one.path!r:.300} cannot be written: {error.__cause__.strerror}") from error
         return False
     return True
+
+
+def _discard_halves(top: int, ordered: Iterable[Replacement]) -> None:
+    """Remove the file that a process was writing when it ended."""
+    for parents in {tuple(one.path.split("/")[:-1]) for one in ordered}:
+        try:
+            with opened_folder(top, parents) as folder:
+                discard(folder, TEMPORARY)
+        except OutsideWorkspace:  # the folder was never made
+            continue
 
 
 def _put_back(top: int, written: Sequence[Replacement], stage: Path) -> None:
@@ -180,6 +195,8 @@ def _write(top: int, one: Replacement, version: Version | None, content: Path) -
     if version is None:
         _remove(top, tuple(parents), name)
         return
+    if not os.path.lexists(content):
+        raise WorkspaceError(f"{one.path!r:.300}: its new content is gone from the state folder; apply again")
     with opened_folder(top, tuple(parents), make=True) as folder, mapped(one.path):
         facts = look(folder, name)
         if facts is not None and stat.S_ISDIR(facts.st_mode):

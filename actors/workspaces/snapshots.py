@@ -130,13 +130,14 @@ async def walk_folder(git: Git, root: Path, rules: FolderRules) -> tuple[list[Wa
         folders = [parts for parts in level.folders if "/".join(parts) + "/" not in ignored_names]
         size = sum(file.size for file in files)
         names += level.names
-        _check_limits(files=len(files), size=size, names=names)
+        check_limits(files=len(files), size=size, names=names)
     files.sort(key=lambda file: file.folder)
     left_out.sort(key=lambda one: one.path)
     return files, left_out[:MOST_LEFT_OUT]
 
 
-def _check_limits(*, files: int, size: int, names: int) -> None:
+def check_limits(*, files: int, size: int, names: int) -> None:
+    """Raise WorkspaceTooLarge if a walk has found more than a folder may have."""
     way_out = "; let .gitignore leave out what no run needs"
     if files > MOST_FILES:
         raise WorkspaceTooLarge(f"the folder has {files:,} files or more; the limit is {MOST_FILES:,}{way_out}")
