@@ -31,6 +31,12 @@ PURE = (
     "actors/contract/*",
     "actors/engine/*",
     "actors/models/codecs/*",
+    *(
+        f"actors/permission/{name}.py"
+        for name in (
+            *("commands", "judgement", "matchers", "publishing", "remembered", "rule_files", "rules", "subject"),
+        )
+    ),
     "actors/replay/*",
     "actors/state/*",
     *(f"actors/workspaces/{name}.py" for name in ("allowlist", "withheld", "difference", "tools/patch")),
@@ -63,10 +69,11 @@ IMPURE_BUILTINS = frozenset({"open", "input", "print"})
 # beside the folders (a port, the errors) belongs to the lowest floor.
 ROOMS = {
     "actors": (
-        {"contract", "state"},
+        {"abc", "contract", "state"},
         {"engine"},
         {"agents", "models", "plugins", "replay", "stores", "tools"},
         {"workspaces"},
+        {"permission"},
         {"services"},
         {"user_code"},
         {"run"},
@@ -89,10 +96,14 @@ MOST_FILES = 45
 ALONE = ("actors/contract/*", "actors/engine/*", "actors/replay/*")
 PROCESSES = "greenroom.actors.processes"
 
+# A run knows no workspace, no rules and no program: these are plugins and tools to it.
+WORK = ("workspaces", "permission")
+WORKLESS = tuple(f"actors/{room}/*" for room in ("engine", "replay", "run", "services", "stores", "user_code"))
+
 # Folders are a library of their own: it leans on no part that works on runs, and only the opening of a runtime on it.
 WORKSPACES = "actors/workspaces/*"
 APART_FROM_WORKSPACES = frozenset({"engine", "stores", "replay"})
-USERS_OF_WORKSPACES = (WORKSPACES, "actors/runtime/open_runtime.py")
+USERS_OF_WORKSPACES = (WORKSPACES, "actors/permission/*", "actors/backends/*", "actors/runtime/open_runtime.py")
 
 # Whatever starts a program decides what it may see; that is one module.
 STARTERS = ("actors/workspaces/git.py",)
@@ -209,6 +220,13 @@ def process_offences(source: Source) -> Iterator[tuple[int, str]]:
                 yield line, f"imports {target}, and is not to know of processes"
 
 
+def work_offences(source: Source) -> Iterator[tuple[int, str]]:
+    if any(fnmatch(source.path, pattern) for pattern in WORKLESS):
+        for line, target in source.imports():
+            if target.startswith(tuple(f"greenroom.actors.{room}" for room in WORK)):
+                yield line, f"imports {target}, and is not to know of workspaces and programs"
+
+
 def floor(path: str) -> int:
     """The floor of a module's room in its package, 0 for the lowest."""
     package, room, *_ = path.split("/")
@@ -234,7 +252,7 @@ def workspace_offences(source: Source, by_module: dict[str, Source]) -> Iterator
         if fnmatch(source.path, WORKSPACES) and other.path.split("/")[1] in APART_FROM_WORKSPACES:
             yield line, f"is of the workspaces and imports {other.module}"
         if fnmatch(other.path, WORKSPACES) and not any(fnmatch(source.path, user) for user in USERS_OF_WORKSPACES):
-            yield line, f"imports {other.module}, which only {USERS_OF_WORKSPACES[1]} may"
+            yield line, f"imports {other.module}, which only {USERS_OF_WORKSPACES[-1]} may"
 
 
 def starting_offences(source: Source) -> Iterator[tuple[int, str]]:
@@ -348,7 +366,12 @@ def violations(root: Path) -> list[str]:
     found = set(circle_offences(modules))
     for source in modules:
         offences = [*import_offences(source), *path_offences(source), *purity_offences(source)]
-        offences += [*process_offences(source), *room_offences(source, by_module), *reached_offences(source, by_module)]
+        offences += [
+            *work_offences(source),
+            *process_offences(source),
+            *room_offences(source, by_module),
+            *reached_offences(source, by_module),
+        ]
         offences += [*workspace_offences(source, by_module), *starting_offences(source)]
         found |= {f"{source.path}:{line}: {what}" for line, what in offences}
     return sorted(found)
@@ -387,6 +410,8 @@ CLEAN = {
     "actors/contract/__init__.py": "",
     "actors/contract/ids.py": "import datetime\nfrom ..errors import GreenroomError\nAt = datetime.datetime\n",
     "actors/engine/step.py": "from greenroom.supervision import exits\nG = exits.Gone\ndef f(s):\n    return s.now\n",
+    "actors/permission/rules.py": "",
+    "actors/workspaces/paths.py": "",
     "actors/models/http.py": "import httpx\nfrom ..contract.ids import RunId\n",
     "actors/stores/postgres/_sql.py": "import psycopg\n",
     "actors/stores/postgres/store.py": "from psycopg import sql\n",
@@ -413,6 +438,9 @@ PLANTED = [
     ("actors/contract/x.py", "from .. import processes", "is not to know of processes"),
     ("actors/replay/x.py", "import greenroom.actors.processes", "is not to know of processes"),
     ("actors/contract/x.py", "from ..engine.step import f", "from a room above"),
+    ("actors/workspaces/x.py", "from ..permission.rules import Rule", "from a room above"),
+    ("actors/run/x.py", "from ..permission.rules import Rule", "is not to know of workspaces"),
+    ("actors/stores/x.py", "from ..workspaces import paths", "is not to know of workspaces"),
     ("actors/user_code/x.py", "from ..run.loop import run", "from a room above"),
     ("transport/gateway/x.py", "from ..server.serve import serve", "from a room above"),
     ("actors/workspaces/x.py", "from ..engine.step import f", "is of the workspaces"),
