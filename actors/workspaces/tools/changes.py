@@ -18,8 +18,8 @@ WorktreeOf = Callable[[ToolContext[Any]], Worktree]
 """How a tool finds the worktree of its call."""
 
 
-def change_tools(worktree_of: WorktreeOf) -> list[Tool[..., Any]]:
-    """Return propose_changes and apply_changes; the second one waits for an approval."""
+def change_tools(worktree_of: WorktreeOf, *, ask: bool) -> list[Tool[..., Any]]:
+    """Return propose_changes and apply_changes; the second one waits for an approval if `ask`."""
 
     @tool(replay="safe", effect="read", concurrency="exclusive")
     async def propose_changes(ctx: ToolContext) -> str:
@@ -28,7 +28,7 @@ def change_tools(worktree_of: WorktreeOf) -> list[Tool[..., Any]]:
         return "nothing is changed" if proposal is None else _described(proposal)
 
     # Safe to repeat: the apply is done once, and a repeated one returns the same result.
-    @tool(replay="safe", effect="patch", concurrency="exclusive", needs_approval=True, grace=30.0)
+    @tool(replay="safe", effect="patch", concurrency="exclusive", needs_approval=ask, grace=30.0)
     async def apply_changes(ctx: ToolContext, proposal: str, summary: str, paths: list[str] | None = None) -> str:
         """Bring a proposal into the folder of the user, or only the files at `paths`. `summary` says what it does."""
         return _ended(await worktree_of(ctx).apply(proposal, paths))
