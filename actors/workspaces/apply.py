@@ -100,7 +100,7 @@ async def _replace(
 ) -> tuple[str, ...]:
     """Replace what differs; return the paths that have changed since, of which there are none if all is done."""
     replacements = await shadow.replacements(current, merged)
-    _check(shadow, replacements)
+    await trio.to_thread.run_sync(_check, shadow, replacements)
     known = await trio.to_thread.run_sync(with_permissions, shadow.root, replacements)
     await keep(shadow, thread, request[2])
     key, (name, proposal, base) = thread.folder.name, request

@@ -251,7 +251,16 @@ async def init_disposable(git: Git, folder: Path, objects: Iterable[Path], commi
 
 
 async def _in(git: Git, folder: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
-    command = [git.program, "-c", "core.fsmonitor=false", "-C", str(folder), *words]
+    command = [
+        git.program,
+        "-c",
+        "core.fsmonitor=false",
+        "-c",
+        "safe.bareRepository=explicit",
+        "-C",
+        str(folder),
+        *words,
+    ]
     environment = clean_environment(git.folder)
     return await trio.run_process(command, env=environment, capture_stdout=True, capture_stderr=True, check=False)
 
