@@ -71,6 +71,10 @@ EDITS: dict[str, Callable[[Path], object]] = {
         (tree / "dir").rmdir(),
         (tree / "dir").write_text("file"),
     ],
+    "large": lambda tree: [
+        (tree / "a.txt").write_bytes(b"x" * 3_000_000),
+        (tree / "big.bin").write_bytes(bytes(range(256)) * 8_000),
+    ],
     "latin": lambda tree: (tree / "a.txt").write_bytes(b"caf\xe9\n"),
 }
 

@@ -19,7 +19,7 @@ from tests.support.workspaces import Shop, contents, proposed
 from greenroom.actors.workspaces.apply import merge
 from greenroom.actors.workspaces.difference import Replacement
 from greenroom.actors.workspaces.errors import WorkspaceError
-from greenroom.actors.workspaces.journal import Journal, perform, save_journal, with_permissions
+from greenroom.actors.workspaces.journal import Contents, Journal, perform, save_journal, with_permissions
 from greenroom.actors.workspaces.paths import TEMPORARY
 from greenroom.actors.workspaces.records import request_of
 from greenroom.actors.workspaces.service import Worktree
@@ -36,6 +36,7 @@ class CutApply:
     proposal: str
     ordered: Sequence[Replacement]
     before: dict[str, tuple[int, bytes]]
+    contents: Contents
 
     async def again(self) -> str:
         """Another process takes the call up."""
@@ -68,21 +69,18 @@ async def cut_apply(tmp_path: Path, number: int | None) -> CutApply:
     current = await shadow.of_folder(parent=proposal.base)
     merged, _ = await merge(shadow, current.commit, proposal.target)
     replacements = with_permissions(shop.folder, await shadow.replacements(current.commit, merged))
-    stage = shadow.state / "stage"
-    await shadow.stage(current.commit, merged, replacements, stage)
     journal = Journal(
         key=thread.folder.name,
         request=request_of(proposal.id, None),
         proposal=proposal.id,
         base=proposal.target,
-        old=current.commit,
-        new=merged,
         replacements=replacements,
     )
     save_journal(shadow.state / "journal.json", journal)
     ordered = sorted(replacements, key=lambda one: (one.new is not None, one.path))
-    assert perform(shop.folder, ordered[:number], stage, again=False) == ()
-    return CutApply(shop, worktree, proposal.id, ordered, before)
+    async with shadow.contents(replacements) as contents_of:
+        assert perform(shop.folder, ordered[:number], contents_of, again=False) == ()
+    return CutApply(shop, worktree, proposal.id, ordered, before, contents_of)
 
 
 COUNT = 8
@@ -98,7 +96,7 @@ async def test_an_apply_that_ended_between_two_files_is_completed_by_the_next_pr
     (cut.shop.folder / TEMPORARY).write_text("half a file")  # the process ended while it wrote
     assert await cut.again() == "applied"
     assert cut.shop.contents() == contents(cut.worktree.path)
-    assert not list(cut.worktree._shadow.state.glob("stage*"))
+    assert not list(cut.worktree._shadow.state.glob("contents-*"))
     assert not (cut.worktree._shadow.state / "journal.json").exists()
     cut.shop.write("a", "a person goes on\n")
     assert await cut.again() == "applied"
@@ -125,12 +123,12 @@ async def test_another_thread_ends_the_apply_of_the_first(tmp_path: Path) -> Non
 
 
 async def test_a_failure_in_the_middle_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
-    """The content of the last file is gone; the next process makes the stage again."""
+    """One content cannot be read; the next process reads all of them again."""
     cut = await cut_apply(tmp_path, 0)
-    stage = cut.worktree._shadow.state / "stage"
-    (stage / "new/n/e/w").unlink()
-    with pytest.raises(WorkspaceError, match="'n/e/w': its new content is gone"):
-        perform(cut.shop.folder, cut.ordered, stage, again=False)
+    digest = next(one.new.digest for one in cut.ordered if one.path == "n/e/w" and one.new)
+    rest = {key: content for key, content in cut.contents.texts.items() if key != digest}
+    with pytest.raises(WorkspaceError, match=f"the content {digest} is gone"):
+        perform(cut.shop.folder, cut.ordered, Contents(rest, tmp_path), again=False)
     assert cut.shop.contents() == cut.before
     assert await cut.again() == "applied"
 
@@ -138,8 +136,7 @@ async def test_a_failure_in_the_middle_leaves_the_folder_as_it_was(tmp_path: Pat
 async def test_a_file_that_moves_between_the_merge_and_its_replacement_stops_all(tmp_path: Path) -> None:
     cut = await cut_apply(tmp_path, 0)
     cut.shop.write("b", "by a person\n")
-    stage = cut.worktree._shadow.state / "stage"
-    assert perform(cut.shop.folder, cut.ordered, stage, again=False) == ("b",)
+    assert perform(cut.shop.folder, cut.ordered, cut.contents, again=False) == ("b",)
     assert cut.shop.contents() == cut.before | {"b": (0o644, b"by a person\n")}
 
 

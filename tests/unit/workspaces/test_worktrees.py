@@ -2,14 +2,18 @@
 
 import os
 import shutil
+import threading
+from contextlib import suppress
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 from tests.support.workspaces import Shop, contents, git, proposed
 
 from greenroom.actors.errors import UsageError
 from greenroom.actors.workspaces.errors import (
+    GitFailed,
     GitUnavailable,
     OutsideWorkspace,
     WorkspaceBusy,
@@ -17,7 +21,7 @@ from greenroom.actors.workspaces.errors import (
     WorkspaceTooLarge,
 )
 from greenroom.actors.workspaces.git import find_git
-from greenroom.actors.workspaces.records import locked
+from greenroom.actors.workspaces.records import Move, locked
 from greenroom.actors.workspaces.service import Workspace, open_workspaces
 from greenroom.actors.workspaces.snapshots import check_limits
 
@@ -228,6 +232,61 @@ async def test_a_thread_with_changes_pending_keeps_them_and_their_base(shop: Sho
     await again.reset()
     assert (again.path / "a.txt").read_text() == "by a person\n"
     assert await again.propose() is None
+
+
+async def test_a_worktree_whose_change_of_base_was_cut_short_is_completed(shop: Shop) -> None:
+    """The process ended when the record said what would happen, and half of the files were there."""
+    worktree = await shop.worktree()
+    await worktree.files.write("a.txt", b"theirs\n")
+    proposal = await proposed(worktree)
+    shop.write("a.txt", "ours\n")
+    shop.write("src/run.sh", "#!/bin/bash\n", mode=0o755)
+    before = contents(worktree.path)
+    await worktree.apply(proposal.id)
+    merged, thread = contents(worktree.path), worktree._thread
+    record = thread.load()
+    assert record is not None
+    tree = await worktree._shadow.of_tree(thread, record.base)
+    thread.save(attrs.evolve(record, move=Move(old=proposal.target, new=tree.tree)))
+    (worktree.path / "src/run.sh").write_bytes(before["src/run.sh"][1])
+    again = await shop.worktree()
+    assert contents(again.path) == merged
+    assert again.state.pending
+
+
+async def test_a_race_for_a_folder_brings_nothing_from_outside_into_a_snapshot(shop: Shop) -> None:
+    """A program exchanges a folder for a link to a folder outside and back, while the worktree is read."""
+    outside = shop.place / "outside"
+    outside.mkdir()
+    for number in range(20):
+        (outside / f"f{number}").write_text(f"canary {number}\n")
+    worktree, done = await shop.worktree(), threading.Event()
+    tree = worktree.path
+    (tree / "d").mkdir()
+    for number in range(20):
+        (tree / f"d/f{number}").write_text(f"inside {number}\n")
+    (tree / "link").symlink_to(outside)
+
+    def exchange() -> None:
+        while not done.is_set():
+            os.rename(tree / "d", tree / "real")
+            os.rename(tree / "link", tree / "d")
+            os.rename(tree / "d", tree / "link")
+            os.rename(tree / "real", tree / "d")
+
+    thread = threading.Thread(target=exchange)
+    thread.start()
+    texts = []
+    try:
+        for _ in range(15):
+            with suppress(GitFailed):  # git itself may find a link where the walk has found a folder
+                proposal = await worktree.propose()
+                texts.append(proposal.text if proposal else "")
+    finally:
+        done.set()
+        thread.join()
+    assert texts
+    assert not [text for text in texts if "canary" in text]
 
 
 async def test_withheld_names_are_removed_before_a_run_begins_also_from_ignored_folders(shop: Shop) -> None:
