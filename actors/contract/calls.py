@@ -205,18 +205,6 @@ def check_move(call_id: str, source: CallPosition | None, target: CallPosition, 
         raise IllegalTransition(f"call {call_id}", begin, end, may)
 
 
-def open_status(attempts: int, resumed_at: int | None) -> CallStatus:
-    """Return the status of a call that has not ended, in a position that allows several.
-
-    Args:
-        attempts: started bodies.
-        resumed_at: bodies started when a decision last resumed the call; None: no decision has.
-    """
-    if resumed_at == attempts:
-        return CallStatus.RESUMING
-    return CallStatus.RUNNING if attempts else CallStatus.NEW
-
-
 def _statuses(source: CallPosition, status: CallStatus, target: CallPosition) -> Iterable[CallStatus]:
     """Yield the statuses that a call of this status may have after a move."""
     row, following = POSITIONS[source], POSITIONS[target]
@@ -230,13 +218,13 @@ def _statuses(source: CallPosition, status: CallStatus, target: CallPosition) ->
 def _status_moves() -> Iterator[tuple[CallStatus, CallStatus]]:
     """Yield each move of a status that a path through the table makes."""
     start = (CallPosition.NEW, CallStatus.NEW)
-    seen, todo = {start}, [start]
+    reachable, todo = {start}, [start]
     while todo:
         at, status = todo.pop()
         after = {(target, new) for target in POSITIONS[at].to for new in _statuses(at, status, target)}
         yield from ((status, new) for _, new in after if new is not status)
-        todo += after - seen
-        seen |= after
+        todo += after - reachable
+        reachable |= after
 
 
 _MOVES: Final = frozenset(_status_moves())

@@ -180,8 +180,8 @@ def parse(cls: type[T], data: object) -> T:
 
 
 def _complaint(error: BaseException, kind: type | None) -> str:
-    known = isinstance(error, (KeyError, ForbiddenExtraKeysError))
-    return format_exception(error, kind) if known else str(error)
+    by_converter = isinstance(error, (KeyError, ForbiddenExtraKeysError))
+    return format_exception(error, kind) if by_converter else str(error)
 
 
 def plain(value: object) -> Any:
@@ -200,10 +200,10 @@ def normalise(value: object) -> tuple[Any, str | None]:
     Returns:
         (data, None), or (a text in place of the value, the reason).
     """
-    cleaned = capture(_Cleaner().clean, value, MAX_DEPTH)
-    if isinstance(cleaned, Raised):  # an effect has happened: the call has succeeded whatever its value does
-        return f"<a {_type_name(value)} that cannot be shown>", _said(cleaned.error)
-    return cleaned.value, None
+    result = capture(_Cleaner().clean, value, MAX_DEPTH)
+    if isinstance(result, Raised):  # an effect has happened: the call has succeeded whatever its value does
+        return f"<a {_type_name(value)} that cannot be shown>", _said(result.error)
+    return result.value, None
 
 
 StoredResult = tuple[Any, tuple[Part, ...], str | None]
@@ -444,5 +444,5 @@ def _type_name(value: object) -> str:
 def _said(error: BaseException) -> str:
     if isinstance(error, TooLarge):
         return str(error)
-    said = capture(lambda: _text(f"{_type_name(error)}: {shortened(str(error), MESSAGE_LIMIT)}"))
-    return _type_name(error) if isinstance(said, Raised) else said.value
+    text = capture(lambda: _text(f"{_type_name(error)}: {shortened(str(error), MESSAGE_LIMIT)}"))
+    return _type_name(error) if isinstance(text, Raised) else text.value

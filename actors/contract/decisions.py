@@ -344,10 +344,10 @@ def decision_of(target: Any, action: Any, options: Mapping[str, Any], names: Seq
         UsageError: the arguments are no decision; names the value and says what to give.
     """
     if isinstance(target, Decision):
-        given = [name for name, value in (("an action", action), *options.items()) if value is not None]
-        if given:
+        other_options = [name for name, value in (("an action", action), *options.items()) if value is not None]
+        if other_options:
             way = "say it in ticket.approve(...) or ticket.deny(...)"
-            raise UsageError(f"decide: a whole Decision was given, and {', '.join(given)} beside it; {way}")
+            raise UsageError(f"decide: a whole Decision was given, and {', '.join(other_options)} beside it; {way}")
         return target
     if isinstance(target, Ticket):
         way = f"approve it with .approve(...), deny it with .deny(...), or name it: decide({target.ticket_id!r}, ...)"

@@ -88,10 +88,10 @@ def canonical_json(value: object) -> bytes:
         TypeError: a value has no form in JSON.
         ValueError: the value contains NaN or an infinity, which would be written as null and read as None.
     """
-    encoded = _canonical.encode(value)
-    if b"null" in encoded and _holds_no_number(value):
+    data = _canonical.encode(value)
+    if b"null" in data and _holds_no_number(value):
         raise ValueError("NaN and infinity have no JSON form; give text or None")
-    return encoded
+    return data
 
 
 def _holds_no_number(value: object) -> bool:

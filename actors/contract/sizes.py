@@ -46,20 +46,20 @@ def measured(value: object, enough: int) -> int:
     Counts one byte for a character and for each item, and follows no other type.
     """
     size, waiting = 0, list[Any]((value,))
-    for found in waiting:  # the list grows meanwhile
-        kind = type(found)
+    for part in waiting:  # the list grows meanwhile
+        kind = type(part)
         if kind is str:
-            size += len(found)
+            size += len(part)
         elif kind in _SCALARS:
             continue
-        elif kind is tuple or kind is list or isinstance(found, _CONTAINERS):
-            size += len(found)
+        elif kind is tuple or kind is list or isinstance(part, _CONTAINERS):
+            size += len(part)
             if size <= enough:
-                waiting += found
-                if isinstance(found, dict):
-                    waiting += found.values()
-        elif isinstance(found, _TEXTS):
-            size += len(found)
+                waiting += part
+                if isinstance(part, dict):
+                    waiting += part.values()
+        elif isinstance(part, _TEXTS):
+            size += len(part)
         if size > enough:
             break
     return size

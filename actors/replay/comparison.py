@@ -58,16 +58,16 @@ class Replay:
         Yields None inside a large entry: a driver with other work lets the other work go on.
         """
         for commit in self._stored.record:
-            for taken in commit.taken:
-                self._number, self._newest = self._number + 1, taken
+            for entry in commit.taken:
+                self._number, self._newest = self._number + 1, entry
                 try:
-                    folded = yield from self._fold.take(taken)
+                    transition = yield from self._fold.take(entry)
                 except NoRecord as gap:
                     self._stop("record", str(gap))
                     return
-                for frame in folded.frames:
+                for frame in transition.frames:
                     self._compare(frame)
-                yield folded
+                yield transition
             if self._position < commit.last:
                 self._compare(None)
             if self._found is not None:
@@ -82,16 +82,16 @@ class Replay:
         if self._found is not None:
             return
         frames, position = self._stored.frames, self._position
-        stored = frames[position] if position < len(frames) else None
-        if stored is not None and stored == frame:
+        stored_frame = frames[position] if position < len(frames) else None
+        if stored_frame is not None and stored_frame == frame:
             self._position += 1
             return
-        recorded = None if stored is None else _readable(stored)
-        if stored is not None and recorded is None:
+        event = None if stored_frame is None else _readable(stored_frame)
+        if stored_frame is not None and event is None:
             self._stop("bytes", "the stored bytes are no event; restore the store from a backup")
             return
         line = "" if self._newest is None else shown(self._number, self._newest, self._redactor)
-        self._found = compared(position + 1, recorded, None if frame is None else decode_event(frame), line)
+        self._found = compared(position + 1, event, None if frame is None else decode_event(frame), line)
 
     def _stop(self, missing: Missing, why: str) -> None:
         sequence = self._position + 1

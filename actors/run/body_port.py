@@ -102,8 +102,8 @@ class BodyPort:
         Raises:
             ToolError: the run has no owner any more.
         """
-        lived: bool = await self._children.questions.ask(lambda number: CancelAsked(ask=number, task_id=task_id))
-        return lived
+        was_running: bool = await self._children.questions.ask(lambda number: CancelAsked(ask=number, task_id=task_id))
+        return was_running
 
     async def see(self) -> tuple[TaskView, ...]:
         """Return the live tasks.

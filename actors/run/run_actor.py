@@ -265,22 +265,22 @@ class RunActor:
     async def _bury(self, burial: ForcedEnd) -> None:
         done = False
         while not done:
-            needed = self.needed
+            is_needed = self.needed
             try:
-                done = await end_if_given_up(self.services, self.run_id, burial.why, burial.held(), wanted=needed)
+                done = await end_if_given_up(self.services, self.run_id, burial.why, burial.held(), wanted=is_needed)
             except StoreDown:  # the runtime fails of it and says so
                 break
-            if needed == self.needed:
+            if is_needed == self.needed:
                 break
         self.degraded = None if done else (GAVE_UP, self.services.redactor.text(burial.why))
 
     async def _begin(self, ctx: ActorContext[Hint]) -> RunLoop | None:
         """Return a run loop; None if the run needs no work or its agent or deps are missing."""
         while True:
-            owned = await self._take(ctx.attempt)
-            if owned is None:
+            holding = await self._take(ctx.attempt)
+            if holding is None:
                 return None
-            claim, state, inbox, history = owned
+            claim, state, inbox, history = holding
             self.claim, self.token = claim, claim.token
             self.deadline, self.sequence = state.info.deadline, state.row.last_sequence
             agent = None if self.abandon is not None else await self._live_agent(state, inbox)
@@ -333,15 +333,18 @@ class RunActor:
         if not isinstance(begin, ClaimIfNeeded):
             self.begin = CLAIM_ANYWAY  # of the next incarnation
         if isinstance(begin, NewRunClaim) and attempt == 0:
-            known = begin.history is not None or not self.permissions.admitted
-            return begin.claim, begin.state if known else await self._stored(begin.state), (), begin.history
+            state = begin.state
+            if begin.history is None and self.permissions.admitted:  # earlier runs of its thread may have left state
+                record = await retry_until_available(store.load, self.run_id)
+                state = state if record is None else RunState.from_record(record)
+            return begin.claim, state, (), begin.history
         claim = begin.claim if isinstance(begin, WithClaim) and attempt == 0 else None
-        record, wanted = None, True
+        record, is_wanted = None, True
         if isinstance(begin, ClaimIfNeeded):
             record = await self.services.ownership.early_rows(self.run_id)
-            begun = record is not None and (record.row.status is DONE or record.row.position is not ADMISSION)
-            wanted = begun or await self._is_wanted(begin.errand)
-        if claim is None and (wanted or self.met_start):
+            has_begun = record is not None and (record.row.status is DONE or record.row.position is not ADMISSION)
+            is_wanted = has_begun or await self._is_wanted(begin.errand)
+        if claim is None and (is_wanted or self.met_start):
             claim = await self._claim()
         if claim is None:
             return None
@@ -356,11 +359,6 @@ class RunActor:
         if record.row.position is not ADMISSION:
             self.permissions.admitted, self.begin = True, CLAIM_ANYWAY
         return claim, RunState.from_record(record), record.inbox, None
-
-    async def _stored(self, new: RunState) -> RunState:
-        """Return the state of a new run as it is stored: earlier runs of its thread may have left state."""
-        record = await retry_until_available(self.services.store.load, self.run_id)
-        return new if record is None else RunState.from_record(record)
 
     async def _is_wanted(self, errand: Errand) -> bool:
         """Return whether the errand needs an owner here.
@@ -440,9 +438,9 @@ class RunActor:
         elif self.deadline is not None:
             until = self._at_deadline(self.deadline)
         # Without a deadline the call does not depend on wall time, and each new run would wake the clock watch.
-        watched = nullcontext() if until == math.inf else self.services.clock_watch.waiting(self)
+        clock_watch = nullcontext() if until == math.inf else self.services.clock_watch.waiting(self)
         try:
-            with watched, trio.CancelScope(deadline=until) as self._asking:
+            with clock_watch, trio.CancelScope(deadline=until) as self._asking:
                 return await self.services.agents.ask_deps(state.info)
         finally:
             self._asking = None
@@ -452,7 +450,7 @@ class RunActor:
         if self.abandon is not None:
             return (FailUnrecoverable(detail=self.abandon),)
         if agent is not None:
-            left = (BodyOverran(item=overrun.item) for overrun in self.left.values() if not overrun.ended.is_set())
+            overruns = (BodyOverran(item=overrun.item) for overrun in self.left.values() if not overrun.ended.is_set())
             commands = (CommandArrived(item=item) for item in inbox)
             begins = self.permissions.admitted
             if state.row.position is ADMISSION:
@@ -460,9 +458,9 @@ class RunActor:
                     return (Activate(admitted=False, agent_digest=agent.spec.digest), *commands, DeadlinePassed())
                 begins = begins and not inbox  # a cancel or a pause acts before the first step; the loop admits the run
             spec = self.services.agents.spec_of(agent).acting(state.row.agent)
-            lost = lost_questions(spec, state.calls.values(), inbox) if state.calls.all else ()
+            lost_calls = lost_questions(spec, state.calls.values(), inbox) if state.calls.all else ()
             digest = agent.spec.digest
-            return (*left, Activate(admitted=begins, agent_digest=digest, withdrawn=lost), *commands)
+            return (*overruns, Activate(admitted=begins, agent_digest=digest, withdrawn=lost_calls), *commands)
         if _is_cancelled(state, inbox):
             return (CancelUnowned(items=inbox),)
         if self._late():  # also of an end that has begun

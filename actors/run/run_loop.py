@@ -34,10 +34,9 @@ from ..contract.claims import Claim
 from ..contract.commits import Commit, Receipt
 from ..contract.decisions import Command, Decision, InboxItem
 from ..contract.envelope import EventEncoder
-from ..contract.lifecycle import DONE, TERMINAL, WAITING, RunStatus
+from ..contract.lifecycle import DONE, STATUS, TERMINAL, WAITING, RunStatus
 from ..contract.phases import ADMISSION, ENDED, INFERENCE, TOOLS
 from ..contract.recording import RecordEntry
-from ..contract.rows import CallRow
 from ..contract.spec import AgentSpec
 from ..contract.stepwise import Steps
 from ..contract.tasks import by_id
@@ -79,7 +78,7 @@ from ..engine.state import RunState, shifted
 from ..services.agents import MISFIT, RunUnavailable
 from ..services.children import EXPIRE, Child, ClaimLost, OverrunBody
 from ..services.clock import RunTime
-from ..services.services import Owners, Services, retry_until_available
+from ..services.services import Services, retry_until_available
 from ..services.stepping import in_steps
 from ..state.declared_keys import invalid_state
 from ..state.snapshot import StateSnapshot
@@ -132,13 +131,6 @@ class _Ending(msgspec.Struct, frozen=True):
     carried: tuple[RecordEntry, ...]
 
 
-def _awaited(call: CallRow, effect: StartCall) -> bool:
-    """Return True if the call still needs the body, or the watch of its child run, that the effect starts."""
-    if effect.child_run is not None:  # a decision about a mirror begins another attempt, and ends no watch
-        return call.at in (CallPosition.BODY, CallPosition.CHILD)
-    return call.at is CallPosition.BODY and call.attempts == effect.attempt
-
-
 class RunLoop:
     """Feeds the machine, submits commits and releases effects. Only `live` and `end` wait for anything but the store.
 
@@ -150,7 +142,7 @@ class RunLoop:
     __slots__ = (
         "_admitting", "_at", "_behind", "_children", "_claim", "_closing", "_context", "_effects", "_encoder",
         "_expiring", "_first", "_in_turn", "_leave_at", "_mailbox", "_outbox", "_permissions", "_receipts", "_record",
-        "_resting", "_run", "_services", "_spec", "_state", "_time", "_unwritten", "durable", "passive",
+        "_registry", "_resting", "_run", "_services", "_spec", "_state", "_time", "_unwritten", "durable", "passive",
     )  # fmt: skip
 
     def __init__(
@@ -169,6 +161,7 @@ class RunLoop:
         self._services, self._claim, self._state, self._spec = services, claim, state, spec
         self._mailbox, self._effects, self._permissions, self._first = mailbox, effects, permissions, first
         self._run, self._children = effects.run, effects.run.children
+        self._registry = services.directory.registry
         self._encoder = EventEncoder(state.info, services.redactor)
         self._time = RunTime(services.clock, state)
         self._record = Recorder(state, self._time.begins, bare=self._run.agent is None, on=services.record)
@@ -229,7 +222,7 @@ class RunLoop:
     def _begin(self) -> None:
         if self._state.row.position is not ADMISSION and self._state.row.status is RunStatus.RUNNING:
             # taken up in the middle of a step: the run holds a slot
-            self._registry.resting(self._claim.run_id, False, slot=self._takes_slot)
+            self._registry.resting(self._claim.run_id, False, slot=self._state.info.parent_run is None)
         first, self._first = self._first, ()
         for message in first:
             self.feed(message)
@@ -256,30 +249,31 @@ class RunLoop:
         if skew:
             before = shifted(before, skew)
             self._record.add(now, ClockJump(seconds=skew))
-        taken = step(self._spec, before, message, now)
-        self._state = taken.state
+        transition = step(self._spec, before, message, now)
+        self._state = transition.state
         self._record.add(now, message)
-        effects, commit = self._effects, taken.commit
+        effects, commit = self._effects, transition.commit
         if commit is not None:
-            carried = self._record.carry()
-            msgspec.structs.force_setattr(commit, "taken", carried)  # not shared yet; a copy costs more
-            self._run.keep(commit)
+            entries = self._record.carry()
+            msgspec.structs.force_setattr(commit, "taken", entries)  # not shared yet; a copy costs more
+            if commit.messages or commit.parts:
+                self._run.keep(commit)
             if commit.row.stage in TERMINAL:
-                self._closing = _Ending(before, message, carried)
-            self._outbox.append(_Entry([], taken.state, bool(commit.tickets)))
-            made = commit.expected_last, commit.at, commit.events
-            frames = None if self._unwritten else self._encoder.small_frames(*made)
+                self._closing = _Ending(before, message, entries)
+            self._outbox.append(_Entry([], transition.state, bool(commit.tickets)))
+            frame_arguments = commit.expected_last, commit.at, commit.events
+            frames = None if self._unwritten else self._encoder.small_frames(*frame_arguments)
             if frames is None:  # the events are large, or those of a commit before them are
-                self._unwritten.append((commit, self._encoder.frame_steps(*made)))
+                self._unwritten.append((commit, self._encoder.frame_steps(*frame_arguments)))
             else:
                 self._services.store.submit(self._claim, commit, frames, self._deliver)
-        for effect in taken.effects:
+        for effect in transition.effects:
             reads = type(effect) in _READS
             # what reads the thread waits until the thread is written
-            if self._outbox and (effect.durable or (reads and not self._run.has_thread)):
+            if self._outbox and (effect.durable or (reads and self._run.history is None)):
                 self._outbox[-1].effects.append(effect)
             elif not (reads and self._permissions.draining):  # the next owner makes the request, or runs the phase
-                effects.perform(effect, taken.state)
+                effects.perform(effect, transition.state)
 
     async def _write_large(self) -> None:
         """Make the events of the commits that wait, with a checkpoint after each step, and submit them in order."""
@@ -297,7 +291,13 @@ class RunLoop:
         match effect:
             case StartCall():
                 call = self._state.calls.rows.get(effect.call_id)
-                return call is None or row.position is not TOOLS or not _awaited(call, effect)
+                waits = call is not None and (
+                    call.at is CallPosition.BODY and call.attempts == effect.attempt
+                    if effect.child_run is None
+                    # a decision about a mirror begins another attempt, and ends no watch
+                    else call.at in (CallPosition.BODY, CallPosition.CHILD)
+                )
+                return row.position is not TOOLS or not waits
             case (
                 FinishRun()
                 | ReleaseCall()
@@ -319,8 +319,8 @@ class RunLoop:
                 return row.position is not TOOLS if effect.call_id else row.position.rule.hooks is not effect.phase
             case StartTask():
                 task = by_id(row.tasks).get(effect.task_id)
-                wanted = task is not None and task.attempts == effect.attempt and task.status == "running"
-                return not wanted or row.position.rule.leaving
+                is_current = task is not None and task.attempts == effect.attempt and task.status == "running"
+                return not is_current or row.position.rule.leaving
 
     def _deliver(self, receipt: Receipt) -> None:
         self._receipts.append(receipt)
@@ -351,7 +351,7 @@ class RunLoop:
             self._registry.thread_freed(receipt.next_in_thread)
         input_read = entry.state.row.inbox != self.durable.row.inbox
         before, self.durable = self.durable, entry.state
-        status, parent = entry.state.row.status, entry.state.info.parent_run
+        status, parent = STATUS[entry.state.row.stage], entry.state.info.parent_run
         if parent is not None and (status is not before.row.status or input_read or entry.asks):
             self._services.signals.report(self._claim.run_id)
             self._registry.child_moved(parent)
@@ -370,22 +370,15 @@ class RunLoop:
         resting = status is WAITING
         if resting is not self._resting:
             self._resting, self._leave_at, again = resting, math.inf, True
-            self._services.passivation.forget(self._mailbox)
+            if not resting:
+                self._services.passivation.forget(self._mailbox)
             if resting and not self._outbox:
                 self._run.part_bytes.forget()
             if resting and self._services.agents.can_revive(self._state.info):
                 self._leave_at = self._services.passivation.rests(self._mailbox)  # nudges the mailbox at that moment
         if again:
-            self._registry.resting(self._claim.run_id, resting, slot=self._takes_slot)
-
-    @property
-    def _registry(self) -> Owners:
-        return self._services.directory.registry
-
-    @property
-    def _takes_slot(self) -> bool:
-        """False for a child run, which works in its parent's slot."""
-        return self._state.info.parent_run is None
+            # a child run works in its parent's slot
+            self._registry.resting(self._claim.run_id, resting, slot=self._state.info.parent_run is None)
 
     # --- everything that waits ---------------------------------------------------------------------------------------
 
@@ -430,20 +423,19 @@ class RunLoop:
         """
         row, effects, children = self._state.row, self._effects, self._children
         if children.inputs:
-            self._feed_child_input(children.take_input())
+            self._feed_child_input(children.inputs.pop(0))
         elif len(self._mailbox):
-            hint = self._mailbox.peek()
+            hint = self._mailbox.pop()
             if hint.position == row.inbox + 1:
                 self._take_command(hint)
             else:  # a command before it was not hinted, or this command was read from the store
                 self._behind = hint.position > row.inbox
-            self._mailbox.pop()
         elif effects.stop_at is not None:
             if not effects.take_stop():
                 return False
-            self.feed(WorkStopped(stubborn=tuple(left.item for left in children.still_left().values())))
+            self.feed(WorkStopped(stubborn=tuple(overrun.item for overrun in children.still_left().values())))
         elif row.position is ADMISSION and self._permissions.admitted:
-            if not self._run.has_thread:  # earlier runs of the thread may have left state
+            if self._run.history is None:  # earlier runs of the thread may have left state
                 self._admitting = True
                 return False
             self.feed(Admit())
@@ -468,12 +460,13 @@ class RunLoop:
                 late = self._children.close_call_stream(message.task_id, message.attempt)
             case _:
                 late = []
-        for streamed in late:
-            self.feed(streamed)
+        for delta_input in late:
+            self.feed(delta_input)
         self.feed(message)
 
     def _take_command(self, item: InboxItem) -> None:
-        self._run.part_bytes.note((item.command,))
+        if item.command.parts:
+            self._run.part_bytes.needed = True
         self.feed(CommandArrived(item=item))
 
     async def _catch_up(self) -> None:
@@ -495,8 +488,8 @@ class RunLoop:
         if record is None or self._state.row.position is not ADMISSION:
             return
         agent = self._run.agent
-        declared = () if agent is None else self._services.agents.declared_state(agent)
-        text = invalid_state(declared, StateSnapshot.restored(0, record.state))
+        keys = () if agent is None else self._services.agents.declared_state(agent)
+        text = invalid_state(keys, StateSnapshot.restored(0, record.state))
         if text is not None:
             raise RunUnavailable(MISFIT, text)
         self.feed(Admit(state=record.state))
@@ -511,11 +504,11 @@ class RunLoop:
         moment, now = self._state.row.next_due, self._services.clock.now()
         if moment is None or now < moment:
             return False
-        late, expired = due(self._state, now)
+        late, ticket_ids = due(self._state, now)
         if late:
             self.feed(DeadlinePassed())
             return True
-        fresh = tuple(ticket_id for ticket_id in expired if ticket_id not in self._expiring)
+        fresh = tuple(ticket_id for ticket_id in ticket_ids if ticket_id not in self._expiring)
         if fresh:
             self._expiring = self._expiring.union(fresh)
             self._start_expiry(fresh)
@@ -568,9 +561,9 @@ class RunLoop:
             return False
         # nothing but rows may be left: no work, no unread input, no expiry on its way, no end under way
         children = self._children
-        occupied = self._busy() or self._behind or len(self._mailbox) or children.live_left() or children.noticed()
+        has_work = self._busy() or self._behind or len(self._mailbox) or children.live_left() or children.noticed()
         expiring = any(key.startswith(EXPIRE) for key in self._children.live)
-        self.passive = not (occupied or expiring) and self._state.row.termination is None
+        self.passive = not (has_work or expiring) and self._state.row.termination is None
         self.passive = self.passive and not self._services.ownership.stays(self._state.row)
         return self.passive
 

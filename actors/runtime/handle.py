@@ -180,8 +180,8 @@ class Run(Generic[T_co]):
             raise UsageError(f"decide_all({decisions.target!r} ...): give a list of decisions, or use decide(...)")
         if not isinstance(decisions, Sequence):
             raise UsageError(f"decide_all({decisions!r:.200}): give a list of decisions")
-        meant = [decision_of(decision, None, {}, _DECIDE) for decision in decisions]
-        return [await self.decide(decision) for decision in meant]
+        checked_decisions = [decision_of(decision, None, {}, _DECIDE) for decision in decisions]
+        return [await self.decide(decision) for decision in checked_decisions]
 
     @checks_options
     async def cancel(

@@ -75,19 +75,19 @@ class RuntimeJudge:
                 return f"the tool {name!r} is not here, so its arguments cannot be checked"
             return tool.check(arguments)
 
-        def definition(name: str, shown: str) -> ToolState:
+        def definition(name: str, definition_shown: str) -> ToolState:
             tool = agent.spec.tools.get(name)
-            return self._state([] if tool is None else [tool.definition], shown)
+            return self._state([] if tool is None else [tool.definition], definition_shown)
 
         return CommandRules(self.now, check, definition, self._mirrored)
 
-    def _state(self, present: Collection[str], shown: str) -> ToolState:
+    def _state(self, present: Collection[str], definition: str) -> ToolState:
         """Return the state of a tool. `present`: the digests of its present definitions; "" is an unknown one."""
         if not self.definitions:
             return "same"
         if not present:
             return "gone"
-        return "same" if not shown or "" in present or shown in present else "changed"
+        return "same" if not definition or "" in present or definition in present else "changed"
 
     def _mirrored(self, ticket: Ticket) -> MirroredTool | None:
         """Return the tool of a mirror: of an agent here, else of other processes, where the child run may work."""
@@ -98,12 +98,12 @@ class RuntimeJudge:
             tool = agent.spec.tools[ticket.tool]
             if is_action(ticket, agent.key, tool.definition):
                 return MirroredTool(state="same", check=tool.check)
-        same, named = tools_of_mirror(self.elsewhere or {}, ticket)
+        same, same_name = tools_of_mirror(self.elsewhere or {}, ticket)
         if same:
-            return MirroredTool(state="same", check=lambda given: self._checked(same, given))
+            return MirroredTool(state="same", check=lambda arguments: self._checked(same, arguments))
         self.asked = True
-        state = self._state([ticket.tool] if here or named else [], "another")
-        return MirroredTool(state=state, check=lambda given: self._checked(named, given))
+        state = self._state([ticket.tool] if here or same_name else [], "another")
+        return MirroredTool(state=state, check=lambda arguments: self._checked(same_name, arguments))
 
     # --- an agent of other processes ---------------------------------------------------------------------------------
 
@@ -124,17 +124,17 @@ class RuntimeJudge:
                 " decide again when one has, or deny"
             )
 
-        def definition(name: str, shown: str) -> ToolState:
+        def definition(name: str, definition_shown: str) -> ToolState:
             present = [agent.tools[name].definition for agent in acting if name in agent.tools]
-            state: ToolState = "same" if unknown else self._state(present, shown)
+            state: ToolState = "same" if unknown else self._state(present, definition_shown)
             self.asked = self.asked or state != "same"
             return state
 
         def mirrored(ticket: Ticket) -> MirroredTool | None:
-            found = self._mirrored(ticket)
-            if found is None or found.state == "same" or not unknown:
-                return found
-            return MirroredTool(state="same", check=lambda given: check(ticket.tool, given))
+            tool = self._mirrored(ticket)
+            if tool is None or tool.state == "same" or not unknown:
+                return tool
+            return MirroredTool(state="same", check=lambda values: check(ticket.tool, values))
 
         result = CommandRules(self.now, check, definition, mirrored)(facts, command)
         return attrs.evolve(result, code="unknown_agent") if lacking else result

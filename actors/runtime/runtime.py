@@ -173,7 +173,7 @@ class Runtime:
         parts.registry.check_open()
         if agent is None:
             agent = await self._agent_to_continue(options.get("run_id"), options.get("thread_id"))
-        known = await self._startable(agent)
+        agent_or_spec = await self._startable(agent)
         if not options.keys() <= _START_OPTIONS:
             unknown = min(options.keys() - _START_OPTIONS)
             raise unknown_option("start", unknown, StartOptions.__annotations__)
@@ -184,14 +184,14 @@ class Runtime:
         if not OPTIONS.isdisjoint(values):
             queueing = Queueing(**{name: values.pop(name) for name in OPTIONS if name in values})
         if deps is not None:
-            queueing.check_deps(deps, here=not isinstance(known, AgentSpec))
+            queueing.check_deps(deps, here=not isinstance(agent_or_spec, AgentSpec))
         if values.get("by") is None:
             values["by"] = self.principal
         if values.get("run_id") is None:
             values["run_id"] = f"run_{random_ids.token_hex(8)}"
-        birth = StartRequest(agent=known, text=text, has_deps=deps is not None, queueing=queueing, **values)
+        birth = StartRequest(agent=agent_or_spec, text=text, has_deps=deps is not None, queueing=queueing, **values)
         new = new_run(birth, self.clock.now(), parts.services.redactor)
-        here, background = None if isinstance(known, AgentSpec) else known, queueing.background is True
+        here, background = None if isinstance(agent_or_spec, AgentSpec) else agent_or_spec, queueing.background is True
         if birth.thread_id is None:
             return await parts.starter.begin(new, here, deps, background=background)
         return await parts.starter.join(new, here, deps, may_join, background=background)
@@ -289,8 +289,8 @@ class Runtime:
         record = await reader.record(run_id)
         if record is None:
             raise UnknownRun(run_id)
-        known = await self._startable(record.info.agent)
-        here = None if isinstance(known, AgentSpec) else known
+        agent_or_spec = await self._startable(record.info.agent)
+        here = None if isinstance(agent_or_spec, AgentSpec) else agent_or_spec
         AT_ONCE.check_deps(deps, here=here is not None)
         name = f"run_{random_ids.token_hex(8)}" if new_run_id is None else new_run_id
         with parts.services.signals.looking():
@@ -322,8 +322,8 @@ class Runtime:
         outline = await self.reader.outline(run_id)
         if outline is None:
             raise UnknownRun(run_id)
-        revived = parts.registry.ownership.dead_letters and await self.revive_run(run_id)
-        if revived and parts.agents.get(outline.info.agent) is None:
+        is_revived = parts.registry.ownership.dead_letters and await self.revive_run(run_id)
+        if is_revived and parts.agents.get(outline.info.agent) is None:
             return parts.handle(run_id, outline.info.thread_id)
         if outline.status is not RunStatus.DONE:  # an owner that still waits for agent or deps uses these
             parts.registry.spawn(run_id, agent=parts.agents.startable(outline.info.agent), deps=deps)
@@ -378,21 +378,21 @@ class Runtime:
         return await self.commands.send(run_id, text, attachments=attachments, by=self.principal, command_id=command_id)
 
     async def revive_run(self, run_id: str) -> bool:
-        """Let a dead letter be claimed again; see `Store.revive_run`."""
+        """Let a dead letter be claimed again; see `Claims.revive_run`."""
         parts = self._parts
         with parts.services.signals.looking():
-            revived = await self.store.revive_run(run_id)
-        if revived:
+            is_revived = await self.store.revive_run(run_id)
+        if is_revived:
             parts.registry.note_dead(run_id, None)
             parts.services.directory.work()
-        return revived
+        return is_revived
 
     async def queues(self) -> Sequence[QueueInfo]:
-        """Return the queues, by name; see `Store.queues`."""
+        """Return the queues, by name; see `Claims.queues`."""
         return await self.store.queues()
 
     async def set_queue(self, name: str, *, max_running: int | None = None, paused: bool = False) -> None:
-        """Limit a queue, or pause it; see `Store.set_queue`."""
+        """Limit a queue, or pause it; see `Claims.set_queue`."""
         await self.store.set_queue(name, max_running=max_running, paused=paused)
 
     async def prune(self, before: datetime) -> Pruned:
@@ -431,9 +431,11 @@ class Runtime:
             outline = await services.store.outline(run_id)
             if outline is None:
                 raise UnknownRun(run_id)
-            tried = parts.agents.find(outline.info.agent) if agent is None else agent
-            known = {**parts.agents.by_key, tried.key: tried}
-            replay = await replay_of(services.store, run_id, tried, services.redactor, own=agent is None, known=known)
+            with_agent = parts.agents.find(outline.info.agent) if agent is None else agent
+            agents = {**parts.agents.by_key, with_agent.key: with_agent}
+            replay = await replay_of(
+                services.store, run_id, with_agent, services.redactor, own=agent is None, known=agents
+            )
         return await played(replay)
 
     @checks_options
@@ -460,11 +462,11 @@ class Runtime:
             raise UsageError(f"override(model={model!r:.200}): give a Model, or the name of one")
         if isinstance(agents, str | Agent) or not (agents is None or isinstance(agents, Iterable)):
             raise UsageError(f"override(agents={agents!r:.200}): give a list of agents or keys, or None for all")
-        chosen = None if agents is None else [one.key if isinstance(one, Agent) else one for one in agents]
-        wrong = next((one for one in chosen or () if not isinstance(one, str)), None)
+        keys = None if agents is None else [one.key if isinstance(one, Agent) else one for one in agents]
+        wrong = next((one for one in keys or () if not isinstance(one, str)), None)
         if wrong is not None:
             raise UsageError(f"override(agents=...) has {wrong!r:.200}; give agents or their keys")
-        override = Override(model, None if chosen is None else frozenset(chosen))
+        override = Override(model, None if keys is None else frozenset(keys))
         overrides = self._parts.agents.overrides
         overrides.append(override)
         try:

@@ -50,15 +50,15 @@ async def open_to(
     members = thread.members[: names.index(up_to) + 1] if up_to in names else thread.members
     if not thread.owner or not all(map(may_join, members)):
         return False
-    forked = any(member.forked_from for member in members)
-    if copied is None and not forked:
+    is_fork = any(member.forked_from for member in members)
+    if copied is None and not is_fork:
         return True  # every message is of a member
     history = await store.messages(thread.thread_id) if copied is None else copied
-    known, lost = {member.run_id for member in members}, False
-    for run_id in {None if message.producer is None else message.producer.run_id for message in history} - known:
+    run_ids, any_pruned = {member.run_id for member in members}, False
+    for run_id in {None if message.producer is None else message.producer.run_id for message in history} - run_ids:
         outline = None if run_id is None else await store.outline(run_id)
         if outline is None:
-            lost = True
+            any_pruned = True
         elif not may_join(outline.info):
             return False
-    return not (lost and forked) or thread.owner == by
+    return not (any_pruned and is_fork) or thread.owner == by

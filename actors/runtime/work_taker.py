@@ -79,17 +79,17 @@ class WorkTaker:
         """Claim until cancelled."""
         ctx.ready()
         self._take()
-        claimed = -math.inf
+        claimed_at = -math.inf
         while True:
             until = trio.current_time() + POLL * self._services.jitter() if self._left else math.inf
             if self._at is not None:
                 until = min(until, self._services.clock.trio_time(self._at))
-            watched = nullcontext() if self._at is None else self._services.clock_watch.waiting(self)
-            with watched, trio.move_on_at(until):
+            clock_watch = nullcontext() if self._at is None else self._services.clock_watch.waiting(self)
+            with clock_watch, trio.move_on_at(until):
                 await self._some.wait()
-            if trio.current_time() < claimed + GAP:  # what was claimed may have been given back, and reported at once
-                await trio.sleep_until(claimed + GAP)
-            claimed = trio.current_time()
+            if trio.current_time() < claimed_at + GAP:  # a run that was given back may be reported immediately
+                await trio.sleep_until(claimed_at + GAP)
+            claimed_at = trio.current_time()
             self._some = trio.Event()
             self.noted()
             try:

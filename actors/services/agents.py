@@ -87,7 +87,7 @@ class Agents:
     _joined: dict[str, AgentSpec] = attrs.field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        self._add(tuple(reached for agent in self.by_key.values() for reached in agent.reached))
+        self._add(tuple(other for agent in self.by_key.values() for other in agent.reached))
 
     def __repr__(self) -> str:
         return f"<Agents {', '.join(sorted(self.by_key)) or 'none'}>"
@@ -96,20 +96,20 @@ class Agents:
         """Return the agent with this key, or None."""
         return self.by_key.get(key)
 
-    def find(self, wanted: Agent[object] | str) -> Agent[object]:
+    def find(self, agent_or_key: Agent[object] | str) -> Agent[object]:
         """Return the agent that a caller named or handed in. An agent with a new key is added.
 
         Raises:
             UnknownAgent: no agent has this key.
             UsageError: another agent has the key of the given one.
         """
-        if isinstance(wanted, Agent):
-            if self.by_key.get(wanted.key) is not wanted:
-                self._add((wanted,))
-            return wanted
-        agent = self.by_key.get(wanted) if isinstance(wanted, str) else None
+        if isinstance(agent_or_key, Agent):
+            if self.by_key.get(agent_or_key.key) is not agent_or_key:
+                self._add((agent_or_key,))
+            return agent_or_key
+        agent = self.by_key.get(agent_or_key) if isinstance(agent_or_key, str) else None
         if agent is None:
-            raise unknown_agent(wanted, self.by_key)
+            raise unknown_agent(agent_or_key, self.by_key)
         return agent
 
     def _add(self, agents: tuple[Agent[object], ...]) -> None:
@@ -119,14 +119,14 @@ class Agents:
             UsageError: two agents have one key; none is added then.
         """
         new: dict[str, Agent[object]] = {}
-        todo, seen = [*reversed(agents)], set[int]()
+        todo, seen_ids = [*reversed(agents)], set[int]()
         while todo:
             agent = todo.pop()
-            known = self.by_key.get(agent.key) or new.setdefault(agent.key, agent)
-            if known.spec.digest != agent.spec.digest:
+            registered = self.by_key.get(agent.key) or new.setdefault(agent.key, agent)
+            if registered.spec.digest != agent.spec.digest:
                 raise UsageError(f"another agent has the key {agent.key!r} in this runtime; keys must be unique")
-            if id(agent) not in seen:
-                seen.add(id(agent))
+            if id(agent) not in seen_ids:
+                seen_ids.add(id(agent))
                 todo += reversed(agent.reached)
         self.by_key |= new
 
@@ -158,12 +158,12 @@ class Agents:
         """
         if not agent.handoffs:
             return agent.spec
-        joined = self._joined.get(agent.key)
-        if joined is None:
+        spec = self._joined.get(agent.key)
+        if spec is None:
             graph = self.graph(agent)
             check_graph(graph)
-            joined = self._joined[agent.key] = joined_spec(graph)
-        return joined
+            spec = self._joined[agent.key] = joined_spec(graph)
+        return spec
 
     def acting(self, agent: Agent[object], key: str | None) -> Agent[object]:
         """Return the active agent of a run of `agent`. `key`: as in the run's row.
@@ -182,7 +182,7 @@ class Agents:
         """Yield the agents whose runs may be child runs of a run of this agent, at any depth."""
         return agents_below(agent, self.find)
 
-    def startable(self, wanted: Agent[object] | str) -> Agent[object]:
+    def startable(self, agent_or_key: Agent[object] | str) -> Agent[object]:
         """Return an agent as `find` does, and check that it has a model that can be asked with its settings.
 
         Raises:
@@ -191,7 +191,7 @@ class Agents:
                 or agents that hand runs over to each other do not fit together.
         """
         before = frozenset(self.by_key)
-        agent = self.find(wanted)
+        agent = self.find(agent_or_key)
         try:
             self._check(agent)
             if agent.handoffs or agent.children:
@@ -211,16 +211,16 @@ class Agents:
 
     def _check(self, agent: Agent[object]) -> None:
         for number in range(1 + len(fallbacks_of(agent.plugins))):
-            self._check_model(agent, self.model_for(agent, number))
-
-    def _check_model(self, agent: Agent[object], model: Model) -> None:
-        fault = capture(model.check, agent.settings)
-        if isinstance(fault, Raised):
-            why = failure_text(fault.error)
-            text = f"agent {agent.key!r}: model {model.name!r} could not check its settings: {why}"
-            raise AgentDefinitionError(text) from fault.error
-        if fault.value is not None:
-            raise AgentDefinitionError(f"agent {agent.key!r}: {fault.value}")
+            model = self.model_for(agent, number)
+            if type(model).check is Model.check:  # most models take any settings
+                continue
+            fault = capture(model.check, agent.settings)
+            if isinstance(fault, Raised):
+                why = failure_text(fault.error)
+                text = f"agent {agent.key!r}: model {model.name!r} could not check its settings: {why}"
+                raise AgentDefinitionError(text) from fault.error
+            if fault.value is not None:
+                raise AgentDefinitionError(f"agent {agent.key!r}: {fault.value}")
 
     def model_for(self, agent: Agent[object], fallback: int = 0, chosen: Model | str | None = None) -> Model:
         """Return the model of a request: the newest override, else the chosen one, else the agent's own.
@@ -311,8 +311,8 @@ class Agents:
             else:
                 self.failing.add(info.run_id)
                 self._log.bug(DEPS, what, failure, **fields)
-            said = f"the provider failed, and is asked again: {failure_text(failure)} (error_id {name})"
-            text = self._redactor.text(said)
+            report = f"the provider failed, and is asked again: {failure_text(failure)} (error_id {name})"
+            text = self._redactor.text(report)
             raise RunUnavailable("deps_missing", text, passing=True) from failure  # noqa: ASYNC104 - the border has raised what passes
         self.failing.discard(info.run_id)
         return deps
@@ -328,5 +328,5 @@ class Agents:
         """
         if not has_agent and info.agent not in self.by_key:
             return "agent_unknown", f"no agent has the key {info.agent!r}"
-        given = has_deps or self.has_deps
-        return ("deps_missing", NO_PROVIDER) if info.has_deps and not given else None
+        available = has_deps or self.has_deps
+        return ("deps_missing", NO_PROVIDER) if info.has_deps and not available else None

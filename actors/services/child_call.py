@@ -23,7 +23,7 @@ def child_run_key(call_id: str) -> str:
 
 def unknown_call(call_id: str, child_run: str) -> CallRow:
     """Return a row for a settled call of an earlier step, for the end of its child run."""
-    requested = CallRequest(call_id=call_id, tool="", arguments={})
+    request = CallRequest(call_id=call_id, tool="", arguments={})
     return CallRow(
         call_id=call_id,
         index=0,
@@ -31,7 +31,7 @@ def unknown_call(call_id: str, child_run: str) -> CallRow:
         tool="",
         arguments={},
         fingerprint="",
-        requested=requested,
+        requested=request,
         child_run=child_run,
     )
 

@@ -209,12 +209,12 @@ class Children:
         nursery: trio.Nursery,
         nudge: Callable[[], None],
         split: SplitText,
-        left: Mapping[str, OverrunBody] = EMPTY,
+        overrun_bodies: Mapping[str, OverrunBody] = EMPTY,
         *,
         claim_is_good: Callable[[], bool] | None = None,
     ) -> None:
         self._nursery = nursery
-        self.left = left
+        self.left = overrun_bodies
         self._hushed = False
         self._gone: trio.Event | None = None
         self._ended = False
@@ -357,10 +357,6 @@ class Children:
         if not self._ended:
             self.inputs.append(message)
 
-    def take_input(self) -> Input:
-        """Remove and return the oldest submitted input."""
-        return self.inputs.pop(0)
-
     def cancel_all(self, reason: str) -> float:
         """Cancel every child; returns the longest grace among them, in seconds."""
         grace = 0.0
@@ -424,14 +420,14 @@ class Children:
             self.messages = _without(self.messages, message.message_id)
         if inference is None:
             return []
-        shown = bool(inference.text_index)
-        if not shown and isinstance(message, ModelAnswered) and is_large(text := "".join(message.response.text)):
-            streams, shown = streams or self.streams(), True
+        has_text = bool(inference.text_index)
+        if not has_text and isinstance(message, ModelAnswered) and is_large(text := "".join(message.response.text)):
+            streams, has_text = streams or self.streams(), True
             if not streams.text.waiting:
                 streams.text.add(text)
         out: list[Input] = []
         while streams is not None:
-            text, reasoning = streams.text.take(last=True) if shown else "", streams.reasoning.take(last=True)
+            text, reasoning = streams.text.take(last=True) if has_text else "", streams.reasoning.take(last=True)
             if not text and not reasoning:
                 break
             out.append(ModelStreamed(message_id=message.message_id, text=text, reasoning=reasoning))
@@ -449,8 +445,8 @@ class Children:
         The text that is held back stays, because it may be the beginning of a secret that the continued text ends.
         """
         streams = self.message_stream(message.message_id)
-        shown = inference is not None and inference.text_index
-        if isinstance(message, ModelAnswered) and not shown and not streams.text.waiting:
+        has_text = inference is not None and inference.text_index
+        if isinstance(message, ModelAnswered) and not has_text and not streams.text.waiting:
             streams.text.add("".join(message.response.text))  # of a model that does not stream
         return self.take_streams()
 
@@ -462,18 +458,18 @@ class Children:
         self.calls = _without(self.calls, (call_id, attempt))
         return self._call_inputs(call_id, attempt, streams, last=True)
 
-    def give_up(self, child: Child, stack: Sequence[str], ended: trio.Event) -> None:
+    def give_up(self, child: Child, stack: Sequence[str], end: trio.Event) -> None:
         """Report a child whose body did not end within its grace; the run's end waits for the body or names it."""
         item = Unfinished(
             call_id=call_of(child.key), tool=child.tool, grace=child.grace, stack=" > ".join(stack[-FRAMES:])
         )
-        self.left = {**self.left, child.key: OverrunBody(item, ended)}
+        self.left = {**self.left, child.key: OverrunBody(item, end)}
         self.submit_input(BodyOverran(item=item))
 
     def given_up(self, child: Child) -> bool:
         """Return True if this child overran its grace and its call continues without it."""
-        left = self.left.get(child.key)
-        return left is not None and left.ended is child.ended
+        overrun = self.left.get(child.key)
+        return overrun is not None and overrun.ended is child.ended
 
     def watch(self, key: str, at: float, check: Callable[[], float | None]) -> None:
         """Check a child at this time (trio's). The check returns when to check it again, or None."""
@@ -510,12 +506,12 @@ class Children:
 
     def still_left(self) -> Mapping[str, OverrunBody]:
         """Return what is unresponsive after a cancel and its grace, by key: overrun bodies and running children."""
-        left = {key: body for key, body in self.left.items() if not body.ended.is_set()}
+        running = {key: body for key, body in self.left.items() if not body.ended.is_set()}
         for key, child in self.live.items():
             if not child.ours:
                 item = Unfinished(call_id=call_of(key), tool=child.tool, grace=child.grace, stack=self.where(child))
-                left[key] = OverrunBody(item, child.ended)
-        return left or EMPTY
+                running[key] = OverrunBody(item, child.ended)
+        return running or EMPTY
 
     @staticmethod
     def _call_inputs(call_id: str, attempt: int, streams: DeltaBuffers, *, last: bool = False) -> list[Input]:

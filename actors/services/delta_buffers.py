@@ -120,13 +120,13 @@ class DeltaBuffer:
         while self._ready < 0:
             text = self._front()
             more = bool(self._parts)
-            cut, kept = self._split(text)
-            if len(kept) >= PIECE:  # held-back text is bounded: from this size on it is shown
-                cut, kept = len(text), ""
-            dropped = len(text) - cut - len(kept)
-            if dropped:
-                text = text[:cut] + kept
-                self._size -= dropped
+            cut, tail = self._split(text)
+            if len(tail) >= PIECE:  # held-back text is bounded: from this size on it is shown
+                cut, tail = len(text), ""
+            dropped_size = len(text) - cut - len(tail)
+            if dropped_size:
+                text = text[:cut] + tail
+                self._size -= dropped_size
                 self._make_room()
             if text:
                 self._parts.insert(0, text)

@@ -52,10 +52,10 @@ class EventSlice:
 
     def encoded(self, encode: Callable[[EventSlice], bytes]) -> bytes:
         """Return the slice in a transport's form, encoded once for all readers. `encode` must be a pure function."""
-        encoded = self._encoded.get(encode)
-        if encoded is None:
-            encoded = self._encoded[encode] = encode(self)
-        return encoded
+        encoding = self._encoded.get(encode)
+        if encoding is None:
+            encoding = self._encoded[encode] = encode(self)
+        return encoding
 
 
 class EventBuffer:
@@ -113,12 +113,12 @@ class EventBuffer:
         start = after - self.head + len(self._frames)
         if not 0 <= start < len(self._frames):
             return None
-        cached = self._cached
-        if cached is None or cached.first != after + 1 or not (self._whole or cached.last == self.head):
-            taken, full = within(self._frames[start : start + SLICE_FRAMES])
-            self._whole = full or len(taken) == SLICE_FRAMES
-            self._cached = cached = EventSlice(after + 1, taken)
-        return cached
+        newest = self._cached
+        if newest is None or newest.first != after + 1 or not (self._whole or newest.last == self.head):
+            frames, full = within(self._frames[start : start + SLICE_FRAMES])
+            self._whole = full or len(frames) == SLICE_FRAMES
+            self._cached = newest = EventSlice(after + 1, frames)
+        return newest
 
 
 def within(frames: Sequence[bytes], most: int = SLICE_BYTES) -> tuple[Sequence[bytes], bool]:

@@ -60,15 +60,15 @@ class PartBytes:
         parts = [part for message in messages for part in message.parts if part.sha256 and part.data is None]
         missing = {part.sha256 for part in parts if part.sha256 not in self._known}
         if missing:
-            read = self._services.store.parts
+            read_parts = self._services.store.parts
             self._known = {
                 **self._known,
-                **await retry_until_available(read, self._thread_id, tuple(sorted(missing))),
+                **await retry_until_available(read_parts, self._thread_id, tuple(sorted(missing))),
             }
-        known = self._known
+        bytes_of = self._known
         return [
             replace(
-                message, parts=tuple(replace(part, data=known.get(part.sha256, part.data)) for part in message.parts)
+                message, parts=tuple(replace(part, data=bytes_of.get(part.sha256, part.data)) for part in message.parts)
             )
             if message.parts
             else message

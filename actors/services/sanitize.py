@@ -112,6 +112,8 @@ def name_of(value: object, what: str) -> str:
     Raises:
         UsageError: the value is not a str, is longer than 2,048 bytes, or has a NUL character.
     """
+    if type(value) is str and value.isascii() and len(value) <= LONGEST_NAME and _NUL not in value:
+        return value  # most names: read once
     name = given_text(value, what)
     if len(name) > LONGEST_NAME or len(name.encode()) > LONGEST_NAME or _NUL in name:
         raise UsageError(f"{what}={name[:200]!r}: give at most {LONGEST_NAME:,} bytes, and no NUL")
@@ -140,6 +142,8 @@ def run_id_of(value: object) -> str:
     Raises:
         UsageError: the value is not a str, or has a lone surrogate: no run can have such an id.
     """
+    if type(value) is str and value.isascii() and _NUL not in value:
+        return value
     if not isinstance(value, str):
         raise UsageError(f"run_id={value!r:.200}: give the id of a run as a str, such as run.id")
     if not encodable(value):
@@ -208,22 +212,22 @@ def messages_of(value: object, thread: Sequence[Message]) -> tuple[JSONValue, ..
     """
     if not isinstance(value, Iterable) or isinstance(value, str | Mapping):
         raise InvalidValue(f"it returned {type(value).__name__}; return messages")
-    known, used = {message.id: message for message in thread}, set[str]()
+    by_id, used_ids = {message.id: message for message in thread}, set[str]()
     out: list[JSONValue] = []
     size = 0
-    for number, given in enumerate(value, 1):
+    for number, item in enumerate(value, 1):
         if number > len(thread) + _MORE_MESSAGES:
             raise InvalidValue(f"it returned more than {number - 1:,} messages of {len(thread):,}")
-        if not isinstance(given, Message):
-            raise InvalidValue(f"it returned {type(given).__name__} among its messages; return messages only")
-        if any(part.data is not None for part in given.parts):
+        if not isinstance(item, Message):
+            raise InvalidValue(f"it returned {type(item).__name__} among its messages; return messages only")
+        if any(part.data is not None for part in item.parts):
             raise InvalidValue(f"message {number} has bytes; return the images and files of the thread, without bytes")
-        original = known.get(given.id)
-        kept = original is not None and given == public_message(original)
-        message = original if original is not None and kept else replace(given, provider="", items=())
-        if not message.id or message.id in used or _NUL in message.id:
+        original = by_id.get(item.id)
+        unchanged = original is not None and item == public_message(original)
+        message = original if original is not None and unchanged else replace(item, provider="", items=())
+        if not message.id or message.id in used_ids or _NUL in message.id:
             message = replace(message, id=f"inherited.{number}")
-        used.add(message.id)
+        used_ids.add(message.id)
         data = data_of(converter.unstructure(message), f"message {number}")
         try:
             converter.structure(data, Message)
@@ -331,18 +335,18 @@ def _finish(response: ModelResponse) -> FinishReason:
         return "tool_calls" if response.calls else "refusal" if alone else "stop"
     if finish not in FINISHES:
         raise InvalidValue(f"finish is {finish!r:.80}; use one of {', '.join(FINISHES)}")
-    known: FinishReason = exact(finish)
-    return known
+    reason: FinishReason = exact(finish)
+    return reason
 
 
 def _call(call: CallRequest) -> CallRequest:
     """Return a call with plain data as arguments. Invalid arguments are the model's fault, which the model is sent."""
     name, fault = _str(call.tool, "the name of a tool"), _maybe(call.fault, "a fault")
     which = f"the id of a call of {name!r:.200}"
-    given = _str(call.call_id, which)
-    call_id = given
-    if len(given) > _LONGEST_CALL or _NUL in given:  # some services put a whole signature into the id
-        call_id = f"call.{content_digest([given])}"
+    id_given = _str(call.call_id, which)
+    call_id = id_given
+    if len(id_given) > _LONGEST_CALL or _NUL in id_given:  # some services put a whole signature into the id
+        call_id = f"call.{content_digest([id_given])}"
     arguments: Any = call.arguments
     if fault is None and (arguments is None or isinstance(arguments, str | bytes)):
         arguments, fault = read_arguments(arguments)
@@ -355,7 +359,7 @@ def _call(call: CallRequest) -> CallRequest:
         call_id=call_id,
         tool=name,
         arguments=arguments if fault is None else {},
-        provider_id=_maybe(call.provider_id, which) or (given if given != call_id else None),
+        provider_id=_maybe(call.provider_id, which) or (id_given if id_given != call_id else None),
         fault=None if fault is None else text_of(fault)[:MESSAGE_LIMIT],
     )
 
@@ -427,7 +431,7 @@ def command_of(command: Command, *, local: str, now: datetime) -> Command:
     return attrs.evolve(
         command,
         command_id=command_id,
-        mode=exact(command.mode),
+        mode="now" if command.mode == "now" else "after_step",
         text=text,
         reason=reason,
         by=by,
@@ -463,7 +467,7 @@ def _check_form(command: Any) -> None:
     parts = command.parts
     if type(parts) is not tuple or not all(isinstance(part, Part) for part in parts):
         raise UsageError(f"{command.kind}: parts={shown(parts)}: give a tuple of parts, or use send(attachments=...)")
-    if (fault := fault_of_parts(parts)) is not None:
+    if parts and (fault := fault_of_parts(parts)) is not None:
         raise UsageError(f"{command.kind}: {fault}")
     decision = command.decision
     if not isinstance(decision, Decision) and (decision is not None or command.kind in _DECIDING):
@@ -476,16 +480,16 @@ def _with_values(decision: Decision) -> Decision:
     Raises:
         InvalidDecision: one of them has no form in JSON.
     """
-    edited = decision.edited_arguments
+    arguments = decision.edited_arguments
     try:
-        edited = None if edited is None else object_of(edited, "edited_arguments")
+        arguments = None if arguments is None else object_of(arguments, "edited_arguments")
     except InvalidValue as error:
         raise InvalidDecision("invalid_arguments", f"{error}; give an object of plain JSON data") from error
     try:
         result = data_of(decision.result, "the result")
     except InvalidValue as error:
         raise InvalidDecision("invalid_result", f"{error}; give plain JSON data") from error
-    return attrs.evolve(decision, result=result, edited_arguments=edited)
+    return attrs.evolve(decision, result=result, edited_arguments=arguments)
 
 
 def _maybe(value: object, what: str) -> str | None:

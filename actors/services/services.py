@@ -187,15 +187,15 @@ async def retry_until_available(ask: Callable[P, Awaitable[T]], *args: P.args, *
         NewerRelease: a newer release has written the data.
         StoreError: the stored data is damaged.
     """
-    logged = False
+    is_logged = False
     while True:
         try:
             return await ask(*args, **kwargs)
         except NewerRelease:
             raise
         except StoreUnavailable:
-            if not logged:  # without the error's text, which may contain a secret
+            if not is_logged:  # without the error's text, which may contain a secret
                 text = f"the store cannot be read; it is asked again every {RETRY:g} s until it answers"
                 report(logger, logging.WARNING, text)
-            logged = True
+            is_logged = True
             await trio.sleep(RETRY)

@@ -135,18 +135,18 @@ class WakeupTimer:
 
     async def _strike(self) -> None:
         now = self._clock.now()
-        tried = {run_id for run_id, at in self._again.items() if at <= trio.current_time()}
-        tried.update(run_id for run_id, deadline in self._deadlines.items() if deadline <= now)
-        for run_id in tried:
+        run_ids = {run_id for run_id, at in self._again.items() if at <= trio.current_time()}
+        run_ids.update(run_id for run_id, deadline in self._deadlines.items() if deadline <= now)
+        for run_id in run_ids:
             self.forget(run_id)
             self._owners.retry(run_id)
         with suppress(StoreUnavailable):
             self._due.extend(await self._store.claim_due(now, self._owners.ability(), limit=BATCH + self._refused))
         due = len(self._due)
-        woken = self._take()
+        count = self._take()
         # refused runs stay due: a longer page keeps them from hiding the runs behind them
-        self._refused = due - woken
-        if woken or (tried and not due):
+        self._refused = due - count
+        if count or (run_ids and not due):
             await trio.lowlevel.checkpoint()
         else:
             await trio.sleep(PAUSE)
@@ -154,10 +154,10 @@ class WakeupTimer:
 
     def _take(self) -> int:
         """Give owners to the runs that were claimed; returns how many took one."""
-        woken = 0
+        count = 0
         while self._due:
-            woken += self._owners.take(self._due.popleft())
-        return woken
+            count += self._owners.take(self._due.popleft())
+        return count
 
     async def _look_ahead(self) -> None:
         self._at = min(self._again.values(), default=math.inf)

@@ -46,8 +46,8 @@ class State:
 
     __slots__ = ("_known", "_own", "_snapshot", "_used")  # slots make `state.name = 3` an error instead of a lost write
 
-    def __init__(self, snapshot: StateSnapshot = EMPTY, known: Keys | None = None) -> None:
-        self._snapshot, self._known = snapshot, known or {}
+    def __init__(self, snapshot: StateSnapshot = EMPTY, keys: Keys | None = None) -> None:
+        self._snapshot, self._known = snapshot, keys or {}
         self._own: dict[KeyId, object] = {}
         self._used: dict[KeyId, KeySpec] = {}
 
@@ -66,11 +66,11 @@ class State:
             StateError: the key was never written and has no default; or the stored value does not have the key's type;
                 or an undeclared key of that name is stored with the other scope.
         """
-        named: Any = key
-        exists, data = self._data(named)
+        state_key: Any = key
+        exists, data = self._data(state_key)
         if not exists:
-            self._check_scope(named)
-        value: T = named.decode(data) if exists else named.initial()
+            self._check_scope(state_key)
+        value: T = state_key.decode(data) if exists else state_key.initial()
         return value
 
     def __contains__(self, key: StateKey[Any]) -> bool:
@@ -87,8 +87,8 @@ class State:
         return (False, None) if cell is None else (True, cell.value)
 
     def _check(self, key: StateKey[Any]) -> None:
-        known = self._known.get(key.id, self._used.get(key.id))
-        if known is not None and known is not key.spec:
+        spec = self._known.get(key.id, self._used.get(key.id))
+        if spec is not None and spec is not key.spec:
             raise StateError(
                 f"there are two state keys named {str(key.id)!r}; declare one, import it where it is used, or rename it"
             )
@@ -116,8 +116,8 @@ class WritableState(State):
 
     __slots__ = ("_closed", "_latest", "_writes")
 
-    def __init__(self, snapshot: StateSnapshot = EMPTY, known: Keys | None = None) -> None:
-        super().__init__(snapshot, known)
+    def __init__(self, snapshot: StateSnapshot = EMPTY, keys: Keys | None = None) -> None:
+        super().__init__(snapshot, keys)
         self._writes: list[Write] = []
         self._latest: dict[KeyId, int] = {}
         self._closed = ""
@@ -153,10 +153,10 @@ class WritableState(State):
         result = write.value
         if write.op == "update" and key.spec.reduce is not None:
             result = key.spec.reduce(current if exists else key.initial_data(), write.value)
-        made = Write(
+        full_write = Write(
             name=key.name, scope=key.scope, persistent=key.persistent, op=write.op, value=write.value, result=result
         )
-        self._add(key, made)
+        self._add(key, full_write)
 
     def _add(self, key: StateKey[Any], write: Write) -> None:
         if self._closed:

@@ -136,10 +136,10 @@ def malformed(tool: str, arguments: str, *, id: str | None = None) -> Call:  # n
     Raises:
         UsageError: the text is a valid JSON object.
     """
-    made = CallRequest.from_json(tool, arguments)
-    if made.fault is None:
+    request = CallRequest.from_json(tool, arguments)
+    if request.fault is None:
         raise UsageError(f"malformed({tool!r}, {arguments!r}): these are sound arguments; use call(...)")
-    return Call(tool, {}, id or "", made.fault, arguments)
+    return Call(tool, {}, id or "", request.fault, arguments)
 
 
 def fail(
@@ -370,7 +370,7 @@ class FunctionModel(_TestModel):
 def _parts(step: Any, where: str) -> tuple[Part, ...]:
     """Return the parts of a step, checked."""
     many = isinstance(step, Sequence) and not isinstance(step, str)
-    parts = tuple(_part(given, where) for given in (step if many else (step,)))
+    parts = tuple(_part(item, where) for item in (step if many else (step,)))
     for position, part in enumerate(parts):
         if isinstance(part, Fail) and position + 1 < len(parts):
             raise UsageError(f"{where}: the parts after fail({part.kind!r}) cannot be reached")
@@ -430,17 +430,17 @@ def _response(model: str, request: ModelRequest, parts: Sequence[Part]) -> Model
 
 
 def _usage(request: ModelRequest, parts: Sequence[Part]) -> Usage:
-    stated = [part.usage for part in parts if isinstance(part, Text) and part.usage is not None]
-    if stated:
-        total = sum(stated, Usage())
+    usages = [part.usage for part in parts if isinstance(part, Text) and part.usage is not None]
+    if usages:
+        total = sum(usages, Usage())
         return total if total.requests else replace(total, requests=1)
     reasoning = sum(len(part.text.split()) for part in parts if isinstance(part, Think))
-    said = sum(len(part.text.split()) for part in parts if isinstance(part, Text | Refuse))
+    words_written = sum(len(part.text.split()) for part in parts if isinstance(part, Text | Refuse))
     calls = sum(isinstance(part, Call) for part in parts)
     words_read = sum(len(message.content.split()) for message in request.messages)
-    return Usage(requests=1, input=words_read, output=said + calls + reasoning, reasoning=reasoning)
+    return Usage(requests=1, input=words_read, output=words_written + calls + reasoning, reasoning=reasoning)
 
 
 def _shown(parts: Sequence[Part]) -> str:
-    shown = ", ".join(repr(part) for part in parts)
-    return shown if len(shown) <= 200 else f"{shown[:199]}…"
+    listing = ", ".join(repr(part) for part in parts)
+    return listing if len(listing) <= 200 else f"{listing[:199]}…"

@@ -110,12 +110,12 @@ class PatternText:
             return self._from_pool(lambda one: ord(one) != value)
         if value[0][0] is _constants.NEGATE:
             return self._from_pool(lambda one: not any(_fits(one, *item) for item in value[1:]))
-        chosen, argument = self._rng.choice(value)
-        if chosen is _constants.LITERAL:
+        branch, argument = self._rng.choice(value)
+        if branch is _constants.LITERAL:
             return chr(argument)
-        if chosen is _constants.RANGE:
+        if branch is _constants.RANGE:
             return chr(self._rng.randint(*argument))
-        return self._from_pool(lambda one: _fits(one, chosen, argument))
+        return self._from_pool(lambda one: _fits(one, branch, argument))
 
     def _from_pool(self, fits: Callable[[str], bool]) -> str:
         fitting = [one for one in _POOL if fits(one)]

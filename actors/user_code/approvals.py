@@ -55,8 +55,8 @@ async def wants_approval(
     match await call_user(
         lambda: predicate(ctx, tool.complete(arguments)), name=BUILT_IN, limit=PREDICATE_TIMEOUT, watch=watch
     ):
-        case Returned(bool() as needed):
-            return YES if needed else NO
+        case Returned(bool() as is_needed):
+            return YES if is_needed else NO
         case Returned(answer):
             return ApprovalNeed(True, f"{doubt}: it returned {shown(answer)}, which is neither True nor False")
         case Raised(error):

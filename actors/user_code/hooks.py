@@ -86,10 +86,10 @@ async def run_hooks(request: HookRequest) -> PhaseDone:
 
     Failures of hooks are part of the answer; Cancelled passes.
     """
-    plugins, known = request.plugins, request.agent.spec.keys
+    plugins, keys = request.plugins, request.agent.spec.keys
     board = _HookAnswers(request)
     try:
-        answers = await together(plugins, lambda plugin: board.ask(plugin, State(request.snapshot, known), ()))
+        answers = await together(plugins, lambda plugin: board.ask(plugin, State(request.snapshot, keys), ()))
         later = [plugin for plugin, answer in zip(plugins, answers, strict=True) if not board.take(plugin, answer)]
         for plugin in later:
             answer = await board.ask(plugin, board.state.view(), tuple(board.edits))
@@ -116,13 +116,13 @@ class _HookAnswers:
         request = self._request
         try:
             answer = await call_hook(request, plugin, request.context(state, edits))
-            read = read_answer(where(plugin, request.phase), "answer", lambda: _checked(plugin, request, answer))
+            mutation = read_answer(where(plugin, request.phase), "answer", lambda: _checked(plugin, request, answer))
         except HookFailed as failure:
             self._note_failure(plugin, failure)
             return None
-        for model, usage in () if read is None else read.spent:
+        for model, usage in () if mutation is None else mutation.spent:
             self.spent.append(Spent(by=name_of(plugin), usage=usage, model=model))
-        return read
+        return mutation
 
     def _note_failure(self, plugin: Plugin, failure: HookFailed) -> None:
         """Note a failure and continue without the hook's answer.
@@ -139,8 +139,8 @@ class _HookAnswers:
         """Merge an answer. Returns False if it conflicts with an earlier answer that this hook had not seen."""
         if answer is None:
             return True
-        touched = answer.touched()
-        for what, how in touched.items():
+        touched_fields = answer.touched()
+        for what, how in touched_fields.items():
             before = self._touched.get(what)
             if not fresh and before is not None and "exclusive" in (before, how):
                 return False
@@ -151,27 +151,27 @@ class _HookAnswers:
             self._note_failure(plugin, failure)
             return True
         self.state = trial
-        self._touched.update(touched)
+        self._touched.update(touched_fields)
         self._taken[name_of(plugin)] = answer
         # the newer edit of a call wins, except that a dropped call stays dropped
-        dropped = {edit.call_id for edit in self.edits if edit.arguments is None}
-        new = [replace(edit, by=name_of(plugin)) for edit in answer.edits if edit.call_id not in dropped]
-        changed = {edit.call_id for edit in new}
-        self.edits = [edit for edit in self.edits if edit.call_id not in changed] + new
+        dropped_calls = {edit.call_id for edit in self.edits if edit.arguments is None}
+        new = [replace(edit, by=name_of(plugin)) for edit in answer.edits if edit.call_id not in dropped_calls]
+        changed_calls = {edit.call_id for edit in new}
+        self.edits = [edit for edit in self.edits if edit.call_id not in changed_calls] + new
         return True
 
     def done(self) -> PhaseDone:
         """Return the phase's answer, in the order of registration even if some hooks ran twice."""
         request, end = RequestChanges(), None
         ticket_requests: tuple[Suspend, ...] = ()
-        trimmed = list[Trimmed]()
+        trims = list[Trimmed]()
         for plugin in self._request.plugins:
             answer = self._taken.get(name_of(plugin), Mutation())
             request = request.joined(answer.request)
             end = end if end is not None else answer.reason
             ticket_requests += answer.ticket_requests
             if answer.request.hidden:
-                trimmed.append(Trimmed(by=name_of(plugin), messages=len(answer.request.hidden)))
+                trims.append(Trimmed(by=name_of(plugin), messages=len(answer.request.hidden)))
         return self._request.done(
             batch=self.state.batch(),
             keys=self.state.used,
@@ -180,7 +180,7 @@ class _HookAnswers:
             end=end,
             ticket_requests=ticket_requests,
             ignored=tuple(self.ignored),
-            trimmed=tuple(trimmed),
+            trimmed=tuple(trims),
             spent=tuple(self.spent),
         )
 
@@ -191,25 +191,25 @@ def _apply(state: WritableState, answer: Mutation) -> None:
 
 
 def _checked(plugin: Plugin, request: HookRequest, answer: object) -> Mutation | None:
-    named = where(plugin, request.phase)
+    hook = where(plugin, request.phase)
     if answer is None:
         return None
     if not isinstance(answer, Mutation):
         way = _HOLD if isinstance(answer, Suspend) else "return a gr.Mutation or None"
-        raise HookFailed(f"{named}: it returned {shown(answer)}; {way}")
+        raise HookFailed(f"{hook}: it returned {shown(answer)}; {way}")
     wrong = answer.misplaced(request.phase) or _unknown(answer, request)
     if wrong is not None:
-        raise HookFailed(f"{named} {wrong}")
+        raise HookFailed(f"{hook} {wrong}")
     try:
         if answer.request.model is not None:
             request.find_model(answer.request.model)
         if answer.request.hidden:
-            hidden = closed(request.context(State(), ()).messages, answer.request.hidden)
-            answer = attrs.evolve(answer, request=replace(answer.request, hidden=hidden))
-        spent = tuple((model, usage_of(usage)) for model, usage in answer.spent)
-        return attrs.evolve(answer, ticket_requests=tuple(map(suspend_of, answer.ticket_requests)), spent=spent)
+            hidden_ids = closed(request.context(State(), ()).messages, answer.request.hidden)
+            answer = attrs.evolve(answer, request=replace(answer.request, hidden=hidden_ids))
+        spendings = tuple((model, usage_of(usage)) for model, usage in answer.spent)
+        return attrs.evolve(answer, ticket_requests=tuple(map(suspend_of, answer.ticket_requests)), spent=spendings)
     except AgentDefinitionError as error:
-        raise HookFailed(f"{named}: {error}") from error
+        raise HookFailed(f"{hook}: {error}") from error
 
 
 def _unknown(answer: Mutation, request: HookRequest) -> str | None:
@@ -218,9 +218,9 @@ def _unknown(answer: Mutation, request: HookRequest) -> str | None:
     for name in (*(answer.request.include or ()), *answer.request.exclude):
         if name not in tools:
             return f"names the tool {name!r}; the agent's tools are: {', '.join(sorted(tools)) or 'none'}"
-    known = {message.id for message in request.context(State(), ()).messages} if answer.request.hidden else set()
+    message_ids = {message.id for message in request.context(State(), ()).messages} if answer.request.hidden else set()
     for name in answer.request.hidden:
-        if name not in known:
+        if name not in message_ids:
             return f"hides the message {name!r}, which is not in the thread"
     calls = {call.call_id for call in request.context(State(), ()).calls} if answer.edits else set()
     for edit in answer.edits:
@@ -239,8 +239,8 @@ async def call_hook(request: HookRequest, plugin: Plugin, ctx: PhaseContext) -> 
         HookFailed: the hook raised, or did not finish in time.
         trio.Cancelled: cancelled.
     """
-    named = where(plugin, request.phase)
-    ended = await call_user(
+    hook = where(plugin, request.phase)
+    outcome = await call_user(
         methodcaller(request.phase.value, ctx),
         plugin,
         name=name_of(plugin),
@@ -248,9 +248,9 @@ async def call_hook(request: HookRequest, plugin: Plugin, ctx: PhaseContext) -> 
         watch=request.watch,
         answers=(Suspend,) if isinstance(ctx, GateContext) else (),
     )
-    if isinstance(ended, Raised) and isinstance(ended.error, Suspend):
-        raise HookFailed(f"{named}: it raised gr.Suspend; {_HOLD}") from ended.error
-    return answer_of(ended, named, f"{named}: it did not finish")
+    if isinstance(outcome, Raised) and isinstance(outcome.error, Suspend):
+        raise HookFailed(f"{hook}: it raised gr.Suspend; {_HOLD}") from outcome.error
+    return answer_of(outcome, hook, f"{hook}: it did not finish")
 
 
 def limit_of(plugin: Plugin, phase: Phase) -> float:

@@ -34,8 +34,8 @@ async def ask_instructions(
         HookFailed: the function raised, was late, or returned no such text.
         trio.Cancelled: cancelled.
     """
-    ended = await call_user(function, ctx, name=_WATCHED_AS, limit=PREDICATE_TIMEOUT, watch=watch)
-    answer = answer_of(ended, _FAILED, "instructions: the function did not answer")
+    outcome = await call_user(function, ctx, name=_WATCHED_AS, limit=PREDICATE_TIMEOUT, watch=watch)
+    answer = answer_of(outcome, _FAILED, "instructions: the function did not answer")
     text = answer_of(capture(_text, answer), _FAILED)
     if text is None:
         raise HookFailed(f"instructions: the function returned {shown(answer)}; return a str")

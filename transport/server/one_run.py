@@ -60,7 +60,7 @@ class OneRunClaims:
         return await self._create(new, frame, claim=claim)
 
     async def claim(self, run_id: str) -> Claim | Taken | None:
-        """Claim an own run; see `Store.claim`. None for all others, as if there were nothing to do."""
+        """Claim an own run; see `Claims.claim`. None for all others, as if there were nothing to do."""
         above: str | None = run_id
         while above is not None and above not in self.mine:
             outline = await self._store.outline(above)

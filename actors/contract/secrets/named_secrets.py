@@ -47,21 +47,21 @@ class NamedSecrets:
         """
         if not (yield from self._begins(text)):
             return []
-        found: list[Span] = []
+        spans: list[Span] = []
         for form in self._forms:
-            found += _whole(form, text)
+            spans += _whole(form, text)
             if len(text) > WINDOW:
                 yield
-        found += yield from self._cut(text)
-        found.sort(key=lambda span: (span.start, -span.end))
-        kept: list[Span] = []
-        for span in found:
-            last = kept[-1] if kept else None
+        spans += yield from self._cut(text)
+        spans.sort(key=lambda span: (span.start, -span.end))
+        joined_spans: list[Span] = []
+        for span in spans:
+            last = joined_spans[-1] if joined_spans else None
             if last is None or span.start >= last.end:
-                kept.append(span)
+                joined_spans.append(span)
             elif span.end > last.end:
-                kept[-1] = last._replace(end=span.end, open=span.open)
-        return kept
+                joined_spans[-1] = last._replace(end=span.end, open=span.open)
+        return joined_spans
 
     def _begins(self, text: str) -> Steps[bool]:
         """Return whether the text has the beginning of a spelling."""
@@ -76,20 +76,20 @@ class NamedSecrets:
 
     def _cut(self, text: str) -> Steps[list[Span]]:
         """Return the beginnings of spellings in front of cuts."""
-        begin, size, paused = 0, len(text), 0
-        found: list[Span] = []
+        begin, size, last_pause = 0, len(text), 0
+        spans: list[Span] = []
         for cut, behind in _cuts(text):
             least = max(begin, cut - self._longest)
             first = self._begun(text, least, cut)
             if first is not None:
                 length = self._overlap(text[first.start() : cut])
                 if length:
-                    found.append(Span(cut - length, cut, MASK, cut - length, cut == size))
+                    spans.append(Span(cut - length, cut, MASK, cut - length, cut == size))
             begin = behind
-            if cut - paused > WINDOW:
-                paused = cut
+            if cut - last_pause > WINDOW:
+                last_pause = cut
                 yield
-        return found
+        return spans
 
     def _overlap(self, window: str) -> int:
         """Return the length of the longest beginning of a spelling, short of the whole, with which a text ends."""

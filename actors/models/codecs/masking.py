@@ -26,9 +26,9 @@ class KeyMask:
     """
 
     def __init__(self, keys: Iterable[str] = ()) -> None:
-        found = {text for key in keys if len(key) >= SHORTEST_KEY for text in spellings(key)}
-        self._spelled = sorted(found, key=lambda text: (-len(text), text))
-        self._keys = re.compile("|".join(map(re.escape, self._spelled))) if found else None
+        texts = {text for key in keys if len(key) >= SHORTEST_KEY for text in spellings(key)}
+        self._spelled = sorted(texts, key=lambda text: (-len(text), text))
+        self._keys = re.compile("|".join(map(re.escape, self._spelled))) if texts else None
 
     def __repr__(self) -> str:
         return f"<KeyMask {'of a key' if self._keys else 'of nothing'}>"

@@ -108,8 +108,8 @@ class MovedRuns:
     async def _look(self, run_ids: list[str]) -> None:
         """Publish the rests of runs, and that runs are dead letters."""
         for at in range(0, len(run_ids), PAGE):
-            found = await self._services.store.progress(run_ids[at : at + PAGE])
-            for run_id, progress in found.items():
+            progress_by_run = await self._services.store.progress(run_ids[at : at + PAGE])
+            for run_id, progress in progress_by_run.items():
                 if self._registry.get(run_id) is not None:
                     continue
                 self._registry.note_dead(run_id, progress.dead)
@@ -141,10 +141,10 @@ class MovedRuns:
         self._looked = some[-1] if len(some) == AT_A_LOOK else ""
         if not some:
             return
-        found = await self._services.store.progress(some)
+        progress_by_run = await self._services.store.progress(some)
         for run_id in some:
             if self._registry.get(run_id) is None:
-                self._registry.forget_moved(run_id, found.get(run_id))
+                self._registry.forget_moved(run_id, progress_by_run.get(run_id))
 
     async def sweep(self) -> None:
         """Let lists be read again while one is watched: any run may have changed elsewhere."""

@@ -42,11 +42,11 @@ class SharedTaker(WorkTaker):
     def noted(self) -> None:
         """Publish the room and the agents if they have changed, and look for work if there is room."""
         super().noted()
-        known, room = self._agents.by_key, self._registry.room
+        agents_here, room = self._agents.by_key, self._registry.room
         agents, free = self._published or ({}, -1)
-        if free == room and agents.keys() == known.keys():
+        if free == room and agents.keys() == agents_here.keys():
             return
-        self._published = {key: published(agent) for key, agent in known.items()}, room
+        self._published = {key: published(agent) for key, agent in agents_here.items()}, room
         self._services.store.publish(self._published[0], room=room)
 
     async def recover(self) -> None:

@@ -58,11 +58,11 @@ class RequestStore(Store):
 
     @override
     async def release(self, claims: Sequence[Claim]) -> Sequence[str]:
-        return await self._queue.ask(ReleaseRequest(claims)) if self.shared and claims else ()
+        return await self._queue.ask(ReleaseRequest(claims)) if claims else ()
 
     @override
     async def give_back(self, claims: Sequence[Claim], *, ready_at: datetime | None = None) -> None:
-        if self.shared and claims:
+        if claims:
             await self._queue.ask(GiveBackRequest(claims, ready_at))
 
     @override

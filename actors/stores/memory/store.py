@@ -105,7 +105,7 @@ class MemoryStore(RequestStore):
         Args:
             name: beginning of the name of the process.
             level: newest version of rows that the process reads.
-            offset: The offset of the storage's clock; see `Store.offset`.
+            offset: The offset of the storage's clock; see `Claims.offset`.
             faults: The faults of the handle; a write that fails after it was written is repeated, and has its first
                 result.
 
@@ -133,7 +133,12 @@ class MemoryStore(RequestStore):
     @property
     @override
     def good_until(self) -> float:
-        return math.inf if self._peer is None else self._peer.good_until
+        return math.inf if self._peer is None else self._peer.machine.good_until
+
+    @property
+    @override
+    def unready(self) -> str | None:
+        return None if self._peer is None else self._peer.machine.unready(trio.current_time())
 
     @property
     @override
@@ -266,7 +271,9 @@ class MemoryStore(RequestStore):
                 return ledger.claim_ready(room, ability, now)
             case DueRequest(now=now, ability=ability, limit=limit):
                 return ledger.claim_due(now, ability, limit)
-            case ReleaseRequest() | GiveBackRequest():  # the one process owns every run
+            case ReleaseRequest():  # the one process owns every run
+                return ()
+            case GiveBackRequest():
                 return None
             case QueueRequest():
                 return ledger.limit(request)

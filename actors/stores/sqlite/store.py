@@ -27,6 +27,7 @@ from ..common._thread_writer import ThreadWriter
 from ..common._timestamps import milliseconds
 from ..common._write_queue import LARGEST_BATCH, PATIENCE, WriteQueue, Writer, pauses
 from ..common.faults import OPEN, Faults
+from ..common.sole import SoleProcess
 from . import _lists, _prune, _reads, _work_sql
 from ._lock import FileLock, Owner, lock_path, owner_of, resolved
 from ._open_file import OpenFile
@@ -58,7 +59,7 @@ _READERS: Final = 4
 """Concurrent reads: more threads would only wait for the interpreter."""
 
 
-class SQLiteStore(QueryStore[sqlite3.Connection]):
+class SQLiteStore(SoleProcess, QueryStore[sqlite3.Connection]):
     """Runs in a SQLite file.
 
     WAL and synchronous=FULL: acknowledged writes survive a loss of power. One process owns the file, under any name, by
