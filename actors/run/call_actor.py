@@ -330,11 +330,11 @@ class CallActor:
             )
         return SyncToolContext(
             **facts,
-            report_progress=port.progress_from_thread,
+            report_progress=lambda part, text: trio.from_thread.run_sync(port.set_progress, part, text),
             report_output=port.output_from_thread,
-            start_task=port.start_from_thread,
-            stop_task=port.stop_from_thread,
-            see_tasks=port.see_from_thread,
+            start_task=lambda name, arguments: trio.from_thread.run(port.start, name, arguments),
+            stop_task=lambda task_id: trio.from_thread.run(port.stop, task_id),
+            see_tasks=lambda: trio.from_thread.run(port.see),
         )
 
 

@@ -100,7 +100,3 @@ class RunContext:
             self.history.extend(map(own_message, commit.messages))
         if commit.parts:
             self.part_bytes.keep(commit.parts)
-
-    def forget_thread(self) -> None:
-        """Read the thread from the store again: a commit whose messages it has was refused."""
-        self.history = None

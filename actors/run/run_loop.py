@@ -340,7 +340,7 @@ class RunLoop:
             ending, self._closing = self._closing, None
             self._state = ending.before
             self._record.undo(ending.entries)
-            self._run.forget_thread()
+            self._run.history = None  # the commit whose messages it has was refused
             self._behind = True
             self._children.submit_last(ending.message)
             return

@@ -28,6 +28,7 @@ from ..contract.run_lists import RunFilters, RunPage
 from ..contract.spec import AgentSpec, Execution
 from ..entry import checks_options
 from ..errors import UnknownRun, UsageError
+from ..evidence.account import RunEvidence
 from ..options import unknown_option
 from ..processes import QueueInfo
 from ..replay.report import ReplayReport
@@ -36,6 +37,7 @@ from ..services.agents import Override
 from ..services.clock import Clock
 from ..services.sanitize import name_of, run_id_of
 from .commands import RunCommands
+from .evidence_of import read_log
 from .handle import Run, followed
 from .listing import query_of
 from .parts import RuntimeParts
@@ -437,6 +439,20 @@ class Runtime:
                 services.store, run_id, with_agent, services.redactor, own=agent is None, known=agents
             )
         return await played(replay)
+
+    async def evidence(self, run_id: str) -> RunEvidence:
+        """Return who allowed what in a run, and what came of it: the account of its log, child runs included.
+
+        Reads the whole log. The texts are those of the events: redacted, and each at most 4,096 characters.
+
+        Raises:
+            UnknownRun: no run has this id.
+            RuntimeClosed: the runtime is closed.
+            StoreError: an event is damaged, or the store cannot be read.
+        """
+        run_id, services = run_id_of(run_id), self._parts.services
+        with services.signals.looking():
+            return (await read_log(services.store, run_id)).account
 
     @checks_options
     @contextmanager

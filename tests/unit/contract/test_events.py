@@ -17,7 +17,6 @@ from greenroom.actors.contract.codec import SchemaError
 from greenroom.actors.contract.commits import EventDraft
 from greenroom.actors.contract.envelope import EVENT_VERSION, EventEncoder, decode_event, event_type, timestamp
 from greenroom.actors.contract.events import MessageDelta, RunMoved
-from greenroom.actors.contract.ids import event_id
 from greenroom.actors.contract.lifecycle import Stage
 from greenroom.actors.contract.payloads import Payload
 from greenroom.actors.contract.rows import RunInfo
@@ -82,7 +81,7 @@ def test_frames_are_json_with_contiguous_sequences_and_decode_to_what_was_drafte
     for sequence, (frame, draft) in enumerate(zip(frames, drafts, strict=True), after + 1):
         assert list(json.loads(frame)) == KEYS
         event = decode_event(frame)
-        assert (event.id, event.sequence) == (event_id(info.run_id, sequence), sequence)
+        assert (event.id, event.sequence) == (f"{info.run_id}-{sequence}", sequence)
         assert (event.type, event.version) == (draft.type, EVENT_VERSION)
         assert (event.run_id, event.session_id, event.agent_id) == (info.run_id, info.session_id, info.agent)
         assert event.timestamp == at.replace(microsecond=at.microsecond // 1000 * 1000)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from greenroom.actors.contract.calls import EXECUTING, POSITIONS, SUSPENDED, CallPosition, CallStatus
+from greenroom.actors.contract.calls import POSITIONS, SUSPENDED, CallPosition, CallStatus
 from greenroom.actors.contract.decisions import Decision, Ticket
 from greenroom.actors.contract.lifecycle import APPLYING_EFFECTS, NEEDS_APPROVAL, Stage
 from greenroom.actors.contract.messages import CallRequest
@@ -103,7 +103,7 @@ def may_start(calls: list[CallRow], mode: ExecutionMode, cap: int) -> tuple[Call
     rows = [call for call in calls if call.effect != HANDOFF or call in turn]
     limit = cap if mode.bodies is None else min(cap, mode.bodies)
     bodies = sum(call.position.body for call in rows)
-    alone = any(call.at in EXECUTING and (call.alone or kind_of(call) == "exclusive") for call in rows)
+    alone = any(POSITIONS[call.at].executing and (call.alone or kind_of(call) == "exclusive") for call in rows)
     judged = max((call.index for call in rows if call.provisional and call.at is CallPosition.GATING), default=-1)
     out: list[CallRow] = []
     for place, call in enumerate(rows):
@@ -125,7 +125,7 @@ def stage_of(calls: list[CallRow]) -> Stage:
     if any(call.at is CallPosition.BODY and call.effect in APPLYING_EFFECTS for call in calls):
         return Stage.APPLYING
     rest = [call for call in calls if is_open(call)]
-    if any(c.at in EXECUTING or c.status in (CallStatus.RUNNING, CallStatus.RESUMING) for c in rest):
+    if any(POSITIONS[c.at].executing or c.status in (CallStatus.RUNNING, CallStatus.RESUMING) for c in rest):
         return Stage.RUNNING
     return NEEDS_APPROVAL if any(call.status is CallStatus.SUSPENDED for call in rest) else Stage.RUNNING
 

@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 
 from greenroom.actors.contract import events as ev
-from greenroom.actors.contract.calls import CallPosition, CallStatus, derive_run_status
+from greenroom.actors.contract.calls import CallPosition, CallStatus
 from greenroom.actors.contract.commits import Commit
 from greenroom.actors.contract.decisions import Command, CommandResult, Decision, InboxItem, Suspend, Ticket
 from greenroom.actors.contract.excerpt import Large
@@ -32,6 +32,7 @@ from greenroom.actors.engine.command_rules import CommandRules
 from greenroom.actors.engine.machine import due, step
 from greenroom.actors.engine.state import RunState, Transition, stored
 
+from ...support.promises import derive_run_status
 from .fake_child import CUT, FakeChild
 from .fold import Fold
 
