@@ -63,7 +63,7 @@ class CallActor:
     """Runs the attempts of one call, or one attempt of a background task.
 
     Attributes:
-        tool: of the agent; None if the agent has it no more.
+        tool: The tool of the agent; None if the agent does not have the tool any more.
     """
 
     _run: RunContext
