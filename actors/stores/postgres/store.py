@@ -110,7 +110,7 @@ class _AskQueue(WriteQueue[AskRequest]):
 class PostgresStore(QueryStore[Link]):
     """Runs in a schema of a PostgreSQL database, shared by all processes that open it.
 
-    Two connections write, each with a queue and a thread of its own: one commits, the other serves what is asked (new
+    Two connections write, each with a queue and a thread: one commits, the other serves what is asked (new
     runs, claims, commands, prunes), so that a commit never waits for a judge. Every write is one statement, so no lock
     is held while a process thinks, and a process that is stopped holds up no other one. Reads run in up to 4 threads.
 

@@ -43,7 +43,7 @@ P = ParamSpec("P")
 
 _PATIENT: Final = 1.0
 """Seconds that a statement in a thread waits for a foreign lock before it counts as an outage."""
-_AT_ONCE: Final = 0.0
+_IMPATIENT: Final = 0.0
 """As `_PATIENT`, in the trio thread, where waiting would stop everything."""
 
 _CLOSING: Final = 60.0
@@ -120,7 +120,7 @@ class SQLiteStore(SoleProcess, QueryStore[sqlite3.Connection]):
         self._faults = faults
         self._patience = patience
         self._lock: FileLock | None = None
-        self._busy = _PATIENT if self.threaded else _AT_ONCE
+        self._busy = _PATIENT if self.threaded else _IMPATIENT
         self._limiter = trio.CapacityLimiter(_READERS)
         self._transactor: TransactionWriter | None = None
         self._readers: ReadConnections | None = None
