@@ -2,10 +2,10 @@
 
 Theory of operation. Commits of one run under one claim that follow each other are folded into one entry. A batch
 becomes rounds, each of at most one entry for each claim, and each round is one statement. A statement may be repeated
-after an unknown outcome, since each entry has a number under its claim, and the fence admits each number once. An entry that the
-statement does not return is looked up: the row says whether this entry was written before, or what is in its way. A
-data error of one request makes the whole statement fail; then each commit of the round becomes a separate statement,
-so that the error affects its run only.
+after an unknown outcome, since each entry has a number under its claim, and the fence admits each number once. An entry
+that the statement does not return is looked up: the row says whether this entry was written before, or what is in its
+way. A data error of one request makes the whole statement fail; then each commit of the round becomes a separate
+statement, so that the error affects its run only.
 
 A batch that is executed again after an outage is the same list of requests: results that are known by then are kept.
 """
