@@ -25,7 +25,7 @@ from ..common._query_store import QueryStore
 from ..common._requests import Request
 from ..common._thread_writer import ThreadWriter
 from ..common._timestamps import milliseconds
-from ..common._write_queue import LARGEST_BATCH, PATIENCE, WriteQueue, Writer, pauses
+from ..common._write_queue import LARGEST_BATCH, PATIENCE, WriteQueue, Writer, closed, pauses
 from ..common.faults import OPEN, Faults
 from ..common.sole import SoleProcess
 from . import _lists, _prune, _reads, _work_sql
@@ -270,14 +270,12 @@ class SQLiteStore(SoleProcess, QueryStore[sqlite3.Connection]):
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def _make_writer(self, queue: WriteQueue[Request]) -> Writer:
-        if self.threaded:
-            return ThreadWriter(queue, self._execute, patience=self._patience, look=self._look)
-        return InlineWriter(queue, self._execute, patience=self._patience, batch=LARGEST_BATCH)
-
-    def _execute(self, batch: Sequence[Request]) -> Sequence[object]:
         if self._transactor is None:
-            raise StoreDown("the store is not open")
-        return self._transactor.execute(batch)
+            raise closed()
+        execute = self._transactor.execute
+        if self.threaded:
+            return ThreadWriter(queue, execute, patience=self._patience, look=self._look)
+        return InlineWriter(queue, execute, patience=self._patience, batch=LARGEST_BATCH)
 
     @override
     def statistics(self) -> StoreStatistics:
