@@ -32,7 +32,7 @@ class Ability:
         agents: keys of its agents; None: it takes every run.
         deps: it can work on runs that were started with their own deps.
         unserved: it also takes runs whose agent no live process of a shared store has, when their timer fires
-            (`Store.claim_due`): a deadline ends a run without its agent.
+            (`Claims.claim_due`): a deadline ends a run without its agent.
     """
 
     agents: frozenset[str] | None = None

@@ -58,7 +58,7 @@ class ChangedElsewhere(msgspec.Struct, frozen=True, gc=False):
 
 
 class WorkFound(msgspec.Struct, frozen=True, gc=False):
-    """There may be runs to claim; see `Store.claim_ready`."""
+    """There may be runs to claim; see `Claims.claim_ready`."""
 
 
 class ThreadFreed(msgspec.Struct, frozen=True, gc=False):

@@ -26,6 +26,7 @@ NAMES = (
     "engine",
     "permission",
     "dialects",
+    "workspaces",
     "kernel",
     "gateway_fanout",
     "gateway_stalled",
@@ -38,8 +39,8 @@ NAMES = (
 
 
 def _load(name: str) -> Benchmark:
-    found: Benchmark = importlib.import_module(f"benchmarks.{name}").BENCHMARK
-    return found
+    benchmark: Benchmark = importlib.import_module(f"benchmarks.{name}").BENCHMARK
+    return benchmark
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -55,12 +56,12 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--save", nargs="?", const=report.LATEST, metavar="TABLE", help="save a selection, too; the name of its table"
     )
     parser.add_argument("--sample", nargs=2, metavar=("NAME", "CASE"), help=argparse.SUPPRESS)
-    wanted = parser.parse_args(argv)
-    wanted.names = [name if name in NAMES else _begun(name) for name in wanted.names]
-    unknown = sorted(set(wanted.names) - set(NAMES))
+    options = parser.parse_args(argv)
+    options.names = [name if name in NAMES else _begun(name) for name in options.names]
+    unknown = sorted(set(options.names) - set(NAMES))
     if unknown:
         parser.error(f"there is no benchmark {', '.join(unknown)}; there are {', '.join(NAMES)}")
-    return wanted
+    return options
 
 
 def _begun(part: str) -> str:
@@ -71,23 +72,23 @@ def _begun(part: str) -> str:
 
 def main(argv: Sequence[str]) -> int:
     """Run what was asked for."""
-    wanted = _arguments(argv)
-    if wanted.sample is not None:
-        name, case = wanted.sample
-        print(json.dumps(sample(_load(name), case, quick=wanted.quick)))
+    options = _arguments(argv)
+    if options.sample is not None:
+        name, case = options.sample
+        print(json.dumps(sample(_load(name), case, quick=options.quick)))
         return 0
     began, facts = time.monotonic(), machine.facts()
     results: list[Result] = []
-    for name in wanted.names or NAMES:
-        results.append(measure(_load(name), quick=wanted.quick, say=_say))
+    for name in options.names or NAMES:
+        results.append(measure(_load(name), quick=options.quick, say=_say))
         _say("")
-        print(report.table(results[-1], quick=wanted.quick), flush=True)
+        print(report.table(results[-1], quick=options.quick), flush=True)
     facts |= {"pace at the end": machine.pace(), "load at the end": machine.load()}
     facts["took"] = f"{time.monotonic() - began:.0f} s"
-    if wanted.json is not None:
-        report.write_json(wanted.json, facts, results, quick=wanted.quick)
-    if wanted.save or not (wanted.names or wanted.quick):
-        for path in report.save(facts, results, quick=wanted.quick, name=wanted.save or report.LATEST):
+    if options.json is not None:
+        report.write_json(options.json, facts, results, quick=options.quick)
+    if options.save or not (options.names or options.quick):
+        for path in report.save(facts, results, quick=options.quick, name=options.save or report.LATEST):
             print(f"written: {path}")
     return 0
 

@@ -72,12 +72,12 @@ async def _commands(quick: bool) -> Values:
 async def _closing(quick: bool) -> Values:
     count = 40 if quick else 1_000
     agent = adding(delay=math.inf)
-    spent = Spent()
+    cost = Spent()
     async with gr.open_runtime(agents=[agent], drain=0) as runtime:
         await _live(runtime, agent, count)
-        spent.__enter__()
-    spent.__exit__()
-    return {"close_ms": spent.cpu / count * 1e3}
+        cost.__enter__()
+    cost.__exit__()
+    return {"close_ms": cost.cpu / count * 1e3}
 
 
 async def _streams(quick: bool) -> Values:
@@ -90,12 +90,12 @@ async def _streams(quick: bool) -> Values:
             runs = [await runtime.start(agent, "hi") for _ in range(count)]
             for _ in runs:
                 await server.begun.acquire()
-            with Spent() as spent:
+            with Spent() as cost:
                 async with trio.open_nursery() as nursery:
                     for run in runs:
                         nursery.start_soon(_cancel, run)
                 open_still = sum(not request.closed_by_peer() for request in server.requests)
-    return {"stream_ms": spent.cpu / count * 1e3, "open": open_still}
+    return {"stream_ms": cost.cpu / count * 1e3, "open": open_still}
 
 
 BENCHMARK = Benchmark(

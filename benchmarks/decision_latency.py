@@ -28,18 +28,18 @@ def _case(pace: str) -> Case:
 async def _decide(pace: str, live: int, decisions: int) -> Values:
     delay = PACES[pace]
     began: dict[str, trio.Event] = {}
-    started: dict[str, float] = {}
+    body_starts: dict[str, float] = {}
 
     @gr.tool(needs_approval=True, replay="unsafe")
     async def pay(ctx: gr.ToolContext[None], a: int, b: int) -> int:
         """Pay."""
-        started[ctx.run_id] = time.perf_counter()
+        body_starts[ctx.run_id] = time.perf_counter()
         began[ctx.run_id].set()
         return a + b
 
     working = adding(100_000, delay=delay)
     asking = gr.Agent("asking", tools=[pay], model=QuietModel(tool="pay"))
-    answered, acted = [], []
+    answer_times, act_times = [], []
     with database() as path:
         async with gr.open_runtime(path, agents=[working, asking], drain=0) as runtime:
             waiting = [await runtime.start(asking, "hi") for _ in range(decisions)]
@@ -51,33 +51,33 @@ async def _decide(pace: str, live: int, decisions: int) -> Values:
             for run, ticket in zip(waiting, tickets, strict=True):
                 await trio.sleep(PAUSE)
                 began[run.id] = trio.Event()
-                sent = time.perf_counter()
+                sent_at = time.perf_counter()
                 answer = await run.decide(ticket.approve())
-                answered.append(time.perf_counter() - sent)
+                answer_times.append(time.perf_counter() - sent_at)
                 assert answer.status == "accepted", answer
                 await began[run.id].wait()
-                acted.append(started[run.id] - sent)
+                act_times.append(body_starts[run.id] - sent_at)
             after, until = runtime.store.statistics(), time.perf_counter()
     return {
-        f"{pace}_answered_p50": percentile(answered, 0.5) * 1e3,
-        f"{pace}_answered_p99": percentile(answered, 0.99) * 1e3,
-        f"{pace}_acted_p50": percentile(acted, 0.5) * 1e3,
-        f"{pace}_acted_p99": percentile(acted, 0.99) * 1e3,
+        f"{pace}_answered_p50": percentile(answer_times, 0.5) * 1e3,
+        f"{pace}_answered_p99": percentile(answer_times, 0.99) * 1e3,
+        f"{pace}_acted_p50": percentile(act_times, 0.5) * 1e3,
+        f"{pace}_acted_p99": percentile(act_times, 0.99) * 1e3,
         f"{pace}_load": (after.commits - before.commits) / (until - since),
     }
 
 
 def _disk(quick: bool) -> Values:
     """What the disk allows just now: bare SQLite commits of 2 KB, as far apart as the decisions."""
-    spent = []
+    durations = []
     with database() as path, closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; CREATE TABLE t (a BLOB)")
         for _ in range(10 if quick else 300):
             time.sleep(PAUSE)  # noqa: TID251 - no event loop here
             began = time.perf_counter()
             connection.execute("INSERT INTO t VALUES (?)", (bytes(2_048),))
-            spent.append(time.perf_counter() - began)
-    return {"disk_p50": percentile(spent, 0.5) * 1e3, "disk_p99": percentile(spent, 0.99) * 1e3}
+            durations.append(time.perf_counter() - began)
+    return {"disk_p50": percentile(durations, 0.5) * 1e3, "disk_p99": percentile(durations, 0.99) * 1e3}
 
 
 def _figures(pace: str) -> tuple[Figure, ...]:

@@ -22,13 +22,13 @@ def _many(label: str, runs: int) -> object:
             async with gr.open_runtime(path, agents=[agent]) as runtime:
                 before = runtime.store.statistics()
                 gc.collect()
-                with Spent() as spent:
+                with Spent() as cost:
                     await together(count, lambda: run_once(runtime, agent))
                 after = runtime.store.statistics()
         total = count * steps
         return {
-            f"{label}_per_second": total / spent.wall,
-            f"{label}_per_cpu_second": total / spent.cpu,
+            f"{label}_per_second": total / cost.wall,
+            f"{label}_per_cpu_second": total / cost.cpu,
             f"{label}_commits": (after.commits - before.commits) / total,
             f"{label}_transactions": (after.transactions - before.transactions) / total,
         }
@@ -48,20 +48,20 @@ async def _lengths(quick: bool) -> Values:
         with database() as path:
             async with gr.open_runtime(path, agents=[agent]) as runtime:
                 gc.collect()
-                with Spent() as spent:
+                with Spent() as cost:
                     await run_once(runtime, agent)
-            left = size(path)
-        empty = empty or left
+            file_size = size(path)
+        empty = empty or file_size
         if length:
-            values[f"cpu_ms_{length}"] = spent.cpu / steps * 1e3
-            values[f"bytes_{length}"] = (left - empty) / steps
+            values[f"cpu_ms_{length}"] = cost.cpu / steps * 1e3
+            values[f"bytes_{length}"] = (file_size - empty) / steps
     return values
 
 
 def _derive(values: Values) -> Values:
-    found = {f"linear_{length}": values[f"cpu_ms_{length}"] / values["cpu_ms_50"] for length in LENGTHS[1:]}
-    found["linear_bytes"] = values["bytes_1000"] / values["bytes_200"]
-    return found
+    ratios = {f"linear_{length}": values[f"cpu_ms_{length}"] / values["cpu_ms_50"] for length in LENGTHS[1:]}
+    ratios["linear_bytes"] = values["bytes_1000"] / values["bytes_200"]
+    return ratios
 
 
 BENCHMARK = Benchmark(

@@ -66,8 +66,8 @@ def _python(peer: Peer) -> Path:
     CACHE.mkdir(parents=True, exist_ok=True)
     (CACHE.parent / ".gitignore").write_text("*\n", encoding="ascii")
     folder = CACHE / f"{peer.name}-{sys.version_info.major}.{sys.version_info.minor}"
-    python, stamp, wanted = folder / "bin" / "python", folder / "installed.txt", "\n".join(peer.needs)
-    if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted and python.exists():
+    python, stamp, needs = folder / "bin" / "python", folder / "installed.txt", "\n".join(peer.needs)
+    if stamp.is_file() and stamp.read_text(encoding="utf-8") == needs and python.exists():
         return python
     shutil.rmtree(folder, ignore_errors=True)
     venv.create(folder, with_pip=True)
@@ -76,5 +76,5 @@ def _python(peer: Peer) -> Path:
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         raise Skipped(f"pip cannot install {' '.join(peer.needs)}: {last[:300]}")
-    stamp.write_text(wanted, encoding="utf-8")
+    stamp.write_text(needs, encoding="utf-8")
     return python

@@ -33,9 +33,9 @@ def _counted(mode: str, quick: bool) -> Values:
     """How often an event is encoded and framed, by counting calls: 20 clients, slowly."""
     clients, events = (5, 50) if quick else (20, 400)
     with bench(*gateway(events=events, rate=200.0, fanout=mode, count=True)) as server:
-        with play(server, follower(server, clients=clients, last=server.announced["last"] + events)) as seen:
+        with play(server, follower(server, clients=clients, last=server.announcement["last"] + events)) as report:
             counts = server.report()
-    check(seen, delivered=events * clients)
+    check(report, delivered=events * clients)
     return {
         f"{mode}_encodes": counts["encodes"] / events,
         f"{mode}_other_encodes": counts["other_encodes"] / events,
@@ -45,12 +45,12 @@ def _counted(mode: str, quick: bool) -> Values:
 
 def _ratios(values: Values) -> Values:
     """Against the peer in the same round, if it is there."""
-    found = {}
+    ratios = {}
     for mode in MODES:
         if "full_peer_cpu" in values:
-            found[f"{mode}_times_cpu"] = values["full_peer_cpu"] / values[f"full_{mode}_cpu"]
-            found[f"{mode}_times_rate"] = values[f"full_{mode}_rate"] / values["full_peer_rate"]
-    return found
+            ratios[f"{mode}_times_cpu"] = values["full_peer_cpu"] / values[f"full_{mode}_cpu"]
+            ratios[f"{mode}_times_rate"] = values[f"full_{mode}_rate"] / values["full_peer_rate"]
+    return ratios
 
 
 def _cases() -> dict[str, Callable[[bool], Values]]:
@@ -59,29 +59,31 @@ def _cases() -> dict[str, Callable[[bool], Values]]:
 
 
 def _figures() -> list[Figure]:
-    found: list[Figure] = []
+    figures: list[Figure] = []
     for (mode, clients), fan in RATED.items():
-        found += fan.figures(f"{mode}, {clients:,} clients", **(BUDGETS[clients] if mode == "pump" else {}))
+        figures += fan.figures(f"{mode}, {clients:,} clients", **(BUDGETS[clients] if mode == "pump" else {}))
     for clients, fan in DURABLE.items():
-        found += fan.figures(f"pump, {clients:,} clients, SQLite")
-    found += RATED["pump", 1_000].joining("1,000 clients connect and subscribe")
-    found += DURABLE[1_000].joining("1,000 clients connect and subscribe, SQLite")
+        figures += fan.figures(f"pump, {clients:,} clients, SQLite")
+    figures += RATED["pump", 1_000].joining("1,000 clients connect and subscribe")
+    figures += DURABLE[1_000].joining("1,000 clients connect and subscribe, SQLite")
     for mode in MODES:
         least = 20 if mode == "pump" else None
-        found += FULL[mode].figures(f"{mode}, 100 clients, without pause")
+        figures += FULL[mode].figures(f"{mode}, 100 clients, without pause")
         for key, what in (("rate", "deliveries, times the peer's"), ("cpu", "CPU per delivery, the peer's to ours")):
-            found.append(Figure(key=f"{mode}_times_{key}", what=f"{mode}: {what}", unit="x", at_least=least, digits=0))
-    found += PEER.figures("peer: trio-websocket send_message, 100 clients, without pause")
+            figures.append(
+                Figure(key=f"{mode}_times_{key}", what=f"{mode}: {what}", unit="x", at_least=least, digits=0)
+            )
+    figures += PEER.figures("peer: trio-websocket send_message, 100 clients, without pause")
     for mode in MODES:
-        found += FULL_1000[mode].figures(f"{mode}, 1,000 clients, without pause")
+        figures += FULL_1000[mode].figures(f"{mode}, 1,000 clients, without pause")
     for mode in MODES:
         title = f"{mode}, 20 clients, per event"
-        found += [
+        figures += [
             Figure(key=f"{mode}_encodes", what=f"{title}: encoded", unit="times", at_most=1),
             Figure(key=f"{mode}_frames", what=f"{title}: WebSocket frames made", unit=""),
             Figure(key=f"{mode}_other_encodes", what=f"{title}: other JSON encoded", unit=""),
         ]
-    return found
+    return figures
 
 
 BENCHMARK = Benchmark(

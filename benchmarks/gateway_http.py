@@ -15,17 +15,17 @@ PATHS = {"health": "/healthz", "run": f"/v1/runs/{RUN}"}
 
 def _asked(key: str, quick: bool) -> Values:
     if key == "peer":
-        command, asked, path = HYPERCORN.command(), {"events": 0, "rate": 0}, PATHS["health"]
+        command, options, path = HYPERCORN.command(), {"events": 0, "rate": 0}, PATHS["health"]
     else:
-        (command, asked), path = gateway(fanout="pump"), PATHS[key]
+        (command, options), path = gateway(fanout="pump"), PATHS[key]
     seconds, warm = ("0.2", "0.1") if quick else ("3", "0.5")
-    with bench(command, asked) as server:
-        arguments = ["http", "--port", str(server.announced["port"]), "--path", path, "--clients", str(CONNECTIONS)]
-        with play(server, [*arguments, "--token", TOKEN, "--seconds", seconds, "--warm", warm]) as seen:
-            (latency,) = seen["latency"]
+    with bench(command, options) as server:
+        arguments = ["http", "--port", str(server.announcement["port"]), "--path", path, "--clients", str(CONNECTIONS)]
+        with play(server, [*arguments, "--token", TOKEN, "--seconds", seconds, "--warm", warm]) as report:
+            (latency,) = report["latency"]
     return {
-        f"{key}_rate": seen["requests"] / seen["seconds"],
-        f"{key}_cpu": seen["server_cpu_s"] / seen["requests"] * 1e6,
+        f"{key}_rate": report["requests"] / report["seconds"],
+        f"{key}_cpu": report["server_cpu_s"] / report["requests"] * 1e6,
         f"{key}_p50": latency["p50_us"] / 1e3,
         f"{key}_p99": latency["p99_us"] / 1e3,
     }

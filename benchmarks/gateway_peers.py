@@ -49,8 +49,8 @@ FANS = {(name, case): fan for name, way in WAYS.items() for case, fan in _fans(n
 
 def _figures() -> list[Figure]:
     """Ordered by case, so that the peers stand beneath each other."""
-    ordered = sorted(FANS.items(), key=lambda item: list(_fans("", WAYS["ours"])).index(item[0][1]))
-    return [figure for (name, case), fan in ordered for figure in fan.figures(f"{case}: {WAYS[name].title}")]
+    fans = sorted(FANS.items(), key=lambda item: list(_fans("", WAYS["ours"])).index(item[0][1]))
+    return [figure for (name, case), fan in fans for figure in fan.figures(f"{case}: {WAYS[name].title}")]
 
 
 BENCHMARK = Benchmark(

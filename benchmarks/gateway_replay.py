@@ -27,14 +27,14 @@ class Replay:
         """Play it."""
         before = 2_000 if quick else EVENTS
         with bench(*gateway(before=before, watch=True, fanout=self.fanout, store=self.store)) as server:
-            last = server.announced["last"]
-            with play(server, follower(server, clients=self.clients, after=0, last=last), at_once=True) as seen:
-                reported = server.report()
-        check(seen, delivered=last * self.clients)
+            last = server.announcement["last"]
+            with play(server, follower(server, clients=self.clients, after=0, last=last), at_once=True) as report:
+                server_report = server.report()
+        check(report, delivered=last * self.clients)
         return {
-            f"{self.key}_rate": seen["delivered"] / seen["seconds_subscribed"],
-            f"{self.key}_cpu": seen["server_cpu_s"] / seen["delivered"] * 1e6,
-            f"{self.key}_grown": (reported["memory_peak"] - reported["memory"]) / 2**20,
+            f"{self.key}_rate": report["delivered"] / report["seconds_subscribed"],
+            f"{self.key}_cpu": report["server_cpu_s"] / report["delivered"] * 1e6,
+            f"{self.key}_grown": (server_report["memory_peak"] - server_report["memory"]) / 2**20,
         }
 
     def figures(self) -> list[Figure]:

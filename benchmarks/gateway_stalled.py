@@ -28,35 +28,35 @@ class Setup:
         clients, stalling, shorter = (5, 1, 0.02) if quick else (CLIENTS, self.stalling, 1.0)
         calm, stall, after = (int(RATE * seconds * shorter) for seconds in (CALM, STALL, AFTER))
         events, marks = calm + stall + after, (calm, calm + stall)
-        asked = {"events": events, "rate": RATE, "marks": marks, "watch": True}
-        with bench(*gateway(**asked, fanout=self.fanout, store=self.store)) as server:
-            begin = server.announced["last"]
+        options = {"events": events, "rate": RATE, "marks": marks, "watch": True}
+        with bench(*gateway(**options, fanout=self.fanout, store=self.store)) as server:
+            begin = server.announcement["last"]
             more = ["--stalling", str(stalling), "--stall-after", str(begin + calm)]
             more += ["--stall-seconds", str(stall / RATE)]
             more += [word for mark in marks for word in ("--mark", str(begin + mark))]
-            with play(server, follower(server, clients=clients, last=begin + events, more=more)) as seen:
-                reported = server.report()
-        check(seen, delivered=events * clients)
-        assert seen["stalled"] == stalling, seen
-        return {f"{self.key}_{name}": value for name, value in self._values(seen, reported).items()}
+            with play(server, follower(server, clients=clients, last=begin + events, more=more)) as report:
+                server_report = server.report()
+        check(report, delivered=events * clients)
+        assert report["stalled"] == stalling, report
+        return {f"{self.key}_{name}": value for name, value in self._values(report, server_report).items()}
 
-    def _values(self, seen: Told, told: Told) -> Values:
-        before, during, after = seen["latency"]
-        begin = told["marks"][0]
-        grown = told["memory_peak"] - begin["memory"]
-        log = told["log"] - begin["log"] if self.store == "memory" else 0
+    def _values(self, report: Told, server_report: Told) -> Values:
+        before, during, after = report["latency"]
+        begin = server_report["marks"][0]
+        growth = server_report["memory_peak"] - begin["memory"]
+        log = server_report["log"] - begin["log"] if self.store == "memory" else 0
         return {
             "before": before["p99_us"] / 1e3,
             "during": during["p99_us"] / 1e3,
             "ratio": during["p99_us"] / before["p99_us"],
             "ratio_after": after["p99_us"] / before["p99_us"],
             "ratio_p50": during["p50_us"] / before["p50_us"],
-            "grown": grown / 2**20,
+            "grown": growth / 2**20,
             "log": log / 2**20,
-            "beyond": (grown - log) / 2**20,
-            "behind": seen["behind"],
-            "level": seen["level_s"],
-            "core": seen["server_cpu_s"] / seen["seconds"],
+            "beyond": (growth - log) / 2**20,
+            "behind": report["behind"],
+            "level": report["level_s"],
+            "core": report["server_cpu_s"] / report["seconds"],
         }
 
     def figures(self) -> list[Figure]:

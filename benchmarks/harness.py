@@ -96,8 +96,8 @@ class Result:
 
     def lines(self) -> list[tuple[Figure, float, float, float]]:
         """Per figure that has values: median, lowest, highest."""
-        found = [(figure, self.values.get(figure.key, ())) for figure in self.benchmark.figures]
-        return [(figure, statistics.median(got), min(got), max(got)) for figure, got in found if got]
+        samples = [(figure, self.values.get(figure.key, ())) for figure in self.benchmark.figures]
+        return [(figure, statistics.median(runs), min(runs), max(runs)) for figure, runs in samples if runs]
 
 
 def measure(benchmark: Benchmark, *, quick: bool, say: Callable[[str], None]) -> Result:
@@ -111,14 +111,14 @@ def measure(benchmark: Benchmark, *, quick: bool, say: Callable[[str], None]) ->
     rounds = QUICK_ROUNDS if quick else ROUNDS
     cases = tuple(benchmark.cases) if not quick or benchmark.quick is None else benchmark.quick
     for number in range(rounds):
-        found: Values = {}
+        sample_values: Values = {}
         for case in cases:
             say(f"{benchmark.name}: round {number + 1} of {rounds}, {case}")
-            got, said = _here(benchmark, case) if quick else _sample(benchmark.name, case)
-            found |= got
-            notes |= dict.fromkeys(said)
-        found |= benchmark.derive(found)
-        for key, value in found.items():
+            case_values, case_notes = _here(benchmark, case) if quick else _sample(benchmark.name, case)
+            sample_values |= case_values
+            notes |= dict.fromkeys(case_notes)
+        sample_values |= benchmark.derive(sample_values)
+        for key, value in sample_values.items():
             values.setdefault(key, []).append(value)
     return Result(benchmark=benchmark, values=values, notes=tuple(notes))
 
@@ -191,5 +191,5 @@ def resident() -> int:
 
 def percentile(values: Sequence[float], share: float) -> float:
     """The smallest value that at least `share` of all values do not exceed."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, max(0, -int(-share * len(ordered) // 1) - 1))]
+    in_order = sorted(values)
+    return in_order[min(len(in_order) - 1, max(0, -int(-share * len(in_order) // 1) - 1))]

@@ -32,13 +32,13 @@ async def tell_burst(n: int) -> float:
     box: Mailbox[int] = Mailbox("bench")
 
     async def consume() -> None:
-        seen = 0
-        while seen < n:
+        count = 0
+        while count < n:
             await box.wait()
             while len(box):
                 box.peek()
                 box.pop()
-                seen += 1
+                count += 1
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(consume)
@@ -78,8 +78,8 @@ def asks(clients: int, *, deadline: bool) -> Measured:
             async with trio.open_nursery() as nursery:
                 for _ in range(clients):
                     nursery.start_soon(client)
-            spent = now() - began
-        return n / spent
+            seconds = now() - began
+        return n / seconds
 
     return main
 
@@ -164,9 +164,9 @@ def stop_all(*, watched: bool) -> Measured:
                     await trio.lowlevel.checkpoint()
                     pauses.clear()
                 began = now()
-            spent = now() - began
+            seconds = now() - began
             nursery.cancel_scope.cancel()
-        return (max(pauses) if watched else spent) * 1e3
+        return (max(pauses) if watched else seconds) * 1e3
 
     return main
 

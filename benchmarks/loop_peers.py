@@ -51,13 +51,13 @@ async def _ours(loop: Loop, mode: str, quick: bool) -> Spent:
         place = Path(folder) / "runs.db" if loop.options else None
         async with gr.open_runtime(place, agents=[agent]) as runtime:
             await warm(runtime, agent)
-            with Spent() as spent:
+            with Spent() as cost:
                 if mode == "alone":
                     for _ in range(count):
                         await run_once(runtime, agent)
                 else:
                     await together(count, lambda: run_once(runtime, agent))
-    return spent
+    return cost
 
 
 def _theirs(loop: Loop, mode: str, quick: bool) -> Mapping[str, Any]:
@@ -77,8 +77,8 @@ def _values(name: str, mode: str, quick: bool, cpu: float, wall: float) -> Value
 
 def _case(name: str, loop: Loop, mode: str) -> Case:
     async def ours(quick: bool) -> Values:
-        spent = await _ours(loop, mode, quick)
-        return _values(name, mode, quick, spent.cpu, spent.wall)
+        cost = await _ours(loop, mode, quick)
+        return _values(name, mode, quick, cost.cpu, cost.wall)
 
     def theirs(quick: bool) -> Values:
         result = _theirs(loop, mode, quick)
@@ -89,24 +89,24 @@ def _case(name: str, loop: Loop, mode: str) -> Case:
 
 def _ratios(values: Values) -> Values:
     """How much more CPU a run costs there than here, within one round."""
-    found: Values = {}
+    ratios: Values = {}
     for name, mode in ((name, mode) for name in LOOPS for mode in COUNTS):
         key, ours = f"{name}_{mode}_cpu_ms", values.get(f"ours_{mode}_cpu_ms")
         if ours and key in values and LOOPS[name].peer is not None:
-            found[f"{name}_{mode}_ratio"] = values[key] / ours
-    return found
+            ratios[f"{name}_{mode}_ratio"] = values[key] / ours
+    return ratios
 
 
 def _figures() -> list[Figure]:
-    found = []
+    figures = []
     for mode, words in (("alone", "one after the other"), ("together", "1,000 at once")):
         for name, loop in LOOPS.items():
-            found.append(Figure(key=f"{name}_{mode}_cpu_ms", what=f"{words}, CPU per run: {loop.title}", unit="ms"))
+            figures.append(Figure(key=f"{name}_{mode}_cpu_ms", what=f"{words}, CPU per run: {loop.title}", unit="ms"))
             if loop.peer is not None:
-                found.append(
+                figures.append(
                     Figure(key=f"{name}_{mode}_ratio", what=f"{words}, of ours: {loop.title}", unit="x", digits=1)
                 )
-    return found
+    return figures
 
 
 BENCHMARK = Benchmark(

@@ -70,8 +70,8 @@ def _commit() -> str:
     def git(*arguments: str) -> str:
         return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603, S607 - our own command
 
-    changed = git("status", "--porcelain", "--", "actors", "supervision", "transport", "src")
-    return (git("rev-parse", "--short", "HEAD") or "unknown") + (" with uncommitted changes" if changed else "")
+    changes = git("status", "--porcelain", "--", "actors", "supervision", "transport", "src")
+    return (git("rev-parse", "--short", "HEAD") or "unknown") + (" with uncommitted changes" if changes else "")
 
 
 def _file_system(folder: Path) -> str:

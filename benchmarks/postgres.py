@@ -126,8 +126,8 @@ def _create(server: Any, name: str) -> None:
 
 def _case(key: str, script: Script) -> Case:
     def case(quick: bool) -> Values:
-        found, _ = _run(script, script.few if quick else script.count)
-        return {f"{key}_{name}": value for name, value in found.items()}
+        figures, _ = _run(script, script.few if quick else script.count)
+        return {f"{key}_{name}": value for name, value in figures.items()}
 
     return case
 
@@ -145,19 +145,19 @@ def _counting(key: str, script: Script) -> Case:
 
 def _ratios(values: Values) -> Values:
     """Ours to theirs, within one round."""
-    found: Values = {}
+    ratios: Values = {}
     for peer in ("langgraph", "dbos"):
         for mode in ("one", "many"):
             ours, theirs = f"ours_unsafe_{mode}_steps_per_second", f"{peer}_{mode}_steps_per_second"
             if ours in values and theirs in values:
-                found[f"{peer}_{mode}_ratio"] = values[ours] / values[theirs]
+                ratios[f"{peer}_{mode}_ratio"] = values[ours] / values[theirs]
     for name in ("accepted", "acted"):
         if f"ours_send_{name}_p50" in values and f"dbos_send_{name}_p50" in values:
-            found[f"dbos_{name}_ratio"] = values[f"ours_send_{name}_p50"] / values[f"dbos_send_{name}_p50"]
+            ratios[f"dbos_{name}_ratio"] = values[f"ours_send_{name}_p50"] / values[f"dbos_send_{name}_p50"]
     claims, jobs = "ours_claim_claims_per_second", "pgqueuer_jobs_jobs_per_second"
     if claims in values and jobs in values:
-        found["pgqueuer_claims_ratio"] = values[claims] / values[jobs]
-    return found
+        ratios["pgqueuer_claims_ratio"] = values[claims] / values[jobs]
+    return ratios
 
 
 RATIOS = {

@@ -30,13 +30,13 @@ def _row(figure: Figure, middle: float, low: float, high: float, *, quick: bool)
         return f"{value:,.{figure.digits}f}"
 
     verdict = {True: "met", False: "**missed**", None: ""}[None if quick else figure.met(middle)]
-    shown = f"{number(middle)} {figure.unit}".strip()
-    return f"| {figure.what} | {shown} | {number(low)} to {number(high)} | {figure.budget()} | {verdict} |"
+    middle_text = f"{number(middle)} {figure.unit}".strip()
+    return f"| {figure.what} | {middle_text} | {number(low)} to {number(high)} | {figure.budget()} | {verdict} |"
 
 
 def document(facts: Mapping[str, str], results: Sequence[Result], *, quick: bool) -> str:
     """All results as one Markdown document."""
-    judged = [figure.met(middle) for result in results for figure, middle, _, _ in result.lines()]
+    verdicts = [figure.met(middle) for result in results for figure, middle, _, _ in result.lines()]
     lines = ["# Measured", ""]
     lines += [f"- {name}: {value}" for name, value in facts.items()]
     rounds = min((len(values) for result in results for values in result.values.values()), default=0)
@@ -45,7 +45,7 @@ def document(facts: Mapping[str, str], results: Sequence[Result], *, quick: bool
     if quick:
         lines += ["- made with --quick: this shows that the benchmarks run, and measures nothing", ""]
     else:
-        lines += [f"- budgets met: {judged.count(True)} of {judged.count(True) + judged.count(False)}", ""]
+        lines += [f"- budgets met: {verdicts.count(True)} of {verdicts.count(True) + verdicts.count(False)}", ""]
     return "\n".join([*lines, *(table(result, quick=quick) for result in results)])
 
 

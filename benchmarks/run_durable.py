@@ -20,13 +20,13 @@ def _case(label: str, at_once: int, full: int) -> object:
                 await warm(runtime, agent)
                 before = runtime.store.statistics()
                 gc.collect()
-                with Spent() as spent:
+                with Spent() as cost:
                     for _ in range(runs // at_once):
                         await together(at_once, lambda: run_once(runtime, agent))
                 after = runtime.store.statistics()
         return {
-            f"{label}_cpu_ms": spent.cpu / runs * 1e3,
-            f"{label}_wall_ms": spent.wall / runs * 1e3,
+            f"{label}_cpu_ms": cost.cpu / runs * 1e3,
+            f"{label}_wall_ms": cost.wall / runs * 1e3,
             f"{label}_transactions": (after.transactions - before.transactions) / runs,
         }
 

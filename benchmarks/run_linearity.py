@@ -13,9 +13,9 @@ def _case(count: int, *, rarely: bool = False) -> Case:
         runs = count // 50 if quick else count
         if rarely:
             collect_rarely()  # as `greenroom serve` does
-        spent = await at_once(runs)
+        cost = await at_once(runs)
         key = f"{count}_rarely" if rarely else str(count)
-        return {f"cpu_ms_{key}": spent.cpu / runs * 1e3, f"wall_{key}": spent.wall}
+        return {f"cpu_ms_{key}": cost.cpu / runs * 1e3, f"wall_{key}": cost.wall}
 
     return on_trio(main)
 

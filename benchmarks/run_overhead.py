@@ -46,25 +46,25 @@ async def _features(quick: bool) -> Values:
     """Blocks of runs with further parts beside blocks of the run with one tool, in turn, in one process."""
     blocks, runs = (2, 10) if quick else (8, 50)
     agents = {"tool": adding(), "child": with_child(), "handoff": handing_over(), "guardrails": guarded()}
-    spent, cpu = {name: Spent() for name in agents}, dict.fromkeys(agents, 0.0)
+    costs, cpu = {name: Spent() for name in agents}, dict.fromkeys(agents, 0.0)
     async with gr.open_runtime(agents=agents.values()) as runtime:
         for agent in agents.values():
             await warm(runtime, agent)
         for _ in range(blocks):
             gc.collect()
             for name, agent in agents.items():
-                with spent[name]:
+                with costs[name]:
                     for _ in range(runs):
                         await run_once(runtime, agent)
-                cpu[name] += spent[name].cpu
+                cpu[name] += costs[name].cpu
     values = {f"cpu_ms_{name}": total / (blocks * runs) * 1e3 for name, total in cpu.items()}
     return values | {f"ratio_{name}": total / cpu["tool"] for name, total in cpu.items()}
 
 
 async def _together(quick: bool) -> Values:
     runs = 20 if quick else 1_000
-    spent = await at_once(runs)
-    return {"wall_1000": spent.wall, "cpu_1000": spent.cpu, "cpu_ms_1000": spent.cpu / runs * 1e3}
+    cost = await at_once(runs)
+    return {"wall_1000": cost.wall, "cpu_1000": cost.cpu, "cpu_ms_1000": cost.cpu / runs * 1e3}
 
 
 async def at_once(runs: int) -> Spent:
@@ -73,9 +73,9 @@ async def at_once(runs: int) -> Spent:
     async with gr.open_runtime(agents=[agent]) as runtime:
         await warm(runtime, agent)
         gc.collect()
-        with Spent() as spent:
+        with Spent() as cost:
             await together(runs, lambda: run_once(runtime, agent))
-    return spent
+    return cost
 
 
 BENCHMARK = Benchmark(

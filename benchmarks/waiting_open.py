@@ -83,22 +83,22 @@ def _case(count: int) -> object:
             memory, living = resident(), trio.lowlevel.current_statistics().tasks_living
             wall, cpu = time.perf_counter(), time.process_time()
             async with gr.open_runtime(path, agents=[_agent()]) as runtime:
-                opened = Values(wall=time.perf_counter() - wall, cpu=time.process_time() - cpu)
-                held = resident() - memory
+                opening = Values(wall=time.perf_counter() - wall, cpu=time.process_time() - cpu)
+                memory_per_all = resident() - memory
                 tasks = trio.lowlevel.current_statistics().tasks_living - living
                 actors = len(runtime._parts.registry)
-                started = time.perf_counter()
+                start = time.perf_counter()
                 run = await runtime.get(f"copy{max(1, runs // 2)}")
                 assert (await run.decide((await run.view()).tickets[0].approve())).ok
                 assert isinstance(await run.result(), gr.Completed)
-                woken = time.perf_counter() - started
+                wake_seconds = time.perf_counter() - start
         return {
-            f"wall_{count}": opened["wall"] * 1e3,
-            f"cpu_{count}": opened["cpu"] * 1e3,
-            f"kib_{count}": held / 1024,
+            f"wall_{count}": opening["wall"] * 1e3,
+            f"cpu_{count}": opening["cpu"] * 1e3,
+            f"kib_{count}": memory_per_all / 1024,
             f"tasks_{count}": tasks,
             f"actors_{count}": actors,
-            f"woken_{count}": woken * 1e3,
+            f"woken_{count}": wake_seconds * 1e3,
         }
 
     return on_trio(main)
@@ -137,11 +137,11 @@ async def _family(quick: bool) -> Values:
                 run = await runtime.get("parent")
                 ticket = (await run.view()).tickets[0]
                 child = await runtime.get(ticket.child_run_id or "")
-                started = time.perf_counter()
+                start = time.perf_counter()
                 target, owner = (ticket.ticket_id, run) if name == "mirror" else (ticket.child_ticket_id or "", child)
                 assert (await owner.decide(target, "approve")).ok
                 assert isinstance(await child.result(), gr.Completed)
-                values[f"family_{name}"] = (time.perf_counter() - started) * 1e3
+                values[f"family_{name}"] = (time.perf_counter() - start) * 1e3
     return values
 
 

@@ -37,10 +37,10 @@ def think(request: gr.ModelRequest) -> Step:
     last = request.messages[-1]
     if last.role == "tool":
         return f"This is what came of it: {last.content}"
-    wanted = re.search(r"(\d+) cents of order (\w+)", last.content)
-    if wanted is None:
+    match = re.search(r"(\d+) cents of order (\w+)", last.content)
+    if match is None:
         return "Tell me how much, and of which order, such as: refund 4200 cents of order 7"
-    return call("refund", order=wanted[2], cents=int(wanted[1]))
+    return call("refund", order=match[2], cents=int(match[1]))
 
 
 agent = gr.Agent(

@@ -49,17 +49,17 @@ def _positions(module: libcst.Module, **options: Any) -> _Positions:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Judge the files of a command line, print their findings, and return 1 if there are any."""
     options = parsed(arguments)
-    known = set(MEMORY.read_text(encoding="utf-8").split()) if MEMORY.exists() else set()
+    judged_digests = set(MEMORY.read_text(encoding="utf-8").split()) if MEMORY.exists() else set()
     all_digests = digests(options)
-    new = [file for file, digest in all_digests.items() if digest not in known]
+    new = [file for file, digest in all_digests.items() if digest not in judged_digests]
     new = [file for file in new if WORDS.search(Path(file).read_bytes())]
     new.sort(key=os.path.getsize, reverse=True)  # the longest first, so that no process is left with one at the end
-    found = {file: errors for file, errors in _judged(new, options) if errors}
-    for file in sorted(found):
-        print("\n".join(found[file]))
-    clean = (digest for file, digest in all_digests.items() if file not in found)
+    errors_by_file = {file: errors for file, errors in _judged(new, options) if errors}
+    for file in sorted(errors_by_file):
+        print("\n".join(errors_by_file[file]))
+    clean = (digest for file, digest in all_digests.items() if file not in errors_by_file)
     MEMORY.write_text("\n".join(sorted(clean)), encoding="utf-8")
-    return 1 if found else 0
+    return 1 if errors_by_file else 0
 
 
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -74,9 +74,9 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def digests(options: argparse.Namespace) -> dict[str, str]:
     """Return the digest of everything that the findings in a file depend on, for each file."""
-    chosen = sorted((name, value) for name, value in vars(options).items() if name != "files")
+    option_values = sorted((name, value) for name, value in vars(options).items() if name != "files")
     versions = [version("flake8-async"), version("libcst"), platform.python_version()]
-    ground = repr((chosen, versions)).encode() + Path(__file__).read_bytes()
+    ground = repr((option_values, versions)).encode() + Path(__file__).read_bytes()
     return {file: hashlib.sha256(ground + Path(file).read_bytes()).hexdigest() for file in options.files}
 
 

@@ -53,15 +53,15 @@ def attacked(name: str, seed: int, number: int) -> str | None:
 
 def attack(name: str, seed: int, seconds: float, most: int) -> int:
     """Play a family; how many violations there were, each of which is printed."""
-    ends, tries, found = time.monotonic() + seconds, 0, 0
+    ends, tries, violations = time.monotonic() + seconds, 0, 0
     while tries < most and (time.monotonic() < ends or not tries):
         why = attacked(name, seed, tries)
         if why is not None:
-            found += 1
+            violations += 1
             print(f"--- {name} --seed {seed} --only {tries}\n{why}", flush=True)
         tries += 1
-    print(f"{name}: tries {tries}, violations {found}", flush=True)
-    return found
+    print(f"{name}: tries {tries}, violations {violations}", flush=True)
+    return violations
 
 
 def main() -> int:
@@ -72,18 +72,18 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=30.0, help="for each family (default: %(default)s)")
     parser.add_argument("--tries", type=int, default=1_000_000, help="at most, for each family")
     parser.add_argument("--only", type=int, help="one try again, by its number")
-    asked = parser.parse_args()
-    unknown = set(asked.families) - set(FAMILIES)
+    options = parser.parse_args()
+    unknown = set(options.families) - set(FAMILIES)
     if unknown:
         parser.error(f"there is no family {sorted(unknown)[0]!r}; use some of {', '.join(FAMILIES)}")
     logging.getLogger("greenroom").addHandler(logging.NullHandler())
     logging.getLogger("trio").addHandler(logging.NullHandler())
-    names = asked.families or list(FAMILIES)
-    if asked.only is not None:
-        found = [why for name in names if (why := attacked(name, asked.seed, asked.only)) is not None]
-        print("\n".join(found) or "no violation")
-        return bool(found)
-    return sum(attack(name, asked.seed, asked.seconds, asked.tries) for name in names) > 0
+    names = options.families or list(FAMILIES)
+    if options.only is not None:
+        reasons = [why for name in names if (why := attacked(name, options.seed, options.only)) is not None]
+        print("\n".join(reasons) or "no violation")
+        return bool(reasons)
+    return sum(attack(name, options.seed, options.seconds, options.tries) for name in names) > 0
 
 
 if __name__ == "__main__":

@@ -31,16 +31,16 @@ def expected(repository: Path) -> set[str]:
 
 def complaints(wheel: Path, repository: Path) -> list[str]:
     """One sentence for each thing that is wrong with the wheel."""
-    wanted = expected(repository)
+    needed_names = expected(repository)
     with zipfile.ZipFile(wheel) as archive:
         infos = {info.filename: info for info in archive.infolist() if ".dist-info/" not in info.filename}
-    found = set(infos)
+    names = set(infos)
     links = [name for name, info in infos.items() if stat.S_ISLNK(info.external_attr >> 16)]
     out = [f"{name} is a symbolic link in the wheel" for name in links]
-    out += [f"{name} is missing from the wheel" for name in sorted(wanted - found)]
-    out += [f"{name} is in the wheel and should not be" for name in sorted(found - wanted)]
-    out += [f"greenroom/{inner} holds no module" for inner in INNER if f"greenroom/{inner}/__init__.py" not in found]
-    if "greenroom/py.typed" not in found:
+    out += [f"{name} is missing from the wheel" for name in sorted(needed_names - names)]
+    out += [f"{name} is in the wheel and should not be" for name in sorted(names - needed_names)]
+    out += [f"greenroom/{inner} holds no module" for inner in INNER if f"greenroom/{inner}/__init__.py" not in names]
+    if "greenroom/py.typed" not in names:
         out.append("greenroom/py.typed is missing: type checkers would ignore the annotations")
     return out
 

@@ -37,8 +37,8 @@ def run_diagram() -> str:
         stages = ",".join(stage.value for stage in Stage if STATUS[stage] is status)
         lines += [f"classDef status_{status.value} {colour}", f"class {stages} status_{status.value}"]
     table = ["| stage | status |", "|---|---|", *(f"| {stage.value} | {STATUS[stage].value} |" for stage in Stage)]
-    drawn = _document("The run", "STAGES and STATUS in actors/contract/lifecycle.py", "stateDiagram-v2", lines)
-    return drawn + "\n" + "\n".join(table) + "\n"
+    diagram = _document("The run", "STAGES and STATUS in actors/contract/lifecycle.py", "stateDiagram-v2", lines)
+    return diagram + "\n" + "\n".join(table) + "\n"
 
 
 def call_diagram() -> str:
@@ -69,8 +69,8 @@ def position_diagram() -> str:
     heads = ["position", "status", "hooks", *FLAGS, "may end as"]
     rows = [[at.value, *_columns(row)] for at, row in POSITIONS.items()]
     table = "\n".join(f"| {' | '.join(cells)} |" for cells in [heads, ["---"] * len(heads), *rows])
-    drawn = _document("The positions of a call", "POSITIONS in actors/contract/calls.py", "stateDiagram-v2", lines)
-    return f"{drawn}\n{table}\n"
+    diagram = _document("The positions of a call", "POSITIONS in actors/contract/calls.py", "stateDiagram-v2", lines)
+    return f"{diagram}\n{table}\n"
 
 
 def _kind(row: CallRule) -> str:
@@ -163,11 +163,11 @@ def _timeline(title: str, moments: Sequence[Any], calls: Sequence[str], end: int
     for number, name in enumerate(calls):
         lines += [f"    section {name}", *_bars([(moment.at, moment.calls[number]) for moment in moments], end)]
     lines += ["    section run", *_bars([*((moment.at, moment.run) for moment in moments), (end, "done")], end)]
-    drawn = "\n".join(lines)
+    diagram = "\n".join(lines)
     heads = ["", "second", "what happens", *calls, "run"]
     rows = [[moment.name, str(moment.at), moment.what, *moment.calls, moment.run] for moment in moments]
     table = "\n".join(f"| {' | '.join(row)} |" for row in [heads, ["---"] * len(heads), *rows])
-    return f"```mermaid\n{drawn}\n```\n\n{table}"
+    return f"```mermaid\n{diagram}\n```\n\n{table}"
 
 
 def _bars(points: Sequence[tuple[int, str]], end: int) -> list[str]:
@@ -175,8 +175,8 @@ def _bars(points: Sequence[tuple[int, str]], end: int) -> list[str]:
     last = {at: status for at, status in points}  # noqa: C416 - the last one of each second
     times = [*sorted(last), end + AFTERWARDS]
     spans = [(last[start], start, stop) for start, stop in pairwise(times)]
-    joined = [(status, list(same)) for status, same in groupby(spans, key=lambda span: span[0])]
-    return [f"    {status} : {BARS[status]}{_clock(same[0][1])}, {_clock(same[-1][2])}" for status, same in joined]
+    bars = [(status, list(same)) for status, same in groupby(spans, key=lambda span: span[0])]
+    return [f"    {status} : {BARS[status]}{_clock(same[0][1])}, {_clock(same[-1][2])}" for status, same in bars]
 
 
 def _clock(seconds: int) -> str:
@@ -201,7 +201,7 @@ def _moves(table: Mapping[State, frozenset[State]], final: Iterable[State]) -> l
 
 
 def _document(title: str, source: str, kind: str, lines: Iterable[str]) -> str:
-    drawn = "\n".join(f"    {line}" for line in lines)
+    diagram = "\n".join(f"    {line}" for line in lines)
     return (
-        f"# {title}\n\nGenerated from {source} by `python scripts/generate.py`.\n\n```mermaid\n{kind}\n{drawn}\n```\n"
+        f"# {title}\n\nGenerated from {source} by `python scripts/generate.py`.\n\n```mermaid\n{kind}\n{diagram}\n```\n"
     )

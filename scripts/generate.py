@@ -39,12 +39,12 @@ def documents() -> dict[str, str]:
         "asyncapi": asyncapi(),
         "openapi": openapi(ROUTES),
     }
-    drawn = {name: draw() for name, draw in DIAGRAMS.items()}
-    pictures = {name: text[text.index("```mermaid") :].strip() for name, text in drawn.items()}
+    diagrams = {name: draw() for name, draw in DIAGRAMS.items()}
+    pictures = {name: text[text.index("```mermaid") :].strip() for name, text in diagrams.items()}
     tables = {"close-codes": f"\n{close_code_table()}\n", "error-codes": f"\n{error_code_table()}\n"}
     return {
         **{f"docs/schemas/{name}.json": _json(schema) for name, schema in schemas.items()},
-        **{f"docs/diagrams/{name}.md": text for name, text in drawn.items()},
+        **{f"docs/diagrams/{name}.md": text for name, text in diagrams.items()},
         "docs/events.md": event_page(),
         **{
             page: with_drawings(_present(ROOT / page) or "", pictures)
@@ -57,9 +57,9 @@ def documents() -> dict[str, str]:
     }
 
 
-def with_drawings(page: str, drawn: Mapping[str, str]) -> str:
+def with_drawings(page: str, pictures: Mapping[str, str]) -> str:
     """The page with the drawings and tables as they are now."""
-    for name, text in drawn.items():
+    for name, text in pictures.items():
         start, end = f"<!-- drawn: {name} -->", f"<!-- end of {name} -->"
         place = re.compile(f"{re.escape(start)}.*?{re.escape(end)}", re.DOTALL)
         page = place.sub(lambda _: f"{start}\n{text}\n{end}", page)  # noqa: B023 - called at once
@@ -112,14 +112,14 @@ def _present(path: Path) -> str | None:
 
 def main(arguments: list[str]) -> int:
     """Write or check; 1 if --check finds something out of date."""
-    found = stale()
-    for name, text in found.items():
+    stale_pages = stale()
+    for name, text in stale_pages.items():
         print(name)
         if "--check" not in arguments:
             path = ROOT / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-    return 1 if found and "--check" in arguments else 0
+    return 1 if stale_pages and "--check" in arguments else 0
 
 
 if __name__ == "__main__":

@@ -65,11 +65,11 @@ def is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__")
 
 
-def lines(folder: str, found: Helpers, *, verbose: bool) -> Iterator[str]:
+def lines(folder: str, counts: Helpers, *, verbose: bool) -> Iterator[str]:
     """Yield the row of a folder, then its helpers that are used once."""
-    yield f"| {folder} | {len(found.places)} | {len(found.once)} | {found.share:.0%} |"
-    for name in sorted(found.once, key=lambda name: found.places[name]) if verbose else ():
-        yield f"    {', '.join(found.places[name])} {name}"
+    yield f"| {folder} | {len(counts.places)} | {len(counts.once)} | {counts.share:.0%} |"
+    for name in sorted(counts.once, key=lambda name: counts.places[name]) if verbose else ():
+        yield f"    {', '.join(counts.places[name])} {name}"
 
 
 def main() -> None:
@@ -79,17 +79,17 @@ def main() -> None:
     parser.add_argument("-v", "--verbose", action="store_true", help="the helpers that are used once")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    counted = {folder: helpers(ROOT / folder) for folder in options.folders}
+    by_folder = {folder: helpers(ROOT / folder) for folder in options.folders}
     if options.json:
         rows = {
-            name: {"helpers": len(found.places), "once": len(found.once), "share": round(found.share, 3)}
-            for name, found in counted.items()
+            name: {"helpers": len(counts.places), "once": len(counts.once), "share": round(counts.share, 3)}
+            for name, counts in by_folder.items()
         }
         print(json.dumps(rows, indent=2))
         return
     print("| folder | private helpers | used once | share |\n|---|---|---|---|")
-    for folder, found in counted.items():
-        print("\n".join(lines(folder, found, verbose=options.verbose)))
+    for folder, counts in by_folder.items():
+        print("\n".join(lines(folder, counts, verbose=options.verbose)))
 
 
 if __name__ == "__main__":

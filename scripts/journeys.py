@@ -81,12 +81,12 @@ class Trace:
 
     def counts(self) -> dict[str, int]:
         """The row of the table."""
-        left, returns, handovers = set[str](), 0, 0
+        modules_left, returns, handovers = set[str](), 0, 0
         for index, (module, _, runner) in enumerate(self.steps):
             before = self.steps[index - 1] if index else None
             if before is not None and before[0] != module:
-                left.add(before[0])
-                returns += module in left
+                modules_left.add(before[0])
+                returns += module in modules_left
             handovers += before is not None and before[2] != runner
         return {
             "calls": len(self.steps),
@@ -270,13 +270,13 @@ async def recovery(trace: Trace, path: Path) -> None:
         await (await runtime.get("r")).cancel()
 
 
-def waiting_agent(begun: Callable[[], None]) -> gr.Agent:
+def waiting_agent(on_begin: Callable[[], None]) -> gr.Agent:
     """One whose body waits for ever, and may run again."""
 
     @gr.tool(replay="safe")
     async def hold() -> str:
         """Wait."""
-        begun()
+        on_begin()
         await trio.sleep_forever()
         return ""
 

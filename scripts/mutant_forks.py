@@ -38,11 +38,11 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
     gc.freeze()  # the forks share what is here now
     for mutant in json.loads(session.config.getoption("--mutants").read_text("utf-8")):
         began = time.monotonic()
-        chosen = [items[name] for name in mutant["tests"] if name in items]
+        tests = [items[name] for name in mutant["tests"] if name in items]
         if FULL:
             functions = {name.partition("[")[0] for name in mutant["tests"]}
-            chosen += [one for name, one in items.items() if name.partition("[")[0] in functions and one not in chosen]
-        verdict, why = tested(mutant, chosen)
+            tests += [one for name, one in items.items() if name.partition("[")[0] in functions and one not in tests]
+        verdict, why = tested(mutant, tests)
         line = {"name": mutant["name"], "verdict": verdict, "why": why, "seconds": time.monotonic() - began}
         print(f"\n{json.dumps(line)}", flush=True)
     return True
@@ -71,10 +71,10 @@ def tested(mutant: Mapping[str, Any], items: Sequence[Any]) -> tuple[str, str]:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     with os.fdopen(reading, "rb") as pipe:
-        said = pipe.read()
-    if not said:
+        output = pipe.read()
+    if not output:
         return "killed", "the tests hang, or the process dies"
-    verdict, why = json.loads(said)
+    verdict, why = json.loads(output)
     return verdict, why
 
 

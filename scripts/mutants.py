@@ -114,15 +114,15 @@ def same(node: ast.AST, text: bytes) -> bool:
 def drawn(root: Path, seed: int, count: int) -> list[Mutant]:
     """So many mutants of the folders."""
     files = sorted(file for folder in FOLDERS for file in (root / folder).rglob("*.py"))
-    found = [mutant for file in files for mutant in mutants(file.relative_to(root).as_posix(), file.read_bytes())]
-    return random.Random(seed).sample(found, min(count, len(found)))  # noqa: S311 - the seed is the point
+    all_mutants = [mutant for file in files for mutant in mutants(file.relative_to(root).as_posix(), file.read_bytes())]
+    return random.Random(seed).sample(all_mutants, min(count, len(all_mutants)))  # noqa: S311 - the seed is the point
 
 
 def copy_of(root: Path, place: Path) -> Path:
     """A copy of the files that git knows, links as links."""
     command = ["git", "ls-files", "-z"]
-    listed = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)  # noqa: S603
-    for name in filter(None, listed.stdout.split("\0")):
+    listing = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)  # noqa: S603
+    for name in filter(None, listing.stdout.split("\0")):
         target = place / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(root / name, target, follow_symlinks=False)
@@ -150,8 +150,8 @@ def failure(tree: Path) -> str:
         return "they hang"
     if done.returncode == 0:
         return ""
-    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR", "E  "))]
-    return (failed or done.stderr.splitlines() or ["?"])[-1]
+    failures = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR", "E  "))]
+    return (failures or done.stderr.splitlines() or ["?"])[-1]
 
 
 def noted(tree: Path, file: Path) -> Any:
@@ -180,10 +180,10 @@ def in_turn(tests: Sequence[str], seconds: Mapping[str, float]) -> list[str]:
     return sorted(quick, key=lambda name: first[name.partition("[")[0]] != name)
 
 
-def plan_of(found: Mapping[int, Mutant], tree: Path, notes: Any, most: int | None) -> list[dict[str, Any]]:
+def plan_of(by_number: Mapping[int, Mutant], tree: Path, notes: Any, most: int | None) -> list[dict[str, Any]]:
     """What `mutant_forks.py` is to do."""
     plan = []
-    for number, mutant in found.items():
+    for number, mutant in by_number.items():
         source = (tree / mutant.path).read_bytes()
         function = function_at(mutant.path, source, mutant.line)
         tests = in_turn(notes["functions"].get(function, ()), notes["tests"])[:most]
@@ -221,28 +221,28 @@ def main() -> int:
     parser.add_argument("--notes", type=Path, default=Path("mutants.json"), help="made if there is none")
     options = parser.parse_args()
     drew = dict(enumerate(drawn(ROOT, options.seed, options.count)))
-    found = {number: mutant for number, mutant in drew.items() if options.only is None or number in options.only}
+    by_number = {number: mutant for number, mutant in drew.items() if options.only is None or number in options.only}
     if options.list:
-        print(*(f"{number:3} {mutant}" for number, mutant in found.items()), sep="\n")
+        print(*(f"{number:3} {mutant}" for number, mutant in by_number.items()), sep="\n")
         return 0
-    killed, elsewhere = 0, list[int]()
+    kills, elsewhere = 0, list[int]()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         tree = copy_of(ROOT, Path(folder))
-        for result in results(plan_of(found, tree, noted(tree, options.notes), options.most), tree):
+        for result in results(plan_of(by_number, tree, noted(tree, options.notes), options.most), tree):
             number = result["name"]
             if result["verdict"] == "elsewhere":
                 elsewhere.append(number)
             else:
-                killed += told(number, found[number], result["why"], result["seconds"])
+                kills += told(number, by_number[number], result["why"], result["seconds"])
         for number in elsewhere:
-            mutant, began = found[number], time.monotonic()
+            mutant, began = by_number[number], time.monotonic()
             file = tree / mutant.path
             source = file.read_bytes()
             file.write_bytes(mutant.applied(source))
             why = failure(tree)
             file.write_bytes(source)
-            killed += told(number, mutant, why, time.monotonic() - began)
-    print(f"seed {options.seed}: {killed} of {len(found)} killed", flush=True)
+            kills += told(number, mutant, why, time.monotonic() - began)
+    print(f"seed {options.seed}: {kills} of {len(by_number)} killed", flush=True)
     return 0
 
 

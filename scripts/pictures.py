@@ -127,19 +127,19 @@ async def one_process(folder: Path) -> None:
         nursery.cancel_scope.cancel()
 
 
-begun = trio.Event()
+beginning = trio.Event()
 
 
 @gr.tool(replay="safe")
 async def resize(picture: str) -> None:
     """Whatever works on it ends."""
-    begun.set()
+    beginning.set()
     await trio.sleep_forever()
 
 
 async def many_processes(folder: Path) -> None:
     """A gateway without agents and two processes that work, on one store, which has queues and a dead letter."""
-    global begun  # noqa: PLW0603 - one for each owner of the run
+    global beginning  # noqa: PLW0603 - one for each owner of the run
     store = gr.MemoryStore()
     edge, *works = (store.peer(name=name) for name in ("edge", "work-1", "work-2"))
     builder = gr.Agent("builder", tools=[compile_all], model=ScriptedModel([call("compile_all")]))
@@ -159,8 +159,8 @@ async def many_processes(folder: Path) -> None:
             await trio.sleep(0.5)
         await runtime.start("builder", "Build the report of the week.", by="operator", queue="reports")
         for _ in range(5):  # owners in a row that end
-            await begun.wait()
-            begun = trio.Event()
+            await beginning.wait()
+            beginning = trio.Event()
             await edge.bury((await edge.summaries((poison.id,))).runs[0].owner or "")
         newest = (await runtime.runs(text="Monday")).runs[0].info.run_id
         await trio.to_thread.run_sync(take_shared, folder, f"{address.url}/#token={TOKEN}&run={newest}")

@@ -34,15 +34,17 @@ _CONSTRAINTS: Final = ("PRIMARY", "UNIQUE", "CHECK")
 
 def columns() -> dict[str, list[str]]:
     """Table -> its columns, after all migrations."""
-    found: dict[str, list[str]] = {}
+    tables: dict[str, list[str]] = {}
     for migration in PG_MIGRATIONS:
         for statement in migration.statements:
-            if made := _TABLE.match(statement):
-                parts = re.split(r",\s*(?![^(]*\))", made[2])
-                found[made[1]] = [words[0] for part in parts if not (words := part.split())[0].startswith(_CONSTRAINTS)]
-            if added := _COLUMN.match(statement):
-                found[added[1]].append(added[2])
-    return found
+            if creation := _TABLE.match(statement):
+                parts = re.split(r",\s*(?![^(]*\))", creation[2])
+                tables[creation[1]] = [
+                    words[0] for part in parts if not (words := part.split())[0].startswith(_CONSTRAINTS)
+                ]
+            if column := _COLUMN.match(statement):
+                tables[column[1]].append(column[2])
+    return tables
 
 
 def table() -> str:

@@ -60,11 +60,11 @@ def git(*words: str) -> str:
 
 def messages() -> Iterator[tuple[str, str]]:
     """(Abbreviated hash, message) of each commit that descends from the one that added this script."""
-    added = git("log", "--diff-filter=A", "--format=%H", "--", Path(__file__).name).split()
-    if not added:
+    first_commits = git("log", "--diff-filter=A", "--format=%H", "--", Path(__file__).name).split()
+    if not first_commits:
         return
     # Commits of branches that began earlier are no descendants: they were written without the rule.
-    log = git("log", "--no-merges", "--ancestry-path", "--format=%h%n%B%x00", f"{added[-1]}..HEAD")
+    log = git("log", "--no-merges", "--ancestry-path", "--format=%h%n%B%x00", f"{first_commits[-1]}..HEAD")
     for entry in log.split("\0"):
         commit, _, message = entry.strip("\n").partition("\n")
         if commit:
@@ -74,23 +74,23 @@ def messages() -> Iterator[tuple[str, str]]:
 def main(arguments: list[str]) -> int:
     """Check a file with a message, or the history."""
     if arguments:
-        found = [("the message", Path(arguments[0]).read_text(encoding="utf-8"))]
+        pairs = [("the message", Path(arguments[0]).read_text(encoding="utf-8"))]
     else:
         try:
             if git("rev-parse", "--is-shallow-repository").strip() == "true":
                 print("subjects: not checked, the clone is shallow")
                 return 0
-            found = list(messages())
+            pairs = list(messages())
         except (OSError, subprocess.CalledProcessError):
             print("subjects: not checked, there is no history")
             return 0
-    faulty = [(commit, message, list(faults(message))) for commit, message in found]
+    faulty = [(commit, message, list(faults(message))) for commit, message in pairs]
     faulty = [(commit, message, reasons) for commit, message, reasons in faulty if reasons]
     for commit, message, reasons in faulty:
         print(f"{commit}: {message.partition(chr(10))[0]}")
         print("".join(f"  {fault}\n" for fault in reasons), end="")
     if not arguments:
-        print(f"subjects: {len(found)} commits, {len(faulty)} faulty")
+        print(f"subjects: {len(pairs)} commits, {len(faulty)} faulty")
     return 1 if faulty else 0
 
 

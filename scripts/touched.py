@@ -70,10 +70,10 @@ class Finder(MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """As Python does, with another loader."""
-        found = PathFinder.find_spec(fullname, path, target) if fullname.startswith(PACKAGES) else None
-        if found is not None and found.origin is not None and found.submodule_search_locations is None:
-            found.loader = Loader(fullname, found.origin)
-        return found
+        spec = PathFinder.find_spec(fullname, path, target) if fullname.startswith(PACKAGES) else None
+        if spec is not None and spec.origin is not None and spec.submodule_search_locations is None:
+            spec.loader = Loader(fullname, spec.origin)
+        return spec
 
 
 class Notes:

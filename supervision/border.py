@@ -106,14 +106,14 @@ def is_interrupt(error: BaseException) -> bool:
     `raise KeyboardInterrupt` in a tool is not real. A tool that catches a real interrupt and raises it, or another
     KeyboardInterrupt in its place, passes the interrupt on.
     """
-    seen: BaseException | None = error
+    cause: BaseException | None = error
     for _ in range(CHAIN):
-        if not isinstance(seen, KeyboardInterrupt):
+        if not isinstance(cause, KeyboardInterrupt):
             return False
-        if _handlers.bare or _from_handler(seen):
+        if _handlers.bare or _from_handler(cause):
             return True
         # `is None`: bool() of a foreign exception may be False
-        seen = seen.__context__ if seen.__cause__ is None else seen.__cause__
+        cause = cause.__context__ if cause.__cause__ is None else cause.__cause__
     return False
 
 

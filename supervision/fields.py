@@ -26,28 +26,28 @@ _NEARER: Final = 0.75
 0.67 to "top_p", "result_type" 0.7 to "deps_type")."""
 
 
-def nearest(word: object, known: Iterable[str], *, synonyms: Mapping[str, str] = _NO_SYNONYMS) -> str | None:
+def nearest(word: object, choices: Iterable[str], *, synonyms: Mapping[str, str] = _NO_SYNONYMS) -> str | None:
     """Return the known word that `word` probably stands for; None if no known word is similar.
 
     Args:
         word: The given word.
-        known: The words that would be valid.
+        choices: The words that would be valid.
         synonyms: Words of other libraries, each with the word of this one; a synonym of a known word counts as similar.
     """
-    given, words = str(word)[:_LONGEST], list(known)
-    if synonyms.get(given) in words:
-        return synonyms[given]
-    first = given.lstrip("-")[:1].lower()
+    text, words = str(word)[:_LONGEST], list(choices)
+    if synonyms.get(text) in words:
+        return synonyms[text]
+    first = text.lstrip("-")[:1].lower()
     alike = [known_word for known_word in words if known_word.lstrip("-")[:1].lower() == first]
-    near = get_close_matches(given, alike, 1, _NEAR) or get_close_matches(given, words, 1, _NEARER)
+    near = get_close_matches(text, alike, 1, _NEAR) or get_close_matches(text, words, 1, _NEARER)
     return near[0] if near else None
 
 
 def did_you_mean(
-    word: object, known: Iterable[str], *, quoted: bool = True, synonyms: Mapping[str, str] = _NO_SYNONYMS
+    word: object, choices: Iterable[str], *, quoted: bool = True, synonyms: Mapping[str, str] = _NO_SYNONYMS
 ) -> str:
     """Return "did you mean ...? " with a trailing blank for a message; empty if `nearest` finds no word."""
-    near = nearest(word, known, synonyms=synonyms)
+    near = nearest(word, choices, synonyms=synonyms)
     if near is None:
         return ""
     return f"did you mean {near!r}? " if quoted else f"did you mean {near}? "
@@ -63,23 +63,23 @@ def at_least(least: float) -> Check:
     return check
 
 
-def more_than(bound: float) -> Check:
-    """Return a validator for numbers greater than `bound`."""
+def more_than(limit: float) -> Check:
+    """Return a validator for numbers greater than `limit`."""
 
     def check(_: object, attribute: Field, value: object) -> None:
-        if not isinstance(value, int | float) or not value > bound:
-            raise InvalidSpec(f"{attribute.name}={value!r:.100}: give more than {bound}")
+        if not isinstance(value, int | float) or not value > limit:
+            raise InvalidSpec(f"{attribute.name}={value!r:.100}: give more than {limit}")
 
     return check
 
 
-def one_of(*known: str) -> Check:
-    """Return a validator for one of the words `known`."""
+def one_of(*choices: str) -> Check:
+    """Return a validator for one of the words `choices`."""
 
     def check(_: object, attribute: Field, value: object) -> None:
-        if value not in known:
-            way = " or ".join(map(repr, known))
-            raise InvalidSpec(f"{attribute.name}={value!r:.100} is not known; {did_you_mean(value, known)}use {way}")
+        if value not in choices:
+            way = " or ".join(map(repr, choices))
+            raise InvalidSpec(f"{attribute.name}={value!r:.100} is not known; {did_you_mean(value, choices)}use {way}")
 
     return check
 

@@ -26,10 +26,10 @@ logger = logging.getLogger("greenroom.supervision")
 
 def call_watcher(watcher: Callable[..., None], *args: object) -> None:
     """Call foreign code in a step that must be completed, and log its exception: other watchers are still waiting."""
-    told = capture(watcher, *args)
-    if isinstance(told, Raised):
+    result = capture(watcher, *args)
+    if isinstance(result, Raised):
         what = "a watcher raised; it must not: it runs in the exit step of the actor that it watches"
-        report(logger, logging.ERROR, what, traceback=traceback_text(told.error))
+        report(logger, logging.ERROR, what, traceback=traceback_text(result.error))
 
 
 @define(eq=False)

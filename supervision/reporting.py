@@ -62,8 +62,8 @@ def traceback_text(error: BaseException) -> str:
         if long is None:
             return "".join(tracebacks.format_exception(error)).rstrip("\n")
         why = f"{long[:LONGEST_MESSAGE]}…"
-    except BaseException as broken:  # noqa: BLE001, ASYNC103 - the border to the methods of a foreign exception
-        failure = failure_of_call(broken)
+    except BaseException as print_error:  # noqa: BLE001, ASYNC103 - the border to the methods of a foreign exception
+        failure = failure_of_call(print_error)
         why = f"(its own methods raised {type(failure).__name__} when its text was asked for)"
     places = "".join(line for leaf in (error, *leaves(error)) for line in tracebacks.format_tb(leaf.__traceback__))
     return f"Traceback (most recent call last):\n{places}{type(error).__name__}: {why}"  # noqa: ASYNC104 - the border has raised what passes
@@ -71,17 +71,17 @@ def traceback_text(error: BaseException) -> str:
 
 def _texts(error: BaseException) -> Iterator[str]:
     """Yield the texts that an exception holds, and those of its causes, contexts and members; calls none of them."""
-    seen: set[int] = set()
+    seen_ids: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:
-        found = waiting.pop()
-        if found is None or id(found) in seen:
+        link = waiting.pop()
+        if link is None or id(link) in seen_ids:
             continue
-        seen.add(id(found))
-        yield from (text for text in (*found.args, *getattr(found, "__notes__", ())) if isinstance(text, str))
-        waiting += (found.__cause__, found.__context__)
-        if isinstance(found, BaseExceptionGroup):
-            waiting += found.exceptions
+        seen_ids.add(id(link))
+        yield from (text for text in (*link.args, *getattr(link, "__notes__", ())) if isinstance(text, str))
+        waiting += (link.__cause__, link.__context__)
+        if isinstance(link, BaseExceptionGroup):
+            waiting += link.exceptions
 
 
 def _clean(text: str) -> str:

@@ -77,6 +77,6 @@ def decide(
     if not window.allows(now):
         error = exit_.error if isinstance(exit_, Crashed) else None
         return Escalate(exit=GaveUp(error=error, restarts=restarts))
-    recorded = window.record(now)
-    after = 0.0 if spec.backoff is None else spec.backoff.delay(len(recorded.times), chance)
-    return Restart(after=after, window=recorded)
+    after_crash = window.record(now)
+    after = 0.0 if spec.backoff is None else spec.backoff.delay(len(after_crash.times), chance)
+    return Restart(after=after, window=after_crash)

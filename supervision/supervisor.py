@@ -181,17 +181,17 @@ class Supervisor:
 
         Cancellation: handled as a failure.
         """
-        started: list[ChildRecord[object]] = []
+        cells: list[ChildRecord[object]] = []
         try:
             for spec in specs:
                 await self.start_child_ready(spec)
-                started.append(self._static[spec.id])
+                cells.append(self._static[spec.id])
         except BaseException:
             with trio.CancelScope(shield=True):  # the ring: bounded by the children's own budgets
-                for cell in reversed(started):
+                for cell in reversed(cells):
                     await self._stop_cell(cell, Shutdown())
             raise
-        return tuple(cell.ref for cell in started)
+        return tuple(cell.ref for cell in cells)
 
     def cancel_child(self, child_id: str, *, reason: str, by: str) -> bool:
         """Cancel a child without restart.
@@ -285,8 +285,8 @@ class Supervisor:
         """Decide what follows the exit of an incarnation (`Host`)."""
         crashed = isinstance(exit_, Crashed)
         self._counters.crashes += crashed
-        requested = self._stopping or cell.request is not None or cell.booting is not None
-        if requested or not wants_restart(cell.spec, exit_):
+        by_request = self._stopping or cell.request is not None or cell.booting is not None
+        if by_request or not wants_restart(cell.spec, exit_):
             if isinstance(exit_, Crashed) and cell.booting is None:  # `StartFailed` has the crash of a start
                 what = f"{cell.ref.name} crashed ({_kind(exit_.error)}) and is not restarted"
                 self._log(logging.ERROR, cell, what, exit_.error)
@@ -376,8 +376,8 @@ class Supervisor:
 
         The line itself never has the text of the error, which may contain secrets.
         """
-        shown = traceback_text(error) if error is not None and self._options.tracebacks else None
-        report(logger, level, text, traceback=shown, child=cell.ref.name, **fields)
+        traceback = traceback_text(error) if error is not None and self._options.tracebacks else None
+        report(logger, level, text, traceback=traceback, child=cell.ref.name, **fields)
 
     async def _stop_all(self) -> None:
         """Stop dynamic children, then static ones in reverse start order. The caller is shielded."""
@@ -553,14 +553,14 @@ async def open_supervisor(
                 body_error = _following(error, body_error)
     except BaseExceptionGroup as group:  # only exceptions that no actor may keep
         raise_bare(_following(unwrap(group), body_error))
-    failed = supervisor._failed()
+    failure = supervisor._failed()
     if body_error is None:
-        if failed is not None:
-            raise failed
+        if failure is not None:
+            raise failure
         return
     cancellation = sole_cancellation(body_error)
-    if failed is not None:
+    if failure is not None:
         if cancellation is not None:
-            raise failed
-        body_error.add_note(str(failed))
+            raise failure
+        body_error.add_note(str(failure))
     raise_bare(cancellation or body_error)

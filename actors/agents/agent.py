@@ -115,14 +115,14 @@ def _output_guardrails(
 
 
 def _handoffs(value: Iterable[Agent[Any] | str | Handoff]) -> tuple[Handoff, ...]:
-    listed: Any = _listed(value)
-    return tuple(map(handoff_of, listed)) if isinstance(listed, tuple) else listed
+    items: Any = _listed(value)
+    return tuple(map(handoff_of, items)) if isinstance(items, tuple) else items
 
 
 def _listed(value: Iterable[V]) -> tuple[V, ...]:
     """Return a tuple of an iterable; any other value unchanged, so that the check can name it."""
-    given: Any = value
-    return tuple(given) if isinstance(given, Iterable) and not isinstance(given, str | Mapping) else cast("Any", given)
+    items: Any = value
+    return tuple(items) if isinstance(items, Iterable) and not isinstance(items, str | Mapping) else cast("Any", items)
 
 
 def _copied(value: JSONObject) -> JSONObject:
@@ -179,6 +179,8 @@ class Agent(Generic[T_co, Deps]):
         spec: the agent as the engine sees it, with a digest of everything that can change a run.
         tool_infos: the tools as the model sees them.
         asks_each_step: a step asks for its instructions, or which tools are enabled, before its model request.
+        output_schema: JSON Schema of the final answer; None for plain text.
+        output_words: The system text about the form of the final answer; empty for plain text.
 
     Raises:
         AgentDefinitionError: a part is invalid or parts do not fit together; names the part and says what to give.
@@ -216,6 +218,8 @@ class Agent(Generic[T_co, Deps]):
     spec: AgentSpec = attrs.field(init=False, repr=False)
     tool_infos: tuple[ToolInfo, ...] = attrs.field(init=False, repr=False)
     asks_each_step: bool = attrs.field(init=False, repr=False)
+    output_schema: JSONObject | None = attrs.field(init=False, repr=False)
+    output_words: str = attrs.field(init=False, repr=False)
     _tools_by_name: Mapping[str, Tool[..., object]] = attrs.field(init=False, repr=False)
     _output: Output[T_co] = attrs.field(init=False, repr=False)
 
@@ -280,8 +284,8 @@ class Agent(Generic[T_co, Deps]):
 
         def __class_getitem__(cls, parameters: object) -> object:
             """Return the class for `Agent[T]`, as for `Agent[T, Any]`, and for `Agent[T, Deps]`."""
-            given = parameters if isinstance(parameters, tuple) else (parameters,)
-            return super().__class_getitem__((*given, Any) if len(given) == 1 else given)
+            types = parameters if isinstance(parameters, tuple) else (parameters,)
+            return super().__class_getitem__((*types, Any) if len(types) == 1 else types)
 
     def __attrs_post_init__(self) -> None:
         _check_parts(self)
@@ -301,6 +305,8 @@ class Agent(Generic[T_co, Deps]):
         put(self, "_output", read_output_type(self.key, self.output_type))
         if isinstance(self.output_type, Mapping):
             put(self, "output_type", self._output.schema)  # a copy
+        put(self, "output_schema", self._output.schema)
+        put(self, "output_words", self._output.words)
         put(self, "_tools_by_name", {tool.name: tool for tool in (*self.tools, *self.handoffs, *self.builtin)})
         put(self, "tool_infos", tuple(tool.info for tool in self._tools_by_name.values()))
         put(self, "asks_each_step", bool(self.conditional) or not isinstance(self.instructions, str))
@@ -308,16 +314,6 @@ class Agent(Generic[T_co, Deps]):
 
     def __repr__(self) -> str:
         return f"<Agent {self.key!r}: {len(self.tools)} tools>"
-
-    @property
-    def output_schema(self) -> JSONObject | None:
-        """JSON Schema of the final answer; None for plain text."""
-        return self._output.schema
-
-    @property
-    def output_words(self) -> str:
-        """The system text about the form of the final answer; empty for plain text."""
-        return self._output.words
 
     def parse_output(self, value: object) -> T_co:
         """Return the output of a finished run in the agent's output type, from the stored JSON value.
@@ -411,7 +407,7 @@ class Agent(Generic[T_co, Deps]):
         Raises:
             ToolDefinitionError: an option is invalid; names the fault and says what to give.
         """
-        given: dict[str, Any] = {"grace": _unwinding(self), **options}
+        tool_options: dict[str, Any] = {"grace": _unwinding(self), **options}
         return agent_tool(
             self,
             name=name,
@@ -419,7 +415,7 @@ class Agent(Generic[T_co, Deps]):
             parameters=parameters,
             build_input=build_input,
             extract=extract,
-            options=given,
+            options=tool_options,
         )
 
     def tool(self, name: str) -> Tool[..., object] | None:
@@ -480,10 +476,10 @@ def check_prices(agent: Agent[object], policies: Policies) -> None:
 
 def _check_guardrails(agent: Agent[object]) -> None:
     for option, kind in (("input_guardrails", InputGuardrail), ("output_guardrails", OutputGuardrail)):
-        given = getattr(agent, option)
-        wrong = check_guardrails(given, kind)
+        guardrails = getattr(agent, option)
+        wrong = check_guardrails(guardrails, kind)
         if wrong is not None:
-            raise _fault(agent, f"{option}={given!r}: {wrong}")
+            raise _fault(agent, f"{option}={guardrails!r}: {wrong}")
 
 
 def _check_deps(agent: Agent[object]) -> None:
@@ -551,11 +547,11 @@ def _essence(agent: Agent[object], policies: Policies) -> Any:
     """Return everything that can change a run, as plain data. Equal data means equal behaviour, code aside."""
     use = agent.tool_use
     more = [[name_of(plugin), sorted(hooked([plugin]))] for plugin in agent.plugins if not _is_data(plugin)]
-    chosen = essence(policies)
+    policy_essence = essence(policies)
     guards = [[one.name, one.blocking] for one in agent.input_guardrails], [one.name for one in agent.output_guardrails]
     return (
         ({"plugins": more} if more else {})
-        | ({"policies": chosen} if chosen else {})
+        | ({"policies": policy_essence} if policy_essence else {})
         | ({} if agent.tool_choice == "auto" else {"tool_choice": [agent.tool_choice, agent.reset_tool_choice]})
         | ({"guardrails": guards} if any(guards) else {})
         | (

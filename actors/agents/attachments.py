@@ -64,17 +64,17 @@ class Image(Attachment):
         """
         if (data is None) == (url is None):
             raise InvalidAttachment("Image(...): give the bytes, or url=, one of the two")
-        given = None if media_type is None else _media_type("Image", media_type)
+        own_type = None if media_type is None else _media_type("Image", media_type)
         if url is not None:
-            self.part = _at_address(url, given)
+            self.part = _at_address(url, own_type)
             return
         body = _bytes("Image", data)
-        found = given or detected(body)
-        if found is None:
+        content_type = own_type or detected(body)
+        if content_type is None:
             raise InvalidAttachment(
                 f"Image(<{len(body)} bytes>): neither PNG, JPEG, GIF nor WebP; give media_type='image/...'"
             )
-        self.part = part_of("image", body, _image_type(found))
+        self.part = part_of("image", body, _image_type(content_type))
 
     def __repr__(self) -> str:
         return f"Image(<{self.part.line()}>)"
@@ -113,32 +113,32 @@ def attachment_of(data: bytes, media_type: str | None = None, name: str | None =
     Raises:
         InvalidAttachment: an argument is invalid, or the bytes show no media type.
     """
-    found = media_type or detected(data)
-    if found is None:
+    content_type = media_type or detected(data)
+    if content_type is None:
         what = "File" if name is None else f"the file {name!r:.200}"
         raise InvalidAttachment(f"{what}: its bytes show no media type; give one, such as 'text/plain'")
-    if found.lower().startswith("image/"):
-        return Image(data, media_type=found)
-    return File(data, media_type=found, name=name)
+    if content_type.lower().startswith("image/"):
+        return Image(data, media_type=content_type)
+    return File(data, media_type=content_type, name=name)
 
 
-def parts_of(given: Any) -> tuple[Part, ...]:
+def parts_of(attachments: Any) -> tuple[Part, ...]:
     """Return the parts of images and files for one message: of the argument `attachments` of a start.
 
     Raises:
         InvalidAttachment: one of them is something else, or together they are too many or too large.
     """
-    if type(given) is tuple and not given:
-        return given
-    if isinstance(given, Attachment | str | bytes) or not isinstance(given, Iterable):
-        raise InvalidAttachment(f"attachments={shown(given)}: give a list of gr.Image and gr.File")
+    if type(attachments) is tuple and not attachments:
+        return attachments
+    if isinstance(attachments, Attachment | str | bytes) or not isinstance(attachments, Iterable):
+        raise InvalidAttachment(f"attachments={shown(attachments)}: give a list of gr.Image and gr.File")
     parts: list[Part] = []
-    for index, item in enumerate(given):
+    for index, item in enumerate(attachments):
         part = getattr(item, "part", None) if isinstance(item, Attachment) else None
         if not isinstance(part, Part):
             raise InvalidAttachment(f"attachments[{index}]={shown(item)}: give a gr.Image or a gr.File")
         if index == MAX_PARTS:
-            more = len(given) if isinstance(given, Sized) else f"more than {MAX_PARTS}"
+            more = len(attachments) if isinstance(attachments, Sized) else f"more than {MAX_PARTS}"
             raise InvalidAttachment(f"attachments: {more} images and files; give at most {MAX_PARTS} in one message")
         parts.append(part)
     fault = fault_of_parts(parts)
@@ -156,7 +156,7 @@ def with_attachments(value: Any, data: Any) -> object:
     """
     if isinstance(value, Attachment):
         return value
-    return [given if isinstance(given, Attachment) else copied(item) for given, item in zip(value, data, strict=True)]
+    return [own if isinstance(own, Attachment) else copied(item) for own, item in zip(value, data, strict=True)]
 
 
 def _bytes(kind: str, data: object) -> bytes:
@@ -175,36 +175,36 @@ def _bytes(kind: str, data: object) -> bytes:
     return bytes(data)
 
 
-def _media_type(kind: str, given: object) -> str:
-    text = exact(given).lower() if isinstance(given, str) else ""
+def _media_type(kind: str, value: object) -> str:
+    text = exact(value).lower() if isinstance(value, str) else ""
     if not is_media_type(text):
         way = "give type/subtype without parameters, such as 'image/png' or 'application/pdf'"
-        raise InvalidAttachment(f"{kind}(media_type={shown(given)}): {way}")
+        raise InvalidAttachment(f"{kind}(media_type={shown(value)}): {way}")
     return _image_type(text) if kind == "Image" else text
 
 
-def _image_type(found: str) -> str:
-    if not found.startswith("image/"):
-        raise InvalidAttachment(f"Image(...): {found} is no type of images; give a gr.File(data, media_type={found!r})")
-    return found
+def _image_type(kind: str) -> str:
+    if not kind.startswith("image/"):
+        raise InvalidAttachment(f"Image(...): {kind} is no type of images; give a gr.File(data, media_type={kind!r})")
+    return kind
 
 
-def _name(given: object) -> str:
-    text = exact(given) if isinstance(given, str) else ""
+def _name(value: object) -> str:
+    text = exact(value) if isinstance(value, str) else ""
     plain = 0 < len(text) <= _LONGEST_NAME and encodable(text) and text.isprintable() and not set(text) & set("/\\")
     if not plain or text in (".", ".."):
         way = f"give 1 to {_LONGEST_NAME} printable characters without slashes, other than . and .., or None"
-        raise InvalidAttachment(f"File(name={shown(given)}): {way}")
+        raise InvalidAttachment(f"File(name={shown(value)}): {way}")
     return text
 
 
-def _at_address(given: object, media_type: str | None) -> Part:
+def _at_address(value: object, media_type: str | None) -> Part:
     """Return the part of an image behind an address; the bytes of a data: address are decoded."""
-    url = exact(given) if isinstance(given, str) else ""
+    url = exact(value) if isinstance(value, str) else ""
     if url.startswith("data:"):
-        body, named = decoded_url(url)
+        body, url_type = decoded_url(url)
         kind: PartType = "image"
-        return part_of(kind, _bytes("Image", body), media_type or _media_type("Image", named or detected(body)))
+        return part_of(kind, _bytes("Image", body), media_type or _media_type("Image", url_type or detected(body)))
     try:
         parts = urlsplit(url)
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -212,7 +212,7 @@ def _at_address(given: object, media_type: str | None) -> Part:
         valid = False
     if not valid or len(url) > _LONGEST_URL or not (url.isascii() and url.isprintable() and " " not in url):
         way = f"give an http, https or data address of at most {_LONGEST_URL:,} characters (data: as much as the bytes)"
-        raise InvalidAttachment(f"Image(url={shown(given)}): {way}")
+        raise InvalidAttachment(f"Image(url={shown(value)}): {way}")
     return Part(type="image", media_type=media_type or type_of_url(url), url=url)
 
 

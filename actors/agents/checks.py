@@ -79,21 +79,21 @@ def check_tools(where: str, tools: object, handoffs: Sequence[Handoff]) -> None:
     """Check the tools and handoffs, and that the tools that are built in have different names."""
     if not isinstance(tools, tuple):
         raise _fault(where, f"tools={tools!r}: give a list of tools")
-    seen: set[str] = set()
+    names: set[str] = set()
     for tool in tools:
         if not isinstance(tool, Tool):
             way = "decorate it with @gr.tool" if callable(tool) else "give functions decorated with @gr.tool"
             raise _fault(where, f"{getattr(tool, '__name__', tool)!r} is not a tool; {way}")
         if isinstance(tool, Handoff):
             raise _fault(where, f"{tool!r} is a handoff; give it in handoffs=[...]")
-        if tool.name in seen:
+        if tool.name in names:
             raise _fault(where, f"two tools are named {tool.name!r}; rename one with @gr.tool(name=...)")
-        seen.add(tool.name)
-    wrong = fault_of(handoffs, seen)
+        names.add(tool.name)
+    wrong = fault_of(handoffs, names)
     if wrong is not None:
         raise _fault(where, wrong)
     for tool in built_in(tools):
-        if tool.name in seen:
+        if tool.name in names:
             raise _fault(
                 where,
                 f"a tool is named {tool.name!r}, which agents with background tools have built in; rename yours with "
@@ -129,11 +129,11 @@ def check_choice(where: str, choice: object, reset: object, tools: Sequence[Tool
 
 
 def _check_names(where: str, names: Sequence[str], part: str, tools: Sequence[Tool[..., object]]) -> None:
-    known = [tool.name for tool in tools]
+    tool_names = [tool.name for tool in tools]
     for name in names:
-        if name not in known:
-            near = did_you_mean(name, known)
-            names_known = ", ".join(known) or "none"
+        if name not in tool_names:
+            near = did_you_mean(name, tool_names)
+            names_known = ", ".join(tool_names) or "none"
             raise _fault(where, f"{part} names the tool {name!r:.200}; {near}the tools are: {names_known}")
 
 

@@ -23,9 +23,9 @@ def misfit(
     """Return what is wrong with `deps_type`, or with the first function whose dependencies it does not provide."""
     if not isinstance(get_origin(deps_type) or deps_type, type):
         return "give a class"
-    for what, named in _named(instructions, tools, plugins, guardrails):
-        if not provides(deps_type, named):
-            return f"{what} takes dependencies of type {_shown(named)}"
+    for what, annotation in _named(instructions, tools, plugins, guardrails):
+        if not provides(deps_type, annotation):
+            return f"{what} takes dependencies of type {_shown(annotation)}"
     return None
 
 
@@ -50,5 +50,5 @@ def _named(
                 yield f"the plugin {name_of(plugin)!r} in {phase.value}", named_deps(getattr(plugin, phase.value))
 
 
-def _shown(named: object) -> str:
-    return str(getattr(named, "__qualname__", named))
+def _shown(annotation: object) -> str:
+    return str(getattr(annotation, "__qualname__", annotation))

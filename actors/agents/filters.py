@@ -35,22 +35,22 @@ def nested(messages: Iterable[Message]) -> tuple[Message, ...]:
     files, which are parts of the one message. The next agent reads that others have spoken, and takes none of their
     answers for its own.
     """
-    given = tuple(messages)
-    lines = [f"{number}. {record}" for number, record in enumerate(_records(given), 1)]
+    thread = tuple(messages)
+    lines = [f"{number}. {record}" for number, record in enumerate(_records(thread), 1)]
     if not lines:
         return ()
-    parts = tuple(part for message in given for part in message.parts)
-    return (Message(id=f"{given[-1].id}.nested", role="user", content="\n".join((_HEAD, *lines)), parts=parts),)
+    parts = tuple(part for message in thread for part in message.parts)
+    return (Message(id=f"{thread[-1].id}.nested", role="user", content="\n".join((_HEAD, *lines)), parts=parts),)
 
 
 def _records(messages: Iterable[Message]) -> Iterator[str]:
     tools: dict[str | None, str] = {}
     for message in messages:
-        said = " ".join((*filter(None, [message.content]), *(f"[{part.line()}]" for part in message.parts)))
+        text = " ".join((*filter(None, [message.content]), *(f"[{part.line()}]" for part in message.parts)))
         if message.role == "tool":
-            yield f"result of {tools.get(message.call_id, 'a call')}: {said}"
-        elif said:
-            yield f"{message.role}: {said}"
+            yield f"result of {tools.get(message.call_id, 'a call')}: {text}"
+        elif text:
+            yield f"{message.role}: {text}"
         for call in message.calls:
             tools[call.call_id] = call.tool
             yield f"{message.role} calls {call.tool} with {msgspec.json.encode(call.arguments).decode()}"

@@ -31,15 +31,15 @@ def graph_of(agent: Agent[object], find: Find) -> Mapping[str, Agent[object]]:
     Raises:
         UnknownAgent, UsageError: raised by `find`.
     """
-    found: dict[str, Agent[object]] = {agent.key: agent}
+    graph: dict[str, Agent[object]] = {agent.key: agent}
     todo = [agent]
     while todo:
         for handoff in todo.pop(0).handoffs:
             other = find(handoff.agent if isinstance(handoff.agent, str | Agent) else handoff.key)
-            if other.key not in found:
-                found[other.key] = other
+            if other.key not in graph:
+                graph[other.key] = other
                 todo.append(other)
-    return found
+    return graph
 
 
 def check_graph(graph: Mapping[str, Agent[object]]) -> None:
@@ -49,11 +49,11 @@ def check_graph(graph: Mapping[str, Agent[object]]) -> None:
         AgentDefinitionError: two keys of one scope and name differ in type, merge or persistence, or a model of an
             agent has no price for the budget of the first agent.
     """
-    known: dict[KeyId, tuple[StateKey[Any], str]] = {}
+    keys: dict[KeyId, tuple[StateKey[Any], str]] = {}
     first = next(iter(graph.values()))
     for agent in graph.values():
         for key in agent.declared_state:
-            other, where = known.setdefault(key.id, (key, agent.key))
+            other, where = keys.setdefault(key.id, (key, agent.key))
             if _form(other) != _form(key):
                 text = (
                     f"the state key {str(key.id)!r} of agent {where!r} is another one than that of agent {agent.key!r}"
@@ -80,32 +80,32 @@ def joined_spec(graph: Mapping[str, Agent[object]]) -> AgentSpec:
 
 def agents_below(agent: Agent[object], find: Find) -> Iterator[Agent[object]]:
     """Yield the agents whose runs may be child runs of a run of this agent, at any depth, each once."""
-    todo, seen = [agent], {agent.key}
-    yielded: set[str] = set()
+    todo, visited_keys = [agent], {agent.key}
+    yielded_keys: set[str] = set()
     while todo:
         for acting in graph_of(todo.pop(0), find).values():
             for child in acting.children:
-                if child.key not in yielded:
-                    yielded.add(child.key)
+                if child.key not in yielded_keys:
+                    yielded_keys.add(child.key)
                     yield child
-                if child.key not in seen:
-                    seen.add(child.key)
+                if child.key not in visited_keys:
+                    visited_keys.add(child.key)
                     todo.append(child)
 
 
-def finder(known: Mapping[str, Agent[object]]) -> Find:
+def finder(by_key: Mapping[str, Agent[object]]) -> Find:
     """Return a function that finds agents by object or key, without adding any."""
 
-    def find(wanted: Agent[object] | str) -> Agent[object]:
-        agent = wanted if isinstance(wanted, Agent) else known.get(wanted)
+    def find(agent_or_key: Agent[object] | str) -> Agent[object]:
+        agent = agent_or_key if isinstance(agent_or_key, Agent) else by_key.get(agent_or_key)
         if agent is None:
-            raise unknown_agent(wanted, known)
+            raise unknown_agent(agent_or_key, by_key)
         return agent
 
     return find
 
 
-def unknown_agent(wanted: object, known: Mapping[str, Agent[object]]) -> UnknownAgent:
+def unknown_agent(key: object, by_key: Mapping[str, Agent[object]]) -> UnknownAgent:
     """Return the error about a key that no agent has."""
-    keys, near = ", ".join(sorted(known)) or "none", did_you_mean(wanted, known)
-    return UnknownAgent(f"no agent has the key {wanted!r}; {near}this runtime knows: {keys}")
+    keys, near = ", ".join(sorted(by_key)) or "none", did_you_mean(key, by_key)
+    return UnknownAgent(f"no agent has the key {key!r}; {near}this runtime knows: {keys}")

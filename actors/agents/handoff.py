@@ -217,15 +217,15 @@ def _takes(function: object, count: int) -> bool:
     return True
 
 
-def handoff_of(given: Any) -> Handoff:
+def handoff_of(value: Any) -> Handoff:
     """Return the handoff that an item of `Agent(handoffs=[...])` means; an invalid item is returned unchanged.
 
     Raises:
         AgentDefinitionError: the name made from the key is no name of a tool.
     """
-    if isinstance(given, str) or isinstance(getattr(given, "spec", None), AgentSpec):
-        return handoff(given)
-    return cast("Handoff", given)  # the check of the agent names any other value
+    if isinstance(value, str) or isinstance(getattr(value, "spec", None), AgentSpec):
+        return handoff(value)
+    return cast("Handoff", value)  # the check of the agent names any other value
 
 
 def fault_of(handoffs: object, names: set[str]) -> str | None:

@@ -15,7 +15,7 @@ from typing import Final, Self
 
 import attrs
 
-from .lifecycle import IllegalTransition, RunStatus
+from .lifecycle import IllegalTransition
 from .phases import Phase
 
 
@@ -168,8 +168,6 @@ POSITIONS: Final[Mapping[CallPosition, CallRule]] = {
 }
 """The table: each position, the positions that may follow, and the facts that hold there. A call begins as `new`."""
 
-EXECUTING: Final = frozenset(at for at, rule in POSITIONS.items() if rule.executing)
-"""The positions in which code runs for the call: a column of the table, as a set."""
 SUSPENDED: Final = frozenset(at for at, rule in POSITIONS.items() if rule.status is CallStatus.SUSPENDED)
 """The positions of a suspended call."""
 
@@ -205,18 +203,6 @@ def check_move(call_id: str, source: CallPosition | None, target: CallPosition, 
         raise IllegalTransition(f"call {call_id}", begin, end, may)
 
 
-def open_status(attempts: int, resumed_at: int | None) -> CallStatus:
-    """Return the status of a call that has not ended, in a position that allows several.
-
-    Args:
-        attempts: started bodies.
-        resumed_at: bodies started when a decision last resumed the call; None: no decision has.
-    """
-    if resumed_at == attempts:
-        return CallStatus.RESUMING
-    return CallStatus.RUNNING if attempts else CallStatus.NEW
-
-
 def _statuses(source: CallPosition, status: CallStatus, target: CallPosition) -> Iterable[CallStatus]:
     """Yield the statuses that a call of this status may have after a move."""
     row, following = POSITIONS[source], POSITIONS[target]
@@ -230,13 +216,13 @@ def _statuses(source: CallPosition, status: CallStatus, target: CallPosition) ->
 def _status_moves() -> Iterator[tuple[CallStatus, CallStatus]]:
     """Yield each move of a status that a path through the table makes."""
     start = (CallPosition.NEW, CallStatus.NEW)
-    seen, todo = {start}, [start]
+    reachable, todo = {start}, [start]
     while todo:
         at, status = todo.pop()
         after = {(target, new) for target in POSITIONS[at].to for new in _statuses(at, status, target)}
         yield from ((status, new) for _, new in after if new is not status)
-        todo += after - seen
-        seen |= after
+        todo += after - reachable
+        reachable |= after
 
 
 _MOVES: Final = frozenset(_status_moves())
@@ -245,13 +231,3 @@ CALLS: Final[Mapping[CallStatus, frozenset[CallStatus]]] = {
     status: frozenset(new for old, new in _MOVES if old is status) for status in CallStatus
 }
 """Status -> the statuses that may follow: `POSITIONS` as a client sees it."""
-
-
-def derive_run_status(calls: Iterable[CallStatus]) -> RunStatus:
-    """Return one step's status: any call running or resuming -> running; else any suspended -> waiting; else done."""
-    waiting = False
-    for status in calls:
-        if status is CallStatus.RUNNING or status is CallStatus.RESUMING:
-            return RunStatus.RUNNING
-        waiting = waiting or status is CallStatus.SUSPENDED
-    return RunStatus.WAITING if waiting else RunStatus.DONE

@@ -29,8 +29,8 @@ def wire(value: object) -> JSONValue:
     """
     fields = _fields(type(value))  # type: ignore[arg-type]  # mypy doubts that a class is hashable
     if fields is not None:
-        given = ((name_on_wire, getattr(value, name)) for name, name_on_wire in fields)
-        return {name_on_wire: wire(item) for name_on_wire, item in given if item is not msgspec.UNSET}
+        items = ((name_on_wire, getattr(value, name)) for name, name_on_wire in fields)
+        return {name_on_wire: wire(item) for name_on_wire, item in items if item is not msgspec.UNSET}
     return [wire(item) for item in value] if isinstance(value, (tuple, list)) else value
 
 

@@ -79,6 +79,9 @@ FOREIGN_SCHEMAS: Final[Mapping[type, tuple[str, ...]]] = {
 }
 """Payload class -> the fields with a foreign JSON Schema."""
 
+OURS: Final = frozenset(cls for cls, names in FOREIGN.items() if not names and cls not in FOREIGN_SCHEMAS)
+"""The payload classes without a field from outside: the redactor need not see them."""
+
 LIFECYCLE_EVENT: Final[Mapping[Stage, str]] = {
     Stage.CREATED: "run.created",
     Stage.PLANNED: "run.planned",

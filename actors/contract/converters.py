@@ -118,9 +118,9 @@ class _StructReader:
         fields, errors = {}, {}
         for name, item in value.items():
             if name in self._fields:
-                field, hint, read = self._fields[name]
+                field, hint, reader = self._fields[name]
                 try:
-                    fields[field] = read(item, hint)
+                    fields[field] = reader(item, hint)
                 except Exception as error:  # noqa: BLE001 - collected with its place, as cattrs does
                     errors[name] = error
         return fields, errors
@@ -149,9 +149,9 @@ def _show_struct(value: Any) -> dict[str, Any]:
 
 
 def _row_hook(cls: Any, writer: BaseConverter) -> Callable[[Any], Any]:
-    made = [field.name for field in attrs.fields(cls) if isinstance(field.default, attrs.Factory)]  # type: ignore[arg-type]
+    factory_fields = [field.name for field in attrs.fields(cls) if isinstance(field.default, attrs.Factory)]  # type: ignore[arg-type]
     # comparing with a factory's default would create that default each time
-    dear: Any = dict.fromkeys(made, override(omit_if_default=False))
+    dear: Any = dict.fromkeys(factory_fields, override(omit_if_default=False))
     return make_dict_unstructure_fn(cls, writer, _cattrs_omit_if_default=True, **dear)
 
 

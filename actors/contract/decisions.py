@@ -344,10 +344,10 @@ def decision_of(target: Any, action: Any, options: Mapping[str, Any], names: Seq
         UsageError: the arguments are no decision; names the value and says what to give.
     """
     if isinstance(target, Decision):
-        given = [name for name, value in (("an action", action), *options.items()) if value is not None]
-        if given:
+        other_options = [name for name, value in (("an action", action), *options.items()) if value is not None]
+        if other_options:
             way = "say it in ticket.approve(...) or ticket.deny(...)"
-            raise UsageError(f"decide: a whole Decision was given, and {', '.join(given)} beside it; {way}")
+            raise UsageError(f"decide: a whole Decision was given, and {', '.join(other_options)} beside it; {way}")
         return target
     if isinstance(target, Ticket):
         way = f"approve it with .approve(...), deny it with .deny(...), or name it: decide({target.ticket_id!r}, ...)"
@@ -359,6 +359,9 @@ def decision_of(target: Any, action: Any, options: Mapping[str, Any], names: Seq
     more = dict(options)
     name, by = more.pop("decision_id", None), more.pop("by", None)
     return Decision(target=target, action=action, decision_id=name or "", decided_by=by, **more)
+
+
+CommandKind = Literal["decide", "cancel", "send", "pause", "expire", "wake"]
 
 
 @attrs.frozen(kw_only=True)
@@ -379,7 +382,7 @@ class Command:
     """
 
     command_id: str
-    kind: Literal["decide", "cancel", "send", "pause", "expire", "wake"]
+    kind: CommandKind
     decision: Decision | None = None
     mode: Literal["now", "after_step"] = "now"
     text: str = ""

@@ -70,14 +70,14 @@ def _way_out(extra: object, *, by_msgspec: bool) -> str:
 def _parts(kind: object) -> Iterator[tuple[Any, str]]:
     """Yield a type and all types in it, each once, with the field in which each was met."""
     waiting = deque[tuple[Any, str]]([(kind, "")])
-    seen: set[int] = set()
-    kept: list[object] = []  # keeps the ids of `seen` from being used again
-    while waiting and len(kept) < _PARTS:
+    seen_ids: set[int] = set()
+    visited_parts: list[object] = []  # keeps the ids of `seen_ids` from being used again
+    while waiting and len(visited_parts) < _PARTS:
         part, where = waiting.popleft()
-        if id(part) in seen:
+        if id(part) in seen_ids:
             continue
-        seen.add(id(part))
-        kept.append(part)
+        seen_ids.add(id(part))
+        visited_parts.append(part)
         yield part, where
         for name in ("__supertype__", "__value__", "__origin__"):  # of NewType, `type X = ...`, Annotated and generics
             inner = getattr(part, name, None)

@@ -18,6 +18,7 @@ from typing import Any, Final
 import attrs
 import msgspec
 
+from .catalogue import OURS
 from .codec import SchemaError
 from .commits import EventDraft
 from .plain import JSONObject
@@ -65,8 +66,8 @@ def _stamp(moment: datetime) -> bytes:
             raise ValueError(f"{moment.isoformat()} has no time zone; use datetime.now(UTC) or .replace(tzinfo=UTC)")
         moment = moment.astimezone(UTC)
     # msgspec writes "YYYY-MM-DDTHH:MM:SS", then six digits of a fraction if there is one; much faster than isoformat
-    written = _encode(moment)
-    return written[1:24] + b"Z" if moment.microsecond else written[1:20] + b".000Z"
+    text = _encode(moment)
+    return text[1:24] + b"Z" if moment.microsecond else text[1:20] + b".000Z"
 
 
 class EventEncoder:
@@ -96,15 +97,15 @@ class EventEncoder:
 
     def small_frames(self, after: int, at: datetime, events: Sequence[EventDraft]) -> tuple[bytes, ...] | None:
         """Return the result of `frames`, or None if the events are so large that they must be made in steps."""
-        middle, redact, left = self._constant + _stamp(at) + _PAYLOAD, self._redactor.small_payload, 2 * WINDOW
+        middle, redact, room = self._constant + _stamp(at) + _PAYLOAD, self._redactor.small_payload, 2 * WINDOW
         head, encode, frames = self._head, _encode, []
         for sequence, event in enumerate(events, after + 1):
-            shown = redact(event.payload)
-            if shown is None:
+            clean_payload = event.payload if type(event.payload) in OURS else redact(event.payload)
+            if clean_payload is None:
                 return None
-            payload = encode(shown)
-            left -= len(payload)
-            if left < 0:
+            payload = encode(clean_payload)
+            room -= len(payload)
+            if room < 0:
                 return None
             number = b"%d" % sequence  # a join is cheaper than a format of all parts
             frames.append(
@@ -114,16 +115,16 @@ class EventEncoder:
 
     def frame_steps(self, after: int, at: datetime, events: Sequence[EventDraft]) -> Steps[tuple[bytes, ...]]:
         """Return the result of `frames`, in steps: some thousand characters of a text, or of small events."""
-        middle, head, frames, left = self._constant + _stamp(at) + _PAYLOAD, self._head, list[bytes](), WINDOW
+        middle, head, frames, room = self._constant + _stamp(at) + _PAYLOAD, self._head, list[bytes](), WINDOW
         for sequence, event in enumerate(events, after + 1):
-            shown = self._redactor.small_payload(event.payload)
-            if shown is None:
+            clean_payload = self._redactor.small_payload(event.payload)
+            if clean_payload is None:
                 yield
-                shown = yield from self._redactor.payload_steps(event.payload)
-            payload = _encode(shown)
-            left -= len(payload)
-            if left < 0:
-                left = WINDOW
+                clean_payload = yield from self._redactor.payload_steps(event.payload)
+            payload = _encode(clean_payload)
+            room -= len(payload)
+            if room < 0:
+                room = WINDOW
                 yield
             if len(payload) > PAYLOAD_BYTES:
                 payload = yield from _excerpted(payload)

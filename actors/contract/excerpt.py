@@ -71,8 +71,8 @@ def shown_result(value: object) -> tuple[str, bool, int]:
     data = _encode(value)
     if len(data) > VALUE_LIMIT:
         raise too_large(len(data))
-    shown, large = excerpt(value if isinstance(value, str) else data.decode())
-    return shown, large, len(data)
+    text, large = excerpt(value if isinstance(value, str) else data.decode())
+    return text, large, len(data)
 
 
 def showing(value: Large | LargeText, clean: Clean, mask: str) -> Steps[str]:
@@ -86,10 +86,10 @@ def showing(value: Large | LargeText, clean: Clean, mask: str) -> Steps[str]:
     if isinstance(value, LargeText) or isinstance(value.value, str):
         text = str(value if isinstance(value, LargeText) else value.value)
         if len(text) <= _WHOLE:
-            shown = yield from clean(text)
-            return _joined(shown, len(text), shown)
-        begun = yield from clean(text[: _EDGE + _CONTEXT])
-        return _joined(begun, len(text), (yield from clean(text[-_EDGE - _CONTEXT :])))
+            clean_text = yield from clean(text)
+            return _joined(clean_text, len(text), clean_text)
+        clean_head = yield from clean(text[: _EDGE + _CONTEXT])
+        return _joined(clean_head, len(text), (yield from clean(text[-_EDGE - _CONTEXT :])))
     size = len(_encode(value.value).decode())
     writer = _Writer(clean, mask)
     head = yield from _taken(writer.forward(value.value))
@@ -106,16 +106,16 @@ def _joined(head: str, size: int, tail: str) -> str:
 
 def _taken(pieces: Iterable[str | None]) -> Steps[list[str]]:
     """Return as many pieces as fill one end; the other pieces are not created. None is the end of a step."""
-    taken, size = list[str](), 0
+    head, size = list[str](), 0
     for piece in pieces:
         if piece is None:
             yield
             continue
-        taken.append(piece)
+        head.append(piece)
         size += len(piece)
         if size >= _EDGE:
             break
-    return taken
+    return head
 
 
 @attrs.frozen
@@ -131,10 +131,10 @@ class _Writer:
     def forward(self, value: object) -> Iterator[str | None]:
         """Yield the pieces from the beginning to the end."""
         if isinstance(value, Mapping):
-            between, named = "{", hidden_fields(value)
+            between, hidden_names = "{", hidden_fields(value)
             for key, item in value.items():
                 yield f"{between}{yield from self._written(key)}:"
-                yield from self.forward(self.mask if _hides(key, item, named) else item)
+                yield from self.forward(self.mask if _hides(key, item, hidden_names) else item)
                 between = ","
             yield "}" if between == "," else "{}"
         elif isinstance(value, (list, tuple)):
@@ -150,10 +150,10 @@ class _Writer:
     def backward(self, value: object) -> Iterator[str | None]:
         """Yield the pieces from the end to the beginning; the pieces themselves are not reversed."""
         if isinstance(value, Mapping):
-            between, named = "}", hidden_fields(value)
+            between, hidden_names = "}", hidden_fields(value)
             for key, item in reversed(list(value.items())):
                 yield between
-                yield from self.backward(self.mask if _hides(key, item, named) else item)
+                yield from self.backward(self.mask if _hides(key, item, hidden_names) else item)
                 yield f"{yield from self._written(key)}:"
                 between = ","
             yield "{" if between == "," else "{}"
@@ -178,5 +178,5 @@ class _Writer:
         return _encode((yield from self.clean(text))).decode()
 
 
-def _hides(key: object, item: object, named: Collection[object]) -> bool:
-    return item is not None and (key in named or (isinstance(key, str) and hides_value(key, item)))
+def _hides(key: object, item: object, hidden_names: Collection[object]) -> bool:
+    return item is not None and (key in hidden_names or (isinstance(key, str) and hides_value(key, item)))

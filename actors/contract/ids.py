@@ -23,11 +23,6 @@ AGENT_KEYS: Final = f"use 1 to {_LONGEST_KEY} printable characters without space
 _canonical = msgspec.json.Encoder(order="sorted", enc_hook=base_value)
 
 
-def event_id(run_id: str, sequence: int) -> str:
-    """Return the id of event number `sequence` of a run."""
-    return f"{run_id}-{sequence}"
-
-
 def message_id(run_id: str, number: int) -> str:
     """Return the id of the run's message number `number` (from 1)."""
     return f"{run_id}.m{number}"
@@ -88,10 +83,10 @@ def canonical_json(value: object) -> bytes:
         TypeError: a value has no form in JSON.
         ValueError: the value contains NaN or an infinity, which would be written as null and read as None.
     """
-    encoded = _canonical.encode(value)
-    if b"null" in encoded and _holds_no_number(value):
+    data = _canonical.encode(value)
+    if b"null" in data and _holds_no_number(value):
         raise ValueError("NaN and infinity have no JSON form; give text or None")
-    return encoded
+    return data
 
 
 def _holds_no_number(value: object) -> bool:

@@ -58,14 +58,14 @@ def schema_faults(schema: JSONObject, value: Any, *, most: int) -> tuple[str, ..
     best = jsonschema.exceptions.best_match
     try:
         with judge.bounded_work():
-            found = [best([fault]) for fault in islice(judge.of(schema).iter_errors(value), most)]
+            faults = [best([fault]) for fault in islice(judge.of(schema).iter_errors(value), most)]
     except judge.TooMuchWork as error:
         return (f"`$`: {error}",)
     except RecursionError:
         return (f"`$`: {_DEEP}",)
     except Exception as error:  # noqa: BLE001 - a schema of the program
         return (f"the schema cannot be used ({type(error).__name__}: {shortened(str(error), MESSAGE_LIMIT)})",)
-    return tuple(f"`{_path(fault)}`: {_shortened(fault)}" for fault in found if fault is not None)
+    return tuple(f"`{_path(fault)}`: {_shortened(fault)}" for fault in faults if fault is not None)
 
 
 def unusable_schema(schema: JSONObject, *, judges: bool = True) -> str | None:
@@ -102,8 +102,8 @@ class _Parts:
 
         self._check = form.check_schema
         self._judges = judges
-        named = str(schema.get("$schema", ""))
-        self._resource = specification_with(named, default=DRAFT202012).create_resource
+        dialect = str(schema.get("$schema", ""))
+        self._resource = specification_with(dialect, default=DRAFT202012).create_resource
         self._root = self._resource(schema)
         self._beside: dict[int, list[JSONValue]] = {}
         self._words: set[str] = set()
@@ -113,19 +113,19 @@ class _Parts:
         from referencing import Registry  # noqa: PLC0415 - comes with jsonschema
 
         waiting = [(self._root, Registry[Any]().resolver_with_root(self._root))]
-        known = set[int]()
+        known_ids = set[int]()
         while waiting:
             part, resolver = waiting.pop()
             contents = part.contents
             if not isinstance(contents, Mapping) or id(contents) in self._beside:
                 continue
             below = list(part.subresources())
-            known.update(id(one.contents) for one in below)
+            known_ids.update(id(one.contents) for one in below)
             self._beside[id(contents)] = beside = list(_in_place(contents))
             for word in ("$ref", "$dynamicRef"):
                 if not isinstance(contents.get(word), str):
                     continue
-                wrong = self._follow(contents[word], resolver, word, waiting, known)
+                wrong = self._follow(contents[word], resolver, word, waiting, known_ids)
                 if wrong is not None:
                     return wrong
                 beside.append(waiting[-1][0].contents)
@@ -138,19 +138,19 @@ class _Parts:
             return "unevaluatedProperties beside patternProperties cannot be judged; use additionalProperties"
         return self._weight_fault()
 
-    def _follow(self, reference: str, resolver: Any, word: str, waiting: list[Any], known: set[int]) -> str | None:
+    def _follow(self, reference: str, resolver: Any, word: str, waiting: list[Any], known_ids: set[int]) -> str | None:
         """Add the part that a reference leads to."""
         from referencing import exceptions  # noqa: PLC0415 - comes with jsonschema
 
         try:
-            found = resolver.lookup(reference)
+            target = resolver.lookup(reference)
         except exceptions.Unresolvable:
             return f"{word} {reference!r:.200} leads to no part of the schema"
-        if not isinstance(found.contents, Mapping | bool):
+        if not isinstance(target.contents, Mapping | bool):
             return f"{word} {reference!r:.200} leads to no schema"
-        if isinstance(found.contents, Mapping) and id(found.contents) not in known:
-            self._check(dict(found.contents))  # a part under a name that JSON Schema does not know was not checked
-        waiting.append((self._resource(found.contents), found.resolver))
+        if isinstance(target.contents, Mapping) and id(target.contents) not in known_ids:
+            self._check(dict(target.contents))  # a part under a name that JSON Schema does not know was not checked
+        waiting.append((self._resource(target.contents), target.resolver))
         return None
 
     def _weight_fault(self) -> str | None:

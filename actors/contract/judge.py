@@ -44,7 +44,7 @@ class _Validator(Protocol):
 _Keyword = Callable[..., Iterator[ValidationError] | None]
 """(validator, value of the keyword, value to judge, part of the schema) -> its faults."""
 
-_left: ContextVar[list[int]] = ContextVar("steps that are left of a judgement")
+_steps_left: ContextVar[list[int]] = ContextVar("steps that are left of a judgement")
 
 
 class TooMuchWork(ValueError):
@@ -58,11 +58,11 @@ def bounded_work() -> Iterator[None]:
     Raises:
         TooMuchWork: it takes more than `STEPS`.
     """
-    before = _left.set([STEPS])
+    before = _steps_left.set([STEPS])
     try:
         yield
     finally:
-        _left.reset(before)
+        _steps_left.reset(before)
 
 
 def of(schema: JSONObject) -> Any:
@@ -77,12 +77,12 @@ def _bounded(kind: type[jsonschema.protocols.Validator]) -> Any:
 
 
 def _counted(word: str, keyword: _Keyword) -> _Keyword:
-    squared = word.startswith("unevaluated")
+    is_quadratic = word.startswith("unevaluated")
 
-    def judged(validator: _Validator, said: object, value: object, schema: object) -> Iterator[ValidationError]:
+    def judged(validator: _Validator, rule: object, value: object, schema: object) -> Iterator[ValidationError]:
         size = _size(value)
-        _spend(1 + size + _size(said) + (size * size // _SQUARE if squared else 0))
-        for fault in keyword(validator, said, value, schema) or ():
+        _spend(1 + size + _size(rule) + (size * size // _SQUARE if is_quadratic else 0))
+        for fault in keyword(validator, rule, value, schema) or ():
             _spend(1 + len(fault.message) // _MESSAGE)
             yield fault
 
@@ -90,9 +90,9 @@ def _counted(word: str, keyword: _Keyword) -> _Keyword:
 
 
 def _spend(steps: int) -> None:
-    left = _left.get()
-    left[0] -= steps
-    if left[0] < 0:
+    steps_left = _steps_left.get()
+    steps_left[0] -= steps
+    if steps_left[0] < 0:
         raise TooMuchWork("the value takes too long to be judged by the schema; give a smaller or flatter one")
 
 
@@ -122,14 +122,14 @@ def _additional_properties(
 ) -> Iterator[ValidationError]:
     """Judge what neither `properties` nor `patternProperties` names."""
     if validator.is_type(value, "object"):
-        found = [linear(pattern) for pattern in schema.get("patternProperties", ())]
-        rest = {name: item for name, item in value.items() if not any(matches(name) for matches in found)}
+        patterns = [linear(pattern) for pattern in schema.get("patternProperties", ())]
+        rest = {name: item for name, item in value.items() if not any(matches(name) for matches in patterns)}
         properties = {"properties": schema.get("properties", {})}
         yield from _ADDITIONAL(validator, part, rest, properties)
 
 
-def _unique_items(validator: _Validator, wanted: bool, value: Sequence[object], _: object) -> Iterator[ValidationError]:
-    if wanted and validator.is_type(value, "array") and len({_hashable(item) for item in value}) < len(value):
+def _unique_items(validator: _Validator, unique: bool, value: Sequence[object], _: object) -> Iterator[ValidationError]:
+    if unique and validator.is_type(value, "array") and len({_hashable(item) for item in value}) < len(value):
         yield ValidationError(f"{value!r} has non-unique elements")
 
 

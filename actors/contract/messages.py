@@ -90,8 +90,8 @@ class CallRequest(Value, frozen=True, kw_only=True):
             arguments: JSON text of an object. None, an empty text and `null` mean no arguments.
             call_id: the provider's id of the call; the runtime makes one if it is empty.
         """
-        read, fault = read_arguments(arguments)
-        return cls(call_id=call_id, tool=tool, arguments=read, fault=fault)
+        values, fault = read_arguments(arguments)
+        return cls(call_id=call_id, tool=tool, arguments=values, fault=fault)
 
 
 def read_arguments(text: str | bytes | None) -> tuple[dict[str, JSONValue], str | None]:

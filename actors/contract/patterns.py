@@ -51,10 +51,10 @@ def _compiled(pattern: str) -> Any:
     options = re2.Options()
     options.log_errors = False
     options.never_capture = True  # whether a text matches is all that is asked, and takes less time
-    written = _ESCAPED.sub(lambda match: _UNIT.sub(r"\\x{\1}", match[0]), pattern)
+    source = _ESCAPED.sub(lambda match: _UNIT.sub(r"\\x{\1}", match[0]), pattern)
     try:
-        return re2.compile(written, options=options)
+        return re2.compile(source, options=options)
     except re2.error as error:
-        said = error.args[0] if error.args else error
-        text = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+        reason = error.args[0] if error.args else error
+        text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
         raise ValueError(text) from error

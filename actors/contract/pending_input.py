@@ -31,10 +31,10 @@ def apart(row: RunRow) -> RunRow:
         return row
     places = {message.id: at for at, message in enumerate(row.pending_input)}
     owner = next(iter(places)).rpartition(".m")[0]
-    sent = tuple(replace(sent_text, at=places[message_id(owner, sent_text.number)]) for sent_text in row.sent)
-    removed = {sent_text.at for sent_text in sent}
-    kept = tuple(message for at, message in enumerate(row.pending_input) if at not in removed)
-    return replace(row, pending_input=kept, sent=sent)
+    sent_texts = tuple(replace(sent_text, at=places[message_id(owner, sent_text.number)]) for sent_text in row.sent)
+    places_of_sent = {sent_text.at for sent_text in sent_texts}
+    pending_input = tuple(message for at, message in enumerate(row.pending_input) if at not in places_of_sent)
+    return replace(row, pending_input=pending_input, sent=sent_texts)
 
 
 def whole(run_id: str, row: RunRow, commands: Mapping[str, Command]) -> RunRow:
@@ -66,8 +66,8 @@ def with_calls(row: RunRow, calls: Iterable[CallRow]) -> RunRow:
     """
     if row.draft is None or row.draft.calls:  # until version 3 a row has the calls itself
         return row
-    requested = tuple(call.requested for call in calls if call.step == row.step)
-    return replace(row, draft=replace(row.draft, calls=requested)) if requested else row
+    requests = tuple(call.requested for call in calls if call.step == row.step)
+    return replace(row, draft=replace(row.draft, calls=requests)) if requests else row
 
 
 def waiting(row: RunRow | JudgedRow, unread: Iterable[Command]) -> tuple[int, int]:

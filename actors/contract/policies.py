@@ -38,10 +38,10 @@ class RetryPolicy:
         `jitter` is a factor of about 1.
         """
         try:
-            grown = self.first * self.factor ** (failures - 1)
+            seconds = self.first * self.factor ** (failures - 1)
         except OverflowError:
-            grown = self.longest
-        return min(grown * jitter, self.longest)
+            seconds = self.longest
+        return min(seconds * jitter, self.longest)
 
     def wait(self, failures: int, jitter: float, retry_after: float | None) -> float:
         """Return the seconds before the next request: the back-off, or the provider's wait if that is longer."""
@@ -125,9 +125,9 @@ class Price:
 
     def of(self, usage: Usage) -> float:
         """Return what these tokens cost."""
-        cached = self.input if self.cached is None else self.cached
+        cached_price = self.input if self.cached is None else self.cached
         fresh = usage.input - usage.cached
-        return (fresh * self.input + usage.cached * cached + usage.output * self.output) / 1_000_000
+        return (fresh * self.input + usage.cached * cached_price + usage.output * self.output) / 1_000_000
 
 
 @attrs.frozen(kw_only=True)

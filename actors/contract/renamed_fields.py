@@ -56,12 +56,12 @@ def _run(data: _Fields) -> _Fields:
 
 
 def _entry(entry: _Entry) -> _Entry:
-    at, kind, fields, *reduced = entry
+    at, kind, fields, *rest = entry
     if kind == "Born":
         fields = fields | {"row": _run(fields["row"])}
     elif kind == "PhaseDone":
         fields = _with(fields, _PHASE_DONE)
-    return [at, kind, fields, *reduced]
+    return [at, kind, fields, *rest]
 
 
 def _with(data: _Fields, names: Mapping[str, str]) -> _Fields:

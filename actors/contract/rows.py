@@ -12,7 +12,7 @@ from typing import Literal
 import attrs
 import msgspec
 
-from .calls import POSITIONS, CallPosition, CallRule, CallStatus, open_status
+from .calls import POSITIONS, CallPosition, CallRule, CallStatus
 from .decisions import Command, CommandResult, Decision, InboxItem, Ticket
 from .inference import Inference, RequestChanges
 from .lifecycle import STATUS, RunStatus, Stage, Termination
@@ -360,7 +360,12 @@ class CallRow(CallFields, frozen=True):  # type: ignore[misc]  # `sealed` makes 
     @property
     def status(self) -> CallStatus:
         """The call's status for clients; derived, never stored."""
-        return POSITIONS[self.at].status or self.outcome or open_status(self.attempts, self.resumed_at)
+        status = POSITIONS[self.at].status or self.outcome
+        if status is not None:
+            return status
+        if self.resumed_at == self.attempts:
+            return CallStatus.RESUMING
+        return CallStatus.RUNNING if self.attempts else CallStatus.NEW
 
     @property
     def settled(self) -> bool:

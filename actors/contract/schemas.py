@@ -65,7 +65,7 @@ def _envelope(name: str, payload: object) -> dict[str, JSONValue]:
         "timestamp": {"type": "string", "format": "date-time"},
         "payload": payload,
     }
-    excerpted = {
+    excerpt_schema = {
         "type": "array",
         "items": {"type": "string"},
         "description": "Fields of the payload that are too long for an event: they hold head and tail of their texts.",
@@ -74,7 +74,7 @@ def _envelope(name: str, payload: object) -> dict[str, JSONValue]:
         "title": name,
         "description": described(CATALOGUE[name]),
         "type": "object",
-        "properties": properties | {"excerpted": excerpted},
+        "properties": properties | {"excerpted": excerpt_schema},
         "required": list(properties),
         "additionalProperties": False,
     }

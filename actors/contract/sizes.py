@@ -45,21 +45,22 @@ def measured(value: object, enough: int) -> int:
 
     Counts one byte for a character and for each item, and follows no other type.
     """
-    size, waiting = 0, list[Any]((value,))
-    for found in waiting:  # the list grows meanwhile
-        kind = type(found)
-        if kind is str:
-            size += len(found)
-        elif kind in _SCALARS:
+    size = 0
+    waiting: list[Any] = [value]
+    for part in waiting:  # the list grows meanwhile
+        kind = type(part)
+        if kind in _SCALARS:
             continue
-        elif kind is tuple or kind is list or isinstance(found, _CONTAINERS):
-            size += len(found)
-            if size <= enough:
-                waiting += found
-                if isinstance(found, dict):
-                    waiting += found.values()
-        elif isinstance(found, _TEXTS):
-            size += len(found)
+        if kind is str:
+            size += len(part)
+        elif kind is tuple or kind is list or isinstance(part, _CONTAINERS):
+            size += len(part)
+            if part and size <= enough:
+                waiting += part
+                if isinstance(part, dict):
+                    waiting += part.values()
+        elif isinstance(part, _TEXTS):
+            size += len(part)
         if size > enough:
             break
     return size

@@ -71,11 +71,6 @@ MODES: Final[Mapping[str, ExecutionMode]] = {
 """Name of an execution mode -> how the calls of one step run. The engine has no other place that knows a mode."""
 
 
-def mode_of(execution: Execution) -> ExecutionMode:
-    """Return the mode that `execution` names or is."""
-    return MODES[execution] if isinstance(execution, str) else execution
-
-
 def execution_data(execution: object) -> JSONValue:
     """Return `execution` as plain data, for digests."""
     return attrs.asdict(execution) if isinstance(execution, ExecutionMode) else execution
@@ -83,8 +78,8 @@ def execution_data(execution: object) -> JSONValue:
 
 def _read_execution(value: object, _: object) -> Execution:
     kind: Any = ExecutionName if isinstance(value, str) else ExecutionMode
-    read: Execution = converter.structure(value, kind)
-    return read
+    execution: Execution = converter.structure(value, kind)
+    return execution
 
 
 converter.register_structure_hook(Execution, _read_execution)
@@ -204,8 +199,8 @@ class AgentSpec:
         """Return the digest of a tool's definition for a call; "" if unknown."""
         if self.recorded is not None:
             return self.recorded.get(call_id, "")
-        known = self.tools.get(tool)
-        return "" if known is None else known.definition
+        spec = self.tools.get(tool)
+        return "" if spec is None else spec.definition
 
     def acting(self, key: str | None) -> AgentSpec:
         """Return the spec of the agent that acts in a run of this agent; None: this agent."""

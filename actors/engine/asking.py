@@ -27,7 +27,7 @@ from ..contract.phases import INFERENCE
 from ..contract.rows import RunRow
 from ..contract.spec import AgentSpec
 from ..contract.stop import too_many_errors
-from .budgets import BUDGET_EXHAUSTED, asked_model, over_budget, spend
+from .budgets import BUDGET_EXHAUSTED, asked_model, over_budget, spend_on_request
 from .effects import CallModel
 from .handoffs import active_agent
 from .inputs import BUG, ONE_REQUEST, ModelAnswered, ModelFailed
@@ -107,13 +107,13 @@ def next_try(spec: AgentSpec, flight: Inference, errors: int, message: ModelFail
     return NoTry(detail)
 
 
-def _following(spec: AgentSpec, flight: Inference, message: ModelFailed, chosen: NextTry) -> NextTry:
+def _following(spec: AgentSpec, flight: Inference, message: ModelFailed, next_request: NextTry) -> NextTry:
     """Return the try with what it continues."""
     text, cut = flight.prefix + message.received, (*flight.cut_calls, *message.cut_calls)
-    shown = bool(text.strip())  # providers refuse a message of white space
-    if shown and not spec.structured and flight.recovered < spec.policies.recovery.times:
-        return attrs.evolve(chosen, prefix=text, cut_calls=cut, recovered=flight.recovered + 1)
-    return attrs.evolve(chosen, cut_calls=cut, recovered=flight.recovered)
+    has_text = bool(text.strip())  # providers refuse a message of white space
+    if has_text and not spec.structured and flight.recovered < spec.policies.recovery.times:
+        return attrs.evolve(next_request, prefix=text, cut_calls=cut, recovered=flight.recovered + 1)
+    return attrs.evolve(next_request, cut_calls=cut, recovered=flight.recovered)
 
 
 def is_continued(spec: AgentSpec, row: RunRow, message: ModelFailed | ModelAnswered) -> bool:
@@ -121,20 +121,20 @@ def is_continued(spec: AgentSpec, row: RunRow, message: ModelFailed | ModelAnswe
 
     `spec`: The spec of the run's first agent.
     """
-    spec = spec.acting(row.agent)
     flight = row.inference
     if flight is None or flight.message_id != message.message_id:
         return False
     if isinstance(message, ModelAnswered):
-        return is_truncated(spec, flight, message.response)
-    chosen = next_try(spec, flight, row.counters.errors + (not message.refused), message)
-    return isinstance(chosen, NextTry) and bool(chosen.prefix)
+        return message.response.finish == "length" and is_truncated(spec.acting(row.agent), flight, message.response)
+    spec = spec.acting(row.agent)
+    next_request = next_try(spec, flight, row.counters.errors + (not message.refused), message)
+    return isinstance(next_request, NextTry) and bool(next_request.prefix)
 
 
 def is_truncated(spec: AgentSpec, flight: Inference, response: ModelResponse) -> bool:
-    """Return True if an answer is a text that its token limit has cut, and that another request may continue."""
+    """Return True if an answer that its token limit has cut is a text that another request may continue."""
     policy = spec.policies.truncation
-    if policy is None or response.finish != "length" or response.calls or spec.structured:
+    if policy is None or response.calls or spec.structured:
         return False
     return flight.truncated < policy.times and bool("".join((flight.prefix, *response.text)).strip())
 
@@ -145,7 +145,8 @@ def is_truncated(spec: AgentSpec, flight: Inference, response: ModelResponse) ->
 def ask_model(builder: StepBuilder) -> None:
     """Make the first request of a step; input guardrails that do not block it are asked with it."""
     _ask(builder, Inference(message_id=builder.new_message_id(), attempt=1, started_at=builder.now))
-    ask_guardrails(builder)
+    if builder.row.open_guardrails is not None:
+        ask_guardrails(builder)
 
 
 def continue_truncated(builder: StepBuilder, flight: Inference, response: ModelResponse) -> None:
@@ -157,10 +158,11 @@ def continue_truncated(builder: StepBuilder, flight: Inference, response: ModelR
 
 def _ask(builder: StepBuilder, flight: Inference) -> None:
     """Make a request, after the milliseconds that it names; a used-up budget ends the run instead."""
-    exhausted = over_budget(builder, asked_model(builder.spec, builder.row, flight.model))
-    if exhausted is not None:
+    spec, budget, fallback = builder.spec, builder.spec.policies.budget, flight.model
+    budget_fault = None if budget is None else over_budget(builder, budget, asked_model(spec, builder.row, fallback))
+    if budget_fault is not None:
         discard_inference(builder, "the budget is used up")
-        fail(builder, BUDGET_EXHAUSTED, exhausted)
+        fail(builder, BUDGET_EXHAUSTED, budget_fault)
         return
     builder.enter(INFERENCE)
     builder.row.inference, builder.changed = flight, True
@@ -170,7 +172,7 @@ def _ask(builder: StepBuilder, flight: Inference) -> None:
             step=builder.row.step,
             message_id=flight.message_id,
             attempt=flight.attempt,
-            model=_fallback(builder.spec, flight.model),
+            model=_fallback(spec, flight.model) if flight.model else None,
             agent=None if builder.row.agent is None else active_agent(builder),
         ),
     )
@@ -185,7 +187,7 @@ def _ask(builder: StepBuilder, flight: Inference) -> None:
             prefix=flight.prefix,
             cut_calls=flight.cut_calls,
             model=flight.model,
-            tool_choice="auto" if builder.spec.key in builder.row.tool_users else builder.spec.tool_choice,
+            tool_choice="auto" if spec.key in builder.row.tool_users else spec.tool_choice,
         )
     )
 
@@ -209,19 +211,19 @@ def model_failed(builder: StepBuilder, message: ModelFailed) -> None:
     if not message.refused:
         builder.counters.model_attempts += 1
         builder.counters.errors += 1
-    spend(builder, message.usage, asked_model(builder.spec, builder.row, flight.model))
-    chosen = next_try(builder.spec, flight, builder.counters.errors, message)
+    spend_on_request(builder, message.usage, flight.model)
+    next_request = next_try(builder.spec, flight, builder.counters.errors, message)
     name = error_id(builder.info.run_id, flight.message_id)
-    if isinstance(chosen, NextTry):
+    if isinstance(next_request, NextTry):
         detail = f"{message.kind}: {message.text}"
-        _repeat(builder, flight, chosen, code=message.kind, detail=detail, usage=message.usage, error_id=name)
+        _repeat(builder, flight, next_request, code=message.kind, detail=detail, usage=message.usage, error_id=name)
         return
     discard_inference(builder, "the model failed")
-    if chosen.stopped:
-        end(builder, Termination(kind=TerminationKind.STOPPED, code="consecutive_errors", detail=chosen.detail))
+    if next_request.stopped:
+        end(builder, Termination(kind=TerminationKind.STOPPED, code="consecutive_errors", detail=next_request.detail))
     else:
         code = "model_bug" if message.kind == BUG else "model_error"
-        fail(builder, code, chosen.detail, error_id=name)
+        fail(builder, code, next_request.detail, error_id=name)
 
 
 def ask_anew(builder: StepBuilder, ask: Ask | None = None) -> None:
@@ -234,15 +236,15 @@ def ask_anew(builder: StepBuilder, ask: Ask | None = None) -> None:
     if flight is None:
         ask_model(builder)
         return
-    left = min(
+    remaining = min(
         flight.asked_at - builder.now, timedelta(seconds=builder.spec.policies.retry.most)
     )  # bounded, because the clock may have jumped
-    waits = left > timedelta()
+    waits = remaining > timedelta()
     usage = Usage() if waits else ONE_REQUEST
     policy = builder.spec.policies.fallback  # a release may have taken models away
     model = min(flight.model, 0 if policy is None else len(policy.models))
-    spend(builder, usage, asked_model(builder.spec, builder.row, model))
-    delay = left // timedelta(milliseconds=1) if waits else 0
+    spend_on_request(builder, usage, model)
+    delay = remaining // timedelta(milliseconds=1) if waits else 0
     _repeat(
         builder,
         flight,
@@ -257,7 +259,7 @@ def ask_anew(builder: StepBuilder, ask: Ask | None = None) -> None:
 def _repeat(
     builder: StepBuilder,
     flight: Inference,
-    chosen: NextTry,
+    next_request: NextTry,
     *,
     code: str,
     detail: str,
@@ -266,7 +268,7 @@ def _repeat(
     ask: Ask | None = None,
 ) -> None:
     """Make another request; the streamed text of the missing answer is discarded unless the answer continues it."""
-    if not chosen.prefix:
+    if not next_request.prefix:
         discard_inference(builder, "the inference is repeated")
     builder.emit(
         "run.inference.retried",
@@ -275,27 +277,27 @@ def _repeat(
             message_id=flight.message_id,
             code=code,
             detail=detail,
-            delay_ms=chosen.delay_ms,
+            delay_ms=next_request.delay_ms,
             usage=usage if usage != Usage() else None,
             error_id=error_id,
-            mode=chosen.mode,
-            model=None if chosen.model == flight.model else _fallback(builder.spec, chosen.model),
+            mode=next_request.mode,
+            model=None if next_request.model == flight.model else _fallback(builder.spec, next_request.model),
         ),
     )
     (ask or _ask)(
         builder,
         Inference(
-            message_id=flight.message_id if chosen.prefix else builder.new_message_id(),
+            message_id=flight.message_id if next_request.prefix else builder.new_message_id(),
             attempt=flight.attempt + 1,
             started_at=builder.now,
-            text_index=flight.text_index if chosen.prefix else 0,
-            reasoning_index=flight.reasoning_index if chosen.prefix else 0,
-            failures=chosen.failures,
-            delay_ms=chosen.delay_ms,
-            prefix=chosen.prefix,
-            cut_calls=chosen.cut_calls,
-            recovered=chosen.recovered,
-            model=chosen.model,
+            text_index=flight.text_index if next_request.prefix else 0,
+            reasoning_index=flight.reasoning_index if next_request.prefix else 0,
+            failures=next_request.failures,
+            delay_ms=next_request.delay_ms,
+            prefix=next_request.prefix,
+            cut_calls=next_request.cut_calls,
+            recovered=next_request.recovered,
+            model=next_request.model,
             truncated=flight.truncated,
         ),
     )

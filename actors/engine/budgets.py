@@ -7,7 +7,6 @@ run's row, so a restart continues to count.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from ..contract.messages import Usage
@@ -28,6 +27,14 @@ def asked_model(spec: AgentSpec, row: RunFields, fallback: int) -> str:
     return (row.request.model if row.request is not None else None) or spec.model
 
 
+def spend_on_request(builder: StepBuilder, usage: Usage, fallback: int) -> None:
+    """Count what a request of the step has used. `fallback`: as in `asked_model`."""
+    if builder.spec.policies.budget is None:
+        builder.row.usage += usage
+    else:
+        spend(builder, usage, asked_model(builder.spec, builder.row, fallback))
+
+
 def spend(builder: StepBuilder, usage: Usage, model: str) -> None:
     """Count what a model has used."""
     builder.row.usage += usage
@@ -36,30 +43,24 @@ def spend(builder: StepBuilder, usage: Usage, model: str) -> None:
         builder.counters.cost += price.of(usage)
 
 
-def over_budget(builder: StepBuilder, model: str) -> str | None:
+def over_budget(builder: StepBuilder, policy: BudgetPolicy, model: str) -> str | None:
     """Return why the run may not ask this model; None if it may."""
-    policy = builder.spec.policies.budget
-    if policy is None:
-        return None
     if policy.cost is not None and policy.price(model) is None:
         return f"the cost is limited to {policy.cost:g}, and the model {model!r} has no price"
-    return next((text for text in _reached(policy, builder.row.usage, builder.counters.cost)), None)
-
-
-def _reached(policy: BudgetPolicy, usage: Usage, cost: float) -> Iterator[str]:
+    usage, cost = builder.row.usage, builder.counters.cost
     counts = {"requests": usage.requests, "input": usage.input, "output": usage.output, "total": usage.total}
-    for name, used in counts.items():
+    for name, count in counts.items():
         limit: int | None = getattr(policy, name)
-        if limit is not None and used >= limit:
-            yield f"{name}: {used:,} of {limit:,} are used"
+        if limit is not None and count >= limit:
+            return f"{name}: {count:,} of {limit:,} are used"
     if policy.cost is not None and cost >= policy.cost:
-        yield f"cost: {cost:.6g} of {policy.cost:g} are used"
+        return f"cost: {cost:.6g} of {policy.cost:g} are used"
+    return None
 
 
-def may_begin_body(builder: StepBuilder) -> bool:
+def may_begin_body(builder: StepBuilder, policy: BudgetPolicy) -> bool:
     """Count a body that is to begin. Returns False, and ends the run, if the budget allows no further one."""
-    policy = builder.spec.policies.budget
-    if policy is None or policy.tool_calls is None:
+    if policy.tool_calls is None:
         return True
     if builder.counters.bodies >= policy.tool_calls:
         fail(builder, BUDGET_EXHAUSTED, f"tool_calls: {builder.counters.bodies:,} of {policy.tool_calls:,} are used")

@@ -23,7 +23,7 @@ from ..contract.lifecycle import RunStatus
 from ..contract.phases import TOOLS
 from ..contract.rows import CallRow, Mirror
 from .effects import CancelChild, ForwardDecision, StartCall
-from .inputs import CallRaised, ChildOutcome, ChildSeen, FromBody
+from .inputs import ChildOutcome, ChildSeen
 from .mirrors import (
     announce_mirrors,
     close_as,
@@ -53,7 +53,7 @@ def watch_child(builder: StepBuilder, call: CallRow) -> None:
             tool=call.tool,
             arguments=call.arguments,
             child_run=call.child_run,
-            known=tuple(mirror.ticket.child_ticket_id or "" for mirror in mirrors),
+            known_tickets=tuple(mirror.ticket.child_ticket_id or "" for mirror in mirrors),
         )
     )
     for mirror in mirrors:
@@ -83,9 +83,9 @@ def decide_mirror(builder: StepBuilder, decision: Decision) -> bool:
 
 def supersede_child(builder: StepBuilder, call: CallRow, *, by: str | None) -> None:
     """Withdraw the questions of a child run and cancel the run, because new input waits for the next step."""
-    asked = of_call(builder, call.call_id)[-1].ticket
+    ticket = of_call(builder, call.call_id)[-1].ticket
     withdraw_mirrors(builder, call.call_id, by=by, reason="superseded by new input")
-    call = _wake(builder, builder.calls[call.call_id], asked)
+    call = _wake(builder, builder.calls[call.call_id], ticket)
     builder.do(
         CancelChild(
             call_id=call.call_id, child_run=call.child_run or "", tool=call.tool, reason=SUPERSEDED, by=by, durable=True
@@ -93,16 +93,11 @@ def supersede_child(builder: StepBuilder, call: CallRow, *, by: str | None) -> N
     )
 
 
-def in_body(builder: StepBuilder, message: FromBody) -> CallRow | None:
-    """Return the call that an input of a body is about; None if the input is of an older attempt.
+def unwatched(builder: StepBuilder, call: CallRow) -> CallRow | None:
+    """Return the call whose child run cannot be watched, in its body again, so that it can end; None if it has ended.
 
-    A failure of a call whose work is a child run comes from its watcher, in any attempt: the child run, which may
-    exist, is cancelled, and the call is in its body again, so that it can end.
+    The child run, which may exist, is cancelled.
     """
-    call: CallRow | None = builder.calls.rows.get(message.call_id)
-    if call is None or call.child_run is None or not isinstance(message, CallRaised):
-        waits_for = call is not None and call.at is CallPosition.BODY and call.attempts == message.attempt
-        return call if waits_for else None
     if call.at not in (CallPosition.BODY, CallPosition.CHILD) or builder.row.position is not TOOLS:
         return None
     mirrors = of_call(builder, call.call_id)
@@ -117,23 +112,23 @@ def in_body(builder: StepBuilder, message: FromBody) -> CallRow | None:
     return call
 
 
-def child_seen(builder: StepBuilder, seen: ChildSeen) -> None:
+def child_seen(builder: StepBuilder, report: ChildSeen) -> None:
     """Compare a child run as it was seen with the rows of its call, and move the call accordingly."""
-    call = builder.calls.get(seen.call_id)
+    call = builder.calls.get(report.call_id)
     if call is None or call.child_run is None or call.at not in (CallPosition.BODY, CallPosition.CHILD):
         return
     if not call.child_started:
         call = builder.put(call, child_started=True)
-        started = ev.ChildStarted(call_id=call.call_id, child_run_id=call.child_run or "", agent=seen.agent)
-        builder.emit("run.child.started", started)
+        event = ev.ChildStarted(call_id=call.call_id, child_run_id=call.child_run or "", agent=report.agent)
+        builder.emit("run.child.started", event)
         drop_early(builder, call)
     before = of_call(builder, call.call_id)
-    _close_mirrors(builder, before, seen)
+    _close_mirrors(builder, before, report)
     call = builder.calls[call.call_id]
-    if seen.outcome is not None:
-        _finish(builder, call, seen, seen.outcome, before)
+    if report.outcome is not None:
+        _finish(builder, call, report, report.outcome, before)
     elif builder.row.position is TOOLS:
-        _follow(builder, call, seen, before)
+        _follow(builder, call, report, before)
 
 
 def drop_early(builder: StepBuilder, call: CallRow) -> None:
@@ -153,17 +148,17 @@ def drop_early(builder: StepBuilder, call: CallRow) -> None:
     )
 
 
-def _close_mirrors(builder: StepBuilder, mirrors: tuple[Mirror, ...], seen: ChildSeen) -> None:
+def _close_mirrors(builder: StepBuilder, mirrors: tuple[Mirror, ...], report: ChildSeen) -> None:
     """Close the mirrors whose tickets the child run has closed, and drop those whose decision it has taken."""
-    theirs = {ticket.ticket_id: ticket for ticket in seen.tickets}
+    theirs = {ticket.ticket_id: ticket for ticket in report.tickets}
     for mirror in mirrors:
         ticket, decision = theirs.get(mirror.ticket.child_ticket_id or ""), mirror.decision
-        still_open = ticket is not None and ticket.status == "open" and seen.outcome is None
+        still_open = ticket is not None and ticket.status == "open" and report.outcome is None
         if decision is None:
             if not still_open:
                 close_as(builder, mirror, ticket)
-        elif seen.refused is not None and seen.refused.decision_id == decision.decision_id:
-            refuse_forwarded(builder, mirror, seen.refused.code, seen.refused.detail)
+        elif report.refused is not None and report.refused.decision_id == decision.decision_id:
+            refuse_forwarded(builder, mirror, report.refused.code, report.refused.detail)
         elif not still_open:
             how = "denied" if decision.action == "cancel" else "approved"
             if ticket is None or (ticket.status, ticket.decided_by) == (how, decision.decided_by):
@@ -174,27 +169,27 @@ def _close_mirrors(builder: StepBuilder, mirrors: tuple[Mirror, ...], seen: Chil
                 refuse_forwarded(builder, mirror, "already_decided", text)
 
 
-def _follow(builder: StepBuilder, call: CallRow, seen: ChildSeen, before: tuple[Mirror, ...]) -> None:
+def _follow(builder: StepBuilder, call: CallRow, report: ChildSeen, before: tuple[Mirror, ...]) -> None:
     """Mirror the open tickets of a child run that has not ended; suspend its call, or let the call continue."""
     mirrors = of_call(builder, call.call_id)
-    shown = {mirror.ticket.child_ticket_id for mirror in mirrors}
-    replaced = {mirror.ticket.child_ticket_id: mirror.ticket.ticket_id for mirror in before}
+    mirrored_ids = {mirror.ticket.child_ticket_id for mirror in mirrors}
+    replaced_ids = {mirror.ticket.child_ticket_id: mirror.ticket.ticket_id for mirror in before}
     fresh = tuple(
-        new_mirror(builder, call, ticket, replaced.get(ticket.ticket_id) or replaced.get(ticket.replaces))
-        for ticket in seen.tickets
-        if ticket.status == "open" and ticket.ticket_id not in shown
+        new_mirror(builder, call, ticket, replaced_ids.get(ticket.ticket_id) or replaced_ids.get(ticket.replaces))
+        for ticket in report.tickets
+        if ticket.status == "open" and ticket.ticket_id not in mirrored_ids
     )
     call = builder.calls[call.call_id]
     mirrors = call.mirrors
-    undecided = tuple(mirror.ticket for mirror in mirrors if mirror.decision is None)
-    rests = seen.status is RunStatus.WAITING and len(undecided) == len(mirrors) > 0
+    open_tickets = tuple(mirror.ticket for mirror in mirrors if mirror.decision is None)
+    rests = report.status is RunStatus.WAITING and len(open_tickets) == len(mirrors) > 0
     if rests and call.at is CallPosition.BODY:
         call = builder.put(call, at=CallPosition.CHILD)
-        ticket_id = undecided[-1].ticket_id
-        suspended = ev.ToolSuspended(call_id=call.call_id, status=call.status, ticket_id=ticket_id)
-        builder.emit("run.tool.suspended", suspended)
+        ticket_id = open_tickets[-1].ticket_id
+        event = ev.ToolSuspended(call_id=call.call_id, status=call.status, ticket_id=ticket_id)
+        builder.emit("run.tool.suspended", event)
     elif not rests and call.at is CallPosition.CHILD:
-        _wake(builder, call, (undecided or tuple(mirror.ticket for mirror in before))[-1])
+        _wake(builder, call, (open_tickets or tuple(mirror.ticket for mirror in before))[-1])
     announce_mirrors(builder, fresh)
 
 
@@ -215,21 +210,21 @@ def _wake(builder: StepBuilder, call: CallRow, ticket: Ticket) -> CallRow:
 
 
 def _finish(
-    builder: StepBuilder, call: CallRow, seen: ChildSeen, outcome: ChildOutcome, before: tuple[Mirror, ...]
+    builder: StepBuilder, call: CallRow, report: ChildSeen, outcome: ChildOutcome, before: tuple[Mirror, ...]
 ) -> None:
     """End a call as its child run has ended. Its usage is added here: the call ends once."""
     stopping = builder.row.position is not TOOLS
     if call.at is CallPosition.CHILD and not stopping and before:
         call = _wake(builder, call, before[-1].ticket)
-    builder.row.usage += seen.usage
-    finished = ev.ChildFinished(
+    builder.row.usage += report.usage
+    event = ev.ChildFinished(
         call_id=call.call_id,
         child_run_id=call.child_run or "",
         stage=outcome.stage,
         code=outcome.code,
-        usage=seen.usage,
+        usage=report.usage,
     )
-    builder.emit("run.child.finished", finished)
+    builder.emit("run.child.finished", event)
     if call.at is CallPosition.CHILD or (stopping and outcome.status is CallStatus.CANCELLED):
         close_call(builder, call, CallStatus.CANCELLED, result=None, shown=CANCELLED_TEXT, code="cancelled")
         return

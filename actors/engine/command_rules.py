@@ -57,19 +57,19 @@ class CommandRules:
         now: the time for expiry, UTC.
         check_arguments: validates edited arguments.
         definition: (tool, digest of the definition that was shown) -> its state.
-        mirrored: a mirror -> the tool of its child run, which judges decisions about it; None if that is unknown here.
+        mirrored_tool: a mirror -> the tool of its child run, which judges decisions about it; None for an unknown tool.
     """
 
     now: datetime
     check_arguments: ArgumentCheck
     definition: Callable[[str, str], ToolState] = lambda _, __: "same"
-    mirrored: Callable[[Ticket], MirroredTool | None] = lambda _: None
+    mirrored_tool: Callable[[Ticket], MirroredTool | None] = lambda _: None
 
     def __call__(self, facts: CommandContext, command: Command) -> CommandResult:
         """Return the result for `command`. "accepted" means that the store journals it."""
-        refused = self.reviewer(facts.ticket, command)
-        if refused is not None:
-            return refused
+        refusal = self.reviewer(facts.ticket, command)
+        if refusal is not None:
+            return refusal
         if facts.known is not None:
             first, result = facts.known
             if first.content() == command.content():
@@ -142,18 +142,20 @@ class CommandRules:
         """Return the rejection of a decision about a closed ticket. A ticket withdrawn with its run has no decider."""
         when = "" if ticket.decided_at is None else f" at {ticket.decided_at.isoformat()}"
         by = "" if ticket.decided_by is None else f" by {ticket.decided_by}"
-        closed = f"{ticket.ticket_id} was {ticket.status}{by}{when}"
+        closing = f"{ticket.ticket_id} was {ticket.status}{by}{when}"
         if ticket.status != "withdrawn":
-            return reject(command, "already_decided", closed)
+            return reject(command, "already_decided", closing)
         why = "" if ticket.decision_reason is None else f" ({ticket.decision_reason})"
         if facts.stage in TERMINAL:
-            return reject(command, "run_done", f"the run is {facts.stage.value}; {closed}{why}")
+            return reject(command, "run_done", f"the run is {facts.stage.value}; {closing}{why}")
         newer = None if facts.call is None else facts.call.ticket
-        seen = None if command.decision is None else command.decision.fingerprint
-        if newer is not None and newer.status == "open" and seen is not None and seen != newer.fingerprint:
-            text = f"decided {seen}, but the action is {newer.fingerprint} now: {closed}{why}; decide {newer.ticket_id}"
+        digest = None if command.decision is None else command.decision.fingerprint
+        if newer is not None and newer.status == "open" and digest is not None and digest != newer.fingerprint:
+            text = (
+                f"decided {digest}, but the action is {newer.fingerprint} now: {closing}{why}; decide {newer.ticket_id}"
+            )
             return reject(command, "fingerprint_mismatch", text)
-        return reject(command, "already_decided", f"{closed}{why}")
+        return reject(command, "already_decided", f"{closing}{why}")
 
     def fits(self, facts: CommandContext, command: Command, decision: Decision) -> CommandResult | None:
         """Return None if the decision fits the ticket (not expired, same action, valid values), else the rejection."""
@@ -167,14 +169,14 @@ class CommandRules:
         unfit = None if decision.action == "cancel" else self._unfit(ticket, call, decision)  # a denial is always valid
         if unfit is not None:
             return reject(command, "fingerprint_mismatch", unfit)
-        expected = ticket.fingerprint if ticket is not None else call.fingerprint if call is not None else ""
-        if decision.fingerprint is not None and decision.fingerprint != expected:
+        fingerprint = ticket.fingerprint if ticket is not None else call.fingerprint if call is not None else ""
+        if decision.fingerprint is not None and decision.fingerprint != fingerprint:
             return reject(
-                command, "fingerprint_mismatch", f"decided {decision.fingerprint}, but the action is {expected}"
+                command, "fingerprint_mismatch", f"decided {decision.fingerprint}, but the action is {fingerprint}"
             )
-        refused = self._arguments(facts, command, decision)
-        if refused is not None or ticket is None or ticket.response_schema is None or decision.action == "cancel":
-            return refused
+        refusal = self._arguments(facts, command, decision)
+        if refusal is not None or ticket is None or ticket.response_schema is None or decision.action == "cancel":
+            return refusal
         wrong = schema_fault(ticket.response_schema, decision.result, unusable=_UNUSABLE)
         return None if wrong is None else reject(command, "invalid_result", wrong)
 
@@ -184,7 +186,7 @@ class CommandRules:
         Without its tool a call can still have the result that the decision brings.
         """
         if ticket is not None and ticket.child_run_id is not None:
-            theirs = self.mirrored(ticket)
+            theirs = self.mirrored_tool(ticket)
             state: ToolState = "same" if theirs is None else theirs.state
             tool, what, run = ticket.tool, ticket.ticket_id, "the child run"
         elif call is not None:
@@ -201,25 +203,25 @@ class CommandRules:
         return f"the tool {tool} is not there any more, so {what} cannot run; {run} withdraws the question"
 
     def _arguments(self, facts: CommandContext, command: Command, decision: Decision) -> CommandResult | None:
-        edited = decision.edited_arguments
+        arguments = decision.edited_arguments
         ticket = facts.ticket
         tool = ticket.tool if ticket is not None else facts.call.tool if facts.call is not None else ""
-        if edited is not None and ticket is not None and ticket.call_id is None:
+        if arguments is not None and ticket is not None and ticket.call_id is None:
             return reject(
                 command, "invalid_arguments", f"{ticket.ticket_id} holds the run itself: nothing can be edited"
             )
-        supplied = decision.action == "resume" and supplies_result(ticket, decision)
-        if edited is not None and ticket is not None and supplied:
+        has_result = decision.action == "resume" and supplies_result(ticket, decision)
+        if arguments is not None and ticket is not None and has_result:
             text = f"the decision's result is what {ticket.call_id} comes to: no body runs, so nothing can be edited"
             return reject(command, "invalid_arguments", text)
-        if edited is not None and decision.result is not None and _passes(ticket, decision):
+        if arguments is not None and decision.result is not None and _passes(ticket, decision):
             text = (
                 f"{tool} takes the decision's result as its arguments, and edited_arguments are given beside it; "
                 "give one of the two"
             )
             return reject(command, "invalid_arguments", text)
-        if edited is not None:
-            wrong = self._check(ticket, tool, edited)
+        if arguments is not None:
+            wrong = self._check(ticket, tool, arguments)
             return None if wrong is None else reject(command, "invalid_arguments", wrong)
         if _passes(ticket, decision):
             if not isinstance(decision.result, Mapping):
@@ -235,7 +237,7 @@ class CommandRules:
 
     def _check(self, ticket: Ticket | None, tool: str, arguments: JSONObject) -> str | None:
         """Check arguments with the tool of the run that will run it: of a mirror, the child run."""
-        theirs = None if ticket is None or ticket.child_run_id is None else self.mirrored(ticket)
+        theirs = None if ticket is None or ticket.child_run_id is None else self.mirrored_tool(ticket)
         return self.check_arguments(tool, arguments) if theirs is None else theirs.check(arguments)
 
 

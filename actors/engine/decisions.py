@@ -33,7 +33,7 @@ from .gates import ask_gates
 from .state import StepBuilder
 from .step_calls import ENDED
 from .termination import end
-from .tickets import close_call, resolve, withdraw
+from .tickets import Resolution, close_call, closed, resolve, withdraw
 from .tool_bodies import in_turn
 
 _UNDECIDED: Final = marks_where(lambda rule: rule.undecided)
@@ -55,8 +55,8 @@ def refuse(builder: StepBuilder, decision: Decision, code: str, detail: str) -> 
 
 def early_decisions(builder: StepBuilder) -> None:
     """Apply decisions that arrived before their ticket, where the ticket exists now."""
-    asked, builder.asked = builder.asked, []
-    for call_id in asked:
+    call_ids, builder.waiting_calls = builder.waiting_calls, []
+    for call_id in call_ids:
         call, decision = builder.calls.get(call_id), builder.row.early.get(call_id)
         if (
             builder.row.position is TOOLS
@@ -96,24 +96,20 @@ def supersede(builder: StepBuilder) -> None:
     for call in builder.calls.each(builder.calls.marked(_WAITING)):
         if call.at is CallPosition.PARKED and builder.row.position is TOOLS:
             row = withdraw(builder, call, by=builder.row.unread_input_by or None, reason="superseded by new input")
-            shown = doubted(SUPERSEDED, call.doubt)
-            close_call(builder, row, CallStatus.CANCELLED, result=None, shown=shown, code="superseded")
+            text = doubted(SUPERSEDED, call.doubt)
+            close_call(builder, row, CallStatus.CANCELLED, result=None, shown=text, code="superseded")
         elif call.at is CallPosition.CHILD and builder.row.position is TOOLS:
             supersede_child(builder, call, by=builder.row.unread_input_by or None)
 
 
 def act(builder: StepBuilder, call: CallRow, decision: Decision) -> None:
     """Apply a decision: immediately, or (batch approval) once all suspended calls of the step are decided."""
-    denied = decision.action == "cancel"
-    call = resolve(
-        builder,
-        call,
-        "denied" if denied else "approved",
-        by=decision.decided_by,
-        reason=decision.reason,
-        edited=decision.edited_arguments is not None,
-    )
-    call = builder.put(call, decision=decision, at=CallPosition.DECIDED)
+    ticket = call.ticket
+    if ticket is not None and ticket.status == "open":
+        how: Resolution = "denied" if decision.action == "cancel" else "approved"
+        edited = decision.edited_arguments is not None
+        ticket = closed(builder, ticket, how, by=decision.decided_by, reason=decision.reason, edited=edited)
+    builder.put(call, ticket=ticket, decision=decision, at=CallPosition.DECIDED)
     release_held(builder)
 
 
@@ -127,37 +123,30 @@ def release_held(builder: StepBuilder) -> None:
     later = -1
     while builder.row.position is TOOLS:
         calls = builder.calls
-        held = calls.marked(CallPosition.DECIDED.mark) & later
-        ready = held & (calls.marked(ENDED) | in_turn(calls, builder.spec.tools)) if held else 0
+        held_calls = calls.marked(CallPosition.DECIDED.mark) & later
+        ready = held_calls & (calls.marked(ENDED) | in_turn(calls, builder.spec.tools)) if held_calls else 0
         if not ready:
             return
         call = calls.first(ready)
-        later = -1 << (calls.number(call) + 1)
-        if call.decision is not None:
-            release(builder, call, call.decision)
+        later = -(ready & -ready) << 1
+        if call.decision is not None and call.ticket is not None:
+            release(builder, call, call.ticket, call.decision)
 
 
-def release(builder: StepBuilder, call: CallRow, decision: Decision) -> None:
+def release(builder: StepBuilder, call: CallRow, ticket: Ticket, decision: Decision) -> None:
     """Let a decision act on the call that it was made about."""
-    if decision.action != "cancel":
-        _resume(builder, call, decision)
+    if decision.action == "cancel":
+        text = denial_text(builder, call, decision)
+        close_call(builder, call, CallStatus.CANCELLED, result=None, shown=text, code="approval_rejected")
+        if builder.spec.on_deny == "cancel_run":
+            cancel = PendingCancel(mode="now", by=decision.decided_by, reason=decision.reason)
+            end(builder, cancelled(cancel, "approval_rejected"))
         return
-    text = denial_text(builder, call, decision)
-    close_call(builder, call, CallStatus.CANCELLED, result=None, shown=text, code="approval_rejected")
-    if builder.spec.on_deny == "cancel_run":
-        cancel = PendingCancel(mode="now", by=decision.decided_by, reason=decision.reason)
-        end(builder, cancelled(cancel, "approval_rejected"))
-
-
-def _resume(builder: StepBuilder, call: CallRow, decision: Decision) -> None:
-    ticket = call.ticket
-    if ticket is None:
-        return
-    edited = decision.edited_arguments
-    if edited is None and ticket.resume_mode == "pass_decision_to_tool":
+    arguments = decision.edited_arguments
+    if arguments is None and ticket.resume_mode == "pass_decision_to_tool":
         call = _edited(builder, call, decision.result)
-    elif edited is not None:
-        call = replace(_edited(builder, call, edited), edited=True, edited_at=call.attempts)
+    elif arguments is not None:
+        call = replace(_edited(builder, call, arguments), edited=True, edited_at=call.attempts)
     else:
         call = replace(call, approved=call.fingerprint)
     body_decision = (
@@ -194,9 +183,9 @@ def expire(builder: StepBuilder, call: CallRow) -> None:
         value = ticket.expiry_result
         call = builder.put(call, at=CallPosition.NEW, resumed_at=call.attempts)
         _say_resumed(builder, call, ticket)
-        shown, large = shown_value(value)
+        result_text, large = shown_value(value)
         status = CallStatus.SUCCEEDED if ticket.expiry_code is None else CallStatus.FAILED
-        close_call(builder, call, status, result=value, shown=shown, code=ticket.expiry_code, large=large)
+        close_call(builder, call, status, result=value, shown=result_text, code=ticket.expiry_code, large=large)
         return
     text = doubted("The approval expired: no decision came in time.", call.doubt)
     close_call(builder, call, CallStatus.CANCELLED, result=None, shown=text, code="expired")

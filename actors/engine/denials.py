@@ -48,18 +48,18 @@ def denial_text(builder: StepBuilder, call: CallRow, decision: Decision) -> str:
         return decision.result
     formatter = builder.spec.denial
     if formatter is not None and ticket is not None:
-        made = capture(formatter, copied_ticket(ticket), copied_decision(decision))
-        if isinstance(made, Returned) and isinstance(made.value, str):
-            cleaned: str = normalise(made.value)[0]
-            return cleaned
-        if isinstance(made, Raised):
-            fault, failure = f"it raised {failure_text(made.error)}", made.error
+        answer = capture(formatter, copied_ticket(ticket), copied_decision(decision))
+        if isinstance(answer, Returned) and isinstance(answer.value, str):
+            text: str = normalise(answer.value)[0]
+            return text
+        if isinstance(answer, Raised):
+            fault, failure = f"it raised {failure_text(answer.error)}", answer.error
         else:
-            fault, failure = "it returned no str", TypeError(f"it returned {type(made.value).__name__}, not str")
+            fault, failure = "it returned no str", TypeError(f"it returned {type(answer.value).__name__}, not str")
         detail: str = normalise(f"Agent(denial=...) gave no text for {ticket.ticket_id}: {fault}")[0]
         name = error_id(builder.info.run_id, ticket.ticket_id)
         builder.emit("run.degraded", ev.RunDegraded(reason="denial_failed", detail=detail, error_id=name))
-        what, raised = f"Agent(denial=...) gave no text in run {builder.info.run_id}", ComparableError(failure)
-        builder.do(ReportFailure(what=what, raised=raised, code="denial_failed", error_id=name, call_id=call.call_id))
+        what, cause = f"Agent(denial=...) gave no text in run {builder.info.run_id}", ComparableError(failure)
+        builder.do(ReportFailure(what=what, raised=cause, code="denial_failed", error_id=name, call_id=call.call_id))
     why = f": {decision.reason}" if decision.reason else "."
     return doubted(f"The reviewer denied this call{why}", call.doubt)

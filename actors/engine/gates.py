@@ -39,16 +39,17 @@ DISABLED: Final = "The tool {tool!r} is not available any more."
 TURN_STOPPED: Final = "This call did not run: the tool {tool!r} of the same answer is not available any more."
 NOT_OFFERED: Final = "The tool {tool!r} is not available in this step."
 """Tells the model that hooks removed the tool from this step's request."""
+UNGATED: Final = CallPosition.NEW.mark | CallPosition.GATING.mark
+"""Positions of calls about which the gates have not answered."""
 _GATING: Final = CallPosition.GATING
-_UNGATED: Final = CallPosition.NEW.mark | CallPosition.GATING.mark
 _WRITES: Final = marks_where(lambda rule: rule.writes)
 _SUSPENDED: Final = marks_where(lambda rule: rule.status is CallStatus.SUSPENDED)
 
 
 def gate_new(builder: StepBuilder) -> bool:
     """Ask the gates of new calls in the model's order, one call at a time. Returns False while one is being asked."""
-    while builder.calls.present & _UNGATED:
-        call = builder.calls.first(builder.calls.marked(_UNGATED))
+    while builder.calls.present & UNGATED:
+        call = builder.calls.first(builder.calls.marked(UNGATED))
         if call.at is _GATING:
             return False
         ask_gates(builder, call)
@@ -79,15 +80,15 @@ def _fault(builder: StepBuilder, call: CallRow, tool: ToolSpec | None) -> tuple[
     if tool is None and call.status is CallStatus.RESUMING and supplies_result(call.ticket, call.decision):
         return "", None  # a release has removed the tool, and a person gives the result
     if tool is None:
-        known = ", ".join(sorted(builder.spec.tools)) or "none"
-        return "unknown_tool", f"There is no tool named {call.tool!r}. The tools are: {known}."
+        tool_names = ", ".join(sorted(builder.spec.tools)) or "none"
+        return "unknown_tool", f"There is no tool named {call.tool!r}. The tools are: {tool_names}."
     if call.requested.fault is not None and not call.edited:  # a hook may have replaced the model's arguments
         fault = f"Invalid arguments: {call.requested.fault}. Call the tool again with a JSON object."
         return "invalid_arguments", fault
-    found = tool.check(call.arguments)
-    if found is None and builder.row.request is not None and not builder.row.request.offers(call.tool):
+    complaint = tool.check(call.arguments)
+    if complaint is None and builder.row.request is not None and not builder.row.request.offers(call.tool):
         return "unknown_tool", NOT_OFFERED.format(tool=call.tool)
-    return "invalid_arguments", found
+    return "invalid_arguments", complaint
 
 
 def asks_gates(builder: StepBuilder, call: CallRow) -> bool:
@@ -113,8 +114,8 @@ def tool_disabled(builder: StepBuilder, call: CallRow) -> None:
         if other.settled or other.position.executing:
             continue
         row = withdraw(builder, other, by=ENGINE, reason=f"the tool {call.tool} was disabled")
-        shown = TURN_STOPPED.format(tool=call.tool)
-        close_call(builder, row, CallStatus.CANCELLED, result=None, shown=shown, code="turn_stopped")
+        text = TURN_STOPPED.format(tool=call.tool)
+        close_call(builder, row, CallStatus.CANCELLED, result=None, shown=text, code="turn_stopped")
 
 
 def gate_answered(builder: StepBuilder, call: CallRow, verdict: Verdict | None, revision: int = 0) -> None:
@@ -134,8 +135,8 @@ def gate_answered(builder: StepBuilder, call: CallRow, verdict: Verdict | None, 
             pass
         case SetResult(value, code):
             status = CallStatus.SUCCEEDED if code is None else CallStatus.FAILED
-            shown, large = shown_value(value)
-            close_call(builder, call, status, result=value, shown=shown, code=code, large=large)
+            result_text, large = shown_value(value)
+            close_call(builder, call, status, result=value, shown=result_text, code=code, large=large)
         case Deny():
             text = doubted(verdict.text, call.doubt)
             close_call(builder, call, CallStatus.FAILED, result=None, shown=text, code="permission_denied")
@@ -199,7 +200,7 @@ def _allow(builder: StepBuilder, call: CallRow) -> None:
     decision = call.decision
     if decision is not None and call.status is CallStatus.RESUMING and supplies_result(call.ticket, decision):
         value = decision.result
-        shown, large = shown_value(value)
-        close_call(builder, call, CallStatus.SUCCEEDED, result=value, shown=shown, large=large)
+        result_text, large = shown_value(value)
+        close_call(builder, call, CallStatus.SUCCEEDED, result=value, shown=result_text, large=large)
     else:
         builder.put(call, at=CallPosition.ALLOWED)

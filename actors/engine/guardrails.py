@@ -28,36 +28,36 @@ STOPPED = "The call ran, and its result is withheld: the guardrail {} ended the 
 """Tells the model of a later run of the thread the same; the finding may quote the result, and stays out of it."""
 
 
-def say_tripped(builder: StepBuilder, kind: GuardrailKind, tripped: Tripped, call_id: str | None = None) -> None:
+def say_tripped(builder: StepBuilder, kind: GuardrailKind, trip: Tripped, call_id: str | None = None) -> None:
     """Emit the event of a guardrail that did not allow."""
     builder.emit(
         "run.guardrail.tripped",
         ev.GuardrailTripped(
             kind=kind,
-            guardrail=tripped.guardrail,
-            verdict=tripped.verdict,
+            guardrail=trip.guardrail,
+            verdict=trip.verdict,
             step=builder.row.step,
             call_id=call_id,
-            info=tripped.info,
+            info=trip.info,
         ),
     )
 
 
-def refuse_call(builder: StepBuilder, call: CallRow, tripped: Tripped) -> None:
+def refuse_call(builder: StepBuilder, call: CallRow, trip: Tripped) -> None:
     """Apply the verdict about the arguments of a call, at its gate. It is never provisional."""
-    say_tripped(builder, "tool_input", tripped, call.call_id)
-    if tripped.verdict == "reject":
-        shown = doubted(tripped.text, call.doubt)
-        close_call(builder, call, CallStatus.FAILED, result=None, shown=shown, code=REJECTED)
+    say_tripped(builder, "tool_input", trip, call.call_id)
+    if trip.verdict == "reject":
+        text = doubted(trip.text, call.doubt)
+        close_call(builder, call, CallStatus.FAILED, result=None, shown=text, code=REJECTED)
     else:
         builder.put(call, at=CallPosition.NEW)  # none of the call's code is in flight now
-        fail(builder, TRIPPED, tripped.text)
+        fail(builder, TRIPPED, trip.text)
 
 
 def refuse_result(builder: StepBuilder, call: CallRow, message: ResultRefused) -> None:
     """Apply the verdict about the result of a body."""
-    tripped, failure = message.tripped, message.failure
-    if tripped is None:
+    trip, failure = message.tripped, message.failure
+    if trip is None:
         name = body_error_id(builder.info.run_id, message.call_id, message.attempt)
         if builder.row.position.rule.leaving:  # the guardrail was cancelled with the run
             close_call(builder, call, CallStatus.CANCELLED, result=None, shown=WITHHELD, code="cancelled")
@@ -65,30 +65,30 @@ def refuse_result(builder: StepBuilder, call: CallRow, message: ResultRefused) -
         close_call(builder, call, CallStatus.FAILED, result=None, shown=WITHHELD, code="plugin_error", error_id=name)
         fail(builder, "plugin_error", failure or "", error_id=name)
         return
-    say_tripped(builder, "tool_output", tripped, call.call_id)
-    if tripped.verdict == "reject":
-        shown, large = shown_value(tripped.text)
-        close_call(builder, call, CallStatus.SUCCEEDED, result=tripped.text, shown=shown, large=large)
+    say_tripped(builder, "tool_output", trip, call.call_id)
+    if trip.verdict == "reject":
+        text, large = shown_value(trip.text)
+        close_call(builder, call, CallStatus.SUCCEEDED, result=trip.text, shown=text, large=large)
     else:
-        close_call(builder, call, CallStatus.FAILED, result=None, shown=STOPPED.format(tripped.guardrail), code=TRIPPED)
-        fail(builder, TRIPPED, tripped.text)
+        close_call(builder, call, CallStatus.FAILED, result=None, shown=STOPPED.format(trip.guardrail), code=TRIPPED)
+        fail(builder, TRIPPED, trip.text)
 
 
 def refuse_task_result(builder: StepBuilder, task: TaskRow, message: ResultRefused) -> None:
     """Apply the verdict about the result of a background task's body, as about that of a call."""
-    tripped, name = message.tripped, body_error_id(builder.info.run_id, message.call_id, message.attempt)
+    trip, name = message.tripped, body_error_id(builder.info.run_id, message.call_id, message.attempt)
     stays = not builder.row.position.rule.leaving and task.status != "cancelling"
-    if tripped is None:
+    if trip is None:
         if stays:
             finish_task(builder, task, "failed", shown=WITHHELD, code="plugin_error", error_id=name)
             fail(builder, "plugin_error", message.failure or "", error_id=name)
         else:
             finish_task(builder, task, "cancelled", shown=WITHHELD, code="cancelled")
         return
-    say_tripped(builder, "tool_output", tripped, task.call_id)
-    if tripped.verdict == "reject":
-        shown, large = shown_value(tripped.text)
-        finish_task(builder, task, "succeeded", result=tripped.text, shown=shown, large=large)
+    say_tripped(builder, "tool_output", trip, task.call_id)
+    if trip.verdict == "reject":
+        text, large = shown_value(trip.text)
+        finish_task(builder, task, "succeeded", result=trip.text, shown=text, large=large)
     else:
-        finish_task(builder, task, "failed", shown=STOPPED.format(tripped.guardrail), code=TRIPPED)
-        fail(builder, TRIPPED, tripped.text)
+        finish_task(builder, task, "failed", shown=STOPPED.format(trip.guardrail), code=TRIPPED)
+        fail(builder, TRIPPED, trip.text)

@@ -63,8 +63,8 @@ def begin_handoff(builder: StepBuilder, call: CallRow) -> None:
         row = withdraw(builder, other, by=ENGINE, reason=f"the handoff {call.call_id} came first")
         # a call that waits for people, or whose verdict may still change, has no way to fail
         status = CallStatus.FAILED if other.at is CallPosition.ALLOWED else CallStatus.CANCELLED
-        shown = IGNORED.format(call.tool)
-        close_call(builder, row, status, result=None, shown=shown, code="handoff_ignored")
+        text = IGNORED.format(call.tool)
+        close_call(builder, row, status, result=None, shown=text, code="handoff_ignored")
 
 
 def carry_out(builder: StepBuilder, call: CallRow) -> None:
@@ -78,19 +78,19 @@ def carry_out(builder: StepBuilder, call: CallRow) -> None:
     close_call(builder, call, CallStatus.SUCCEEDED, result=result, shown=shown_value(result)[0])
 
 
-def hand_over(builder: StepBuilder, call: CallRow, inherited: tuple[JSONValue, ...] | None = None) -> None:
+def hand_over(builder: StepBuilder, call: CallRow, inherited_thread: tuple[JSONValue, ...] | None = None) -> None:
     """Note that a handoff was carried out; a run that is ending has no further step.
 
     Args:
         builder: The builder of the input.
         call: the handoff.
-        inherited: what its input filter has made of the thread; None: it has none.
+        inherited_thread: The messages that the input filter returned; None without a filter.
     """
     tool, draft = builder.spec.tools.get(call.tool), builder.row.draft
     if tool is None or tool.handoff is None or builder.row.position is not TOOLS:
         return
     builder.row.handoff = Handover(agent=tool.handoff, call_id=call.call_id)
-    messages = None if inherited is None else list(inherited)
+    messages = None if inherited_thread is None else list(inherited_thread)
     after = "" if draft is None else draft.id
     builder.reserve(INHERITED, {"agent": tool.handoff, "after": after, "messages": messages}, call.call_id)
 
@@ -98,8 +98,8 @@ def hand_over(builder: StepBuilder, call: CallRow, inherited: tuple[JSONValue, .
 def announce_handoff(builder: StepBuilder, handoff: Handover) -> None:
     """Emit that the step has handed the run over."""
     row = builder.row
-    handed = ev.HandedOver(from_agent=builder.spec.key, to_agent=handoff.agent, call_id=handoff.call_id, step=row.step)
-    builder.emit("run.handoff", handed)
+    event = ev.HandedOver(from_agent=builder.spec.key, to_agent=handoff.agent, call_id=handoff.call_id, step=row.step)
+    builder.emit("run.handoff", event)
 
 
 def take_over(builder: StepBuilder, handoff: Handover) -> None:

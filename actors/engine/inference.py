@@ -18,7 +18,7 @@ from ..contract.messages import CallRequest, Message, ModelResponse, Producer
 from ..contract.phases import AFTER_INFERENCE, INFERENCE
 from ..contract.rows import CallRow
 from .asking import continue_truncated, is_truncated
-from .budgets import asked_model, spend
+from .budgets import spend_on_request
 from .inputs import ONE_REQUEST, ModelAnswered, ModelCut, ModelStreamed
 from .judging import wait_with
 from .state import StepBuilder, milliseconds
@@ -49,7 +49,7 @@ def model_answered(builder: StepBuilder, message: ModelAnswered) -> bool:
     if builder.row.position is not INFERENCE or flight is None or flight.message_id != message.message_id:
         return False
     usage = response.usage if response.usage.requests else response.usage + ONE_REQUEST
-    spend(builder, usage, asked_model(builder.spec, builder.row, flight.model))
+    spend_on_request(builder, usage, flight.model)
     builder.counters.model_attempts += 1
     builder.row.finish = response.finish
     builder.enter(AFTER_INFERENCE)
@@ -72,7 +72,7 @@ def model_answered(builder: StepBuilder, message: ModelAnswered) -> bool:
     if isinstance(requests, str):
         _unusable(builder, "model_behavior_error", requests)
         return False
-    if is_truncated(builder.spec, flight, response):
+    if response.finish == "length" and is_truncated(builder.spec, flight, response):
         continue_truncated(builder, flight, response)
         return False
     _draft_answer(builder, flight, response, requests)
@@ -96,7 +96,7 @@ def model_cut(builder: StepBuilder, message: ModelCut) -> None:
         return
     builder.row.inference, builder.changed = replace(flight, stopped=False), True
     if message.usage.requests:
-        spend(builder, message.usage, asked_model(builder.spec, builder.row, flight.model))
+        spend_on_request(builder, message.usage, flight.model)
         cut = ev.InferenceCut(step=builder.row.step, message_id=flight.message_id, usage=message.usage)
         builder.emit("run.inference.cut", cut)
     text = flight.prefix + (message.text or "")
@@ -128,20 +128,20 @@ def discard_unusable(builder: StepBuilder, ends: Termination) -> None:
 
 def _requests(builder: StepBuilder, response: ModelResponse) -> tuple[CallRequest, ...] | str:
     """Return the answer's calls under ids that are unique in the run, or why they are unusable."""
-    seen: dict[str, CallRequest] = {}
+    by_id: dict[str, CallRequest] = {}
     out: list[CallRequest] = []
     new = {*builder.tasks}
     for call in response.calls:
-        known = seen.get(call.call_id) if call.call_id else None
-        if known is not None:
-            if (known.tool, known.arguments, known.fault) != (call.tool, call.arguments, call.fault):
+        earlier = by_id.get(call.call_id) if call.call_id else None
+        if earlier is not None:
+            if (earlier.tool, earlier.arguments, earlier.fault) != (call.tool, call.arguments, call.fault):
                 return f"two different calls came under one id {call.call_id!r}"
             continue
-        seen[call.call_id] = call
+        by_id[call.call_id] = call
         # an id that the run has used, or that a ticket or task may get, becomes <id>#<n>; the number of an unnamed call
         # begins after the known ids, because a search from 1 would try every unnamed call of the run again
-        name, number = call.call_id, 2 if call.call_id else len(builder.used) + len(new) + 1
-        while not name or name in builder.used or name in new or is_reserved(builder.info.run_id, name):
+        name, number = call.call_id, 2 if call.call_id else len(builder.call_ids) + len(new) + 1
+        while not name or name in builder.call_ids or name in new or is_reserved(builder.info.run_id, name):
             name, number = f"{call.call_id or 'call'}#{number}", number + 1
         new.add(name)
         if name != call.call_id:
@@ -171,7 +171,7 @@ def _draft_answer(
         items=() if flight.prefix else response.items,  # they describe the rest of the answer only
     )
     if requests:
-        builder.used = builder.used.union(request.call_id for request in requests)
+        builder.call_ids = builder.call_ids.union(request.call_id for request in requests)
 
 
 def complete_message(builder: StepBuilder) -> None:
@@ -186,10 +186,10 @@ def complete_message(builder: StepBuilder) -> None:
         return
     if draft.content or not draft.calls:
         large = is_large(draft.content)
-        shown = LargeText(draft.content) if large else draft.content
+        text = LargeText(draft.content) if large else draft.content
         builder.emit(
             "run.message.completed",
-            ev.MessageCompleted(message_id=draft.id, role="assistant", text=shown, large=large, cut=draft.cut),
+            ev.MessageCompleted(message_id=draft.id, role="assistant", text=text, large=large, cut=draft.cut),
         )
     elif flight is not None and flight.text_index:
         builder.emit("run.message.discarded", ev.MessageDiscarded(message_id=draft.id, reason="the answer has no text"))

@@ -33,13 +33,13 @@ def open_input(builder: StepBuilder) -> None:
     row.open_guardrails = None
     if not names:
         return
-    sent = {message_id(builder.info.run_id, text.number) for text in row.sent}
+    sent_ids = {message_id(builder.info.run_id, text.number) for text in row.sent}
     begins = row.step == 0 and not builder.info.forked_step
     texts = tuple(
         message.id
         for message in row.pending_input
         if message.kind == "text"
-        and (message.id in sent or (begins and message.producer is not None and message.producer.step == 0))
+        and (message.id in sent_ids or (begins and message.producer is not None and message.producer.step == 0))
     )
     if before or texts:
         row.open_guardrails = OpenGuardrails(kind="input", names=names, messages=(*before, *texts))
@@ -71,10 +71,9 @@ def ask_guardrails(builder: StepBuilder) -> None:
         )
 
 
-def blocks(builder: StepBuilder) -> bool:
+def blocks(builder: StepBuilder, waiting: OpenGuardrails) -> bool:
     """Ask the blocking guardrails before the model request. Returns False if there are none to wait for."""
-    waiting = builder.row.open_guardrails
-    if waiting is None or not any(name in builder.spec.blocking_guardrails for name in waiting.names):
+    if not any(name in builder.spec.blocking_guardrails for name in waiting.names):
         return False
     builder.enter(RunPosition.GUARDS_FIRST)
     ask_guardrails(builder)

@@ -13,7 +13,7 @@ from typing import Final
 
 from ..contract import events as ev
 from ..contract.calls import CallPosition, CallStatus
-from ..contract.decisions import Decision, InboxItem, Ticket, asks_outcome, supplies_result
+from ..contract.decisions import InboxItem, Ticket, asks_outcome
 from ..contract.phases import TOOLS
 from ..contract.rows import CallRow
 from ..contract.spec import AgentSpec
@@ -35,23 +35,17 @@ def lost_questions(spec: AgentSpec, calls: Iterable[CallRow], inbox: Iterable[In
     """
     asking = [(call, call.ticket) for call in calls if call.tool not in spec.tools and call.at is CallPosition.PARKED]
     decisions = (item.command.decision for item in inbox) if asking else ()
-    decided = {decision.target for decision in decisions if decision is not None}
+    targets = {decision.target for decision in decisions if decision is not None}
     return tuple(
         call.call_id
         for call, ticket in asking
-        if ticket is not None and _is_lost(ticket) and not decided & {call.call_id, ticket.ticket_id, ticket.replaces}
+        if ticket is not None and _is_lost(ticket) and not targets & {call.call_id, ticket.ticket_id, ticket.replaces}
     )
 
 
 def _is_lost(ticket: Ticket) -> bool:
-    given = ticket.resume_mode == "use_decision_as_tool_result" or asks_outcome(ticket.reason, ticket.action)
-    return not given
-
-
-def lacks_tool(builder: StepBuilder, call: CallRow, decision: Decision) -> bool:
-    """Return True if a decision lets a body run whose tool is not there any more."""
-    runs = decision.action == "resume" and not supplies_result(call.ticket, decision)
-    return runs and call.tool not in builder.spec.tools
+    from_outside = ticket.resume_mode == "use_decision_as_tool_result" or asks_outcome(ticket.reason, ticket.action)
+    return not from_outside
 
 
 def withdraw_lost(builder: StepBuilder, call_ids: Iterable[str]) -> None:
@@ -63,5 +57,5 @@ def withdraw_lost(builder: StepBuilder, call_ids: Iterable[str]) -> None:
         text = f"the tool {call.tool} of {call.call_id} is not there any more"
         builder.emit("run.degraded", ev.RunDegraded(reason="tool_changed", detail=text))
         row = withdraw(builder, call, by=ENGINE, reason=REMOVED)
-        shown = doubted(GONE.format(tool=call.tool), call.doubt)
-        close_call(builder, row, CallStatus.CANCELLED, result=None, shown=shown, code="unknown_tool")
+        result_text = doubted(GONE.format(tool=call.tool), call.doubt)
+        close_call(builder, row, CallStatus.CANCELLED, result=None, shown=result_text, code="unknown_tool")

@@ -76,8 +76,8 @@ def announce_mirrors(builder: StepBuilder, tickets: tuple[Ticket, ...]) -> None:
 
 def drop(builder: StepBuilder, mirror: Mirror) -> None:
     """Remove a mirror from the row."""
-    gone, call_id = mirror.ticket.ticket_id, mirror.ticket.call_id or ""
-    _put(builder, call_id, tuple(other for other in of_call(builder, call_id) if other.ticket.ticket_id != gone))
+    ticket_id, call_id = mirror.ticket.ticket_id, mirror.ticket.call_id or ""
+    _put(builder, call_id, tuple(other for other in of_call(builder, call_id) if other.ticket.ticket_id != ticket_id))
 
 
 def close_as(builder: StepBuilder, mirror: Mirror, theirs: Ticket | None) -> None:
@@ -96,8 +96,8 @@ def mark_decided(builder: StepBuilder, mirror: Mirror, decision: Decision) -> No
     how: Resolution = "denied" if decision.action == "cancel" else "approved"
     edited = decision.edited_arguments is not None
     ticket = closed(builder, mirror.ticket, how, by=decision.decided_by, reason=decision.reason, edited=edited)
-    call_id, decided = ticket.call_id or "", Mirror(ticket=ticket, decision=decision)
-    mirrors = tuple(decided if other is mirror else other for other in of_call(builder, call_id))
+    call_id, decided_mirror = ticket.call_id or "", Mirror(ticket=ticket, decision=decision)
+    mirrors = tuple(decided_mirror if other is mirror else other for other in of_call(builder, call_id))
     _put(builder, call_id, mirrors)
 
 

@@ -21,6 +21,8 @@ from typing import Final
 
 import msgspec
 
+from greenroom.supervision.border import Raised, capture
+
 from ..contract.calls import CallPosition, CallStatus
 from ..contract.codec import normalise
 from ..contract.facts import CallFacts, FinalOutput
@@ -45,7 +47,13 @@ class Interruption(msgspec.Struct, frozen=True, gc=False):
     tickets: tuple[str, ...]
 
 
-NextStep = RunAgain | Handover | FinalOutput | Interruption
+class ToolUseFailed(msgspec.Struct, frozen=True, gc=False):
+    """The `tool_use` function of the agent raised, or returned an invalid value (`ToolUseInvalid`)."""
+
+    error: BaseException
+
+
+NextStep = RunAgain | Handover | FinalOutput | Interruption | ToolUseFailed
 
 _AGAIN: Final = RunAgain()
 
@@ -67,15 +75,13 @@ def choose_next(
         text: the final text of the answer.
         handoff: that a call of the step has carried out.
 
-    Raises:
-        ToolUseInvalid: the agent's `tool_use` function returned an invalid value.
-        Exception: whatever that function raises. It is called once per step, when all calls are settled.
+    The agent's `tool_use` function is called once per step, when all calls are settled.
     """
     if not calls.all:
         return FinalOutput(text)
     if stage is NEEDS_APPROVAL:
-        parked = (call.ticket for call in calls.each(calls.marked(CallPosition.PARKED.mark)))
-        tickets = (*parked, *calls.open_mirrors())
+        suspended_tickets = (call.ticket for call in calls.each(calls.marked(CallPosition.PARKED.mark)))
+        tickets = (*suspended_tickets, *calls.open_mirrors())
         return Interruption(tuple(ticket.ticket_id for ticket in tickets if ticket is not None))
     if calls.open:
         return None
@@ -85,29 +91,27 @@ def choose_next(
     return _AGAIN if rule == "run_model_again" else output_of_tools(spec, calls) or _AGAIN
 
 
-def output_of_tools(spec: AgentSpec, calls: Mapping[str, CallRow]) -> FinalOutput | None:
-    """Return the answer that `tool_use` finds among the results, in the model's order; None if there is none.
-
-    Raises:
-        ToolUseInvalid: the function returned an invalid value.
-        Exception: whatever the function raises.
-    """
+def output_of_tools(spec: AgentSpec, calls: Mapping[str, CallRow]) -> FinalOutput | ToolUseFailed | None:
+    """Return the answer that `tool_use` finds among the results, in the model's order; None if there is none."""
     rule = spec.tool_use
-    hidden = {name for name, tool in spec.tools.items() if not tool.output}
+    hidden_tools = {name for name, tool in spec.tools.items() if not tool.output}
     results = [
         call
         for call in calls.values()
-        if (call.outcome is CallStatus.SUCCEEDED or call.code == REJECTED) and call.tool not in hidden
+        if (call.outcome is CallStatus.SUCCEEDED or call.code == REJECTED) and call.tool not in hidden_tools
     ]
     if not callable(rule):
-        found = (call for call in results if rule == "stop_on_first_tool" or call.tool in rule)
-        return next((FinalOutput(call.shown if call.code == REJECTED else call.result) for call in found), None)
-    answer = rule(tuple(map(CallFacts.of, results)))
-    if answer is None:
+        final_calls = (call for call in results if rule == "stop_on_first_tool" or call.tool in rule)
+        return next((FinalOutput(call.shown if call.code == REJECTED else call.result) for call in final_calls), None)
+    answer = capture(rule, tuple(map(CallFacts.of, results)))
+    if isinstance(answer, Raised):
+        return ToolUseFailed(answer.error)
+    if answer.value is None:
         return None
-    if not isinstance(answer, FinalOutput):
-        raise ToolUseInvalid(f"it returned {type(answer).__name__}; return gr.FinalOutput(value) or None")
-    value, why = normalise(answer.value)
+    if not isinstance(answer.value, FinalOutput):
+        text = f"it returned {type(answer.value).__name__}; return gr.FinalOutput(value) or None"
+        return ToolUseFailed(ToolUseInvalid(text))
+    value, why = normalise(answer.value.value)
     if why is not None:
-        raise ToolUseInvalid(f"the value of its FinalOutput has no form in JSON ({why})")
+        return ToolUseFailed(ToolUseInvalid(f"the value of its FinalOutput has no form in JSON ({why})"))
     return FinalOutput(value)

@@ -27,8 +27,8 @@ def pause(builder: StepBuilder, command: Command) -> None:
     if builder.row.position.rule.leaving:
         refuse_command(builder, command.command_id, "run_done", "the run was on its way out when the pause arrived")
         return
-    paused = next((ticket.ticket_id for ticket in builder.row.run_tickets if ticket.reason == "manual_pause"), None)
-    joins = builder.row.pause.command_id if builder.row.pause is not None else paused
+    pause_id = next((ticket.ticket_id for ticket in builder.row.run_tickets if ticket.reason == "manual_pause"), None)
+    joins = builder.row.pause.command_id if builder.row.pause is not None else pause_id
     builder.emit(
         "run.pause.requested",
         ev.PauseRequested(command_id=command.command_id, by=command.by, reason=command.reason, joins=joins),
@@ -41,11 +41,6 @@ def pause(builder: StepBuilder, command: Command) -> None:
     elif builder.row.position is RunPosition.TASKS:
         open_pause(builder)
         rest(builder)
-
-
-def find_run_ticket(builder: StepBuilder, target: str) -> Ticket | None:
-    """Return the run's open ticket with this id, or None."""
-    return next((ticket for ticket in builder.row.run_tickets if ticket.ticket_id == target), None)
 
 
 def decide_run_ticket(builder: StepBuilder, ticket: Ticket, decision: Decision) -> None:

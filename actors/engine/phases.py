@@ -24,7 +24,7 @@ from .inputs import CallEdit, PhaseDone
 from .judging import wait_with
 from .run_tickets import open_run_ticket
 from .state import StepBuilder
-from .steps import continue_run, leave
+from .steps import AFTER_HOOKS, continue_run
 from .termination import end, fail
 from .tickets import close_call
 from .tool_bodies import start_body
@@ -42,7 +42,7 @@ def phase_done(builder: StepBuilder, message: PhaseDone) -> None:
                 "run.degraded",
                 ev.RunDegraded(reason="plugin_error", detail=message.failure, error_id=_error_id(builder, message)),
             )
-        leave(builder)
+        AFTER_HOOKS[builder.row.position](builder)
         return
     if call is not None and (message.failure or message.end):
         call = builder.put(
@@ -57,7 +57,7 @@ def phase_done(builder: StepBuilder, message: PhaseDone) -> None:
         continue_run(builder)
     else:
         _run_phase_done(builder, message)
-        leave(builder)
+        AFTER_HOOKS[builder.row.position](builder)
 
 
 def _end_asked(builder: StepBuilder, reason: str) -> None:
@@ -70,7 +70,7 @@ def _end_asked(builder: StepBuilder, reason: str) -> None:
         return
     if builder.row.position is RunPosition.STEP_END:
         builder.row.termination = done
-        leave(builder)
+        AFTER_HOOKS[builder.row.position](builder)
     else:
         end(builder, done)
 
@@ -81,14 +81,14 @@ def _accepted(builder: StepBuilder, message: PhaseDone, call: CallRow | None) ->
     Returns False for any other answer, and on a conflict of the writes: then the hooks run again.
     """
     if message.call_id is None:
-        asked = builder.phase_open and builder.row.position.rule.hooks is message.phase
+        expected = builder.phase_open and builder.row.position.rule.hooks is message.phase
     else:
-        asked = builder.row.position is TOOLS and call is not None and call.position.phase is message.phase
-    if not asked or message.step != builder.row.step:
+        expected = builder.row.position is TOOLS and call is not None and call.position.phase is message.phase
+    if not expected or message.step != builder.row.step:
         return False
-    for used in message.spent:
-        spend(builder, used.usage, used.model)
-        builder.emit("run.usage.spent", ev.UsageSpent(by=used.by, usage=used.usage))
+    for spending in message.spent:
+        spend(builder, spending.usage, spending.model)
+        builder.emit("run.usage.spent", ev.UsageSpent(by=spending.by, usage=spending.usage))
     builder.remember_reducers(message.keys)
     if message.batch is not None and builder.merge(message.batch, message.phase.value) is not None:
         builder.do(RunPhase(phase=message.phase, step=message.step, call_id=message.call_id, state=builder.snapshot))
@@ -97,11 +97,11 @@ def _accepted(builder: StepBuilder, message: PhaseDone, call: CallRow | None) ->
     reports = [("plugin_error", text) for text in message.ignored] + [("predicate_failed", text) for text in doubts]
     reports += [("is_enabled_failed", text) for text in message.enabled_faults]
     for reason, detail in reports:
-        degraded = ev.RunDegraded(reason=reason, detail=detail, error_id=_error_id(builder, message))
-        builder.emit("run.degraded", degraded)
+        event = ev.RunDegraded(reason=reason, detail=detail, error_id=_error_id(builder, message))
+        builder.emit("run.degraded", event)
     for one in message.overruled if message.call_id is not None else ():
-        overruled = ev.GateOverruled(call_id=message.call_id or "", plugin=one.plugin, verdict=one.verdict, by=one.by)
-        builder.emit("run.gate.overruled", overruled)
+        overruling = ev.GateOverruled(call_id=message.call_id or "", plugin=one.plugin, verdict=one.verdict, by=one.by)
+        builder.emit("run.gate.overruled", overruling)
     return True
 
 
@@ -112,10 +112,10 @@ def _error_id(builder: StepBuilder, message: PhaseDone) -> str:
 def _run_phase_done(builder: StepBuilder, message: PhaseDone) -> None:
     if message.phase is Phase.BEFORE_INFERENCE:
         builder.row.request = message.request
-        for trimmed in message.trimmed:
+        for trim in message.trimmed:
             builder.emit(
                 "run.context.trimmed",
-                ev.ContextTrimmed(step=builder.row.step, messages=trimmed.messages, by=trimmed.by),
+                ev.ContextTrimmed(step=builder.row.step, messages=trim.messages, by=trim.by),
             )
     elif message.phase is Phase.AFTER_INFERENCE:
         for edit in message.edits:
@@ -134,8 +134,8 @@ def _edit(builder: StepBuilder, call: CallRow, edit: CallEdit) -> None:
     early = builder.row.early.get(call.call_id)
     if early is not None and early.action == "resume" and early.fingerprint is None:
         # the early approval was given without seeing these arguments
-        seen = attrs.evolve(early, fingerprint=call.fingerprint)
-        builder.row.early = {**builder.row.early, call.call_id: seen}
+        decision = attrs.evolve(early, fingerprint=call.fingerprint)
+        builder.row.early = {**builder.row.early, call.call_id: decision}
     builder.put(call, arguments=dict(edit.arguments), fingerprint=mark, edited=True)
     builder.emit("run.tool.edited", ev.ToolEdited(call_id=call.call_id, arguments=edit.arguments, by=edit.by))
 

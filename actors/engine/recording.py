@@ -102,11 +102,11 @@ Entry = Input | CreatedEntry | TakeoverEntry | ClockJump | ForcedEndEntry | Reco
 
 def birth_of(new: NewRun) -> RecordEntry:
     """Return the first entry of a new run's record."""
-    shown, pending = new.created.payload.input, new.row.pending_input
-    if pending and pending[0].content == shown:
+    text, pending = new.created.payload.input, new.row.pending_input
+    if pending and pending[0].content == text:
         return RecordEntry(new.info.created_at, CreatedEntry(row=new.row))
     parts = light(newest_input(new.messages)[1]) if new.messages else ()
-    return RecordEntry(new.info.created_at, CreatedEntry(row=new.row, text=shown, parts=parts))
+    return RecordEntry(new.info.created_at, CreatedEntry(row=new.row, text=text, parts=parts))
 
 
 def takeover_of(state: RunState, *, bare: bool) -> TakeoverEntry:
@@ -131,7 +131,7 @@ def restored(state: RunState) -> RunState:
         info=state.info,
         row=state.row,
         calls=StepCalls(stored(call) for call in state.calls.values() if call.step == state.row.step),
-        used=state.used,
+        call_ids=state.call_ids,
         snapshot=StateSnapshot.restored(state.snapshot.revision, writes_of(state.snapshot)),
     )
 
@@ -146,13 +146,13 @@ class Recorder:
     A recorder that is off puts one `RecordGap` into the first commit.
     """
 
-    __slots__ = ("_on", "_pending", "_reduced", "_watched")
+    __slots__ = ("_on", "_pending", "_results", "_watched_specs")
 
     def __init__(self, state: RunState, now: datetime, *, bare: bool, on: bool) -> None:
         self._on = on
         self._pending = [RecordEntry(now, takeover_of(state, bare=bare) if on else RecordGap())]
-        self._reduced: list[tuple[object, ...]] = []
-        self._watched: Mapping[KeySpec, KeySpec] = _NONE
+        self._results: list[tuple[object, ...]] = []
+        self._watched_specs: Mapping[KeySpec, KeySpec] = _NONE
 
     def __repr__(self) -> str:
         return f"<Recorder {'on' if self._on else 'off'}: {len(self._pending)} entries wait>"
@@ -161,33 +161,33 @@ class Recorder:
         """Record an input, or another change of the state."""
         if self._on:
             self._pending.append(
-                RecordEntry(now, entry, tuple(self._reduced)) if self._reduced else RecordEntry(now, entry)
+                RecordEntry(now, entry, tuple(self._results)) if self._results else RecordEntry(now, entry)
             )
-            self._reduced.clear()
+            self._results.clear()
 
     def carry(self) -> tuple[RecordEntry, ...]:
         """Return the entries for the next commit."""
-        carried = tuple(self._pending)
+        entries = tuple(self._pending)
         self._pending.clear()
-        return carried
+        return entries
 
-    def undo(self, carried: Sequence[RecordEntry]) -> None:
+    def undo(self, entries: Sequence[RecordEntry]) -> None:
         """Take back the entries of the newest commit, which the store refused, but not the input that led to it."""
-        self._pending[:] = carried[: -1 if self._on else None]
+        self._pending[:] = entries[: -1 if self._on else None]
 
     def watched(self, message: Input, spec: AgentSpec) -> Input:
         """Return the input with reducers that record their results, where the agent does not declare them."""
         # of every input, so by type: isinstance with a struct that does not match costs three times as much
-        written = message.keys if type(message) is CallReturned or type(message) is PhaseDone else None
-        if not written or not self._on:
+        own_keys = message.keys if type(message) is CallReturned or type(message) is PhaseDone else None
+        if not own_keys or not self._on:
             return message
-        keys = with_reducers(written, spec, self._noting)
-        return message if keys is written else msgspec.structs.replace(message, keys=keys)
+        keys = with_reducers(own_keys, spec, self._noting)
+        return message if keys is own_keys else msgspec.structs.replace(message, keys=keys)
 
-    def _noting(self, known: KeySpec) -> KeySpec:
-        found = self._watched.get(known)
-        if found is None:
-            reduce, results = known.reduce, self._reduced
+    def _noting(self, spec: KeySpec) -> KeySpec:
+        watched_spec = self._watched_specs.get(spec)
+        if watched_spec is None:
+            reduce, results = spec.reduce, self._results
 
             def noting(value: object, update: object) -> Any:
                 assert reduce is not None  # noqa: S101 - checked by with_reducers
@@ -199,14 +199,14 @@ class Recorder:
                 results.append((result,))
                 return result
 
-            found = attrs.evolve(known, reduce=noting)
-            self._watched = {**self._watched, known: found}
-        return found
+            watched_spec = attrs.evolve(spec, reduce=noting)
+            self._watched_specs = {**self._watched_specs, spec: watched_spec}
+        return watched_spec
 
 
 def with_reducers(keys: Keys, spec: AgentSpec, other: Callable[[KeySpec], KeySpec]) -> Keys:
     """Return the keys with replaced reducers for those that the agent does not declare."""
-    foreign = {key: other(known) for key, known in keys.items() if known.reduce is not None and key not in spec.keys}
+    foreign = {key: other(item) for key, item in keys.items() if item.reduce is not None and key not in spec.keys}
     return {**keys, **foreign} if foreign else keys
 
 
@@ -224,4 +224,4 @@ def standing_in(results: Iterable[tuple[Any, ...]]) -> Callable[[KeySpec], KeySp
         name, text = outcome
         raise type(name, (Exception,), {})("" if text == name else text)
 
-    return lambda known: attrs.evolve(known, reduce=reduce)
+    return lambda spec: attrs.evolve(spec, reduce=reduce)

@@ -124,8 +124,8 @@ def count_unowned_time(builder: StepBuilder) -> None:
 def lacks_instructions(builder: StepBuilder) -> bool:
     """Return True if a release has made the instructions a function, which the step of a request has not asked."""
     request = builder.row.request
-    asked = request is not None and request.instructions is not None
-    return builder.spec.instructed and not asked and builder.row.position is RunPosition.INFERENCE
+    has_instructions = request is not None and request.instructions is not None
+    return builder.spec.instructed and not has_instructions and builder.row.position is RunPosition.INFERENCE
 
 
 def _recover_calls(builder: StepBuilder) -> None:

@@ -42,8 +42,8 @@ def open_pause(builder: StepBuilder) -> None:
     pending, builder.row.pause = builder.row.pause, None
     if pending is None:
         return
-    paused = "The run was paused" if pending.by is None else f"{pending.by} paused the run"
-    message = f"{paused}." if pending.reason is None else f"{paused}: {pending.reason}"
+    statement = "The run was paused" if pending.by is None else f"{pending.by} paused the run"
+    message = f"{statement}." if pending.reason is None else f"{statement}: {pending.reason}"
     open_run_ticket(builder, Suspend(reason="manual_pause", message=message))
 
 

@@ -22,7 +22,7 @@ from ..contract.catalogue import LIFECYCLE_EVENT
 from ..contract.commits import Commit, EventDraft
 from ..contract.decisions import Ticket
 from ..contract.ids import message_id, ticket_id
-from ..contract.lifecycle import NEEDS_APPROVAL, STATUS, TERMINAL, RunStatus, Stage, check_stage
+from ..contract.lifecycle import NEEDS_APPROVAL, STAGES, STATUS, TERMINAL, IllegalTransition, RunStatus, Stage
 from ..contract.messages import Message
 from ..contract.parts import Part, light
 from ..contract.payloads import Payload
@@ -30,7 +30,7 @@ from ..contract.phases import STEP_START, RunPosition, illegal_move
 from ..contract.plain import JSONObject, JSONValue
 from ..contract.row_forms import opened, sealed
 from ..contract.rows import CallRow, CounterFields, Counters, RunFields, RunInfo, RunRecord, RunRow
-from ..contract.spec import AgentSpec, ExecutionMode, mode_of
+from ..contract.spec import MODES, AgentSpec, ExecutionMode
 from ..contract.state import Batch, KeyId, Keys, Write
 from ..contract.tasks import TaskRow, by_id
 from ..state.snapshot import EMPTY, StateSnapshot, WriteConflict
@@ -50,7 +50,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 def milliseconds(start: datetime, end: datetime) -> int:
     """Return the whole milliseconds between two moments; 0 if the clock went backwards."""
-    return max(0, round((end - start) / _MILLISECOND)) if end is not start else 0
+    return max(0, round((end - start) / _MILLISECOND))
 
 
 def stored(call: CallRow) -> CallRow:
@@ -58,8 +58,8 @@ def stored(call: CallRow) -> CallRow:
     batch = call.batch
     if batch is None or all(write.persistent for write in batch.writes):
         return call
-    kept = tuple(write for write in batch.writes if write.persistent)
-    return replace(call, batch=replace(batch, writes=kept))
+    writes = tuple(write for write in batch.writes if write.persistent)
+    return replace(call, batch=replace(batch, writes=writes))
 
 
 def held_at_start(row: RunFields) -> bool:
@@ -73,7 +73,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     Attributes:
         info, row: the durable run.
         calls: The calls of the current step.
-        used: every call id of the run.
+        call_ids: every call id of the run.
         snapshot: the state keys.
         keys: undeclared keys that hooks and bodies have written.
     """
@@ -81,7 +81,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     info: RunInfo
     row: RunRow
     calls: StepCalls = NO_CALLS
-    used: frozenset[str] = frozenset()
+    call_ids: frozenset[str] = frozenset()
     snapshot: StateSnapshot = EMPTY
     keys: Keys = msgspec.field(default_factory=dict)
 
@@ -95,7 +95,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """Return the state of a stored run; the next input is `Activate`."""
         calls = StepCalls(call for call in record.calls if call.step == record.row.step)
         snapshot = StateSnapshot.restored(record.row.revision, record.state)
-        return cls(info=record.info, row=record.row, calls=calls, used=record.call_ids, snapshot=snapshot)
+        return cls(info=record.info, row=record.row, calls=calls, call_ids=record.call_ids, snapshot=snapshot)
 
 
 class Transition(msgspec.Struct, frozen=True, gc=False):
@@ -116,11 +116,11 @@ class StepBuilder:
         info: the run's constant facts.
         mode: its execution mode.
         row, counters: mutable copies of the run row and its counters; handlers set their fields.
-        calls, used, snapshot, keys: of the next `RunState`. Calls are changed by `put` only.
+        calls, call_ids, snapshot, keys: of the next `RunState`. Calls are changed by `put` only.
         phase_open: the hooks of the run's position were asked and have not answered.
         do: appends an effect.
         changed: a change must be written that no event and no other row shows.
-        asked: calls that have come to wait for a decision, or for which one came early, in this input.
+        waiting_calls: calls that have come to wait for a decision, or for which one came early, in this input.
         followed: other inputs wait behind this one, and must be taken before the run ends.
         events, effects, tickets, messages: of this input, in order.
         parts: The parts of this input, with their bytes.
@@ -135,13 +135,13 @@ class StepBuilder:
     row: RunFields
     counters: CounterFields
     calls: StepCalls
-    used: frozenset[str]
+    call_ids: frozenset[str]
     snapshot: StateSnapshot
     keys: Keys
     phase_open: bool
     changed: bool
     followed: bool
-    asked: list[str]
+    waiting_calls: list[str]
     events: list[EventDraft]
     effects: list[Effect]
     do: Callable[[Effect], None]
@@ -150,19 +150,20 @@ class StepBuilder:
     parts: tuple[Part, ...]
     tasks: dict[str, TaskRow]
     _own: StepCalls | None
-    _touched: dict[str, CallRow]
+    _changed_calls: dict[str, CallRow]
 
     def __init__(self, spec: AgentSpec, state: RunState, now: datetime) -> None:
         self.spec, self.state, self.now, self.info = spec, state, now, state.info
-        self.mode = mode_of(state.info.execution)
+        execution = state.info.execution
+        self.mode = MODES[execution] if isinstance(execution, str) else execution
         self.row, self.counters = opened(RunFields, state.row), opened(CounterFields, state.row.counters)
-        self.calls, self.used = state.calls, state.used
+        self.calls, self.call_ids = state.calls, state.call_ids
         self.phase_open = state.row.position.rule.hooks in spec.hooked and not held_at_start(state.row)
         self.snapshot, self.keys = state.snapshot, state.keys
         self.changed = self.followed = False
-        self.events, self.effects, self.tickets, self.messages, self.asked = [], [], [], [], []
+        self.events, self.effects, self.tickets, self.messages, self.waiting_calls = [], [], [], [], []
         self.do = self.effects.append
-        self.parts, self._own, self._touched = (), None, {}
+        self.parts, self._own, self._changed_calls = (), None, {}
         self.tasks = by_id(state.row.tasks) if state.row.tasks else {}
 
     # --- what handlers use -------------------------------------------------------------------------------------------
@@ -187,15 +188,15 @@ class StepBuilder:
             IllegalTransition: the table does not allow the position, or the outcome there.
         """
         call_id = call.call_id
-        known = self.calls.rows.get(call_id)
+        before = self.calls.rows.get(call_id)
         at, outcome = changes.get("at", call.at), changes.get("outcome", call.outcome)
-        if known is None or at is not known.at or outcome is not known.outcome:
-            check_move(call_id, None if known is None else known.at, at, outcome)
+        if before is None or at is not before.at or outcome is not before.outcome:
+            check_move(call_id, None if before is None else before.at, at, outcome)
         new = replace(call, **changes) if changes else call
         if self._own is None:
             self.calls = self._own = self.calls.opened()
-        self._own.put(new, known)
-        self._touched[call_id] = new
+        self._own.put(new, before)
+        self._changed_calls[call_id] = new
         return new
 
     def bring(self, parts: tuple[Part, ...]) -> tuple[Part, ...]:
@@ -211,9 +212,9 @@ class StepBuilder:
 
     def merge(self, batch: Batch, by: str) -> WriteConflict | None:
         """Merge a batch into the state, with its event. Returns the conflict if that is impossible, else None."""
-        touched = {write.key for write in batch.writes}
-        known = {key: self.spec.keys.get(key, self.keys.get(key)) for key in touched}
-        outcome = self.snapshot.merge(batch, {key: spec for key, spec in known.items() if spec is not None}, by)
+        keys = {write.key for write in batch.writes}
+        specs = {key: self.spec.keys.get(key, self.keys.get(key)) for key in keys}
+        outcome = self.snapshot.merge(batch, {key: spec for key, spec in specs.items() if spec is not None}, by)
         if isinstance(outcome, WriteConflict):
             if outcome.error is not None:
                 what = f"the reducer of state key {str(outcome.key)!r} failed in run {self.info.run_id}"
@@ -222,7 +223,7 @@ class StepBuilder:
                 )
             return outcome
         self.snapshot = outcome
-        names = tuple(sorted({str(key) for key in touched}))
+        names = tuple(sorted({str(key) for key in keys}))
         self.emit("run.state.changed", ev.StateChanged(revision=outcome.revision, keys=names, by=by))
         return None
 
@@ -253,30 +254,34 @@ class StepBuilder:
         Raises:
             IllegalTransition: the table does not allow the move.
         """
-        source = self._to_stage(target)
+        source = self.to_stage(target)
         back = target is _RUNNING and source is not Stage.PREPARING
         name = "run.resumed" if back else LIFECYCLE_EVENT[target]
         self.emit(name, ev.RunMoved(source=source, to=target, by=by, detail=detail))
 
     def rest(self, tickets: tuple[str, ...]) -> None:
         """Move to needs_approval, with its event."""
-        source = self._to_stage(NEEDS_APPROVAL)
+        source = self.to_stage(NEEDS_APPROVAL)
         self.emit("run.waiting", ev.RunWaiting(source=source, to=self.row.stage, by=ENGINE, tickets=tickets))
 
-    def finish(self, target: Stage) -> Stage:
-        """Move to a terminal stage and return the stage before; the caller emits the event."""
-        return self._to_stage(target)
+    def to_stage(self, target: Stage) -> Stage:
+        """Move to a stage and return the stage before; the caller emits the event.
 
-    def _to_stage(self, target: Stage) -> Stage:
-        source, self.row.stage = self.row.stage, check_stage(self.row.stage, target)
-        self.changed = True
-        self.account_active_time(target in _ACTIVE)
+        Raises:
+            IllegalTransition: the table does not allow the move.
+        """
+        source = self.row.stage
+        if target not in STAGES[source]:
+            raise IllegalTransition("run", source.value, target.value, STAGES[source])
+        self.row.stage, self.changed, active = target, True, target in _ACTIVE
+        if active is (self.counters.active_since is None):
+            self.account_active_time(active)
         return source
 
     def account_active_time(self, active: bool) -> None:
         """Add the active time up to now; keep counting if the run is active."""
         counters = self.counters
-        if counters.active_since is not None:
+        if counters.active_since is not None and counters.active_since is not self.now:
             counters.active_ms += milliseconds(counters.active_since, self.now)
         counters.active_since = self.now if active else None
 
@@ -295,8 +300,8 @@ class StepBuilder:
     def build(self) -> Transition:
         """Return the next state, the commit (if anything has to be written) and the effects."""
         before = self.state
-        moved = self.changed or self.row.position is not before.row.position
-        if not (moved or self.events or self._touched or self.tickets or self.messages):
+        any_change = self.changed or self.row.position is not before.row.position
+        if not (any_change or self.events or self._changed_calls or self.tickets or self.messages):
             state = before if self.keys is before.keys else replace(before, keys=self.keys)
             return Transition(state, None, tuple(self.effects))
         if self.counters.active_since is not None:
@@ -312,23 +317,23 @@ class StepBuilder:
             info=self.info,
             row=row,
             calls=self.calls,
-            used=self.used,
+            call_ids=self.call_ids,
             snapshot=self.snapshot,
             keys=self.keys,
         )
-        written = () if self.snapshot is before.snapshot else self.snapshot.changes(before.snapshot)
+        state_changes = () if self.snapshot is before.snapshot else self.snapshot.changes(before.snapshot)
         commit = Commit(
             run_id=self.info.run_id,
             expected_last=before.row.last_sequence,
             at=self.now,
             events=tuple(self.events),
             row=row,
-            calls=tuple([call if call.batch is None else stored(call) for call in self._touched.values()]),
+            calls=tuple([call if call.batch is None else stored(call) for call in self._changed_calls.values()]),
             tickets=tuple(self.tickets),
             messages=tuple(self.messages),
-            state=written,
+            state=state_changes,
             # an input may begin a step but writes nothing in it; the writes of run_end come after all steps
-            state_step=before.row.step + (before.row.position is RunPosition.RUN_END) if written else None,
+            state_step=before.row.step + (before.row.position is RunPosition.RUN_END) if state_changes else None,
             consumed=row.inbox if row.inbox != before.row.inbox else 0,
             parts=self.parts,
         )

@@ -53,15 +53,15 @@ def merge_pending(builder: StepBuilder, *, again: bool = True, before: CallRow |
 
     `again`: a tool that retries on a conflict may run again. `before`: merge only the batches of calls before this one.
     """
-    moved, calls = False, builder.calls
+    any_merged, calls = False, builder.calls
     if not calls.present & BATCH:
         return False
     pending = calls.marked(BATCH) & calls.marked(_MERGES)
     for call in calls.each(pending if before is None else pending & calls.before(before)):
         if call.batch is not None:
-            moved = moved or call.at is CallPosition.MERGING
+            any_merged = any_merged or call.at is CallPosition.MERGING
             _merge(builder, call, call.batch, again=again and _may_retry(builder, call))
-    return moved
+    return any_merged
 
 
 def task_wrote(builder: StepBuilder, task: TaskRow, message: CallReturned) -> str:

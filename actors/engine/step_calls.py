@@ -161,20 +161,20 @@ class StepCalls(Mapping[str, CallRow]):
         call_id = call.call_id
         marks = marks_of(call)
         if old is None:
-            changed = marks
+            changed_marks = marks
             self.add(call)
         else:
-            changed = marks ^ (self._newest[1] if old is self._newest[0] else marks_of(old))
+            changed_marks = marks ^ (self._newest[1] if old is self._newest[0] else marks_of(old))
         self._newest = call, marks  # the call that is put next is this one most of the time
         self.rows = self.rows.set(call_id, call)
         bit, sets = 1 << self._numbers[call_id], self._sets
-        for place in places(changed):
+        for place in places(changed_marks):
             sets[place] ^= bit
         if self.all == bit:
             self.present = marks
         else:
             self.present |= marks
-            for place in places(changed & ~marks):
+            for place in places(changed_marks & ~marks):
                 if not sets[place]:
                     self.present ^= 1 << place
         self.open = self.all & ~sets[_SETTLED]
@@ -251,43 +251,39 @@ class StepCalls(Mapping[str, CallRow]):
 
     def marked(self, marks: int) -> int:
         """Return the set of the calls with one of these marks."""
-        found = 0
+        numbers = 0
         for place in places(marks & self.present):
-            found |= self._sets[place]
-        return found
-
-    def number(self, call: CallRow) -> int:
-        """Return the number of a call, whose bit stands for it in sets."""
-        return self._numbers[call.call_id]
+            numbers |= self._sets[place]
+        return numbers
 
     def before(self, call: CallRow) -> int:
         """Return the set of the calls that the model named before this one."""
         return (1 << self._numbers[call.call_id]) - 1
 
-    def first(self, found: int) -> CallRow:
+    def first(self, numbers: int) -> CallRow:
         """Return the first call of a set that is not empty."""
-        return self.rows[self._ids[(found & -found).bit_length() - 1]]
+        return self.rows[self._ids[(numbers & -numbers).bit_length() - 1]]
 
-    def each(self, found: int) -> Iterator[CallRow]:
+    def each(self, numbers: int) -> Iterator[CallRow]:
         """Yield the calls of a set in the model's order, each as it is when its turn comes."""
-        while found:
-            lowest = found & -found
+        while numbers:
+            lowest = numbers & -numbers
             yield self.rows[self._ids[lowest.bit_length() - 1]]
-            found ^= lowest
+            numbers ^= lowest
 
     def concurrency(self, tools: Mapping[str, ToolSpec]) -> tuple[int, int]:
         """Return the sets of the exclusive and of the ordered calls; looked up once for a step and its tools."""
-        known = self._concurrency
-        if known is None or known[0] is not tools:
-            exclusive = ordered = 0
+        cache_entry = self._concurrency
+        if cache_entry is None or cache_entry[0] is not tools:
+            exclusive = ordered_calls = 0
             for number, call in enumerate(self.values()):
                 tool = tools.get(call.tool)
                 if tool is not None and tool.concurrency == "exclusive":
                     exclusive |= 1 << number
                 elif tool is not None and tool.concurrency == "ordered":
-                    ordered |= 1 << number
-            known = self._concurrency = (tools, exclusive, ordered)
-        return known[1:]
+                    ordered_calls |= 1 << number
+            cache_entry = self._concurrency = (tools, exclusive, ordered_calls)
+        return cache_entry[1:]
 
 
 NO_CALLS: Final = StepCalls()

@@ -1,8 +1,8 @@
 """The walk through the phases: run_start, then steps of inference and tools, then a stop condition or the end.
 
 Theory of operation. `arrive` enters a phase and calls its hooks. With hooks the walk stops until they answer; without
-hooks it continues with the row of `_AFTER`. `leave` continues after the hooks. Every walk ends in an effect (hooks, a
-model request, bodies), in a rest, or in the terminal event, so a walk never recurses past one model request.
+hooks, and after them, it continues with the row of `AFTER_HOOKS`. Every walk ends in an effect (hooks, a model request,
+bodies), in a rest, or in the terminal event, so a walk never recurses past one model request.
 
 Stop conditions are evaluated once per step, after its step_end hooks, in the order of the agent's list; the first
 condition that is met names the end. All facts are in the run's row, so a restart evaluates alike. Loop detection keeps
@@ -15,13 +15,11 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Final, assert_never
 
-from greenroom.supervision.border import Raised, capture
-
 from ..contract import events as ev
 from ..contract.calls import CallStatus
 from ..contract.codec import failure_text
 from ..contract.facts import FinalOutput
-from ..contract.ids import content_digest, error_id
+from ..contract.ids import content_digest
 from ..contract.lifecycle import NEEDS_APPROVAL, PLANNED, Stage, Termination, TerminationKind
 from ..contract.messages import Message, Producer
 from ..contract.phases import ADMISSION, BEFORE_INFERENCE, STEP_END, STEP_START, TASKS, TOOLS, RunPosition
@@ -40,15 +38,15 @@ from ..state.snapshot import StateSnapshot
 from .asking import ask_model
 from .calls import advance_calls
 from .decisions import cancelled
-from .effects import ComparableError, ReportFailure, RunPhase
+from .effects import RunPhase
 from .handoffs import active_agent, announce_handoff, take_over
 from .inference import confirm_message
 from .inputs import Admit
 from .judging import blocks, judge_output, open_input
-from .next_step import Interruption, NextStep, RunAgain, ToolUseInvalid, choose_next
+from .next_step import Interruption, NextStep, RunAgain, ToolUseFailed, ToolUseInvalid, choose_next
 from .run_tickets import open_pause, rest
 from .state import StepBuilder
-from .termination import append_input, append_step, end, fail, terminal
+from .termination import append_input, append_step, end, fail, fail_by_tool_use, terminal
 
 
 def admit(builder: StepBuilder, message: Admit | None = None) -> None:
@@ -77,12 +75,7 @@ def run_hooks(builder: StepBuilder) -> None:
         builder.phase_open = True
         builder.do(RunPhase(phase=phase, step=builder.row.step, state=builder.snapshot))
     else:
-        leave(builder)
-
-
-def leave(builder: StepBuilder) -> None:
-    """Continue after the phase at the run's position."""
-    _AFTER[builder.row.position](builder)
+        AFTER_HOOKS[builder.row.position](builder)
 
 
 def next_step(builder: StepBuilder) -> None:
@@ -100,7 +93,9 @@ def next_step(builder: StepBuilder) -> None:
         builder.enter(RunPosition.PAUSED)
         rest(builder)
         return
-    open_input(builder)
+    spec = builder.spec
+    if spec.input_guardrails or spec.blocking_guardrails or builder.row.open_guardrails is not None:
+        open_input(builder)
     builder.next_step()
     builder.row.inference = builder.row.request = None
     if builder.row.handoff is not None:
@@ -121,7 +116,7 @@ def step_started(builder: StepBuilder) -> None:
         end(builder, cancelled(builder.row.cancel))
     elif builder.row.run_tickets:
         rest(builder)
-    elif not blocks(builder):
+    elif builder.row.open_guardrails is None or not blocks(builder, builder.row.open_guardrails):
         arrive(builder, BEFORE_INFERENCE)
 
 
@@ -151,26 +146,19 @@ def continue_run(builder: StepBuilder) -> None:
     stage = advance_calls(builder)
     if stage is None or stage is NEEDS_APPROVAL is builder.row.stage:
         return  # the run is ending, or rests already
-    found = capture(choose_next, builder.spec, builder.calls, stage, builder.final, handoff=builder.row.handoff)
-    if isinstance(found, Raised):  # by the agent's tool_use
-        cause, run_id = found.error, builder.info.run_id
-        name, what = error_id(run_id, f"tool_use:{builder.row.step}"), f"Agent(tool_use=...) failed in run {run_id}"
-        builder.do(ReportFailure(what=what, raised=ComparableError(cause), code="plugin_error", error_id=name))
-        append_step(builder)
-        why = str(cause) if isinstance(cause, ToolUseInvalid) else failure_text(cause)
-        fail(builder, "plugin_error", f"Agent(tool_use=...): {why}", error_id=name)
-    else:
-        _follow(builder, found.value)
+    if stage is not NEEDS_APPROVAL and builder.calls.open:
+        return  # its calls still move
+    _follow(builder, choose_next(builder.spec, builder.calls, stage, builder.final, handoff=builder.row.handoff))
 
 
-def _follow(builder: StepBuilder, found: NextStep | None) -> None:
+def _follow(builder: StepBuilder, choice: NextStep | None) -> None:
     """Act on what the step comes to."""
-    match found:
+    match choice:
         case None:
             pass
         case RunAgain() | Handover():
-            if type(found) is Handover:
-                announce_handoff(builder, found)
+            if type(choice) is Handover:
+                announce_handoff(builder, choice)
             if builder.spec.output_guardrails and builder.final and _stop_judged(builder):
                 return  # the guardrails decide what the thread gets
             append_step(builder)
@@ -181,12 +169,16 @@ def _follow(builder: StepBuilder, found: NextStep | None) -> None:
                 end(builder, cancelled(builder.row.cancel))
             else:
                 open_pause(builder)
-                rest(builder, found.tickets)
+                rest(builder, choice.tickets)
         case FinalOutput(text) if not builder.calls.all:
             _answer(builder, text)
         case FinalOutput(value):
             builder.row.output = value
             _end_naturally(builder)
+        case ToolUseFailed(error):
+            append_step(builder)
+            why = str(error) if isinstance(error, ToolUseInvalid) else failure_text(error)
+            fail_by_tool_use(builder, error, why)
         case _ as never:
             assert_never(never)
 
@@ -235,10 +227,10 @@ def _stop_judged(builder: StepBuilder) -> bool:
     counters, builder.counters = builder.counters, copy(builder.counters)
     count_step(builder)
     builder.account_active_time(True)
-    met = first_stop(builder)
+    condition = first_stop(builder)
     builder.counters = counters
     value, fault = builder.spec.check_output(builder.final)
-    if met is None or fault is not None:
+    if condition is None or fault is not None:
         return False
     builder.row.output = value
     judge_output(builder)
@@ -291,56 +283,56 @@ def count_step(builder: StepBuilder) -> None:
         if isinstance(condition, LoopDetection):
             window = max(window, condition.window or 0)
     if window:
-        wanted = [[call.requested.tool, call.requested.arguments] for call in calls]
-        counters.trail = (*counters.trail, content_digest(wanted or builder.row.answer or ""))[-window:]
+        requests = [[call.requested.tool, call.requested.arguments] for call in calls]
+        counters.trail = (*counters.trail, content_digest(requests or builder.row.answer or ""))[-window:]
     else:
         counters.trail = ()
 
 
 def _stopped(builder: StepBuilder, *, answered: bool) -> bool:
     """Return True if a stop condition ends the run here. `answered`: its output is the model's final answer already."""
-    met = first_stop(builder)
-    if met is None:
+    condition = first_stop(builder)
+    if condition is None:
         return False
     if not answered:
         value, fault = builder.spec.check_output(builder.final)
         builder.row.output = value if builder.final and fault is None else None
-    end(builder, Termination(kind=TerminationKind.STOPPED, code=met[0], detail=met[1]))
+    end(builder, Termination(kind=TerminationKind.STOPPED, code=condition[0], detail=condition[1]))
     return True
 
 
 def first_stop(builder: StepBuilder) -> tuple[str, str] | None:
     """Return code and detail of the first condition met, in list order; None if none is."""
-    counters, met = builder.counters, None
+    counters, stop = builder.counters, None
     for condition in builder.spec.stop:
         match condition:
             case MaxRounds(n):
-                met = ("max_rounds", f"{counters.rounds} steps") if n and counters.rounds >= n else None
+                stop = ("max_rounds", f"{counters.rounds} steps") if n and counters.rounds >= n else None
             case Timeout(seconds):
-                spent = counters.active_ms / 1000
-                met = ("timeout", f"{spent:.1f} s of active time") if seconds and spent > seconds else None
+                active = counters.active_ms / 1000
+                stop = ("timeout", f"{active:.1f} s of active time") if seconds and active > seconds else None
             case TokenBudget(total):
                 tokens = builder.row.usage.total
-                met = ("token_budget", f"{tokens} tokens") if total and tokens > total else None
+                stop = ("token_budget", f"{tokens} tokens") if total and tokens > total else None
             case ConsecutiveErrors(n):
                 errors = f"{counters.errors} failed steps"
-                met = ("consecutive_errors", errors) if n and counters.errors >= n else None
+                stop = ("consecutive_errors", errors) if n and counters.errors >= n else None
             case StopOnTool(name):
                 ran = any(call.tool == name and call.attempts for call in builder.calls.values())
-                met = ("stop_on_tool", name) if ran else None
+                stop = ("stop_on_tool", name) if ran else None
             case ContentMatch(pattern):
-                met = ("content_match", pattern) if condition.met(builder.row.answer or "") else None
+                stop = ("content_match", pattern) if condition.met(builder.row.answer or "") else None
             case LoopDetection(window):
                 same = window and len(counters.trail) >= window and len(set(counters.trail[-window:])) == 1
-                met = ("loop_detection", f"{window} equal steps") if same else None
+                stop = ("loop_detection", f"{window} equal steps") if same else None
             case _ as never:
                 assert_never(never)
-        if met is not None:
-            return met
+        if stop is not None:
+            return stop
     return None
 
 
-_AFTER: Final[Mapping[RunPosition, Callable[[StepBuilder], None]]] = {
+AFTER_HOOKS: Final[Mapping[RunPosition, Callable[[StepBuilder], None]]] = {
     RunPosition.RUN_START: next_step,
     RunPosition.STEP_START: step_started,
     RunPosition.BEFORE_INFERENCE: ask_model,

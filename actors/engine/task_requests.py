@@ -65,15 +65,15 @@ def task_said(
         case CallSuspended():
             finish_task(builder, task, "failed", shown=SUSPENDED_TEXT.format(tool=task.tool), code="task_suspended")
         case CallReturned():
-            shown = task_wrote(builder, task, message)
+            text = task_wrote(builder, task, message)
             result: dict[str, Any] = {"result": message.result, "large": message.large, "parts": message.parts}
-            finish_task(builder, task, "succeeded", shown=shown, **result)
+            finish_task(builder, task, "succeeded", shown=text, **result)
         case ResultRefused():
             refuse_task_result(builder, task, message)
         case CallRaised():
             bug = of_bug(builder, message)
-            shown = doubted(message.shown, "grace" if task.unknown_cause == "grace" else "")
-            finish_task(builder, task, "failed", shown=shown, code=message.code, error_id=bug)
+            text = doubted(message.shown, "grace" if task.unknown_cause == "grace" else "")
+            finish_task(builder, task, "failed", shown=text, code=message.code, error_id=bug)
             # the task was being cancelled: its failure must not end the run
             if message.fatal and task.status != "cancelling":
                 fail(builder, "tool_error", f"{task.tool}: {message.shown}", error_id=bug)
@@ -127,11 +127,11 @@ def spawn_asked(builder: StepBuilder, message: SpawnAsked) -> None:
     if unfit is not None:
         builder.do(AnswerBody(ask=message.ask, fault=unfit))
         return
-    spawned: Any = (*spawner.spawned, message.mark)
+    task_marks: Any = (*spawner.spawned, message.mark)
     if isinstance(spawner, CallRow):
-        builder.put(spawner, spawned=spawned)
+        builder.put(spawner, spawned=task_marks)
     else:
-        put_task(builder, spawner, spawned=spawned)
+        put_task(builder, spawner, spawned=task_marks)
     new = TaskRow(
         task_id=name,
         call_id=spawner.call_id,

@@ -162,10 +162,10 @@ def finish_task(
     builder.row.pending_input += (message,)
 
 
-def task_text(task: TaskRow, status: Ended, code: str | None, shown: str) -> str:
+def task_text(task: TaskRow, status: Ended, code: str | None, result: str) -> str:
     """Return the model's text about an ended task."""
     how = f"{status} ({code})" if status == "failed" and code else status
-    return f"{_task_head(task.task_id, task.tool)} {how}.]\n{shown}"
+    return f"{_task_head(task.task_id, task.tool)} {how}.]\n{result}"
 
 
 def _task_head(name: str, tool: str) -> str:

@@ -25,7 +25,7 @@ from ..contract.phases import ENDED, INFERENCE, Phase, RunPosition
 from ..contract.rows import CallRow
 from ..contract.tasks import TaskRow, UnknownCause
 from .denials import doubted
-from .effects import CancelChild, CancelWork, FinishRun, RunPhase
+from .effects import CancelChild, CancelWork, ComparableError, FinishRun, ReportFailure, RunPhase
 from .handoffs import remember_agent
 from .inputs import Unfinished
 from .judging import judge_output, must_judge
@@ -49,16 +49,16 @@ def fail(builder: StepBuilder, code: str, detail: str, *, error_id: str | None =
     end(builder, Termination(kind=TerminationKind.ERROR, code=code, detail=detail, error_id=error_id))
 
 
-def fail_by_call(builder: StepBuilder, call: CallRow, shown: str, *, error_id: str | None = None) -> None:
+def fail_by_call(builder: StepBuilder, call: CallRow, text: str, *, error_id: str | None = None) -> None:
     """End the run because a call failed. Of several such failures the first in the model's order is the reason.
 
     The others are found while the work stops: siblings are cancelled by the first failure in time, and one of them may
     fail for another reason until it has ended.
     """
-    detail, ending = f"{call.tool}: {shown}", builder.row.termination
+    detail, ending = f"{call.tool}: {text}", builder.row.termination
     if builder.row.position is RunPosition.STOPPING and ending is not None and ending.call_id is not None:
-        reported = builder.calls.get(ending.call_id)
-        if reported is None or reported.index <= call.index:
+        first_call = builder.calls.get(ending.call_id)
+        if first_call is None or first_call.index <= call.index:
             return
         builder.row.termination = replace(ending, detail=detail, error_id=error_id, call_id=call.call_id)
         builder.changed = True
@@ -67,6 +67,14 @@ def fail_by_call(builder: StepBuilder, call: CallRow, shown: str, *, error_id: s
         kind=TerminationKind.ERROR, code="tool_error", detail=detail, error_id=error_id, call_id=call.call_id
     )
     end(builder, reason)
+
+
+def fail_by_tool_use(builder: StepBuilder, error: BaseException, why: str) -> None:
+    """End the run because the agent's `tool_use` function failed."""
+    run_id = builder.info.run_id
+    name, what = error_id(run_id, f"tool_use:{builder.row.step}"), f"Agent(tool_use=...) failed in run {run_id}"
+    builder.do(ReportFailure(what=what, raised=ComparableError(error), code="plugin_error", error_id=name))
+    fail(builder, "plugin_error", f"Agent(tool_use=...): {why}", error_id=name)
 
 
 def end(builder: StepBuilder, termination: Termination) -> None:
@@ -134,7 +142,11 @@ def overran(builder: StepBuilder, item: Unfinished) -> None:
     if item.call_id in builder.row.stubborn:
         return
     builder.row.stubborn += (item.call_id,)
-    _lose(builder, "grace", item.call_id)
+    call, task = builder.calls.get(item.call_id), builder.tasks.get(item.call_id)
+    if call is not None:
+        _lose_call(builder, "grace", call)
+    if task is not None:
+        _lose_task(builder, "grace", task)
     builder.emit(
         "run.cleanup.overrun",
         ev.CleanupOverrun(call_id=item.call_id, tool=item.tool, grace_seconds=item.grace, stack=item.stack or None),
@@ -148,15 +160,6 @@ def lose_bodies(builder: StepBuilder) -> None:
         _lose_call(builder, "process", call)
     for task in tuple(builder.tasks.values()):
         _lose_task(builder, "process", task)
-
-
-def _lose(builder: StepBuilder, how: UnknownCause, name: str) -> None:
-    """Mark a call or task whose running body ended in an unknown way."""
-    call, task = builder.calls.get(name), builder.tasks.get(name)
-    if call is not None:
-        _lose_call(builder, how, call)
-    if task is not None:
-        _lose_task(builder, how, task)
 
 
 def _lose_call(builder: StepBuilder, how: UnknownCause, call: CallRow) -> None:
@@ -197,8 +200,8 @@ def settle(builder: StepBuilder) -> None:
         if call.doubt:  # its body has not reported an outcome
             builder.row.unknown += (call.call_id,)
         code = "outcome_unknown" if call.doubt else "cancelled"
-        row, shown = withdraw(builder, call, by=by, reason=why), doubted(CANCELLED_TEXT, call.doubt)
-        close_call(builder, row, CallStatus.CANCELLED, result=None, shown=shown, code=code)
+        row, text = withdraw(builder, call, by=by, reason=why), doubted(CANCELLED_TEXT, call.doubt)
+        close_call(builder, row, CallStatus.CANCELLED, result=None, shown=text, code=code)
     end_tasks(builder, "It was cancelled: the run ended.")
     for ticket in builder.row.run_tickets:
         close_run_ticket(builder, ticket, "withdrawn", by=by, reason=why)
@@ -272,11 +275,11 @@ def append_step(builder: StepBuilder, *, withheld: str | None = None) -> None:
 
 def tool_text(call: CallRow) -> str:
     """Return the model's text about a call's outcome."""
-    shown = call.shown or ""
+    text = call.shown or ""
     if not call.edited:
-        return shown
+        return text
     ran = " before the call ran" if call.attempts > call.edited_at else ""
-    return f"(The arguments were changed to {dict(call.arguments)!r}{ran}.)\n{shown}"
+    return f"(The arguments were changed to {dict(call.arguments)!r}{ran}.)\n{text}"
 
 
 def append_input(builder: StepBuilder) -> None:
@@ -321,7 +324,7 @@ def terminal(builder: StepBuilder) -> None:
     target = TERMINATION_STAGE[termination.kind]
     if target is Stage.COMPLETED:
         remember_agent(builder)
-    source = builder.finish(target)
+    source = builder.to_stage(target)
     builder.enter(ENDED)
     if target is not COMPLETED:
         builder.row.output = None
@@ -338,14 +341,14 @@ def terminal(builder: StepBuilder) -> None:
         "last_sequence": builder.state.row.last_sequence + len(builder.events) + 1,
     }
     if target is COMPLETED:
-        completed = ev.RunCompleted(
+        event = ev.RunCompleted(
             output=builder.row.output,
             code=termination.code,
             detail=termination.detail,
             finish=builder.row.finish,
             **common,
         )
-        builder.emit("run.completed", completed)
+        builder.emit("run.completed", event)
     else:
         builder.events.append(ending_event(termination, common))
     builder.do(FinishRun())
@@ -354,8 +357,8 @@ def terminal(builder: StepBuilder) -> None:
 def ending_event(termination: Termination, common: Mapping[str, Any]) -> EventDraft:
     """Return the terminal event of a run that was cancelled or failed. `common`: the fields of all terminal events."""
     if termination.kind is TerminationKind.CANCELLED:
-        cancelled = ev.RunCancelled(code=termination.code, reason=termination.detail, **common)
-        return EventDraft("run.cancelled", cancelled)
+        event = ev.RunCancelled(code=termination.code, reason=termination.detail, **common)
+        return EventDraft("run.cancelled", event)
     code = termination.code or "internal_error"
     message = termination.detail or FAILURES[code].message
     return EventDraft("run.failed", ev.RunFailed(code=code, message=message, error_id=termination.error_id, **common))

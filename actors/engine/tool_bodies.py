@@ -19,7 +19,6 @@ from ..contract.phases import TOOLS, Phase
 from ..contract.rows import CallRow
 from ..contract.spec import ExecutionMode, ToolSpec
 from .budgets import may_begin_body
-from .child_runs import in_body
 from .denials import doubted
 from .effects import RunPhase, StartCall
 from .gates import ask_gates, asks_gates
@@ -53,17 +52,17 @@ def startable(calls: StepCalls, mode: ExecutionMode, tools: Mapping[str, ToolSpe
     room = (cap if mode.bodies is None else min(cap, mode.bodies)) - bodies
     if room <= 0 or calls.marked(_EXECUTING) & among & exclusive:
         return ()
-    found = unblocked(calls, among, mode, alone=room + bodies == 1)
-    found &= in_turn(calls, tools)
+    candidates = unblocked(calls, among, mode, alone=room + bodies == 1)
+    candidates &= in_turn(calls, tools)
     if bodies:
-        found &= ~exclusive
+        candidates &= ~exclusive
     out: list[CallRow] = []
-    while found and len(out) < room:
-        first = found & -found
+    while candidates and len(out) < room:
+        first = candidates & -candidates
         out.append(calls.first(first))
         if first & exclusive:
             break
-        found &= ~first & ~exclusive
+        candidates &= ~first & ~exclusive
     return tuple(out)
 
 
@@ -76,19 +75,19 @@ def unblocked(calls: StepCalls, among: int, mode: ExecutionMode, *, alone: bool)
         mode: The mode of the run.
         alone: one body may run, so the calls behind one whose gate is asked wait for it.
     """
-    found = calls.marked(_ALLOWED.mark) & among
+    candidates = calls.marked(_ALLOWED.mark) & among
     gating = calls.marked(_GATING.mark) & among if calls.present & _GATING.mark else 0
     if gating and (
-        judged := gating & calls.marked(PROVISIONAL)
+        pending_gates := gating & calls.marked(PROVISIONAL)
     ):  # a verdict that will be final is being asked for: it may end the run
-        found &= -1 << judged.bit_length()
+        candidates &= -1 << pending_gates.bit_length()
     if alone and gating:
-        found &= (gating & -gating) - 1
+        candidates &= (gating & -gating) - 1
     if mode.suspended_blocks and calls.present & _SUSPENDED:
         waiting = calls.marked(_SUSPENDED) & calls.marked(BEGUN) & among
         if waiting:  # a decided call acts immediately
-            found &= ((waiting & -waiting) - 1) | calls.marked(BEGUN | RESUMED)
-    return found
+            candidates &= ((waiting & -waiting) - 1) | calls.marked(BEGUN | RESUMED)
+    return candidates
 
 
 def in_turn(calls: StepCalls, tools: Mapping[str, ToolSpec]) -> int:
@@ -98,10 +97,12 @@ def in_turn(calls: StepCalls, tools: Mapping[str, ToolSpec]) -> int:
     calls have settled, and the handoffs before it.
     """
     waiting = calls.open & without_handoffs(calls) if calls.handoffs else calls.open
-    exclusive, ordered = calls.concurrency(tools)
+    if not waiting & (waiting - 1):
+        return waiting  # one call waits for no other
+    exclusive, ordered_calls = calls.concurrency(tools)
     turn = waiting
-    if waiting & ordered:
-        turn &= ~ordered | _first(waiting & ordered)
+    if waiting & ordered_calls:
+        turn &= ~ordered_calls | _first(waiting & ordered_calls)
     if waiting & exclusive:
         turn &= (_first(waiting & exclusive) << 1) - 1  # nothing passes the first exclusive call,
         turn &= ~exclusive | _first(waiting)  # which passes nothing
@@ -141,7 +142,8 @@ def start_body(builder: StepBuilder, call: CallRow) -> None:
         if tool.bodiless:
             carry_out(builder, call)
             return
-    if not may_begin_body(builder):
+    budget = builder.spec.policies.budget
+    if budget is not None and not may_begin_body(builder, budget):
         return
     if tool is not None and tool.background:
         call_in_background(builder, call)
@@ -179,11 +181,8 @@ def of_bug(builder: StepBuilder, message: CallRaised) -> str | None:
 # --- what bodies say -------------------------------------------------------------------------------------------------
 
 
-def body_said(builder: StepBuilder, message: FromBody) -> None:
-    """Handle an input of a body; an input of an older attempt is ignored."""
-    call = in_body(builder, message)
-    if call is None:
-        return
+def body_said(builder: StepBuilder, call: CallRow, message: FromBody) -> None:
+    """Handle an input of a call's newest body."""
     match message:
         case CallReturned():
             returned(builder, call, message)
@@ -206,9 +205,9 @@ def body_said(builder: StepBuilder, message: FromBody) -> None:
             refuse_result(builder, call, message)
         case CallRaised():
             name = of_bug(builder, message)
-            shown = doubted(
+            text = doubted(
                 message.shown, "grace" if call.unknown_cause == "grace" else ""
             )  # the body may still run and act
-            close_call(builder, call, CallStatus.FAILED, result=None, shown=shown, code=message.code, error_id=name)
+            close_call(builder, call, CallStatus.FAILED, result=None, shown=text, code=message.code, error_id=name)
             if message.fatal:
                 fail_by_call(builder, call, message.shown, error_id=name)

@@ -58,15 +58,15 @@ def resolve_model(
         near = did_you_mean(provider, PROVIDERS)
         raise AgentDefinitionError(f"model {name!r}: {near}a base URL is for {', '.join(PROVIDERS)}")
     options = {} if base_url is None else {"base_url": base_url}
-    made = capture(lambda: _factory(provider, name, providers)(model, **options))
-    if isinstance(made, Raised):  # a factory may be code of the user
-        if isinstance(made.error, AgentDefinitionError):
-            raise made.error
-        text = f"provider {provider!r} could not make model {name!r}: {failure_text(made.error)}"
-        raise AgentDefinitionError(text) from made.error
-    if not isinstance(made.value, Model):
-        raise AgentDefinitionError(f"provider {provider!r} returned {made.value!r:.100}, which is not a Model")
-    return made.value
+    result = capture(lambda: _factory(provider, name, providers)(model, **options))
+    if isinstance(result, Raised):  # a factory may be code of the user
+        if isinstance(result.error, AgentDefinitionError):
+            raise result.error
+        text = f"provider {provider!r} could not make model {name!r}: {failure_text(result.error)}"
+        raise AgentDefinitionError(text) from result.error
+    if not isinstance(result.value, Model):
+        raise AgentDefinitionError(f"provider {provider!r} returned {result.value!r:.100}, which is not a Model")
+    return result.value
 
 
 def _factory(provider: str, name: str, providers: Mapping[str, ModelFactory]) -> Callable[..., object]:
@@ -78,12 +78,12 @@ def _factory(provider: str, name: str, providers: Mapping[str, ModelFactory]) ->
         return own
     from importlib.metadata import entry_points  # noqa: PLC0415 - slow to import, and rarely needed
 
-    found = {point.name: point for point in entry_points(group=GROUP)}
-    if provider in found:
-        loaded: ModelFactory = found[provider].load()
-        return loaded
-    known = (*providers, *PROVIDERS, *found)
+    points = {point.name: point for point in entry_points(group=GROUP)}
+    if provider in points:
+        factory: ModelFactory = points[provider].load()
+        return factory
+    names = (*providers, *PROVIDERS, *points)
     raise AgentDefinitionError(
-        f"no provider is installed for model {name!r}; {did_you_mean(provider, known)}the providers are:"
-        f" {', '.join(known)}; or pass a Model object"
+        f"no provider is installed for model {name!r}; {did_you_mean(provider, names)}the providers are:"
+        f" {', '.join(names)}; or pass a Model object"
     )

@@ -57,17 +57,17 @@ class Output(Generic[T]):
         """Return (JSON value, None), or (None, the fault with its path). Pure; a ```json fence is tolerated."""
         if self.schema is None:
             return text, None
-        checked = capture(self._checked, text)  # what classes of the user's check while they are built
-        value, why = (None, message_of(checked.error)) if isinstance(checked, Raised) else checked.value
+        result = capture(self._checked, text)  # what classes of the user's check while they are built
+        value, why = (None, message_of(result.error)) if isinstance(result, Raised) else result.value
         if why is None:
             return value, None
         where = "" if "`$" in why else " - at `$`"
         return None, f"The answer is not JSON of the expected form: {why}{where}"
 
     def _checked(self, text: str) -> tuple[Any, str | None]:
-        made = msgspec.json.decode(msgspec.json.encode(self._read(_unfenced(text))))
-        value, why = normalise(made)
-        if why is None and value != made:  # rows hold such a number as a text
+        output = msgspec.json.decode(msgspec.json.encode(self._read(_unfenced(text))))
+        value, why = normalise(output)
+        if why is None and value != output:  # rows hold such a number as a text
             why = "an integer has more than 64 bits"
         return value, why
 
@@ -82,10 +82,10 @@ class Output(Generic[T]):
         """
         if self.schema is None:
             return cast("T", value)  # text, or the result of a tool that ends the run
-        made = capture(msgspec.convert, value, self.type)
-        if isinstance(made, Raised):  # also a decoding hook of a foreign type: the value does not fit
-            raise SchemaError(f"the output does not fit {self.type!r}: {message_of(made.error)}") from made.error
-        return made.value
+        result = capture(msgspec.convert, value, self.type)
+        if isinstance(result, Raised):  # also a decoding hook of a foreign type: the value does not fit
+            raise SchemaError(f"the output does not fit {self.type!r}: {message_of(result.error)}") from result.error
+        return result.value
 
 
 @attrs.frozen(eq=False)
@@ -145,9 +145,9 @@ def read_output_type(agent: str, output_type: type[T] | JSONObject) -> Output[T]
         return SchemaOutput(cast("Any", object), data)
     if output_type is str:
         return Output(output_type, None)
-    dropped = dropped_constraint(output_type)
-    if dropped is not None:
-        raise AgentDefinitionError(f"agent {agent!r}: output_type={output_type!r}: {dropped}")
+    fault = dropped_constraint(output_type)
+    if fault is not None:
+        raise AgentDefinitionError(f"agent {agent!r}: output_type={output_type!r}: {fault}")
     try:
         schema = msgspec.json.schema(output_type)
         msgspec.json.Decoder(output_type)

@@ -80,7 +80,7 @@ class _Shared:
     users: int = 0
 
 
-_shared: trio.lowlevel.RunVar[dict[str, _Shared]] = trio.lowlevel.RunVar("greenroom.models.clients")
+_clients: trio.lowlevel.RunVar[dict[str, _Shared]] = trio.lowlevel.RunVar("greenroom.models.clients")
 
 
 @cache
@@ -93,10 +93,10 @@ def _tls() -> ssl.SSLContext:
 async def _client(base_url: str) -> AsyncIterator[httpx.AsyncClient]:
     """Open the client for a base URL, or use the one that is open in this trio program."""
     try:
-        table = _shared.get()
+        table = _clients.get()
     except LookupError:
         table = {}
-        _shared.set(table)
+        _clients.set(table)
     entry = table.get(base_url)
     if entry is None:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=KEEP, keepalive_expiry=30.0)
@@ -115,12 +115,12 @@ async def _client(base_url: str) -> AsyncIterator[httpx.AsyncClient]:
 # --- what a user gives -----------------------------------------------------------------------------------------------
 
 
-def default_url(given: str | None, variable: str, official: str) -> str:
+def default_url(base_url: str | None, variable: str, official: str) -> str:
     """Return the base URL that was given, else that of the environment, else the official one.
 
     An empty text is refused: a request that is meant for another service must not go to the official one.
     """
-    return given if given is not None else os.environ.get(variable) or official
+    return base_url if base_url is not None else os.environ.get(variable) or official
 
 
 def base_url_of(model: str, base_url: str) -> str:
@@ -210,11 +210,11 @@ class HTTPModel(Model):
         self._codec = codec
         self.base_url = base_url_of(self.name, base_url)
         self.structured = _one_of(self.name, structured)
-        given = dict(headers or {})
-        if not all(map(is_header, given.items())):
+        own_headers = dict(headers or {})
+        if not all(map(is_header, own_headers.items())):
             raise AgentDefinitionError(f"model {self.name!r}: headers has a faulty entry; give a dict of str")
-        self._headers = _Hidden({**(codec.auth(key) if key else {}), **given})
-        secret = [part for name, value in given.items() if hides(name) for part in (value, *value.split())]
+        self._headers = _Hidden({**(codec.auth(key) if key else {}), **own_headers})
+        secret = [part for name, value in own_headers.items() if hides(name) for part in (value, *value.split())]
         self._mask = KeyMask([*([key] if key else []), *secret])
         self._missing = None if key else missing
         self._timeout = httpx.Timeout(_seconds(self.name, idle_timeout), connect=CONNECT, pool=None)
@@ -243,29 +243,29 @@ class HTTPModel(Model):
         fault = self._codec.check(request.settings)
         if fault is not None:
             raise ModelError(f"{self.name}: {fault}", kind="invalid_request")
-        encoded = self._codec.encode(request)
+        encoded_request = self._codec.encode(request)
         reader = StreamReader(self.name, self._codec, self._mask)
         async with AsyncExitStack() as stack:
             client = await stack.enter_async_context(_client(self.base_url))
             with self._mapped(reader):
-                answer = await stack.enter_async_context(self._sent(client, encoded))
+                answer = await stack.enter_async_context(self._sent(client, encoded_request))
                 await self._refuse(answer)
             yield await stack.enter_async_context(aclosing(self._read(answer, reader)))
 
-    def _sent(self, client: httpx.AsyncClient, encoded: Encoded) -> AbstractAsyncContextManager[httpx.Response]:
+    def _sent(self, client: httpx.AsyncClient, encoded_request: Encoded) -> AbstractAsyncContextManager[httpx.Response]:
         headers = {
             "content-type": "application/json",
             "accept": "text/event-stream",
             "user-agent": "greenroom",
             **self._headers.value,
-            **encoded.headers,
+            **encoded_request.headers,
         }
         headers = {name: value for name, value in headers.items() if name.lower() != "accept-encoding"}
         headers["accept-encoding"] = "identity"
         return client.stream(
             "POST",
-            f"{self.base_url}{encoded.path}",
-            content=msgspec.json.encode(encoded.body),
+            f"{self.base_url}{encoded_request.path}",
+            content=msgspec.json.encode(encoded_request.body),
             headers=headers,
             timeout=self._timeout,
         )
@@ -273,24 +273,24 @@ class HTTPModel(Model):
     async def _refuse(self, answer: httpx.Response) -> None:
         """Raise the error of an answer that is not a stream."""
         media = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
-        packed = answer.headers.get("content-encoding", "").strip().lower()
-        if answer.status_code == 200 and media in ("text/event-stream", "") and packed in IDENTITY:
+        encoding = answer.headers.get("content-encoding", "").strip().lower()
+        if answer.status_code == 200 and media in ("text/event-stream", "") and encoding in IDENTITY:
             return
         body = await _beginning(answer)
-        if packed not in IDENTITY:
+        if encoding not in IDENTITY:
             body = b""
             if answer.status_code == 200:
-                said = f"{self.name} answered with the content encoding {packed[:40]!r}, although none was asked for"
-                raise ModelError(f"{said}; switch compression off in the service or in the proxy", kind="provider")
+                text = f"{self.name} answered with the content encoding {encoding[:40]!r}, although none was asked for"
+                raise ModelError(f"{text}; switch compression off in the service or in the proxy", kind="provider")
         report = plain_report(answer.status_code, body.decode("utf-8", "replace"))
         try:
             data = msgspec.json.decode(body)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             data = None
         if answer.status_code == 200 and not (isinstance(data, dict) and data.get("error")):
-            shown = self._mask.beginning(media, SHOWN)
-            said = f"{self.name} answered with {shown!r}, not with an event stream; is base_url right?"
-            raise ModelError(said, kind="provider")
+            beginning = self._mask.beginning(media, SHOWN)
+            text = f"{self.name} answered with {beginning!r}, not with an event stream; is base_url right?"
+            raise ModelError(text, kind="provider")
         if 300 <= answer.status_code < 400:
             place = self._mask.beginning(answer.headers.get("location", "another place"), SHOWN)
             raise ModelError(f"{self.name} moved to {place}; change base_url", kind="invalid_request")
@@ -303,12 +303,12 @@ class HTTPModel(Model):
         pieces = _pieces(answer)
         try:
             while not reader.finished and (piece := await self._next(pieces, reader)) is not None:
-                known = reader.usage
+                usage = reader.usage
                 for number, delta in enumerate(reader.feed(piece), 1):
                     yield delta
                     if not number % DELTAS:
                         await trio.lowlevel.checkpoint()
-                if reader.usage != known:
+                if reader.usage != usage:
                     yield UsageReport(reader.usage)
             if reader.finished:
                 await _drain(pieces)
@@ -340,8 +340,8 @@ class HTTPModel(Model):
         try:
             yield
         except httpx.ConnectError as error:
-            said = self._mask.text(f"{self.name}: no connection to {self.base_url}: {error}")
-            raise ModelError(said, kind="provider") from None
+            text = self._mask.text(f"{self.name}: no connection to {self.base_url}: {error}")
+            raise ModelError(text, kind="provider") from None
         except httpx.TimeoutException as error:
             what = type(error).__name__
             raise reader.interrupted(f"no byte for too long ({what})", timeout=True) from None
@@ -354,14 +354,14 @@ async def _pieces(answer: httpx.Response) -> AsyncGenerator[bytes, None]:
 
     The checkpoint is shielded, so that a cancel is raised inside of httpx, whose generators end with it.
     """
-    spent = 0
+    cost = 0
     async for piece in answer.aiter_raw():
         for start in range(0, len(piece), SLICE):
-            if spent > SLICE:
+            if cost > SLICE:
                 await trio.lowlevel.cancel_shielded_checkpoint()
-                spent = 0
+                cost = 0
             part = piece[start : start + SLICE]
-            spent += len(part) + CHUNK
+            cost += len(part) + CHUNK
             yield part
 
 
@@ -405,7 +405,7 @@ def _one_of(model: str, structured: Literal["native", "prompt"]) -> Literal["nat
 
 
 def _seconds(model: str, idle_timeout: float | None) -> float | None:
-    given: object = idle_timeout
-    if given is None or (isinstance(given, int | float) and not isinstance(given, bool) and given > 0):
+    seconds: object = idle_timeout
+    if seconds is None or (isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds > 0):
         return idle_timeout
     raise AgentDefinitionError(f"model {model!r}: idle_timeout={idle_timeout!r}: give seconds, or None for no limit")

@@ -14,7 +14,7 @@ from ..contract.plain import JSONValue
 from ..errors import UsageError
 from ..plugins.contexts import GateContext
 from ..plugins.plugin import Plugin
-from ..workspaces.withheld import WITHHELD, WithheldFiles
+from ..workspaces.withheld import SECRETS, SETTINGS, Withheld
 from .judgement import Judgement, RuleLayer, judge, with_remembered
 from .remembered import PERMISSION, RememberedRule
 from .rule_files import FILE_LIMIT, rules_of
@@ -59,7 +59,7 @@ class Permission(Plugin):
         *,
         root: str | os.PathLike[str] | None = None,
         workspace_rules: Sequence[Rule] | None = None,
-        withheld: Iterable[str] = WITHHELD,
+        withheld: Iterable[str] = SECRETS + SETTINGS,
         memory: RuleMemory | None = None,
     ) -> None:
         self._layers = (
@@ -69,7 +69,7 @@ class Permission(Plugin):
         folder = None if root is None else os.fspath(root)
         if folder is not None and not os.path.isabs(folder):
             raise UsageError(f"Permission(root={folder!r:.200}): give an absolute path, as Path(...).resolve()")
-        self._ground = Ground(root=folder, withheld=WithheldFiles(withheld))
+        self._ground = Ground(root=folder, withheld=Withheld(tuple(withheld)))
         self._memory = memory
 
     def __repr__(self) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 import attrs
 
 from ..contract.plain import JSONObject
-from ..workspaces.withheld import WithheldFiles
+from ..workspaces.withheld import Withheld
 from .commands import COMMAND_LIMIT, ShellCommand, inner_command, read_command
 from .publishing import effects_of
 
@@ -44,13 +44,13 @@ class Ground:
     """
 
     root: str | None = None
-    withheld: WithheldFiles = attrs.field(factory=WithheldFiles)
+    withheld: Withheld = attrs.field(factory=Withheld)
 
     def locate(self, path: str) -> tuple[str, Place]:
         """Return a path as rules read it, relative to the root if it leads inside, and where it leads."""
         if self.root is None:
             whole = posixpath.normpath(path)
-            return whole, "withheld" if whole in self.withheld else "unknown"
+            return whole, "withheld" if self.withheld.has(whole) else "unknown"
         whole = posixpath.normpath(posixpath.join(self.root, path))
         # two leading slashes are kept by normpath, and mean one to every file system of Linux
         whole = whole[1:] if whole.startswith("//") else whole
@@ -60,7 +60,7 @@ class Ground:
         if not whole.startswith(root.rstrip("/") + "/"):
             return whole, "outside"
         inner = whole[len(root.rstrip("/")) + 1 :]
-        return inner, "withheld" if inner in self.withheld else "inside"
+        return inner, "withheld" if self.withheld.has(inner) else "inside"
 
 
 @attrs.frozen(kw_only=True)

@@ -97,23 +97,23 @@ class Compaction(Plugin):
             text = Message(id="conversation", role="user", content=words)
             answer = await ctx.ask_model(order, text, model=self._model)
             change = change.spend(answer.usage, model=answer.model)
-            if made := "".join(answer.text).strip():
-                summary, begin = Summary(text=made, upto=ends[until - 1]), until
+            if new_text := "".join(answer.text).strip():
+                summary, begin = Summary(text=new_text, upto=ends[until - 1]), until
                 change = change.set(SUMMARY, summary)
         if summary is None:
             return change if change.spent else None
-        covered = [message.id for unit in history[:begin] for message in unit]
-        shown = f"Summary of the conversation so far:\n{summary.text}"
-        return change.hide_messages(*covered).add_message(shown, role="user", placement="session")
+        covered_ids = [message.id for unit in history[:begin] for message in unit]
+        content = f"Summary of the conversation so far:\n{summary.text}"
+        return change.hide_messages(*covered_ids).add_message(content, role="user", placement="session")
 
     def _due(self, history: list[Unit], begin: int) -> int:
         """Return the number of units that a new summary covers; `begin` if none is due."""
         if sum(self._count(message) for unit in history[begin:] for message in unit) <= self._above:
             return begin
-        until, kept = len(history), 0
-        while until > begin and kept < self._keep:
+        until, kept_messages = len(history), 0
+        while until > begin and kept_messages < self._keep:
             until -= 1
-            kept += len(history[until])
+            kept_messages += len(history[until])
         return until
 
 

@@ -204,14 +204,14 @@ def tool_output_guardrail(function: Any = None, /, *, name: str | None = None, t
     return _decorated(ToolOutputGuardrail, function, name, timeout)
 
 
-def _decorated(made: type[Guardrail], function: Any, name: object, timeout: object, **more: Any) -> Any:
+def _decorated(cls: type[Guardrail], function: Any, name: object, timeout: object, **more: Any) -> Any:
     if function is None:
-        return lambda body: _define(made, body, name, timeout, more)
-    return _define(made, function, name, timeout, more)
+        return lambda body: _define(cls, body, name, timeout, more)
+    return _define(cls, function, name, timeout, more)
 
 
-def _define(made: Any, function: Any, given: object, timeout: object, more: Mapping[str, Any]) -> Guardrail:
-    decorator = f"{made.kind}_guardrail"
+def _define(cls: Any, function: Any, explicit: object, timeout: object, more: Mapping[str, Any]) -> Guardrail:
+    decorator = f"{cls.kind}_guardrail"
     if isinstance(function, Guardrail):
         raise AgentDefinitionError(f"{function!r} is a guardrail already; decorate it once")
     if isinstance(function, str):
@@ -219,13 +219,13 @@ def _define(made: Any, function: Any, given: object, timeout: object, more: Mapp
     kinds = (inspect.isfunction, inspect.ismethod, lambda one: isinstance(one, functools.partial))
     if not any(is_kind(function) for is_kind in kinds):
         raise AgentDefinitionError(f"{decorator}: {function!r} is not a function; write one with def and decorate it")
-    name = getattr(function, "__name__", None) if given is None else given
+    name = getattr(function, "__name__", None) if explicit is None else explicit
     if not isinstance(name, str) or not name.isprintable() or not name.strip() or name == "<lambda>":
         raise AgentDefinitionError(f"{decorator}: name={name!r:.200}: give a name of printable characters with name=")
     if len(name) > _LONGEST_NAME:
         way = f"give one of at most {_LONGEST_NAME} characters with name="
         raise AgentDefinitionError(f"{decorator}: name={name!r:.200} has {len(name):,} characters; {way}")
-    where = f"guardrail {name!r} ({made.kind})"
+    where = f"guardrail {name!r} ({cls.kind})"
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise AgentDefinitionError(f"{where} is a generator function; return one verdict")
     try:
@@ -236,7 +236,7 @@ def _define(made: Any, function: Any, given: object, timeout: object, more: Mapp
     number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
     if not (number and 0 < timeout <= _LONGEST):  # type: ignore[operator]  # a number by now; also false for NaN
         raise AgentDefinitionError(f"{where}: timeout={timeout!r}: give seconds, above 0 and at most {_LONGEST:,.0f}")
-    made_one: Guardrail = made(function=function, name=exact(name), timeout=float(timeout), **more)  # type: ignore[arg-type]
+    made_one: Guardrail = cls(function=function, name=exact(name), timeout=float(timeout), **more)  # type: ignore[arg-type]
     return made_one
 
 
@@ -245,13 +245,13 @@ def check_guardrails(guardrails: object, kind: type[Guardrail]) -> str | None:
     decorator = f"@gr.{kind.kind}_guardrail"
     if not isinstance(guardrails, tuple):
         return f"give a list of functions decorated with {decorator}"
-    seen: set[str] = set()
+    names: set[str] = set()
     for guardrail in guardrails:
         if not isinstance(guardrail, kind):
             return f"{guardrail!r} is none; decorate a function with {decorator}"
-        if guardrail.name in seen:
+        if guardrail.name in names:
             return f"two guardrails are named {guardrail.name!r}; give one another name="
-        seen.add(guardrail.name)
+        names.add(guardrail.name)
     return None
 
 

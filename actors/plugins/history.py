@@ -20,13 +20,13 @@ Unit = tuple[Message, ...]
 def units(messages: Iterable[Message]) -> list[Unit]:
     """Return the units of a history, in order."""
     out: list[list[Message]] = []
-    owed: set[str] = set()
+    open_calls: set[str] = set()
     for message in messages:
-        if out and message.call_id in owed:
+        if out and message.call_id in open_calls:
             out[-1].append(message)
         else:
             out.append([message])
-            owed = {call.call_id for call in message.calls}
+            open_calls = {call.call_id for call in message.calls}
     return [tuple(unit) for unit in out]
 
 
@@ -58,19 +58,19 @@ def repaired(messages: Iterable[Message]) -> Iterator[Message]:
     for message, *answers in _with_answers(messages):
         if message.call_id is not None or message.role == "tool":
             continue
-        wanted = {call.call_id for call in message.calls}
-        given = {
+        call_ids = {call.call_id for call in message.calls}
+        answers_by_call = {
             answer.call_id: answer
             for answer in reversed(answers)
-            if answer.call_id is not None and answer.call_id in wanted
+            if answer.call_id is not None and answer.call_id in call_ids
         }
-        if len(given) < len(message.calls):
-            calls = tuple(call for call in message.calls if call.call_id in given)
+        if len(answers_by_call) < len(message.calls):
+            calls = tuple(call for call in message.calls if call.call_id in answers_by_call)
             message = replace(message, calls=calls, provider="", items=())  # noqa: PLW2901 - the items describe all calls
             if not calls and not message.content:
                 continue
         yield message
-        yield from (answer for answer in answers if given.get(answer.call_id or "") is answer)
+        yield from (answer for answer in answers if answers_by_call.get(answer.call_id or "") is answer)
 
 
 def _with_answers(messages: Iterable[Message]) -> list[list[Message]]:

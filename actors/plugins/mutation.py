@@ -93,8 +93,8 @@ class Mutation:
         Raises:
             MutationError: `suspend` is not a Suspend.
         """
-        given: Any = suspend
-        if not isinstance(given, Suspend):
+        value: Any = suspend
+        if not isinstance(value, Suspend):
             raise MutationError(f"hold({suspend!r:.80}): give a gr.Suspend(message=..., ...)")
         return attrs.evolve(self, ticket_requests=(*self.ticket_requests, suspend))
 
@@ -108,8 +108,8 @@ class Mutation:
         Raises:
             MutationError: `usage` is not a Usage.
         """
-        given: Any = usage
-        if not isinstance(given, Usage):
+        value: Any = usage
+        if not isinstance(value, Usage):
             raise MutationError(f"spend({usage!r:.80}): give a gr.Usage")
         return attrs.evolve(self, spent=(*self.spent, (_text(model, "spend(model)"), usage)))
 

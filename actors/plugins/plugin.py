@@ -112,7 +112,7 @@ def check_plugins(where: str, plugins: object) -> tuple[Plugin, ...]:
     """
     if not isinstance(plugins, tuple):
         raise AgentDefinitionError(f"{where}: plugins={plugins!r}: give a list of plugins")
-    seen: set[str] = set()
+    names: set[str] = set()
     for plugin in plugins:
         if not isinstance(plugin, Plugin):
             way = "give an instance, as Audit()" if isinstance(plugin, type) else "derive its class from gr.Plugin"
@@ -120,9 +120,9 @@ def check_plugins(where: str, plugins: object) -> tuple[Plugin, ...]:
         name = name_of(plugin)
         if not isinstance(name, str) or not name.isprintable() or " " in name:
             raise AgentDefinitionError(f"{where}: plugin name {name!r}: use printable characters without spaces")
-        if name in seen:
+        if name in names:
             raise AgentDefinitionError(f"{where}: two plugins are named {name!r}; give one another `name`")
-        seen.add(name)
+        names.add(name)
         _check_parts(f"{where}: plugin {name!r}", plugin)
     return plugins
 
@@ -162,8 +162,8 @@ def _check_names(where: str, plugin: Plugin) -> None:
 
 def _nearest(name: str) -> str | None:
     """Return the phase whose name is similar, or has the same words in another order; else None."""
-    turned = (phase for phase in _NAMES if sorted(phase.split("_")) == sorted(name.split("_")))
-    return next(turned, None) or next(iter(difflib.get_close_matches(name, _NAMES, n=1, cutoff=_NEAR)), None)
+    same_words = (phase for phase in _NAMES if sorted(phase.split("_")) == sorted(name.split("_")))
+    return next(same_words, None) or next(iter(difflib.get_close_matches(name, _NAMES, n=1, cutoff=_NEAR)), None)
 
 
 def _check_hook(where: str, hook: object, phase: Phase) -> None:

@@ -173,17 +173,17 @@ class Fallback(PolicyPlugin):
                 raise AgentDefinitionError(f'Fallback({model!r}): give Model objects or "provider:name"')
         if not models:
             raise AgentDefinitionError("Fallback() needs a model")
-        wanted: tuple[object, ...] = _ANOTHER_MODEL
+        error_kinds: tuple[object, ...] = _ANOTHER_MODEL
         if on is not None:
-            wanted = tuple(on) if isinstance(on, Iterable) and not isinstance(on, str) else (on,)
-        for kind in wanted:
+            error_kinds = tuple(on) if isinstance(on, Iterable) and not isinstance(on, str) else (on,)
+        for kind in error_kinds:
             if not isinstance(kind, str) or kind not in MODEL_ERROR_KINDS:
                 near = did_you_mean(kind, MODEL_ERROR_KINDS)
                 raise AgentDefinitionError(
                     f"Fallback(on={kind!r:.200}): {near}the kinds are {', '.join(MODEL_ERROR_KINDS)}"
                 )
         names = tuple(model.name if isinstance(model, Model) else str(model) for model in models)
-        kinds = tuple(sorted(set(map(str, wanted))))
+        kinds = tuple(sorted(set(map(str, error_kinds))))
         self.__attrs_init__(FallbackPolicy(models=names, on=kinds), models)
 
 
@@ -254,11 +254,11 @@ class Budget(PolicyPlugin):
     ) -> None:
         counts = {"requests": requests, "input": input, "output": output, "total": total, "tool_calls": tool_calls}
         limits = {name: _whole(f"Budget({name}=", value, 0) for name, value in counts.items() if value is not None}
-        given: object = prices
-        if not isinstance(given, Mapping | None):
+        table: object = prices
+        if not isinstance(table, Mapping | None):
             raise AgentDefinitionError(f"Budget(prices={prices!r:.200}): give a dict of names and gr.Price")
-        known = dict(prices or {})
-        pairs: Iterable[tuple[object, object]] = known.items()
+        price_table = dict(prices or {})
+        pairs: Iterable[tuple[object, object]] = price_table.items()
         for name, price in pairs:
             if not isinstance(price, Price) or not isinstance(name, str):
                 way = "give the name of a model, such as 'openai:gpt-5-mini', and a gr.Price"
@@ -270,10 +270,10 @@ class Budget(PolicyPlugin):
             raise AgentDefinitionError(
                 "Budget() limits nothing; give one of requests, input, output, total, tool_calls, cost"
             )
-        if cost is not None and not known:
+        if cost is not None and not price_table:
             raise AgentDefinitionError("Budget(cost=...) needs prices={'provider:model': gr.Price(input, output)}")
         most = None if cost is None else _number("Budget(cost=", cost, 0.0, 1e12)
-        self.__attrs_init__(BudgetPolicy(cost=most, prices=tuple(sorted(known.items())), **limits))
+        self.__attrs_init__(BudgetPolicy(cost=most, prices=tuple(sorted(price_table.items())), **limits))
 
 
 @attrs.frozen(init=False)
@@ -329,8 +329,8 @@ def gathered(where: str, plugins: Iterable[Plugin]) -> Policies:
             name = kind.__name__.removesuffix("Policy")
             raise AgentDefinitionError(f"{where}: two plugins are a {name}; keep one of them")
         policies[kind] = plugin.policy
-    chosen: dict[str, Any] = {FIELDS[kind]: policy for kind, policy in policies.items()}
-    return Policies(**chosen)
+    fields: dict[str, Any] = {FIELDS[kind]: policy for kind, policy in policies.items()}
+    return Policies(**fields)
 
 
 def essence(policies: Policies) -> dict[str, Any]:

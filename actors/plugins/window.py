@@ -49,28 +49,28 @@ class ContextWindow(Plugin):
     async def before_inference(self, ctx: PhaseContext) -> Mutation | None:
         """Hide the messages that do not fit."""
         history = units(ctx.messages)
-        kept = self._kept(history)
-        hidden = [message.id for index, unit in enumerate(history) if index not in kept for message in unit]
-        return Mutation().hide_messages(*hidden) if hidden else None
+        kept_units = self._kept(history)
+        hidden_ids = [message.id for index, unit in enumerate(history) if index not in kept_units for message in unit]
+        return Mutation().hide_messages(*hidden_ids) if hidden_ids else None
 
     def _kept(self, history: list[Unit]) -> set[int]:
-        asked = max((index for index, unit in enumerate(history) if unit[0].role == "user"), default=-1)
-        kept = {asked, len(history) - 1} - {-1}
+        question = max((index for index, unit in enumerate(history) if unit[0].role == "user"), default=-1)
+        indexes = {question, len(history) - 1} - {-1}
         size, number = 0, 0
-        for index in kept:
+        for index in indexes:
             size, number = size + self._size(history[index]), number + len(history[index])
         for index in range(len(history) - 1, -1, -1):
-            if index in kept:
+            if index in indexes:
                 continue
             size, number = size + self._size(history[index]), number + len(history[index])
             if (self._tokens is not None and size > self._tokens) or (
                 self._messages is not None and number > self._messages
             ):
                 break
-            kept.add(index)
-        while kept and history[min(kept)][0].role != "user" and asked >= 0:  # providers begin with the user
-            kept.remove(min(kept))
-        return kept
+            indexes.add(index)
+        while indexes and history[min(indexes)][0].role != "user" and question >= 0:  # providers begin with the user
+            indexes.remove(min(indexes))
+        return indexes
 
     def _size(self, unit: Unit) -> int:
         return sum(map(self._count, unit))
@@ -93,7 +93,7 @@ def limit_of(what: str, value: int | None) -> int | None:
     Raises:
         AgentDefinitionError: it is neither.
     """
-    given: object = value
-    if given is not None and (not isinstance(given, int) or isinstance(given, bool) or given < 1):
+    limit: object = value
+    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
         raise AgentDefinitionError(f"{what}{value!r}): give a whole number, 1 or more, or None")
     return value

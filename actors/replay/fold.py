@@ -81,19 +81,19 @@ class Fold:
         self._info, self._encoder = info, EventEncoder(info, redactor)
         self._agent = self._spec = spec.replaying(info.agent, definitions)
         self._state: RunState | None = None
-        self._reduced: list[tuple[object, ...]] = []
+        self._results: list[tuple[object, ...]] = []
         self._stand_in = standing_in(self._reductions())
 
     def __repr__(self) -> str:
         return f"<Fold of {self._info.run_id}>"
 
-    def take(self, taken: RecordEntry) -> Steps[FoldedEntry]:
+    def take(self, record_entry: RecordEntry) -> Steps[FoldedEntry]:
         """Apply the next entry, in steps: a large event is made in several.
 
         Raises:
             NoRecord: there is a gap before the entry.
         """
-        before, entry = self._state, taken.entry
+        before, entry = self._state, record_entry.entry
         events, effects = tuple[EventDraft, ...](), tuple[Effect, ...]()
         if isinstance(entry, CreatedEntry):
             after = RunState(info=self._info, row=entry.row)
@@ -106,19 +106,19 @@ class Fold:
             after = shifted(before, entry.seconds)
         elif isinstance(entry, ForcedEndEntry):
             commands = [item.command for item in entry.items]
-            commit = forced_commit(_outline(before, entry), commands, entry.why, taken.at)
+            commit = forced_commit(_outline(before, entry), commands, entry.why, record_entry.at)
             after, events = msgspec.structs.replace(before, row=commit.row), commit.events
         else:
-            self._reduced[:] = taken.reduced
-            done = step(self._spec, before, self._with_reducers(cast("Input", entry)), taken.at)
+            self._results[:] = record_entry.reduced
+            done = step(self._spec, before, self._with_reducers(cast("Input", entry)), record_entry.at)
             after, effects = done.state, done.effects
             events = () if done.commit is None else done.commit.events
         self._state = after
         last = 0 if before is None else before.row.last_sequence
-        frames = self._encoder.small_frames(last, taken.at, events)
+        frames = self._encoder.small_frames(last, record_entry.at, events)
         if frames is None:
-            frames = yield from self._encoder.frame_steps(last, taken.at, events)
-        return FoldedEntry(taken, before, after, events, effects, frames)
+            frames = yield from self._encoder.frame_steps(last, record_entry.at, events)
+        return FoldedEntry(record_entry, before, after, events, effects, frames)
 
     def _taken_up(self, before: RunState, entry: TakeoverEntry) -> RunState:
         self._spec = AgentSpec(key=self._info.agent) if entry.bare else self._agent
@@ -135,12 +135,12 @@ class Fold:
     def _reductions(self) -> Iterator[tuple[Any, ...]]:
         """Yield the recorded results of reducers for the present entry."""
         while True:
-            yield self._reduced.pop(0) if self._reduced else ("LookupError", "no result of this reducer is recorded")
+            yield (self._results.pop(0) if self._results else ("LookupError", "no result of this reducer is recorded"))
 
 
 def _outline(state: RunState, entry: ForcedEndEntry) -> RunOutline:
-    row, outlined = state.row, state.row if entry.readable else None
+    row, readable_row = state.row, state.row if entry.readable else None
     last = row.last_sequence
     return RunOutline(
-        info=state.info, stage=row.stage, step=row.step, last_sequence=last, posted=entry.posted, row=outlined
+        info=state.info, stage=row.stage, step=row.step, last_sequence=last, posted=entry.posted, row=readable_row
     )

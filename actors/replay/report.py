@@ -75,26 +75,26 @@ class ReplayReport:
     unreplayable: Unreplayable | None = None
 
 
-def compared(sequence: int, recorded: Event | None, replayed: Event | None, line: str) -> Difference:
+def compared(sequence: int, before: Event | None, after: Event | None, line: str) -> Difference:
     """Return the difference between two events at one place in the log. `line`: the input before them."""
-    path, text = _first_difference(recorded, replayed)
+    path, text = _first_difference(before, after)
     text = f"event {sequence}: {text}"
-    return Difference(sequence=sequence, recorded=recorded, replayed=replayed, path=path, text=text, input=line)
+    return Difference(sequence=sequence, recorded=before, replayed=after, path=path, text=text, input=line)
 
 
-def _first_difference(recorded: Event | None, replayed: Event | None) -> tuple[str, str]:
-    if recorded is None or replayed is None:
-        if recorded is not None:
-            return "type", f"{recorded.type} is recorded, and nothing in the replay leads to it"
-        name = "nothing" if replayed is None else replayed.type
+def _first_difference(old: Event | None, new: Event | None) -> tuple[str, str]:
+    if old is None or new is None:
+        if old is not None:
+            return "type", f"{old.type} is recorded, and nothing in the replay leads to it"
+        name = "nothing" if new is None else new.type
         return "type", f"the log ends here, in the middle of what one input came to: {name} should follow"
-    if recorded.type != replayed.type:
-        return "type", f"recorded {recorded.type}, replayed {replayed.type}"
-    differs_at = first_path(recorded.payload, replayed.payload) or first_path(_head(recorded), _head(replayed))
+    if old.type != new.type:
+        return "type", f"recorded {old.type}, replayed {new.type}"
+    differs_at = first_path(old.payload, new.payload) or first_path(_head(old), _head(new))
     if differs_at is None:
-        return "bytes", f"{recorded.type} is recorded in other bytes than it is replayed, which say the same"
+        return "bytes", f"{old.type} is recorded in other bytes than it is replayed, which say the same"
     path, before, after = differs_at
-    return path, f"{recorded.type}: {path} is recorded as {_shown(before)}, and replayed as {_shown(after)}"
+    return path, f"{old.type}: {path} is recorded as {_shown(before)}, and replayed as {_shown(after)}"
 
 
 def _head(event: Event) -> dict[str, JSONValue]:
@@ -106,15 +106,15 @@ ABSENT: Final = object()
 """Replaces a value that one side does not have."""
 
 
-def first_path(recorded: Any, replayed: Any, path: str = "") -> tuple[str, Any, Any] | None:
+def first_path(old: Any, new: Any, path: str = "") -> tuple[str, Any, Any] | None:
     """Return where two JSON values first differ, in the order of the recorded one, and the two values there."""
-    if isinstance(recorded, Mapping) and isinstance(replayed, Mapping):
-        before, after, place = recorded, replayed, "{}.{}" if path else "{}{}"
-    elif _is_list(recorded) and _is_list(replayed):
-        before, after, place = dict(enumerate(recorded)), dict(enumerate(replayed)), "{}[{}]"
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        before, after, place = old, new, "{}.{}" if path else "{}{}"
+    elif _is_list(old) and _is_list(new):
+        before, after, place = dict(enumerate(old)), dict(enumerate(new)), "{}[{}]"
     else:
-        same = type(recorded) is type(replayed) and recorded == replayed
-        return None if same else (path, recorded, replayed)
+        same = type(old) is type(new) and old == new
+        return None if same else (path, old, new)
     names = {**before, **after}
     inner = (first_path(before.get(name, ABSENT), after.get(name, ABSENT), place.format(path, name)) for name in names)
     return next(filter(None, inner), None)
@@ -133,14 +133,14 @@ SHOWN: Final = 300
 """Most characters of an entry's text."""
 
 
-def shown(number: int, taken: RecordEntry, redactor: Redactor) -> str:
+def shown(number: int, entry: RecordEntry, redactor: Redactor) -> str:
     """Return an entry as one line: its number, its time, and its content."""
-    return f"input {number} at {timestamp(taken.at)}: {struct_text(taken.entry, redactor)}"
+    return f"input {number} at {timestamp(entry.at)}: {struct_text(entry.entry, redactor)}"
 
 
 def struct_text(value: Any, redactor: Redactor) -> str:
     """Return a struct's name and the fields that differ from their default, redacted and cut."""
     values = ((field, getattr(value, field.name)) for field in msgspec.structs.fields(type(value)))
-    parts = ", ".join(f"{field.name}={given!r}" for field, given in values if given != field.default)
+    parts = ", ".join(f"{field.name}={item!r}" for field, item in values if item != field.default)
     text = redactor.text(f"{type(value).__name__}({parts})")
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"

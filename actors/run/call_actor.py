@@ -10,7 +10,7 @@ result is dropped, and the run's end names the body.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -28,7 +28,6 @@ from ..contract.codec import failure_text, normalise_result
 from ..contract.decisions import Suspend
 from ..contract.facts import CallFacts
 from ..contract.ids import body_error_id
-from ..contract.messages import Message
 from ..contract.parts import InvalidPart
 from ..contract.phases import Phase
 from ..contract.plain import JSONValue
@@ -39,10 +38,9 @@ from ..engine.effects import StartCall, StartTask
 from ..engine.inputs import CallRaised, CallSuspended, Input, ResultRefused
 from ..plugins.contexts import PhaseContext
 from ..services.child_call import ChildCall
-from ..services.children import SLACK, Child, Children, Cue, Release
+from ..services.children import SLACK, Child, Cue, Release
 from ..services.error_log import ErrorLog
 from ..services.sanitize import InvalidValue, messages_of, suspend_of, text_of
-from ..services.services import ChildWork
 from ..state.access import State, WritableState
 from ..state.snapshot import StateSnapshot
 from ..state.values import copied, copied_decision, copied_message
@@ -54,24 +52,24 @@ from ..user_code.calls import HookFailed
 from ..user_code.guardrails import in_order, log_failure
 from .body_port import BodyPort
 from .results import kept, stored
+from .run_context import RunContext
 
 _MAILBOX: Final = 8
 """Capacity of a parked call's mailbox. The machine sends one message at a time."""
 
 
-@attrs.define(eq=False, repr=False, kw_only=True)
+@attrs.define(eq=False, repr=False)
 class CallActor:
-    """Runs the attempts of one call, or one attempt of a background task."""
+    """Runs the attempts of one call, or one attempt of a background task.
 
-    _info: RunInfo
+    Attributes:
+        tool: of the agent; None if the agent has it no more.
+    """
+
+    _run: RunContext
     _agent: Agent[object]
-    _deps: Any
-    _children: Children
-    _threads: trio.CapacityLimiter
-    _log: ErrorLog
+    tool: Tool[..., object] | None
     _run_row: RunRow
-    _thread: Callable[[], Awaitable[list[Message]]]
-    _child_runs: ChildWork
 
     async def start(self, cue: StartCall, child: Child) -> None:
         """The body of an actor that starts with an attempt."""
@@ -110,74 +108,73 @@ class CallActor:
 
         `of_call`: for a task, the call it came from.
         """
-        tool = self._agent.tool(cue.tool)
+        tool = self.tool
         if cue.child_run is not None:
             call = ChildCall(
-                parent=self._info,
+                parent=self._run.info,
                 call_id=cue.call_id,
                 attempt=cue.attempt,
                 child_run=cue.child_run,
                 tool=tool if isinstance(tool, AgentTool) else None,
                 arguments=cue.arguments,
-                known=cue.known,
-                deps=self._deps,
-                submit=self._children.submit_input,
-                nudge=self._children.nudge,
-                log=self._log,
+                known_tickets=cue.known_tickets,
+                deps=self._run.deps,
+                submit=self._run.children.submit_input,
+                nudge=self._run.children.nudge,
+                log=self._run.log,
             )
-            await self._child_runs.watch(call, child)
+            await self._run.services.directory.child_runs.watch(call, child)
             return False
         if tool is None:
             text = f"the tool {cue.tool!r} is not there any more"
-            self._children.submit_input(
+            self._run.children.submit_input(
                 CallRaised(call_id=cue.call_id, attempt=cue.attempt, code="unknown_tool", shown=text)
             )
             return False
         outcome = await self._invoke(child, tool, cue, of_call)
-        waits = of_call is None and not self._children.given_up(child)
-        suspended = isinstance(outcome, CallSuspended) and waits
-        if suspended and child.mailbox is None:
+        waits = of_call is None and not self._run.children.given_up(child)
+        is_suspended = isinstance(outcome, CallSuspended) and waits
+        if is_suspended and child.mailbox is None:
             child.mailbox = make_mailbox(cue.call_id)
-        submit = self._children.submit_input if suspended else self._children.submit_last
+        submit = self._run.children.submit_input if is_suspended else self._run.children.submit_last
         submit(outcome)
-        return suspended
+        return is_suspended
 
     async def _invoke(self, child: Child, tool: Tool[..., object], cue: StartCall, of_call: str | None) -> Input:
         call_id, attempt = cue.call_id, cue.attempt
-        record, state = Invocation(fence=self._children.fence), WritableState(cue.state, self._agent.spec.keys)
-        ended = None
+        record, state = Invocation(fence=self._run.children.fence), WritableState(cue.state, self._agent.spec.keys)
+        end = None
         if tool.timeout is not None and tool.is_async:
             patience = tool.timeout + tool.grace + SLACK
-            ended = self._limited(
+            end = self._limited(
                 child, f"{call_id}:{attempt}", patience, lambda: self._failed(tool, cue, of_call, out_of_time(tool))
             )
+        ctx, threads = self._context(tool, cue, state, of_call), self._run.services.threads
         try:
-            value = await invoke(
-                tool, self._context(tool, cue, state, of_call), cue.arguments, limiter=self._threads, record=record
-            )
+            value = await invoke(tool, ctx, cue.arguments, limiter=threads, record=record)
         except ToolFailed as error:
             return self._failed(tool, cue, of_call, error)
         finally:
-            if ended is not None:
-                ended.set()
+            if end is not None:
+                end.set()
             state.close("the body has ended")
             if record.ended is not None:
-                self._children.give_up(child, record.stack, record.ended)
+                self._run.children.give_up(child, record.stack, record.ended)
         if isinstance(value, Suspend):
             return self._suspended(tool, cue, value)
         if isinstance(tool, Handoff):
             return await self._handed_over(tool, cue, state)
         try:
             result = await stored(value)
-            done = kept(call_id, attempt, result, state, children=self._children, step=self._run_row.step)
+            done = kept(call_id, attempt, result, state, children=self._run.children, step=self._run_row.step)
         except (InvalidPart, TooLarge) as error:
             return self._unkept(tool, cue, of_call, error)
         if tool.output_guardrails:
             data, parts, _ = result
-            shown = partial(with_attachments, value, data) if parts else partial(copied, data)
-            refused = await self._guarded(child, tool, cue, of_call, shown)
-            if refused is not None:
-                return refused
+            copy = partial(with_attachments, value, data) if parts else partial(copied, data)
+            refusal = await self._guarded(child, tool, cue, of_call, copy)
+            if refusal is not None:
+                return refusal
         return done
 
     @staticmethod
@@ -195,18 +192,18 @@ class CallActor:
         """Return the outcome of a handoff whose callback has returned: its input filter is asked now."""
         result, step = normalise_result({"agent": tool.key}), self._run_row.step
         try:
-            done = kept(cue.call_id, cue.attempt, result, state, children=self._children, step=step)
+            done = kept(cue.call_id, cue.attempt, result, state, children=self._run.children, step=step)
         except TooLarge as error:  # of what its callback wrote
             return self._unkept(tool, cue, None, error)
         if tool.input_filter is None:
             return done
-        filtered = await acapture(self._filtered, tool.input_filter)
-        if isinstance(filtered, Returned):
-            return replace(done, inherited=filtered.value)
-        text = f"The input filter of the handoff failed: {shown_text(filtered.error)}"
-        failed = ToolFailed(text, code="tool_error", fatal=tool.on_error == "raise")
-        failed.__cause__ = filtered.error
-        return self._failed(tool, cue, None, failed)
+        filter_result = await acapture(self._filtered, tool.input_filter)
+        if isinstance(filter_result, Returned):
+            return replace(done, inherited=filter_result.value)
+        text = f"The input filter of the handoff failed: {shown_text(filter_result.error)}"
+        failure = ToolFailed(text, code="tool_error", fatal=tool.on_error == "raise")
+        failure.__cause__ = filter_result.error
+        return self._failed(tool, cue, None, failure)
 
     async def _filtered(self, function: Filter) -> tuple[JSONValue, ...]:
         """Return what an input filter makes of the thread, up to the message with the handoff's call, as JSON.
@@ -216,37 +213,35 @@ class CallActor:
             BaseException: raised by the filter.
         """
         draft = self._run_row.draft
-        thread = (*await self._thread(), *(() if draft is None else (draft,)))
-        made: Any = function(tuple(map(copied_message, thread)))
-        return messages_of(await made if inspect.isawaitable(made) else made, thread)
+        thread = (*await self._run.thread(), *(() if draft is None else (draft,)))
+        messages: Any = function(tuple(map(copied_message, thread)))
+        return messages_of(await messages if inspect.isawaitable(messages) else messages, thread)
 
     async def _guarded(
-        self, child: Child, tool: Tool[..., object], cue: StartCall, of_call: str | None, shown: Callable[[], object]
+        self, child: Child, tool: Tool[..., object], cue: StartCall, of_call: str | None, copy: Callable[[], object]
     ) -> ResultRefused | None:
         """Ask the output guardrails of the tool. Returns the verdict unless all allow.
 
         The body has returned: whatever happens to its guardrails, the machine learns that, and nothing of the result.
-        `shown` returns the result for a guardrail: images and files themselves, with their bytes.
+        `copy` returns the result for a guardrail: images and files themselves, with their bytes.
         """
         guardrails = tool.output_guardrails
-        refused = partial(ResultRefused, call_id=cue.call_id, attempt=cue.attempt)
+        refusal = partial(ResultRefused, call_id=cue.call_id, attempt=cue.attempt)
         late = f"the output guardrails of the tool {tool.name!r} did not obey the end of their time"
         patience = sum(guardrail.timeout for guardrail in guardrails) + tool.grace + SLACK
-        ended = self._limited(
-            child, f"guardrails:{cue.call_id}:{cue.attempt}", patience, partial(refused, failure=late)
-        )
+        end = self._limited(child, f"guardrails:{cue.call_id}:{cue.attempt}", patience, partial(refusal, failure=late))
         try:
-            tripped = await in_order(guardrails, self._guardrail_context(tool, cue), shown)
-            return None if tripped is None else refused(tripped=tripped)
+            trip = await in_order(guardrails, self._guardrail_context(tool, cue), copy)
+            return None if trip is None else refusal(tripped=trip)
         except HookFailed as failure:
-            log_failure(self._log_of(tool, cue, of_call), self._info.run_id, failure)
-            return refused(failure=text_of(str(failure)))
+            log_failure(self._log_of(tool, cue, of_call), self._run.info.run_id, failure)
+            return refusal(failure=text_of(str(failure)))
         except trio.Cancelled:
-            if not self._children.given_up(child):
-                self._children.submit_input(refused(failure="the output guardrails were cancelled"))
+            if not self._run.children.given_up(child):
+                self._run.children.submit_input(refusal(failure="the output guardrails were cancelled"))
             raise
         finally:
-            ended.set()
+            end.set()
 
     def _guardrail_context(self, tool: Tool[..., object], cue: StartCall) -> PhaseContext:
         facts = CallFacts(
@@ -260,12 +255,12 @@ class CallActor:
         )
         return PhaseContext(
             phase=Phase.AFTER_TOOL_EXECUTE,
-            run_id=self._info.run_id,
-            thread_id=self._info.thread_id,
+            run_id=self._run.info.run_id,
+            thread_id=self._run.info.thread_id,
             agent=self._agent.key,
-            by=self._info.by,
+            by=self._run.info.by,
             step=self._run_row.step,
-            deps=self._deps,
+            deps=self._run.deps,
             state=State(cue.state, self._agent.spec.keys),
             usage=self._run_row.usage,
             text=self._run_row.answer,
@@ -274,17 +269,17 @@ class CallActor:
 
     def _limited(self, child: Child, name: str, patience: float, late: Callable[[], Input]) -> trio.Event:
         """Give up user code that ignores its time limit. The caller sets the returned event when the code ends."""
-        ended = trio.Event()
+        end = trio.Event()
 
         async def watch(_: Child) -> None:
             with trio.move_on_after(patience):
-                await ended.wait()
-            if not ended.is_set():
-                self._children.give_up(child, (self._children.where(child),), child.ended)
-                self._children.submit_input(late())
+                await end.wait()
+            if not end.is_set():
+                self._run.children.give_up(child, (self._run.children.where(child),), child.ended)
+                self._run.children.submit_input(late())
 
-        self._children.start(f"limit:{name}", watch, broke=None, ours=True)
-        return ended
+        self._run.children.start(f"limit:{name}", watch, broke=None, ours=True)
+        return end
 
     def _unkept(self, tool: Tool[..., object], cue: StartCall, of_call: str | None, error: Exception) -> Input:
         """Return the input about a body that has returned what cannot be stored."""
@@ -293,8 +288,8 @@ class CallActor:
 
     def _log_of(self, tool: Tool[..., object], cue: StartCall, of_call: str | None) -> ErrorLog:
         """Return the log of the run, with the fields of every line about an attempt."""
-        return self._log.bind(
-            error_id=body_error_id(self._info.run_id, cue.call_id, cue.attempt),
+        return self._run.log.bind(
+            error_id=body_error_id(self._run.info.run_id, cue.call_id, cue.attempt),
             agent=self._agent.key,
             tool=tool.name,
             call_id=of_call or cue.call_id,
@@ -303,7 +298,7 @@ class CallActor:
 
     def _failed(self, tool: Tool[..., object], cue: StartCall, of_call: str | None, error: ToolFailed) -> Input:
         """Log the failure of a body and return the input about it."""
-        run_id, call_id = self._info.run_id, cue.call_id
+        run_id, call_id = self._run.info.run_id, cue.call_id
         place = "call" if of_call is None else "task"
         what = f"tool {tool.name!r} failed in {place} {call_id} of run {run_id}"
         self._log_of(tool, cue, of_call).tool_failed(what, error, code=error.code, attempt=cue.attempt)
@@ -314,16 +309,16 @@ class CallActor:
         self, tool: Tool[..., object], cue: StartCall, state: WritableState, of_call: str | None
     ) -> ToolContext | SyncToolContext:
         facts: dict[str, Any] = {
-            "deps": self._deps,
-            "run_id": self._info.run_id,
-            "thread_id": self._info.thread_id,
+            "deps": self._run.deps,
+            "run_id": self._run.info.run_id,
+            "thread_id": self._run.info.thread_id,
             "call_id": of_call or cue.call_id,
             "task_id": None if of_call is None else cue.call_id,
             "attempt": cue.attempt,
             "decision": cue.decision,
             "state": state,
         }
-        port = BodyPort(self._children, cue.call_id, cue.attempt)
+        port = BodyPort(self._run.children, cue.call_id, cue.attempt)
         if tool.is_async:
             return ToolContext(
                 **facts,
@@ -335,11 +330,11 @@ class CallActor:
             )
         return SyncToolContext(
             **facts,
-            report_progress=port.progress_from_thread,
+            report_progress=lambda part, text: trio.from_thread.run_sync(port.set_progress, part, text),
             report_output=port.output_from_thread,
-            start_task=port.start_from_thread,
-            stop_task=port.stop_from_thread,
-            see_tasks=port.see_from_thread,
+            start_task=lambda name, arguments: trio.from_thread.run(port.start, name, arguments),
+            stop_task=lambda task_id: trio.from_thread.run(port.stop, task_id),
+            see_tasks=lambda: trio.from_thread.run(port.see),
         )
 
 

@@ -15,11 +15,8 @@ from typing import Any, Final, assert_never
 import attrs
 import trio
 
-from ..abc import Model
-from ..agents.agent import Agent
-from ..contract.ids import body_error_id, error_id
+from ..contract.ids import body_error_id
 from ..contract.inference import Inference
-from ..contract.messages import ModelRequest
 from ..engine.effects import (
     AnswerBody,
     AskGuards,
@@ -46,7 +43,6 @@ from ..services.sanitize import text_of
 from ..tools.invoke import shown_text
 from .call_actor import CallActor, make_mailbox
 from .model_actor import ModelCall, cut_request
-from .model_request import model_request
 from .phase_runner import ask_guards, run_phase
 from .run_context import RunContext
 
@@ -60,13 +56,13 @@ class EffectRunner:
 
     Attributes:
         run: the run, and what its effects work with.
-        found: the model request that was in flight when this owner took the run up.
+        at_start: the model request that was in flight when this owner took the run up.
         stop_at: after `CancelWork`: when the grace of the slowest child is over, in trio time; else None.
         finished: `FinishRun` was performed.
     """
 
     run: RunContext
-    found: Inference | None = None
+    at_start: Inference | None = None
     stop_at: float | None = None
     finished: bool = False
     _asking: ModelCall | None = attrs.field(init=False, default=None)
@@ -85,15 +81,17 @@ class EffectRunner:
         """Perform one effect."""
         match effect:
             case CallModel():
-                self._call_model(effect, state)
+                asking = self._asking = ModelCall(self.run, self.run.acting(state), effect, state)
+                self.run.children.start(f"model:{effect.message_id}", asking.body, broke=asking.broke)
             case StartCall() | ParkCall() | ReleaseCall():
                 self._perform_for_call(effect, state)
             case FinishRun():
                 self.finished = True
             case StartTask():
                 agent = self.run.agent_of(effect.agent)
-                body = partial(self._actor(state, agent).start_task, effect)
-                self._start_actor(agent, effect.task_id, effect.tool, body, effect.attempt)
+                actor = CallActor(self.run, agent, agent.tool(effect.tool), state.row)
+                body = partial(actor.start_task, effect)
+                self._start_actor(actor, effect.task_id, effect.tool, body, effect.attempt)
             case CancelTask():
                 self._cancel_task(effect)
             case AnswerBody():
@@ -111,67 +109,17 @@ class EffectRunner:
                 if state.row.inference is not None and state.row.inference.stopped:
                     # before the cancel, which a model may not obey
                     now = self.run.services.clock.now()
-                    self.run.children.submit_input(cut_request(state.row.inference, self._asking, self.found, now))
+                    self.run.children.submit_input(cut_request(state.row.inference, self._asking, self.at_start, now))
                 stop_at = trio.current_time() + self.run.children.cancel_all(effect.reason) + SLACK
                 self.stop_at = self.stop_at or stop_at  # a second cancel allows no more time
             case _ as never:
                 assert_never(never)
 
-    # --- model -------------------------------------------------------------------------------------------------------
-
-    def _call_model(self, effect: CallModel, state: RunState) -> None:
-        agent = self.run.acting(state)
-
-        async def request(chosen: Model) -> ModelRequest:
-            native = chosen.structured == "native"
-            history = await self.run.history_for(state)
-            if self.run.part_bytes.needed:
-                history = [*await self.run.part_bytes.filled(history)]
-            return model_request(agent, self.run.info.run_id, effect, history, model=chosen.name, native=native)
-
-        def model() -> Model:
-            other = None if effect.changes is None or effect.model else effect.changes.model
-            return self.run.services.agents.model_for(agent, effect.model, other)
-
-        def tell(error: BaseException) -> None:
-            what = f"the model of run {self.run.info.run_id} failed (step {effect.step}, attempt {effect.attempt})"
-            name = error_id(self.run.info.run_id, effect.message_id)
-            fields = {"step": effect.step, "attempt": effect.attempt, "message_id": effect.message_id}
-            self.run.log.model_failed(what, error, error_id=name, **fields)
-
-        models, policies = self.run.services.models, agent.spec.policies
-        child = ModelCall(
-            effect=effect,
-            find_model=model,
-            opened=models.opened,
-            make_request=request,
-            children=self.run.children,
-            jitter=self.run.services.jitter,
-            tell=tell,
-            policies=policies,
-            breakers=models.breakers,
-        )
-        self.run.children.start(f"model:{effect.message_id}", child.run, broke=child.broke)
-        self._asking = child
-
     # --- calls -------------------------------------------------------------------------------------------------------
-
-    def _actor(self, state: RunState, agent: Agent[object]) -> CallActor:
-        return CallActor(
-            info=self.run.info,
-            agent=agent,
-            thread=self.run.thread,
-            deps=self.run.deps,
-            children=self.run.children,
-            threads=self.run.services.threads,
-            log=self.run.log,
-            run_row=state.row,
-            child_runs=self.run.services.directory.child_runs,
-        )
 
     def _start_actor(
         self,
-        agent: Agent[object],
+        actor: CallActor,
         call_id: str,
         tool_name: str,
         body: Callable[[Child], Awaitable[None]],
@@ -190,8 +138,7 @@ class EffectRunner:
             text = text_of(f"The call's actor crashed: {shown_text(error)}")
             return CallRaised(call_id=call_id, attempt=child.attempt, code="internal_error", shown=text)
 
-        tool = agent.tool(tool_name)
-        grace = 5.0 if tool is None else tool.grace
+        grace = 5.0 if actor.tool is None else actor.tool.grace
         child = self.run.children.start(call_key(call_id), body, grace=grace, broke=broke, tool=tool_name)
         child.attempt = attempt
         return child
@@ -205,13 +152,13 @@ class EffectRunner:
                 mailbox.tell(effect)
             case StartCall():
                 agent = self.run.acting(state)
-                body = partial(self._actor(state, agent).start, effect)
-                self._start_actor(agent, effect.call_id, effect.tool, body, effect.attempt)
+                actor = CallActor(self.run, agent, agent.tool(effect.tool), state.row)
+                self._start_actor(actor, effect.call_id, effect.tool, partial(actor.start, effect), effect.attempt)
             case ParkCall():
                 if child is None:
                     agent = self.run.acting(state)
-                    parked = self._actor(state, agent).parked
-                    child = self._start_actor(agent, effect.call_id, effect.ticket.tool, parked)
+                    actor = CallActor(self.run, agent, agent.tool(effect.ticket.tool), state.row)
+                    child = self._start_actor(actor, effect.call_id, effect.ticket.tool, actor.parked)
                     child.mailbox = make_mailbox(effect.call_id)
                 child.ticket = effect.ticket
             case ReleaseCall():
@@ -242,18 +189,18 @@ class EffectRunner:
         """Cancel one background task; a task that overruns its grace is reported as unresponsive."""
         children = self.run.children
         child = children.live.get(call_key(effect.task_id))
-        stopped = TaskStopped(task_id=effect.task_id, attempt=effect.attempt)
+        report = TaskStopped(task_id=effect.task_id, attempt=effect.attempt)
         if child is None:  # the receipt of its start is outstanding; `_outdated` drops the StartTask
-            children.submit_input(stopped)
+            children.submit_input(report)
             return
-        doomed = child
-        doomed.scope.cancel("the task was cancelled")
+        body = child
+        body.scope.cancel("the task was cancelled")
 
         async def wait(_: Child) -> None:
-            with trio.move_on_after(doomed.grace + SLACK):
-                await doomed.ended.wait()
-            if not doomed.ended.is_set():
-                children.give_up(doomed, (children.where(doomed),), doomed.ended)
-            children.submit_input(stopped)
+            with trio.move_on_after(body.grace + SLACK):
+                await body.ended.wait()
+            if not body.ended.is_set():
+                children.give_up(body, (children.where(body),), body.ended)
+            children.submit_input(report)
 
-        children.start(f"stop:{effect.task_id}", wait, broke=lambda _: stopped, ours=True)
+        children.start(f"stop:{effect.task_id}", wait, broke=lambda _: report, ours=True)

@@ -32,7 +32,7 @@ GAVE_UP: Final = "gave_up"
 """Degraded code of a run whose owner crashes and whose end cannot be written."""
 
 
-async def end_if_given_up(services: Services, run_id: str, why: str, held: Iterable[str], *, wanted: bool) -> bool:
+async def end_if_given_up(services: Services, run_id: str, why: str, held_runs: Iterable[str], *, wanted: bool) -> bool:
     """End the run if `wanted`, if a cancel is unread, or if one of the held runs waits for its thread.
 
     Returns:
@@ -47,13 +47,13 @@ async def end_if_given_up(services: Services, run_id: str, why: str, held: Itera
         if outline is None or outline.status is RunStatus.DONE:
             return True
         items = await _unread(services, outline)
-        needed = wanted or items is None or any(item.command.kind == "cancel" for item in items)
-        for name in held:
-            if needed:
+        is_needed = wanted or items is None or any(item.command.kind == "cancel" for item in items)
+        for name in held_runs:
+            if is_needed:
                 break
             other = await retry_until_available(services.store.outline, name)
-            needed = other is not None and other.behind == run_id
-        if not needed:
+            is_needed = other is not None and other.behind == run_id
+        if not is_needed:
             return False
         claim = await retry_until_available(services.store.claim, run_id)
         if isinstance(claim, Taken):
@@ -110,15 +110,15 @@ async def _end_by_force(
     commit = msgspec.structs.replace(commit, taken=(RecordEntry(commit.at, entry if services.record else RecordGap()),))
     encoder = EventEncoder(outline.info, services.redactor)
     frames = await in_steps(encoder.frame_steps(commit.expected_last, commit.at, commit.events))
-    arrived, receipts = trio.Event(), list[Receipt]()
+    arrival, receipts = trio.Event(), list[Receipt]()
 
     def deliver(receipt: Receipt) -> None:
         receipts.append(receipt)
-        arrived.set()
+        arrival.set()
 
     store.submit(claim, commit, frames, deliver)
     with trio.CancelScope(shield=True):  # between submit and receipt; the store's patience bounds the wait
-        await arrived.wait()
+        await arrival.wait()
     receipt = receipts[0]
     if receipt.kind == "committed":
         if receipt.next_in_thread is not None:

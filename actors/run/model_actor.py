@@ -9,7 +9,7 @@ The limit of silence is the deadline of the child's own scope, because a further
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from datetime import datetime
 from typing import Final
 
@@ -20,29 +20,32 @@ import trio
 from greenroom.supervision import Raised, capture, failure_of_call
 
 from ..abc import CallDelta, Model, ModelDelta, ReasoningDelta, TextDelta, UsageReport
+from ..agents.agent import Agent
 from ..contract.codec import message_of
 from ..contract.excerpt import is_large
+from ..contract.ids import error_id
 from ..contract.inference import Inference
-from ..contract.messages import ModelRequest, ModelResponse, Usage
+from ..contract.messages import ModelResponse, Usage
 from ..contract.plain import exact
-from ..contract.policies import BreakerPolicy, Policies
+from ..contract.policies import BreakerPolicy
 from ..contract.sizes import ANSWER_LIMIT, too_large
 from ..engine.effects import CallModel
 from ..engine.inputs import BUG, ONE_REQUEST, Input, ModelAnswered, ModelCut, ModelFailed
+from ..engine.state import RunState
 from ..errors import MODEL_ERROR_KINDS, AgentDefinitionError, ModelError, ModelErrorKind
-from ..services.breakers import Breakers, Circuit
-from ..services.children import Child, Children
+from ..services.breakers import Circuit
+from ..services.children import Child
 from ..services.delta_buffers import BUFFER_LIMIT
 from ..services.sanitize import InvalidValue, response_of, text_of, usage_of
 from ..tools.invoke import TEXT_LIMIT, shown_text
+from .model_request import model_request
+from .run_context import RunContext
 
 _UNSHOWN: Final = (CallDelta, UsageReport)
 _DELTAS: Final = (TextDelta, ReasoningDelta, *_UNSHOWN)
 """Tuples, because isinstance with a union would build the union each time."""
 _STEP: Final = 0.01
 """Part of the limit of silence that passes before an event moves it again."""
-Tell = Callable[[BaseException], None]
-"""Logs an exception of a model."""
 
 
 @attrs.define(eq=False)
@@ -50,61 +53,53 @@ class ModelCall:
     """A child that makes one model request. An unresolvable model is a failure of that request.
 
     Attributes:
+        run: the run, and what its effects work with.
+        agent: asks.
         effect: the request as the machine asks for it.
-        find_model: returns the model, called when the request is made.
-        opened: waits until the model is open.
-        make_request: builds the request for a model.
-        children: takes streamed text and the final input.
-        jitter: draws the factor of the back-off, in case the request fails.
-        tell: logs an exception of the model.
-        policies: of the agent: how long the model may be silent, and when it is left alone.
-        breakers: the circuits of the runtime's models.
+        state: The state of the run when the machine asked.
         sent: the request was made.
         model: names the asked model.
         scope: the child's; its deadline is the limit of silence.
         until: when the next event moves that limit, in trio time.
         answering: the first event has come.
-        answered: the input that a response has become.
-        received: the streamed text.
+        answer: the input that a response has become.
+        text_pieces: the streamed text.
         size: characters of it.
-        begun: the tools of the calls that have begun, by their index.
-        reported: the newest `UsageReport`.
+        call_names: the tools of the calls that have begun, by their index.
+        usage_report: the newest `UsageReport`.
     """
 
+    run: RunContext
+    agent: Agent[object]
     effect: CallModel
-    find_model: Callable[[], Model]
-    opened: Callable[[Model], Awaitable[None]]
-    make_request: Callable[[Model], Awaitable[ModelRequest]]
-    children: Children
-    jitter: Callable[[], float]
-    tell: Tell
-    policies: Policies
-    breakers: Breakers
+    state: RunState
     sent: bool = attrs.field(init=False, default=False)
     model: str = attrs.field(init=False, default="")
     scope: trio.CancelScope = attrs.field(init=False)
     until: float = attrs.field(init=False, default=0.0)
     answering: bool = attrs.field(init=False, default=False)
-    answered: Input | None = attrs.field(init=False, default=None)
-    received: list[str] = attrs.field(init=False, factory=list)
+    answer: Input | None = attrs.field(init=False, default=None)
+    text_pieces: list[str] = attrs.field(init=False, factory=list)
     size: int = attrs.field(init=False, default=0)
-    begun: dict[int, str] = attrs.field(init=False, factory=dict)
-    reported: UsageReport | None = attrs.field(init=False, default=None)
+    call_names: dict[int, str] = attrs.field(init=False, factory=dict)
+    usage_report: UsageReport | None = attrs.field(init=False, default=None)
 
     def __repr__(self) -> str:
         return f"<ModelCall {self.effect.message_id}>"
 
-    async def run(self, child: Child) -> None:
+    async def body(self, child: Child) -> None:
         """Wait out the back-off, make the request, and submit its outcome."""
         if self.effect.delay:
             child.pausing = True  # the owner may end now: the wait is in the row
             await trio.sleep(self.effect.delay)
             child.pausing = False
-        model = self.find_model()
-        if self.policies.breaker is not None:
-            await self._ask_through(self.breakers.circuit(model.name), self.policies.breaker, child, model)
+        changes, services, breaker = self.effect.changes, self.run.services, self.agent.spec.policies.breaker
+        other = None if changes is None or self.effect.model else changes.model
+        model = services.agents.model_for(self.agent, self.effect.model, other)
+        if breaker is not None:
+            await self._ask_through(services.models.breakers.circuit(model.name), breaker, child, model)
         else:
-            self.children.submit_last(await self._request(child, model))
+            self.run.children.submit_last(await self._ask(child, model))
 
     async def _ask_through(self, circuit: Circuit, policy: BreakerPolicy, child: Child, model: Model) -> None:
         """Make the request if the model's circuit is closed, or as its trial, and note how the request ended."""
@@ -113,39 +108,41 @@ class ModelCall:
             text = f"{model.name} has failed too often and is not asked for {refusal:.0f} s"
             later = math.ceil(refusal * 1000 + 1) / 1000  # waits are whole milliseconds, and must not end too early
             failure = self._failure("overloaded", text, retryable=True, retry_after=later)
-            self.children.submit_last(msgspec.structs.replace(failure, refused=True))
+            self.run.children.submit_last(msgspec.structs.replace(failure, refused=True))
             return
         outcome: Input | None = None
         try:
-            outcome = await self._request(child, model)
+            outcome = await self._ask(child, model)
         finally:
-            silent = outcome is None and self.answered is None and trio.current_time() >= child.scope.deadline
-            if isinstance(outcome or self.answered, ModelAnswered):
+            silent = outcome is None and self.answer is None and trio.current_time() >= child.scope.deadline
+            if isinstance(outcome or self.answer, ModelAnswered):
                 circuit.succeeded()
             elif silent or (isinstance(outcome, ModelFailed) and outcome.retryable):
                 circuit.failed(policy, trio.current_time())
             else:
                 circuit.left()
-        self.children.submit_last(outcome)
+        self.run.children.submit_last(outcome)
 
-    async def _request(self, child: Child, model: Model) -> Input:
-        request = await self.make_request(model)
-        self.model, self.scope, child.at_deadline = model.name, child.scope, self._silent
-        first = self.policies.idle.first
+    async def _ask(self, child: Child, model: Model) -> Input:
+        """Make the request and stream one answer. A ModelError becomes an input; any other exception passes."""
+        native, history = model.structured == "native", await self.run.history_for(self.state)
+        if self.run.part_bytes.needed:
+            history = [*await self.run.part_bytes.filled(history)]
+        run_id, name = self.run.info.run_id, model.name
+        request = model_request(self.agent, run_id, self.effect, history, model=name, native=native)
+        self.model, self.scope, child.at_deadline = name, child.scope, self._silent
+        first = self.agent.spec.policies.idle.first
         self.scope.deadline = math.inf if first is None else trio.current_time() + first
-        return await self._ask(model, request)
-
-    async def _ask(self, model: Model, request: ModelRequest) -> Input:
-        """Stream one answer. A ModelError becomes an input; any other exception passes."""
         try:
-            await self.opened(model)
+            if type(model).open is not Model.open:
+                await self.run.services.models.opened(model)
             self.sent = True
             async with model.stream(request) as events:
                 try:
                     async for event in events:
                         if type(event) is ModelResponse or not isinstance(event, _DELTAS):
-                            self.answered = self._answered(event)
-                            return self.answered
+                            self.answer = self._answered(event)
+                            return self.answer
                         await self._take(event)
                 finally:
                     # Finalise a generator in the model's own task; the collector would do so in another one.
@@ -156,14 +153,21 @@ class ModelCall:
             return self._failed(error)
         return self._cut(f"{model.name} ended its stream without a response", "interrupted")
 
+    def tell(self, error: BaseException) -> None:
+        """Log an exception of the model."""
+        run_id, effect = self.run.info.run_id, self.effect
+        what = f"the model of run {run_id} failed (step {effect.step}, attempt {effect.attempt})"
+        fields = {"step": effect.step, "attempt": effect.attempt, "message_id": effect.message_id}
+        self.run.log.model_failed(what, error, error_id=error_id(run_id, effect.message_id), **fields)
+
     def cut(self) -> ModelCut:
         """Return what has arrived, for the end of the run, which stops this request now. Its buffers are closed."""
-        text, usage = text_of("".join(self.received)), Usage()
-        if isinstance(self.answered, ModelAnswered):  # whole, but too late for the run to use its calls
-            text, usage = "".join(self.answered.response.text), _known(self.answered.response)
+        text, usage = text_of("".join(self.text_pieces)), Usage()
+        if isinstance(self.answer, ModelAnswered):  # whole, but too late for the run to use its calls
+            text, usage = "".join(self.answer.response.text), _known(self.answer.response)
         elif self.sent:
-            usage = _known(self.reported) + Usage(incomplete=1)
-        rest = self.children.cut_message_stream(self.effect.message_id)
+            usage = _known(self.usage_report) + Usage(incomplete=1)
+        rest = self.run.children.cut_message_stream(self.effect.message_id)
         large = is_large(f"{self.effect.prefix}{text}")  # else one event holds the text
         return ModelCut(message_id=self.effect.message_id, text=text, rest=rest if large else (), usage=usage)
 
@@ -174,13 +178,13 @@ class ModelCall:
             self._extend(now)
         if isinstance(event, _UNSHOWN):
             if isinstance(event, UsageReport):
-                self.reported = event
-            elif event.tool or event.index not in self.begun:
-                self.begun[event.index] = text_of(event.tool)
+                self.usage_report = event
+            elif event.tool or event.index not in self.call_names:
+                self.call_names[event.index] = text_of(event.tool)
             return
         if self.size > ANSWER_LIMIT:
             raise ModelError(f"its answer is too large: {too_large(self.size, ANSWER_LIMIT)}", kind="provider")
-        streams = self.children.message_stream(self.effect.message_id)
+        streams = self.run.children.message_stream(self.effect.message_id)
         buffer = streams.text if isinstance(event, TextDelta) else streams.reasoning
         if buffer.waiting > BUFFER_LIMIT:
             self.until, self.scope.deadline = 0.0, math.inf  # the store is slow, not the model
@@ -189,21 +193,21 @@ class ModelCall:
         else:
             await buffer.put(event.text)
         if buffer is streams.text:
-            self.received.append(event.text)
+            self.text_pieces.append(event.text)
             self.size += len(event.text)
 
     def _extend(self, now: float) -> None:
         """Move the limit of silence. Moving costs, so it is moved once per `_STEP` of it, and is that much late."""
-        idle = self.policies.idle.idle
+        idle = self.agent.spec.policies.idle.idle
         self.answering = True
         self.until = math.inf if idle is None else now + idle * _STEP
         self.scope.deadline = math.inf if idle is None else now + idle * (1 + _STEP)
 
     def _silent(self) -> Input | None:
         """Return the failure of a request that the limit of silence ended, or the answer if it was there already."""
-        if self.answered is not None or trio.current_time() < self.scope.deadline:
-            return self.answered
-        limit = self.policies.idle.idle if self.answering else self.policies.idle.first
+        if self.answer is not None or trio.current_time() < self.scope.deadline:
+            return self.answer
+        limit = self.agent.spec.policies.idle.idle if self.answering else self.agent.spec.policies.idle.first
         return self._cut(f"{self.model} was silent for {limit:g} s", "timeout")
 
     def _cut(self, what: str, kind: ModelErrorKind) -> Input:
@@ -236,8 +240,8 @@ class ModelCall:
             retryable, wait = bool(error.retryable), error.retry_after
             if isinstance(wait, int | float) and not isinstance(wait, bool) and wait >= 0:  # false for NaN
                 retry_after = wait
-        except BaseException as broken:  # noqa: BLE001, ASYNC103 - a subclass may answer with code of its own
-            failure_of_call(broken)
+        except BaseException as fault:  # noqa: BLE001, ASYNC103 - a subclass may answer with code of its own
+            failure_of_call(fault)
         text = message_of(error)[:TEXT_LIMIT]
         return self._failure(kind, text, retryable=retryable, retry_after=retry_after, usage=error)
 
@@ -257,25 +261,25 @@ class ModelCall:
             retryable=retryable,
             retry_after=retry_after,
             usage=_known(usage) if self.sent else Usage(),
-            jitter=self.jitter(),
-            received=text_of("".join(self.received), ANSWER_LIMIT),
-            cut_calls=tuple(filter(None, self.begun.values())),
+            jitter=self.run.services.jitter(),
+            received=text_of("".join(self.text_pieces), ANSWER_LIMIT),
+            cut_calls=tuple(filter(None, self.call_names.values())),
         )
 
 
-def cut_request(flight: Inference, asking: ModelCall | None, found: Inference | None, now: datetime) -> ModelCut:
+def cut_request(flight: Inference, asking: ModelCall | None, at_start: Inference | None, now: datetime) -> ModelCut:
     """Return the report about a request that the end of the run stops.
 
     Args:
         flight: the request, as the run's row has it.
         asking: the newest request of this owner.
-        found: the request that was in flight when this owner took the run up.
+        at_start: the request that was in flight when this owner took the run up.
         now: UTC.
     """
-    wanted = (flight.message_id, flight.attempt)
-    if asking is not None and (asking.effect.message_id, asking.effect.attempt) == wanted:
+    key = (flight.message_id, flight.attempt)
+    if asking is not None and (asking.effect.message_id, asking.effect.attempt) == key:
         return asking.cut()
-    if found is not None and (found.message_id, found.attempt) == wanted and flight.asked_at <= now:
+    if at_start is not None and (at_start.message_id, at_start.attempt) == key and flight.asked_at <= now:
         return ModelCut(message_id=flight.message_id, usage=Usage(requests=1, incomplete=1))
     return ModelCut(message_id=flight.message_id, text="")  # the request was not made yet
 

@@ -58,12 +58,12 @@ def model_request(
     messages, tools, settings = (*system, *history), agent.tool_infos, agent.settings
     if changes is not None:
         if changes.hidden:
-            hidden = frozenset(changes.hidden)
-            history = [message for message in history if message.id not in hidden]
+            hidden_ids = frozenset(changes.hidden)
+            history = [message for message in history if message.id not in hidden_ids]
             messages = (*system, *history)
         at: dict[str, list[Message]] = {"system": [], "session": [], "conversation": [], "suffix": []}
-        for index, added in enumerate(changes.messages):
-            at[added.placement].append(_context(index, added))
+        for index, addition in enumerate(changes.messages):
+            at[addition.placement].append(_context(index, addition))
         newest = next((i for i in range(len(history) - 1, -1, -1) if history[i].role == "user"), len(history))
         before = (*system, *at["system"], *at["session"], *history[:newest])
         messages = (*before, *at["conversation"], *history[newest:], *at["suffix"])
@@ -103,7 +103,7 @@ def model_request(
 
 
 CUT_NOTE = "Your answer above was cut off: the run was ended while you wrote it."
-"""Follows an answer that was cut. A message of its own, so that the text stays as it was shown."""
+"""Follows an answer that was cut, as a separate message, so that the shown text stays unchanged."""
 
 
 def _continuation(prefix: str, cut_calls: Iterable[str]) -> Iterator[Message]:

@@ -144,15 +144,15 @@ class PhaseRunner:
 
     async def _request(self) -> HookRequest:
         run, agent, tool = self.run, self.agent, self._tool
-        guarded = tool is not None and bool(tool.input_guardrails)
-        asked = guarded or self.effect.phase in agent.spec.hooked or self._conditional is not None
-        history = await run.history_for(self.state) if asked else []
+        has_guardrails = tool is not None and bool(tool.input_guardrails)
+        needs_history = has_guardrails or self.effect.phase in agent.spec.hooked or self._conditional is not None
+        history = await run.history_for(self.state) if needs_history else []
         models = run.models_for(agent)
         request = hook_request(self.effect, self.state, agent, run.deps, history, models=models)
         return attrs.evolve(request, find_model=run.services.models.named, watch=self.watch, tell=self._log_hook)
 
     def _context(self, request: HookRequest) -> PhaseContext:
-        """Return the context of user code that is no hook."""
+        """Return the context of user code that is not a hook."""
         return request.context(State(request.snapshot, self.agent.spec.keys), ())
 
     async def _before_inference(self, request: HookRequest) -> PhaseDone:
@@ -171,23 +171,23 @@ class PhaseRunner:
                 log_failure(self.log, self.run.info.run_id, failure)
                 return request.done(failure=text_of(str(failure)), ignored=done.ignored, spent=done.spent)
             changes = (changes or RequestChanges()).joined(RequestChanges(instructions=text))
-        found = await ask_enabled(agent.conditional, ctx, self.watch, self._log_enabled)
-        if found.names:
-            changes = (changes or RequestChanges()).joined(RequestChanges(exclude=found.names))
-        return replace(done, request=changes, enabled_faults=found.faults)
+        disabled_tools = await ask_enabled(agent.conditional, ctx, self.watch, self._log_enabled)
+        if disabled_tools.names:
+            changes = (changes or RequestChanges()).joined(RequestChanges(exclude=disabled_tools.names))
+        return replace(done, request=changes, enabled_faults=disabled_tools.faults)
 
     async def _gates(self, call: CallRow, request: HookRequest) -> PhaseDone:
         """Ask again whether the tool of a call is enabled, then run the call's gates."""
         if self._conditional is not None:
-            found = await ask_enabled([self._conditional], self._context(request), self.watch, self._log_enabled)
-            if found.names:
-                return request.done(disabled=True, enabled_faults=found.faults)
-        approved, tool = call.approved == call.fingerprint, self._tool
-        needed = None if approved else partial(self._approval_need, call)
+            disabling = await ask_enabled([self._conditional], self._context(request), self.watch, self._log_enabled)
+            if disabling.names:
+                return request.done(disabled=True, enabled_faults=disabling.faults)
+        has_approval, tool = call.approved == call.fingerprint, self._tool
+        built_in = None if has_approval else partial(self._approval_need, call)
         guards = None
         if tool is not None and tool.input_guardrails:
             guards = partial(self._ask_guardrails, tool, call, request)
-        return await run_gates(request, approved=approved, built_in=needed, guardrails=guards)
+        return await run_gates(request, approved=has_approval, built_in=built_in, guardrails=guards)
 
     async def _ask_guardrails(self, tool: Tool[..., object], call: CallRow, request: HookRequest) -> Tripped | None:
         """Ask the input guardrails of a call's tool; a failure is logged."""
@@ -235,8 +235,8 @@ async def _give_up(children: Children, request: HookRequest, _: Child) -> None:
 def ask_guards(run: RunContext, effect: AskGuards, state: RunState) -> None:
     """Ask guardrails in a child, which submits `GuardsDone`."""
     agent = run.need_agent() if effect.kind == "input" else run.acting(state)
-    known: tuple[Guardrail, ...] = agent.input_guardrails if effect.kind == "input" else agent.output_guardrails
-    guards = GuardsRunner(run, effect, state, agent, [guard for guard in known if guard.name in effect.names])
+    guardrails: tuple[Guardrail, ...] = agent.input_guardrails if effect.kind == "input" else agent.output_guardrails
+    guards = GuardsRunner(run, effect, state, agent, [guard for guard in guardrails if guard.name in effect.names])
 
     def start(watch: HookDeadlines) -> Child:
         key = f"guardrails:{effect.kind}:{effect.step}:{effect.names[0]}"
@@ -284,9 +284,14 @@ class GuardsRunner:
         run, effect, agent = self.run, self.effect, self.agent
         history = await run.history_for(self.state)
         phase = Phase.BEFORE_INFERENCE if effect.kind == "input" else Phase.STEP_END
-        asked = RunPhase(phase=phase, step=effect.step, state=effect.state)
-        request = hook_request(asked, self.state, agent, run.deps, history, models=run.models_for(agent))
-        ctx, value = request.context(State(effect.state, agent.spec.keys), ()), await self._judged()
+        phase_effect = RunPhase(phase=phase, step=effect.step, state=effect.state)
+        request = hook_request(phase_effect, self.state, agent, run.deps, history, models=run.models_for(agent))
+        ctx, thread = request.context(State(effect.state, agent.spec.keys), ()), await run.thread()
+        value: Callable[[], object]  # makes a copy for each guardrail
+        if effect.kind == "output":
+            value = partial(typed_output, agent, copied(effect.output))
+        else:
+            value = partial("\n\n".join, [message.content for message in thread if message.id in effect.messages])
         try:
             done = self._done(tripped=await ask_all(self.guardrails, ctx, value, watch))
         except HookFailed as failure:
@@ -294,10 +299,3 @@ class GuardsRunner:
             done = self._done(failure=text_of(str(failure)))
         if not child.muted:
             run.children.submit_input(done)
-
-    async def _judged(self) -> Callable[[], object]:
-        """Return a function that makes a copy of what is judged."""
-        thread, effect = await self.run.thread(), self.effect
-        if effect.kind == "output":
-            return partial(typed_output, self.agent, copied(effect.output))
-        return partial("\n\n".join, [message.content for message in thread if message.id in effect.messages])

@@ -40,27 +40,27 @@ def kept(
         TooLarge: the result, the writes, or all results of the step exceed their limit.
     """
     data, parts, why = result
-    shown, large, size = shown_result(data)
+    text, large, size = shown_result(data)
     if why is not None:
-        shown, large = f"The call succeeded, but its result cannot be shown ({why}).", False
+        text, large = f"The call succeeded, but its result cannot be shown ({why}).", False
     batch = state.batch()
     if batch is not None:
-        written = measured([[write.value, write.result] for write in batch.writes], VALUE_LIMIT)
-        if written > VALUE_LIMIT:
-            raise TooLarge(f"with what it wrote to state {too_large(written)}")
-        size += written
-    known, before = children.kept
-    total = size + (before if known == step else 0)
+        state_size = measured([[write.value, write.result] for write in batch.writes], VALUE_LIMIT)
+        if state_size > VALUE_LIMIT:
+            raise TooLarge(f"with what it wrote to state {too_large(state_size)}")
+        size += state_size
+    last_step, before = children.result_bytes
+    total = size + (before if last_step == step else 0)
     if total > STEP_LIMIT:
         raise TooLarge(f"with the other results of its step {too_large(total, STEP_LIMIT)}")
-    children.kept = (step, total)
+    children.result_bytes = (step, total)
     return CallReturned(
         call_id=call_id,
         attempt=attempt,
         result=data,
-        shown=shown,
+        shown=text,
         large=large,
         batch=batch,
-        keys=state.used,
+        keys={} if batch is None else state.used,
         parts=parts,
     )

@@ -133,24 +133,25 @@ class RunActor:
     """The owner of a run in this process. The supervisor starts it, and restarts it after a crash.
 
     Attributes:
-        permissions: what the runtime allows the owner to do.
-        begin: how the next incarnation comes to its claim.
+        permissions: The permissions that the runtime gives the owner.
+        begin: The way in which the next incarnation comes to its claim.
         claim: the present claim, until the run is done or released.
         void: the claims of this process are void.
-        token: of the newest claim that it has had.
-        refusals: how often in a row the run could not be worked on here.
-        abandon: end the run at once as failed(internal_error), for this reason.
-        burial: how to end a run whose ordinary end could not be written.
+        token: The fencing token of the newest claim.
+        refusals: The number of failures in a row to work on the run here.
+        abandon: The reason for which the run ends immediately, as failed(internal_error).
+        burial: The forced end of a run whose ordinary end could not be written.
         needed: the forced end is needed now.
-        degraded: why the run is not worked on: deps_missing, agent_unknown or state_mismatch, with a sentence.
+        degraded: The reason why the owner does not work on the run (deps_missing, agent_unknown, state_mismatch), with
+            a sentence.
         passing: the cause of `degraded` may go away without a command.
         ref: the actor's address.
         life: the present run loop, or the last one.
         posted: position of the newest command accepted while the run had this owner.
-        left: overrun bodies of earlier incarnations: reported to the machine, and awaited by a later attempt of the
-            call.
+        overrun_bodies: The overrun bodies of earlier incarnations. The actor reports these bodies to the machine, and
+            a later attempt of the call waits for its own.
         deadline: the run's deadline, once its rows were read.
-        sequence: of the run's newest event, once its rows were read; kept up to date in a degraded run only.
+        sequence: The sequence of the newest event, once the rows were read; kept up to date in a degraded run only.
         met_start: a start or a resume of the run met this owner, so the run needs an owner whatever the errand was.
         child_moved: a child run came to rest, continued or ended after the run loop had decided to leave memory.
     """
@@ -170,7 +171,7 @@ class RunActor:
     ref: Ref[Hint] | None = None
     life: RunLoop | None = None
     posted: int = 0
-    left: Mapping[str, OverrunBody] = EMPTY
+    overrun_bodies: Mapping[str, OverrunBody] = EMPTY
     deadline: datetime | None = None
     sequence: int | None = None
     child_moved: bool = False
@@ -260,27 +261,27 @@ class RunActor:
             self.abandon = str(error) if isinstance(error.__cause__, TooLarge) else self.abandon
             raise
         finally:
-            self.left = await life.end()  # noqa: ASYNC102 - bounded inside
+            self.overrun_bodies = await life.end()  # noqa: ASYNC102 - bounded inside
 
     async def _bury(self, burial: ForcedEnd) -> None:
         done = False
         while not done:
-            needed = self.needed
+            is_needed = self.needed
             try:
-                done = await end_if_given_up(self.services, self.run_id, burial.why, burial.held(), wanted=needed)
+                done = await end_if_given_up(self.services, self.run_id, burial.why, burial.held(), wanted=is_needed)
             except StoreDown:  # the runtime fails of it and says so
                 break
-            if needed == self.needed:
+            if is_needed == self.needed:
                 break
         self.degraded = None if done else (GAVE_UP, self.services.redactor.text(burial.why))
 
     async def _begin(self, ctx: ActorContext[Hint]) -> RunLoop | None:
         """Return a run loop; None if the run needs no work or its agent or deps are missing."""
         while True:
-            owned = await self._take(ctx.attempt)
-            if owned is None:
+            holding = await self._take(ctx.attempt)
+            if holding is None:
                 return None
-            claim, state, inbox, history = owned
+            claim, state, inbox, history = holding
             self.claim, self.token = claim, claim.token
             self.deadline, self.sequence = state.info.deadline, state.row.last_sequence
             agent = None if self.abandon is not None else await self._live_agent(state, inbox)
@@ -303,7 +304,7 @@ class RunActor:
             self.services.tasks,
             ctx.mailbox.nudge,
             self.services.holdback.within(state.info.workspace).split,
-            self.left,
+            self.overrun_bodies,
             claim_is_good=self.services.ownership.fence,
         )
         run = RunContext(
@@ -321,7 +322,7 @@ class RunActor:
             state=state,
             spec=AgentSpec(key=state.info.agent) if agent is None else self.services.agents.spec_of(agent),
             mailbox=ctx.mailbox,
-            effects=EffectRunner(run, found=state.row.inference),
+            effects=EffectRunner(run, at_start=state.row.inference),
             permissions=self.permissions,
             first=first,
         )
@@ -333,22 +334,23 @@ class RunActor:
         if not isinstance(begin, ClaimIfNeeded):
             self.begin = CLAIM_ANYWAY  # of the next incarnation
         if isinstance(begin, NewRunClaim) and attempt == 0:
-            known = begin.history is not None or not self.permissions.admitted
-            return begin.claim, begin.state if known else await self._stored(begin.state), (), begin.history
+            state = begin.state
+            if begin.history is None and self.permissions.admitted:  # earlier runs of its thread may have left state
+                record = await retry_until_available(store.load, self.run_id)
+                state = state if record is None else RunState.from_record(record)
+            return begin.claim, state, (), begin.history
         claim = begin.claim if isinstance(begin, WithClaim) and attempt == 0 else None
-        record, wanted = None, True
+        record, is_wanted = None, True
         if isinstance(begin, ClaimIfNeeded):
             record = await self.services.ownership.early_rows(self.run_id)
-            begun = record is not None and (record.row.status is DONE or record.row.position is not ADMISSION)
-            wanted = begun or await self._is_wanted(begin.errand)
-        if claim is None and (wanted or self.met_start):
+            has_begun = record is not None and (record.row.status is DONE or record.row.position is not ADMISSION)
+            is_wanted = has_begun or await self._is_wanted(begin.errand)
+        if claim is None and (is_wanted or self.met_start):
             claim = await self._claim()
         if claim is None:
             return None
-        self.claim, self.token = (
-            claim,
-            claim.token,
-        )  # from here on the end of the actor gives the claim back, also if the rows are unreadable
+        # from here on the end of the actor gives the claim back, also if the rows are unreadable
+        self.claim, self.token = claim, claim.token
         record = record or await retry_until_available(store.load, self.run_id)
         if record is None or record.row.status is DONE:
             self.claim = None
@@ -356,11 +358,6 @@ class RunActor:
         if record.row.position is not ADMISSION:
             self.permissions.admitted, self.begin = True, CLAIM_ANYWAY
         return claim, RunState.from_record(record), record.inbox, None
-
-    async def _stored(self, new: RunState) -> RunState:
-        """Return the state of a new run as it is stored: earlier runs of its thread may have left state."""
-        record = await retry_until_available(self.services.store.load, self.run_id)
-        return new if record is None else RunState.from_record(record)
 
     async def _is_wanted(self, errand: Errand) -> bool:
         """Return whether the errand needs an owner here.
@@ -440,9 +437,9 @@ class RunActor:
         elif self.deadline is not None:
             until = self._at_deadline(self.deadline)
         # Without a deadline the call does not depend on wall time, and each new run would wake the clock watch.
-        watched = nullcontext() if until == math.inf else self.services.clock_watch.waiting(self)
+        clock_watch = nullcontext() if until == math.inf else self.services.clock_watch.waiting(self)
         try:
-            with watched, trio.CancelScope(deadline=until) as self._asking:
+            with clock_watch, trio.CancelScope(deadline=until) as self._asking:
                 return await self.services.agents.ask_deps(state.info)
         finally:
             self._asking = None
@@ -452,7 +449,9 @@ class RunActor:
         if self.abandon is not None:
             return (FailUnrecoverable(detail=self.abandon),)
         if agent is not None:
-            left = (BodyOverran(item=overrun.item) for overrun in self.left.values() if not overrun.ended.is_set())
+            overruns = (
+                BodyOverran(item=overrun.item) for overrun in self.overrun_bodies.values() if not overrun.ended.is_set()
+            )
             commands = (CommandArrived(item=item) for item in inbox)
             begins = self.permissions.admitted
             if state.row.position is ADMISSION:
@@ -460,9 +459,9 @@ class RunActor:
                     return (Activate(admitted=False, agent_digest=agent.spec.digest), *commands, DeadlinePassed())
                 begins = begins and not inbox  # a cancel or a pause acts before the first step; the loop admits the run
             spec = self.services.agents.spec_of(agent).acting(state.row.agent)
-            lost = lost_questions(spec, state.calls.values(), inbox) if state.calls.all else ()
+            lost_calls = lost_questions(spec, state.calls.values(), inbox) if state.calls.all else ()
             digest = agent.spec.digest
-            return (*left, Activate(admitted=begins, agent_digest=digest, withdrawn=lost), *commands)
+            return (*overruns, Activate(admitted=begins, agent_digest=digest, withdrawn=lost_calls), *commands)
         if _is_cancelled(state, inbox):
             return (CancelUnowned(items=inbox),)
         if self._late():  # also of an end that has begun

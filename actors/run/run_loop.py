@@ -3,17 +3,18 @@
 Theory of operation. Inputs arrive from three places: children (model answers, results of tool calls), the mailbox
 (hints of journaled commands) and the clock. For each input the loop steps the pure machine and submits the commit
 without awaiting the store. Effects marked `durable` wait in the outbox until the receipt of their commit arrives (as do
-model requests and hooks while the thread's history is unread); all other effects run at once. Receipts arrive in the
-order of the commits, so the outbox is a queue. Awaits happen only in `live` and the steps that it awaits; between two
-of them `_turn` drains everything that is ready, so no invariant is broken across a checkpoint. While the owner waits, a
-child that ends takes the turn in its own last step (`_take_turn`): a step of a run wakes no task but those of its work.
-A commit whose events are large waits in `_unwritten`: the owner makes them in steps before it takes another input.
+model requests and hooks while the thread's history is unread); the loop performs all other effects immediately.
+Receipts arrive in the order of the commits, so the outbox is a queue. Awaits happen only in `live` and the steps that
+it awaits; between two of them `_turn` drains everything that is ready, so no invariant is broken across a checkpoint.
+While the owner waits, a child that ends takes the turn in its own last step (`_take_turn`): a step of a run wakes no
+task but those of its work. A commit whose events are large waits in `_unwritten`: the owner makes them in steps before
+it takes another input.
 
 Example, a step that calls one unsafe tool:
 
     ModelAnswered  -> commit 7, StartCall(durable)   the effect waits in the outbox
     receipt of 7   -> StartCall is performed         the body starts; a crash from here on is known from the rows
-    CallReturned   -> commit 8, CallModel            the next request starts at once, before the receipt of 8
+    CallReturned   -> commit 8, CallModel            the next request starts before the receipt of 8
 """
 
 from __future__ import annotations
@@ -34,10 +35,9 @@ from ..contract.claims import Claim
 from ..contract.commits import Commit, Receipt
 from ..contract.decisions import Command, Decision, InboxItem
 from ..contract.envelope import EventEncoder
-from ..contract.lifecycle import DONE, TERMINAL, WAITING, RunStatus
+from ..contract.lifecycle import DONE, STATUS, TERMINAL, WAITING, RunStatus
 from ..contract.phases import ADMISSION, ENDED, INFERENCE, TOOLS
 from ..contract.recording import RecordEntry
-from ..contract.rows import CallRow
 from ..contract.spec import AgentSpec
 from ..contract.stepwise import Steps
 from ..contract.tasks import by_id
@@ -79,7 +79,7 @@ from ..engine.state import RunState, shifted
 from ..services.agents import MISFIT, RunUnavailable
 from ..services.children import EXPIRE, Child, ClaimLost, OverrunBody
 from ..services.clock import RunTime
-from ..services.services import Owners, Services, retry_until_available
+from ..services.services import Services, retry_until_available
 from ..services.stepping import in_steps
 from ..state.declared_keys import invalid_state
 from ..state.snapshot import StateSnapshot
@@ -91,7 +91,7 @@ Hint = InboxItem
 
 @attrs.define(eq=False)
 class RunPermissions:
-    """What the runtime allows a run's owner to do. Slots, not messages: never refused, and kept across incarnations.
+    """The permissions of a run's owner. They are slots and not messages: never refused, and kept across incarnations.
 
     Attributes:
         admitted: the run has a slot (of max_running) and its thread.
@@ -129,14 +129,7 @@ class _Ending(msgspec.Struct, frozen=True):
 
     before: RunState
     message: Input
-    carried: tuple[RecordEntry, ...]
-
-
-def _awaited(call: CallRow, effect: StartCall) -> bool:
-    """Return True if the call still needs the body, or the watch of its child run, that the effect starts."""
-    if effect.child_run is not None:  # a decision about a mirror begins another attempt, and ends no watch
-        return call.at in (CallPosition.BODY, CallPosition.CHILD)
-    return call.at is CallPosition.BODY and call.attempts == effect.attempt
+    entries: tuple[RecordEntry, ...]
 
 
 class RunLoop:
@@ -150,7 +143,7 @@ class RunLoop:
     __slots__ = (
         "_admitting", "_at", "_behind", "_children", "_claim", "_closing", "_context", "_effects", "_encoder",
         "_expiring", "_first", "_in_turn", "_leave_at", "_mailbox", "_outbox", "_permissions", "_receipts", "_record",
-        "_resting", "_run", "_services", "_spec", "_state", "_time", "_unwritten", "durable", "passive",
+        "_registry", "_resting", "_run", "_services", "_spec", "_state", "_time", "_unwritten", "durable", "passive",
     )  # fmt: skip
 
     def __init__(
@@ -169,6 +162,7 @@ class RunLoop:
         self._services, self._claim, self._state, self._spec = services, claim, state, spec
         self._mailbox, self._effects, self._permissions, self._first = mailbox, effects, permissions, first
         self._run, self._children = effects.run, effects.run.children
+        self._registry = services.directory.registry
         self._encoder = EventEncoder(state.info, services.redactor)
         self._time = RunTime(services.clock, state)
         self._record = Recorder(state, self._time.begins, bare=self._run.agent is None, on=services.record)
@@ -229,7 +223,7 @@ class RunLoop:
     def _begin(self) -> None:
         if self._state.row.position is not ADMISSION and self._state.row.status is RunStatus.RUNNING:
             # taken up in the middle of a step: the run holds a slot
-            self._registry.resting(self._claim.run_id, False, slot=self._takes_slot)
+            self._registry.resting(self._claim.run_id, False, slot=self._state.info.parent_run is None)
         first, self._first = self._first, ()
         for message in first:
             self.feed(message)
@@ -256,30 +250,31 @@ class RunLoop:
         if skew:
             before = shifted(before, skew)
             self._record.add(now, ClockJump(seconds=skew))
-        taken = step(self._spec, before, message, now)
-        self._state = taken.state
+        transition = step(self._spec, before, message, now)
+        self._state = transition.state
         self._record.add(now, message)
-        effects, commit = self._effects, taken.commit
+        effects, commit = self._effects, transition.commit
         if commit is not None:
-            carried = self._record.carry()
-            msgspec.structs.force_setattr(commit, "taken", carried)  # not shared yet; a copy costs more
-            self._run.keep(commit)
+            entries = self._record.carry()
+            msgspec.structs.force_setattr(commit, "taken", entries)  # not shared yet; a copy costs more
+            if commit.messages or commit.parts:
+                self._run.keep(commit)
             if commit.row.stage in TERMINAL:
-                self._closing = _Ending(before, message, carried)
-            self._outbox.append(_Entry([], taken.state, bool(commit.tickets)))
-            made = commit.expected_last, commit.at, commit.events
-            frames = None if self._unwritten else self._encoder.small_frames(*made)
+                self._closing = _Ending(before, message, entries)
+            self._outbox.append(_Entry([], transition.state, bool(commit.tickets)))
+            frame_arguments = commit.expected_last, commit.at, commit.events
+            frames = None if self._unwritten else self._encoder.small_frames(*frame_arguments)
             if frames is None:  # the events are large, or those of a commit before them are
-                self._unwritten.append((commit, self._encoder.frame_steps(*made)))
+                self._unwritten.append((commit, self._encoder.frame_steps(*frame_arguments)))
             else:
                 self._services.store.submit(self._claim, commit, frames, self._deliver)
-        for effect in taken.effects:
+        for effect in transition.effects:
             reads = type(effect) in _READS
             # what reads the thread waits until the thread is written
-            if self._outbox and (effect.durable or (reads and not self._run.has_thread)):
+            if self._outbox and (effect.durable or (reads and self._run.history is None)):
                 self._outbox[-1].effects.append(effect)
             elif not (reads and self._permissions.draining):  # the next owner makes the request, or runs the phase
-                effects.perform(effect, taken.state)
+                effects.perform(effect, transition.state)
 
     async def _write_large(self) -> None:
         """Make the events of the commits that wait, with a checkpoint after each step, and submit them in order."""
@@ -297,7 +292,13 @@ class RunLoop:
         match effect:
             case StartCall():
                 call = self._state.calls.rows.get(effect.call_id)
-                return call is None or row.position is not TOOLS or not _awaited(call, effect)
+                waits = call is not None and (
+                    call.at is CallPosition.BODY and call.attempts == effect.attempt
+                    if effect.child_run is None
+                    # a decision about a mirror begins another attempt, and ends no watch
+                    else call.at in (CallPosition.BODY, CallPosition.CHILD)
+                )
+                return row.position is not TOOLS or not waits
             case (
                 FinishRun()
                 | ReleaseCall()
@@ -319,8 +320,8 @@ class RunLoop:
                 return row.position is not TOOLS if effect.call_id else row.position.rule.hooks is not effect.phase
             case StartTask():
                 task = by_id(row.tasks).get(effect.task_id)
-                wanted = task is not None and task.attempts == effect.attempt and task.status == "running"
-                return not wanted or row.position.rule.leaving
+                is_current = task is not None and task.attempts == effect.attempt and task.status == "running"
+                return not is_current or row.position.rule.leaving
 
     def _deliver(self, receipt: Receipt) -> None:
         self._receipts.append(receipt)
@@ -338,8 +339,8 @@ class RunLoop:
                 raise ClaimLost("inbox_ahead without an ending")
             ending, self._closing = self._closing, None
             self._state = ending.before
-            self._record.undo(ending.carried)
-            self._run.forget_thread()
+            self._record.undo(ending.entries)
+            self._run.history = None  # the commit whose messages it has was refused
             self._behind = True
             self._children.submit_last(ending.message)
             return
@@ -351,7 +352,7 @@ class RunLoop:
             self._registry.thread_freed(receipt.next_in_thread)
         input_read = entry.state.row.inbox != self.durable.row.inbox
         before, self.durable = self.durable, entry.state
-        status, parent = entry.state.row.status, entry.state.info.parent_run
+        status, parent = STATUS[entry.state.row.stage], entry.state.info.parent_run
         if parent is not None and (status is not before.row.status or input_read or entry.asks):
             self._services.signals.report(self._claim.run_id)
             self._registry.child_moved(parent)
@@ -370,22 +371,15 @@ class RunLoop:
         resting = status is WAITING
         if resting is not self._resting:
             self._resting, self._leave_at, again = resting, math.inf, True
-            self._services.passivation.forget(self._mailbox)
+            if not resting:
+                self._services.passivation.forget(self._mailbox)
             if resting and not self._outbox:
                 self._run.part_bytes.forget()
             if resting and self._services.agents.can_revive(self._state.info):
                 self._leave_at = self._services.passivation.rests(self._mailbox)  # nudges the mailbox at that moment
         if again:
-            self._registry.resting(self._claim.run_id, resting, slot=self._takes_slot)
-
-    @property
-    def _registry(self) -> Owners:
-        return self._services.directory.registry
-
-    @property
-    def _takes_slot(self) -> bool:
-        """False for a child run, which works in its parent's slot."""
-        return self._state.info.parent_run is None
+            # a child run works in its parent's slot
+            self._registry.resting(self._claim.run_id, resting, slot=self._state.info.parent_run is None)
 
     # --- everything that waits ---------------------------------------------------------------------------------------
 
@@ -430,20 +424,19 @@ class RunLoop:
         """
         row, effects, children = self._state.row, self._effects, self._children
         if children.inputs:
-            self._feed_child_input(children.take_input())
+            self._feed_child_input(children.inputs.pop(0))
         elif len(self._mailbox):
-            hint = self._mailbox.peek()
+            hint = self._mailbox.pop()
             if hint.position == row.inbox + 1:
                 self._take_command(hint)
             else:  # a command before it was not hinted, or this command was read from the store
                 self._behind = hint.position > row.inbox
-            self._mailbox.pop()
         elif effects.stop_at is not None:
             if not effects.take_stop():
                 return False
-            self.feed(WorkStopped(stubborn=tuple(left.item for left in children.still_left().values())))
+            self.feed(WorkStopped(stubborn=tuple(overrun.item for overrun in children.still_left().values())))
         elif row.position is ADMISSION and self._permissions.admitted:
-            if not self._run.has_thread:  # earlier runs of the thread may have left state
+            if self._run.history is None:  # earlier runs of the thread may have left state
                 self._admitting = True
                 return False
             self.feed(Admit())
@@ -451,7 +444,7 @@ class RunLoop:
             for message in children.take_streams():
                 self.feed(message)
         else:
-            return (bool(children.watched) or row.next_due is not None) and self._fire_timers()
+            return (bool(children.checks) or row.next_due is not None) and self._fire_timers()
         return True
 
     def _feed_child_input(self, message: Input) -> None:
@@ -459,8 +452,8 @@ class RunLoop:
         match message:
             case ModelAnswered() | ModelFailed():
                 children, row = self._children, self._state.row
-                continued = is_continued(self._spec, row, message)
-                finish = children.keep_message_stream if continued else children.close_message_stream
+                goes_on = is_continued(self._spec, row, message)
+                finish = children.keep_message_stream if goes_on else children.close_message_stream
                 late = finish(message, row.inference)
             case CallReturned() | CallRaised() | CallSuspended() | ResultRefused():
                 late = self._children.close_call_stream(message.call_id, message.attempt)
@@ -468,12 +461,13 @@ class RunLoop:
                 late = self._children.close_call_stream(message.task_id, message.attempt)
             case _:
                 late = []
-        for streamed in late:
-            self.feed(streamed)
+        for delta_input in late:
+            self.feed(delta_input)
         self.feed(message)
 
     def _take_command(self, item: InboxItem) -> None:
-        self._run.part_bytes.note((item.command,))
+        if item.command.parts:
+            self._run.part_bytes.needed = True
         self.feed(CommandArrived(item=item))
 
     async def _catch_up(self) -> None:
@@ -495,8 +489,8 @@ class RunLoop:
         if record is None or self._state.row.position is not ADMISSION:
             return
         agent = self._run.agent
-        declared = () if agent is None else self._services.agents.declared_state(agent)
-        text = invalid_state(declared, StateSnapshot.restored(0, record.state))
+        keys = () if agent is None else self._services.agents.declared_state(agent)
+        text = invalid_state(keys, StateSnapshot.restored(0, record.state))
         if text is not None:
             raise RunUnavailable(MISFIT, text)
         self.feed(Admit(state=record.state))
@@ -511,11 +505,11 @@ class RunLoop:
         moment, now = self._state.row.next_due, self._services.clock.now()
         if moment is None or now < moment:
             return False
-        late, expired = due(self._state, now)
+        late, ticket_ids = due(self._state, now)
         if late:
             self.feed(DeadlinePassed())
             return True
-        fresh = tuple(ticket_id for ticket_id in expired if ticket_id not in self._expiring)
+        fresh = tuple(ticket_id for ticket_id in ticket_ids if ticket_id not in self._expiring)
         if fresh:
             self._expiring = self._expiring.union(fresh)
             self._start_expiry(fresh)
@@ -546,9 +540,9 @@ class RunLoop:
         """When the loop has to look again though nothing comes, in trio time."""
         if self._effects.stop_at is not None:
             return self._effects.stop_at
-        if self._state.row.next_due is None and not self._children.watched:
+        if self._state.row.next_due is None and not self._children.checks:
             return math.inf
-        times = [at for at, _ in self._children.watched.values()]
+        times = [at for at, _ in self._children.checks.values()]
         if self._state.row.next_due is not None:
             deadline = self._state.deadline
             first = next((moment for moment, name in timed(self._state) if name not in self._expiring), None)
@@ -568,9 +562,9 @@ class RunLoop:
             return False
         # nothing but rows may be left: no work, no unread input, no expiry on its way, no end under way
         children = self._children
-        occupied = self._busy() or self._behind or len(self._mailbox) or children.live_left() or children.noticed()
+        has_work = self._busy() or self._behind or len(self._mailbox) or children.live_left() or children.noticed()
         expiring = any(key.startswith(EXPIRE) for key in self._children.live)
-        self.passive = not (occupied or expiring) and self._state.row.termination is None
+        self.passive = not (has_work or expiring) and self._state.row.termination is None
         self.passive = self.passive and not self._services.ownership.stays(self._state.row)
         return self.passive
 

@@ -42,20 +42,21 @@ class RunView:
         run_id, agent, thread_id, by: identity and origin; `agent` is the key of the agent that the run was started
             with.
         active_agent: key of the agent whose step it is; another one than `agent` after a handoff.
-        stage, status: of the lifecycle.
+        stage, status: The position of the run in its lifecycle, fine and coarse.
         termination: why the run ended; None before that.
         calls: call id -> status, of the whole run in order.
         tickets: the open tickets.
         tasks: task id -> live background task.
-        usage: of the whole run.
+        usage: The usage of the whole run.
         messages: the thread so far, including the current step.
         state: persistent state keys by name, without reserved ones; where a thread's and a run's key share a name, the
             run's.
         step: the current step, from 1.
-        last_sequence: of the newest event.
+        last_sequence: The sequence of the newest event.
         pending: accepted commands that have not acted yet.
-        degraded: why the run is not worked on here (deps_missing, agent_unknown, state_mismatch, gave_up), or None.
-        title: one line that describes the run, redacted; the run id if there is no title.
+        degraded: The reason why no owner here works on the run (deps_missing, agent_unknown, state_mismatch, gave_up),
+            or None.
+        title: one line that describes the run, redacted; the run id for a run without a title.
         waiting_for: what the run waits for: its thread, a slot, people...; None if it works or is done.
     """
 
@@ -87,11 +88,11 @@ def ticket_steps(record: RunRecord, redactor: Redactor) -> Steps[tuple[Ticket, .
     A model chooses how large the arguments are that a ticket asks about.
     """
     redactor = redactor.within(record.info.workspace)
-    parked = (call.ticket for call in record.calls if call.status is CallStatus.SUSPENDED)
+    suspended_tickets = (call.ticket for call in record.calls if call.status is CallStatus.SUSPENDED)
     tickets = list[Ticket]()
-    for ticket in (*parked, *record.open_mirrors, *record.row.run_tickets):
+    for ticket in (*suspended_tickets, *record.open_mirrors, *record.row.run_tickets):
         if ticket is not None and ticket.status == "open":
-            shown = replace(
+            clean = replace(
                 ticket,
                 arguments=(yield from redactor.steps(ticket.arguments)),
                 message=(yield from redactor.text_steps(ticket.message)),
@@ -101,7 +102,7 @@ def ticket_steps(record: RunRecord, redactor: Redactor) -> Steps[tuple[Ticket, .
                 expiry_result=(yield from redactor.steps(ticket.expiry_result)),
             )
             yield
-            tickets.append(copied_ticket(shown))
+            tickets.append(copied_ticket(clean))
     return tuple(tickets)
 
 
@@ -133,8 +134,8 @@ def view_steps(
             for call in record.calls
             if call.step == row.step and call.settled
         ]
-    known = {message.id for message in messages} if row.pending_input else ()
-    messages += (message for message in row.pending_input if message.id not in known)
+    thread_ids = {message.id for message in messages} if row.pending_input else ()
+    messages += (message for message in row.pending_input if message.id not in thread_ids)
     title = redactor.text(info.title)
     if not info.title:  # a run from before runs had titles
         own = next((message.content for message in messages if message.id == f"{info.run_id}.m1"), "")
@@ -152,10 +153,10 @@ def view_steps(
         usage=row.usage,
         messages=tuple(map(copied_message, messages)),
         state={
-            written.key: copied(written.value)
+            write.key: copied(write.value)
             for scope in SCOPES[::-1]
-            for written in record.state
-            if written.scope == scope and not written.key.startswith(RESERVED)
+            for write in record.state
+            if write.scope == scope and not write.key.startswith(RESERVED)
         },
         step=row.step,
         last_sequence=row.last_sequence,
@@ -187,8 +188,8 @@ def outcome_steps(record: RunRecord, agent: Agent[object] | None, redactor: Reda
     cut: dict[str, Any] = {"outcome_unknown": row.unknown}
     match termination.kind:
         case TerminationKind.NATURAL_END | TerminationKind.BEHAVIOR_REQUESTED | TerminationKind.SUSPENDED:
-            given = copied(row.output)
-            output = given if agent is None else typed_output(agent, given)
+            output_copy = copied(row.output)
+            output = output_copy if agent is None else typed_output(agent, output_copy)
             return Completed(output=output, usage=row.usage, termination=termination, finish=row.finish, **cut)
         case TerminationKind.CANCELLED:
             return Cancelled(reason=termination.detail, by=termination.by, code=termination.code, **cut)

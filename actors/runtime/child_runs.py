@@ -148,8 +148,8 @@ class ChildRuns:
             raise _NotStarted("invalid_arguments", str(error)) from None
         except BaseException as error:  # noqa: BLE001, ASYNC103 - user code: a failure of the tool
             failure = failure_of(error)
-            shown = self._logged(call, tool, failure)
-            raise _NotStarted("tool_error", shown, fatal=tool.on_error == "raise") from failure  # noqa: ASYNC104 - the border has raised what passes
+            failure_text = self._logged(call, tool, failure)
+            raise _NotStarted("tool_error", failure_text, fatal=tool.on_error == "raise") from failure  # noqa: ASYNC104 - the border has raised what passes
         new = new_run(request, self._services.clock.now(), self._services.redactor)
         try:
             await retry_until_available(self._starter.begin, new, agent, call.deps)
@@ -161,18 +161,18 @@ class ChildRuns:
     def _logged(self, call: ChildCall, tool: AgentTool, error: BaseException) -> str:
         """Log a failure of a function of the tool; returns the text for the model."""
         run_id, fatal = call.parent.run_id, tool.on_error == "raise"
-        failed = ToolFailed(shown_text(error), code="tool_error", fatal=fatal)
-        failed.__cause__ = error
+        failure = ToolFailed(shown_text(error), code="tool_error", fatal=fatal)
+        failure.__cause__ = error
         call.log.tool_failed(
             f"tool {tool.name!r} failed in call {call.call_id} of run {run_id}",
-            failed,
+            failure,
             code="tool_error",
             error_id=body_error_id(run_id, call.call_id, call.attempt),
             tool=tool.name,
             call_id=call.call_id,
             attempt=call.attempt,
         )
-        return str(failed)
+        return str(failure)
 
     # --- watching ----------------------------------------------------------------------------------------------------
 
@@ -189,48 +189,48 @@ class ChildRuns:
 
         The `watcher` keeps the parent run in memory until the first report: the child run may have woken its parent.
         """
-        known = set(call.known)
+        known_ids = set(call.known_tickets)
         last: ChildSeen | None = None
         signal = self._services.signals.signal(call.child_run)
         while True:
             notice = signal.news()
-            seen = await self._look(call, known, late)
-            waits, was = seen.status is RunStatus.WAITING, None if last is None else last.status
+            report = await self._look(call, known_ids, late)
+            waits, was = report.status is RunStatus.WAITING, None if last is None else last.status
             if waits:
                 limit.deadline = math.inf
-            elif was is not seen.status:
+            elif was is not report.status:
                 limit.deadline = trio.current_time() + patience
             if watcher is not None:  # from here on another owner can watch, but not before it has looked
                 watcher.pausing, watcher.notice = True, notice
-            if seen != last:
-                call.submit(seen)
+            if report != last:
+                call.submit(report)
             else:
                 call.nudge()
-            if seen.outcome is not None:
+            if report.outcome is not None:
                 return
-            last = seen
+            last = report
             await notice.wait()
 
     async def _look(
         self,
         call: ChildCall,
-        known: set[str],
+        known_ids: set[str],
         late: ToolFailed | None = None,
         refused: RefusedDecision | None = None,
     ) -> ChildSeen:
-        """Return the child run as it is stored now. `known`: its tickets to report in any case; gets the open ones."""
+        """Return the stored child run. `known_ids`: The tickets to report in any case; the open ones are added."""
         store = self._services.store
         record = await retry_until_available(store.load, call.child_run)
         if record is None:
-            gone = ChildOutcome(stage=Stage.FAILED, status=CallStatus.FAILED, shown=PRUNED, call_code="child_failed")
-            return ChildSeen(call_id=call.call_id, status=RunStatus.DONE, agent="", outcome=gone, refused=refused)
-        found = {ticket.ticket_id: ticket for ticket in record.tickets}
-        for ticket_id in known - found.keys():
+            end = ChildOutcome(stage=Stage.FAILED, status=CallStatus.FAILED, shown=PRUNED, call_code="child_failed")
+            return ChildSeen(call_id=call.call_id, status=RunStatus.DONE, agent="", outcome=end, refused=refused)
+        by_id = {ticket.ticket_id: ticket for ticket in record.tickets}
+        for ticket_id in known_ids - by_id.keys():
             ticket = await retry_until_available(store.ticket, call.child_run, ticket_id)
             if ticket is not None:
-                found[ticket_id] = ticket
-        tickets = tuple(t for t in found.values() if t.status == "open" or t.ticket_id in known)
-        known.update(ticket.ticket_id for ticket in tickets)
+                by_id[ticket_id] = ticket
+        tickets = tuple(t for t in by_id.values() if t.status == "open" or t.ticket_id in known_ids)
+        known_ids.update(ticket.ticket_id for ticket in tickets)
         done = record.row.status is RunStatus.DONE
         if done:
             await self._registry.tasks_ended(call.child_run, record)
@@ -252,47 +252,47 @@ class ChildRuns:
         fatal = tool is not None and tool.on_error == "raise"
         code = None if record.row.termination is None else record.row.termination.code
         if late is not None:
-            shown = str(late)
+            text = str(late)
             return ChildOutcome(
-                stage=stage, status=CallStatus.FAILED, shown=shown, code=code, call_code=late.code, fatal=late.fatal
+                stage=stage, status=CallStatus.FAILED, shown=text, code=code, call_code=late.code, fatal=late.fatal
             )
-        shown = ""
+        text = ""
         match outcome:
             case Stopped(output=None):
-                shown = f"The agent was stopped and gave no answer ({outcome.code})."
+                text = f"The agent was stopped and gave no answer ({outcome.code})."
             case Completed():
                 return await self._completed(call, outcome, stage, code)
             case Cancelled():
                 why = "" if outcome.reason is None else f": {outcome.reason}"
-                shown = f"The agent's run was cancelled{why}"
+                text = f"The agent's run was cancelled{why}"
                 return ChildOutcome(
-                    stage=stage, status=CallStatus.CANCELLED, shown=shown, code=code, call_code="cancelled"
+                    stage=stage, status=CallStatus.CANCELLED, shown=text, code=code, call_code="cancelled"
                 )
             case Failed():
-                shown = f"The agent failed ({outcome.code}): {outcome.message}"
+                text = f"The agent failed ({outcome.code}): {outcome.message}"
             case Waiting():  # never: the run is done
                 pass
         return ChildOutcome(
-            stage=stage, status=CallStatus.FAILED, shown=shown, code=code, call_code="child_failed", fatal=fatal
+            stage=stage, status=CallStatus.FAILED, shown=text, code=code, call_code="child_failed", fatal=fatal
         )
 
     async def _completed(
         self, call: ChildCall, outcome: Completed[object], stage: Stage, code: str | None
     ) -> ChildOutcome:
         tool = call.tool
-        made = await acapture(_result_of, tool, outcome)
-        if isinstance(made, Raised):
+        result = await acapture(_result_of, tool, outcome)
+        if isinstance(result, Raised):
             # without a tool nothing but the size of the output can fail
-            shown = text_of(str(made.error) if tool is None else self._logged(call, tool, made.error))
+            text = text_of(str(result.error) if tool is None else self._logged(call, tool, result.error))
             fatal = tool is not None and tool.on_error == "raise"
             return ChildOutcome(
-                stage=stage, status=CallStatus.FAILED, shown=shown, code=code, call_code="tool_error", fatal=fatal
+                stage=stage, status=CallStatus.FAILED, shown=text, code=code, call_code="tool_error", fatal=fatal
             )
-        (data, parts, why), shown, large = made.value
+        (data, parts, why), text, large = result.value
         if why is not None:
-            shown, large = f"The call succeeded, but its result cannot be shown ({why}).", False
+            text, large = f"The call succeeded, but its result cannot be shown ({why}).", False
         ends: dict[str, Any] = {"stage": stage, "code": code, "result": data, "parts": parts}
-        return ChildOutcome(status=CallStatus.SUCCEEDED, shown=shown, large=large, **ends)
+        return ChildOutcome(status=CallStatus.SUCCEEDED, shown=text, large=large, **ends)
 
     # --- commands ----------------------------------------------------------------------------------------------------
 
@@ -313,17 +313,17 @@ class ChildRuns:
             if result.code not in ("store_unavailable", "busy"):
                 break
             await trio.sleep(AGAIN)
-        refused = RefusedDecision(decision_id=name, code=result.code or "", detail=result.detail or "")
-        call.submit(await self._look(call, set(call.known), refused=refused))
+        refusal = RefusedDecision(decision_id=name, code=result.code or "", detail=result.detail or "")
+        call.submit(await self._look(call, set(call.known_tickets), refused=refusal))
 
     async def cancel(self, call: ChildCall, watcher: Child | None, effect: CancelChild, _: Child) -> None:
         """Cancel the child run of a call, and report its end if no other task does."""
-        watched = watcher is not None and not watcher.scope.cancel_called
-        if watcher is not None and not watched:
+        is_followed = watcher is not None and not watcher.scope.cancel_called
+        if watcher is not None and not is_followed:
             await watcher.ended.wait()  # it may have been starting the child run
         name = f"cancel:{call.parent.run_id}/{call.call_id}"
         try:
-            if await self._post_cancel(call, name, effect.reason, effect.by) and not watched:
+            if await self._post_cancel(call, name, effect.reason, effect.by) and not is_followed:
                 await self._report(call, trio.CancelScope(), math.inf)
         except RuntimeClosed:
             await trio.sleep_forever()
@@ -344,5 +344,5 @@ class ChildRuns:
 async def _result_of(tool: AgentTool | None, outcome: Completed[object]) -> tuple[StoredResult, str, bool]:
     """Return the result of a call whose child run has completed, and how it is shown."""
     result = normalise_result(outcome.output if tool is None else await tool.result_of(outcome))
-    shown, large, _ = shown_result(result[0])
-    return result, shown, large
+    text, large, _ = shown_result(result[0])
+    return result, text, large

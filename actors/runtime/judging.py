@@ -6,8 +6,8 @@ the active agent of the child run, or of a run below it. The fingerprint of the 
 definition of its tool, so no row of the child run is read: the agent is the one whose tool has this fingerprint.
 
 A process without the agent judges by what the processes that have it publish: an approval can act if the definition
-that it shows is that of one of them. A refusal by what is not read, or was read a moment ago (`asked`), leaves no
-trace: what is published is read, and the command is judged again.
+that it shows is that of one of them. A refusal by definitions that are not read, or were read a moment ago
+(`asks_elsewhere`), leaves no trace: the process reads the published definitions and judges the command again.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class RuntimeJudge:
     Called in the thread in which the store writes.
 
     Attributes:
-        agents: of this runtime.
+        agents: The agents of this runtime.
         now: UTC.
         own: the run's agent, if the run has an owner here; else the agent is looked up by the key in the facts.
         definitions: reject decisions about a tool whose definition has changed.
         elsewhere: the agents that other processes publish; None: they were not read.
-        asked: set if the newest result depends on `elsewhere`.
-        absent: set if the newest result was found without the run's agent.
+        asks_elsewhere: The newest result depends on `elsewhere`.
+        absent: The newest result was found without the run's agent.
     """
 
     agents: Agents
@@ -48,12 +48,12 @@ class RuntimeJudge:
     own: Agent[object] | None = None
     definitions: bool = True
     elsewhere: Published | None = None
-    asked: bool = attrs.field(init=False, default=False)
+    asks_elsewhere: bool = attrs.field(init=False, default=False)
     absent: bool = attrs.field(init=False, default=False)
 
     def __call__(self, facts: CommandContext, command: Command) -> CommandResult:
         """Return the result for `command`; see `CommandRules`."""
-        self.asked = False
+        self.asks_elsewhere = False
         agent = self._active(facts) if command.kind == "decide" else None
         self.absent = agent is None
         return self._by_published(facts, command) if agent is None else self._by(agent)(facts, command)
@@ -75,19 +75,19 @@ class RuntimeJudge:
                 return f"the tool {name!r} is not here, so its arguments cannot be checked"
             return tool.check(arguments)
 
-        def definition(name: str, shown: str) -> ToolState:
+        def definition(name: str, definition_shown: str) -> ToolState:
             tool = agent.spec.tools.get(name)
-            return self._state([] if tool is None else [tool.definition], shown)
+            return self._state([] if tool is None else [tool.definition], definition_shown)
 
         return CommandRules(self.now, check, definition, self._mirrored)
 
-    def _state(self, present: Collection[str], shown: str) -> ToolState:
+    def _state(self, present: Collection[str], definition: str) -> ToolState:
         """Return the state of a tool. `present`: the digests of its present definitions; "" is an unknown one."""
         if not self.definitions:
             return "same"
         if not present:
             return "gone"
-        return "same" if not shown or "" in present or shown in present else "changed"
+        return "same" if not definition or "" in present or definition in present else "changed"
 
     def _mirrored(self, ticket: Ticket) -> MirroredTool | None:
         """Return the tool of a mirror: of an agent here, else of other processes, where the child run may work."""
@@ -98,12 +98,12 @@ class RuntimeJudge:
             tool = agent.spec.tools[ticket.tool]
             if is_action(ticket, agent.key, tool.definition):
                 return MirroredTool(state="same", check=tool.check)
-        same, named = tools_of_mirror(self.elsewhere or {}, ticket)
+        same, same_name = tools_of_mirror(self.elsewhere or {}, ticket)
         if same:
-            return MirroredTool(state="same", check=lambda given: self._checked(same, given))
-        self.asked = True
-        state = self._state([ticket.tool] if here or named else [], "another")
-        return MirroredTool(state=state, check=lambda given: self._checked(named, given))
+            return MirroredTool(state="same", check=lambda arguments: self._checked(same, arguments))
+        self.asks_elsewhere = True
+        state = self._state([ticket.tool] if here or same_name else [], "another")
+        return MirroredTool(state=state, check=lambda arguments: self._checked(same_name, arguments))
 
     # --- an agent of other processes ---------------------------------------------------------------------------------
 
@@ -116,7 +116,7 @@ class RuntimeJudge:
         def check(name: str, arguments: JSONObject) -> str | None:
             nonlocal lacking
             tools = [agent.tools[name] for agent in acting if name in agent.tools]
-            self.asked, lacking = True, not tools
+            self.asks_elsewhere, lacking = True, not tools
             if tools:
                 return self._checked(tools, arguments)
             return (
@@ -124,23 +124,23 @@ class RuntimeJudge:
                 " decide again when one has, or deny"
             )
 
-        def definition(name: str, shown: str) -> ToolState:
+        def definition(name: str, definition_shown: str) -> ToolState:
             present = [agent.tools[name].definition for agent in acting if name in agent.tools]
-            state: ToolState = "same" if unknown else self._state(present, shown)
-            self.asked = self.asked or state != "same"
+            state: ToolState = "same" if unknown else self._state(present, definition_shown)
+            self.asks_elsewhere = self.asks_elsewhere or state != "same"
             return state
 
         def mirrored(ticket: Ticket) -> MirroredTool | None:
-            found = self._mirrored(ticket)
-            if found is None or found.state == "same" or not unknown:
-                return found
-            return MirroredTool(state="same", check=lambda given: check(ticket.tool, given))
+            tool = self._mirrored(ticket)
+            if tool is None or tool.state == "same" or not unknown:
+                return tool
+            return MirroredTool(state="same", check=lambda values: check(ticket.tool, values))
 
         result = CommandRules(self.now, check, definition, mirrored)(facts, command)
         return attrs.evolve(result, code="unknown_agent") if lacking else result
 
     def _checked(self, tools: Collection[PublishedTool], arguments: JSONObject) -> str | None:
         """Return None if one of several tools takes the arguments, else what the first one finds."""
-        self.asked = True
+        self.asks_elsewhere = True
         faults = [tool.check(arguments) for tool in tools]
         return None if not faults or None in faults else faults[0]

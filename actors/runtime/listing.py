@@ -24,18 +24,18 @@ def query_of(**filters: Unpack[RunFilters]) -> RunQuery:
     Raises:
         UsageError: a filter or the status is unknown.
     """
-    known = RunFilters.__annotations__
-    if not filters.keys() <= known.keys():
-        raise unknown_option("runs", min(filters.keys() - known.keys()), known)
+    filter_types = RunFilters.__annotations__
+    if not filters.keys() <= filter_types.keys():
+        raise unknown_option("runs", min(filters.keys() - filter_types.keys()), filter_types)
     values: dict[str, Any] = {**filters}
     status = values.pop("status", None)
     if values.get("prefix", "") is None:
         del values["prefix"]
     try:
-        wanted = None if status is None else listed(status)
+        statuses = None if status is None else listed(status)
     except (ValueError, TypeError) as error:  # TypeError: a value that cannot be a name
         raise unknown_value("status", status, LISTED) from error
-    return RunQuery(status=wanted, **values)
+    return RunQuery(status=statuses, **values)
 
 
 def shown_page(page: RunPage, redactor: Redactor) -> RunPage:

@@ -143,15 +143,15 @@ async def open_runtime(
         drain: seconds.
         store_patience: seconds to wait for an unavailable store before the runtime fails; None: 30 for a file, 300 for
             PostgreSQL.
-        max_running: runs that may work at once; others wait in stage planned (in a shared store in their queue, for any
-            process). A run that waits for people holds no slot, and takes a slot back without queueing when it
+        max_running: runs that may work concurrently; others wait in stage planned (in a shared store in their queue,
+            for any process). A run that waits for people holds no slot, and takes a slot back without queueing when it
             continues; so does a run that is taken up in the middle of its work. A tool that waits for a run that it
             started keeps its own run's slot: without free slots both block. A child run (`Agent.as_tool`) works in the
             slot of its parent run.
         max_depth: how deep child runs may be nested (`Agent.as_tool`): a run that a caller starts has depth 0. A call
             that would go deeper fails with depth_exceeded. None: no limit.
         passivate_after: seconds after which a run that waits for people leaves memory and costs only its rows. A
-            command or a timer wakes it. None: never. A run with deps of its own stays if there is no provider, because
+            command or a timer wakes it. None: never. A run with separate deps stays if there is no provider, because
             its deps exist nowhere else.
         secrets: values that must not appear in events, ticket views and error messages; the password of a store's
             address is one by itself.
@@ -172,8 +172,8 @@ async def open_runtime(
     _check_options(max_running, max_depth, drain=drain, store_patience=store_patience, passivate_after=passivate_after)
     table = _by_key(agents)
     real_store = make_store(store, patience=store_patience)
-    hidden = (*_values(secrets), *filter(searchable, real_store.secrets))
-    log = ErrorLog(Redactor(hidden))
+    secret_values = (*_values(secrets), *filter(searchable, real_store.secrets))
+    log = ErrorLog(Redactor(secret_values))
     exits = PartExits(log)
     try:
         async with open_supervisor(
@@ -183,7 +183,7 @@ async def open_runtime(
                 real_store,
                 supervisor.nursery,
                 clock=clock,
-                secrets=hidden,
+                secrets=secret_values,
                 agents=table,
                 deps=deps,
                 max_running=max_running,
@@ -218,9 +218,9 @@ async def open_runtime(
 async def _close(parts: RuntimeParts, drain: float) -> None:
     """Refuse commands, let live runs reach a durable point, then wake all waiting tasks. A cancel ends the drain."""
     parts.registry.close()
-    cancelled = trio.current_effective_deadline() <= trio.current_time()
+    is_cancelled = trio.current_effective_deadline() <= trio.current_time()
     try:
-        await parts.registry.drain(0.0 if cancelled else drain)
+        await parts.registry.drain(0.0 if is_cancelled else drain)
     finally:
         parts.close()
 
@@ -303,15 +303,15 @@ async def _open_store(supervisor: Supervisor, store: Store, report: Report) -> N
 
         await store.run(report, task_status=Ready())
 
-    refused: BaseException | None = None
+    refusal: BaseException | None = None
     try:
         await supervisor.start_child_ready(
             ChildSpec(id=STORE, start=serve, restart="permanent", max_restarts=0, within=1.0, shutdown=60.0)
         )
     except StartFailed as error:
-        refused = cause_of(error)
-    if refused is not None:
-        raise refused
+        refusal = cause_of(error)
+    if refusal is not None:
+        raise refusal
 
 
 @checks_options

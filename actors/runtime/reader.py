@@ -25,7 +25,6 @@ from ..contract.rows import RunInfo, RunOutline, RunRecord
 from ..contract.run_lists import RunPage, RunQuery
 from ..contract.secrets.redaction import Redactor
 from ..contract.state import LAST_AGENT, KeyId
-from ..contract.waiting_for import WaitingFor
 from ..engine.lost_questions import lost_questions
 from ..errors import (
     RunDegradedError,
@@ -80,7 +79,7 @@ class RunReader:
 
     The gateway is built on this class. Rows (`record`, `outline`, `ticket`, `info`) are private: they are as stored,
     and must pass the redactor before they are shown. Pages, views, outcomes and events are already redacted. Every
-    method that reads raises UsageError for a run id that is no str, RuntimeClosed once the runtime is closed,
+    method that reads raises UsageError for a run id that is not a str, RuntimeClosed once the runtime is closed,
     StoreUnavailable while the store does not answer, and StoreError if a row of the run is damaged.
     """
 
@@ -137,7 +136,7 @@ class RunReader:
             return
 
     def on_change(
-        self, changed: Callable[[str, Sequence[bytes]], None], pruned: Callable[[], None]
+        self, listener: Callable[[str, Sequence[bytes]], None], sweep_listener: Callable[[], None]
     ) -> Callable[[], None]:
         """Register callbacks for changed runs, for lists that are kept up to date.
 
@@ -146,29 +145,29 @@ class RunReader:
         Both are called synchronously in the stretch that makes a change durable: they must be short and must not raise.
 
         Args:
-            changed: called with the id of a run that changed durably, and the events of the commit (empty: another fact
-                about the run changed).
-            pruned: called after runs were pruned.
+            listener: Called with the id of a run that changed durably, and the events of the commit (empty: another
+                fact about the run changed).
+            sweep_listener: Called after runs were pruned.
         """
         signals = self._services.signals
-        signals.listeners.add(changed)
-        signals.sweep_listeners.add(pruned)
+        signals.listeners.add(listener)
+        signals.sweep_listeners.add(sweep_listener)
 
         def end() -> None:
-            signals.listeners.discard(changed)
-            signals.sweep_listeners.discard(pruned)
+            signals.listeners.discard(listener)
+            signals.sweep_listeners.discard(sweep_listener)
 
         return end
 
-    def on_rename(self, renamed: Callable[[str], None]) -> Callable[[], None]:
+    def on_rename(self, listener: Callable[[str], None]) -> Callable[[], None]:
         """Register a callback for a new identity of the logs of a shared store; returns a function that removes it.
 
         The callback gets the new epoch, synchronously; it must be short and must not raise. Followers that began before
         raise LogReplaced; new ones may begin in the callback.
         """
         listeners = self._services.signals.rename_listeners
-        listeners.add(renamed)
-        return lambda: listeners.discard(renamed)
+        listeners.add(listener)
+        return lambda: listeners.discard(listener)
 
     # --- lists -------------------------------------------------------------------------------------------------------
 
@@ -312,18 +311,16 @@ class RunReader:
         if record.at_rest and not done:
             self._asks_anew(record)  # a later view shows the new ticket
         reason = None if done else await self._lack_of_view(record)
-        waits = None if done else await self._wait(record, reason)
-        degraded = None if reason is None else reason[0]
-        return await in_steps(view_steps(record, thread, services.redactor, degraded, waits))
+        waits = None
+        if not done:
+            unowned = self._registry.get(record.info.run_id) is None and not record.at_rest
+            outline = await self.outline(record.info.run_id) if unowned or may_be_held(record) else None
+            waits = waiting_for(self._registry, record, outline, reason, services.clock.now())
+        degraded_code = None if reason is None else reason[0]
+        return await in_steps(view_steps(record, thread, services.redactor, degraded_code, waits))
 
     async def _lack_of_view(self, record: RunRecord) -> tuple[str, str] | None:
         return self.missing_requirement(record)
-
-    async def _wait(self, record: RunRecord, lack: tuple[str, str] | None) -> WaitingFor | None:
-        run_id = record.info.run_id
-        unowned = self._registry.get(run_id) is None and not record.at_rest
-        outline = await self.outline(run_id) if unowned or may_be_held(record) else None
-        return waiting_for(self._registry, record, outline, lack, self._services.clock.now())
 
     async def part(self, run_id: str, sha256: str) -> bytes:
         """Return the bytes of an image or a file in the run's thread; see `Run.part`.
@@ -339,10 +336,10 @@ class RunReader:
         if outline is None:
             raise UnknownRun(run_id)
         with self._services.signals.looking():
-            found = await self._services.store.parts(outline.info.thread_id, (digest,))
-        if not found:
+            bodies = await self._services.store.parts(outline.info.thread_id, (digest,))
+        if not bodies:
             raise UsageError(f"the thread of run {run_id!r} has no image or file with the digest {sha256!r:.100}")
-        body: bytes = found[digest]
+        body: bytes = bodies[digest]
         return body
 
     async def outcome(self, run_id: str, *, final: bool) -> Any:
@@ -359,25 +356,29 @@ class RunReader:
         while True:
             live = self._registry.get(run_id)
             actor = live or actor
-            known = None if actor is None else actor.durable
-            if known is not None and known.row.status is DONE and not known.row.stubborn:
-                record = RunRecord(info=known.info, row=known.row)  # the receipt was seen, so no read is needed;
+            durable = None if actor is None else actor.durable
+            if durable is not None and durable.row.status is DONE and not durable.row.stubborn:
+                record = RunRecord(info=durable.info, row=durable.row)  # the receipt was seen, so no read is needed;
                 await self._registry.tasks_ended(
                     run_id, record
                 )  # this also holds if the runtime closed before this task ran
                 return await self._outcome_of(record)
             signal = signal or self._services.signals.signal(run_id)
             notice = signal.rest()
-            if live is not None and known is not None and (known.row.status in _WORKING or live.unread):
+            if (
+                live is not None
+                and durable is not None
+                and (durable.row.status in _WORKING or durable.row.inbox < live.posted)
+            ):
                 await notice.wait()  # the owner is in this process, has work to do, and signals the next rest
                 continue
-            if final and live is not None and live.agent is not None and known is not None:
+            if final and live is not None and live.agent is not None and durable is not None:
                 await notice.wait()  # the run rests, its owner is here: who waits for the end need not read the run
                 continue
-            looked = await self._looked(run_id, notice)
-            if looked is None:
+            stored_record = await self._looked(run_id, notice)
+            if stored_record is None:
                 continue
-            record = looked
+            record = stored_record
             done = record.row.status is DONE
             if done:
                 await self._registry.tasks_ended(run_id, record)
@@ -471,8 +472,8 @@ class RunReader:
         `missing_requirement`.
         """
         reason = self._registry.degraded(record.info.run_id)
-        owned = self._registry.get(record.info.run_id) is not None
-        if reason is not None or owned or record.row.status is not RunStatus.WAITING:
+        is_owned = self._registry.get(record.info.run_id) is not None
+        if reason is not None or is_owned or record.row.status is not RunStatus.WAITING:
             return reason
         return self.missing_requirement(record)
 
@@ -483,9 +484,9 @@ class RunReader:
         is a provider of deps. The provider is called when the run is woken.
         """
         info, actor = record.info, self._registry.get(record.info.run_id)
-        known = self._registry.degraded(info.run_id) if actor is None else actor.degraded
-        if known is not None or (actor is not None and actor.abandon is not None):
-            return known
+        requirement = self._registry.degraded(info.run_id) if actor is None else actor.degraded
+        if requirement is not None or (actor is not None and actor.abandon is not None):
+            return requirement
         has_agent = actor is not None and actor.agent is not None
         return self._agents.missing_requirement(
             info, has_agent=has_agent, has_deps=actor is not None and actor.has_deps
@@ -499,9 +500,9 @@ class RunReader:
         name = record.info.run_id
         actor = self._registry.get(name)
         agent = self._acting(record, (None if actor is None else actor.agent) or self._agents.get(record.info.agent))
-        suspended = [call for call in record.calls if call.status is CallStatus.SUSPENDED and call.definition]
+        suspended_calls = [call for call in record.calls if call.status is CallStatus.SUSPENDED and call.definition]
         if agent is None or (
-            all(agent.spec.definition(call.tool, call.call_id) in ("", call.definition) for call in suspended)
+            all(agent.spec.definition(call.tool, call.call_id) in ("", call.definition) for call in suspended_calls)
             and not lost_questions(agent.spec, record.calls, ())
         ):
             return False

@@ -25,7 +25,7 @@ from ..replay.report import ReplayReport
 from .start_request import mode_given
 
 PAGE: Final = 1000
-"""Events, or commits, read at once; other tasks may run between two pages."""
+"""Events, or commits, of one page; other tasks may run between two pages."""
 BREATH: Final = 32
 """Entries folded between two checkpoints."""
 
@@ -61,9 +61,9 @@ async def replay_of(
         raise UnknownRun(run_id)
     info = rows.info
     record = (*early, *(delta for delta in late if delta.last <= len(frames)))
-    taken = record[0].taken if record else ()
-    born = taken[0].entry if taken else None
-    waits = born.row.pending_input if isinstance(born, CreatedEntry) else ()
+    entries = record[0].taken if record else ()
+    birth = entries[0].entry if entries else None
+    waits = birth.row.pending_input if isinstance(birth, CreatedEntry) else ()
     if (
         not own
         and info.forked_from is None
@@ -71,15 +71,15 @@ async def replay_of(
     ):
         info = replace(info, execution=agent.execution)
     definitions = {call.call_id: call.definition for call in rows.calls}
-    stored = StoredRun(info=info, definitions=definitions, frames=frames, record=record)
+    run = StoredRun(info=info, definitions=definitions, frames=frames, record=record)
     spec = joined_spec(graph_of(agent, finder(known or {}))) if agent.handoffs else agent.spec
-    return Replay(stored, spec, redactor)
+    return Replay(run, spec, redactor)
 
 
 async def played(replay: Replay) -> ReplayReport:
     """Drive a replay to its end and return its report."""
-    for number, folded in enumerate(replay.steps(), 1):
-        if number % BREATH == 0 or folded is None:
+    for number, entry in enumerate(replay.steps(), 1):
+        if number % BREATH == 0 or entry is None:
             await trio.lowlevel.checkpoint()
     return replay.report()
 

@@ -28,6 +28,7 @@ from ..contract.run_lists import RunFilters, RunPage
 from ..contract.spec import AgentSpec, Execution
 from ..entry import checks_options
 from ..errors import UnknownRun, UsageError
+from ..evidence.account import RunEvidence
 from ..options import unknown_option
 from ..processes import QueueInfo
 from ..replay.report import ReplayReport
@@ -36,6 +37,7 @@ from ..services.agents import Override
 from ..services.clock import Clock
 from ..services.sanitize import name_of, run_id_of
 from .commands import RunCommands
+from .evidence_of import read_log
 from .handle import Run, followed
 from .listing import query_of
 from .parts import RuntimeParts
@@ -151,14 +153,14 @@ class Runtime:
         A run begins in this process, or, with `background=True`, waits in its queue until a process has room
         (`max_running`). `queue` is the queue's name (default: the agent's key), `at` the earliest time at which the run
         begins (with time zone), `priority` -100 to 100: each step counts like ten seconds of waiting. Each of the three
-        implies `background`. Such a run takes no deps of its own. In a store that several processes share, a run for
+        implies `background`. Such a run takes no `deps`. In a store that several processes share, a run for
         which this process has no room, or whose agent only another process has (give its key), waits in its queue,
         too. While an open run was started with the same `dedupe`, a text of 1 to 256 characters, that run is returned,
         whatever its content. None of these options is part of the content.
 
         Raises:
             UsageError: an argument is invalid; or `agent` is None and no run of the thread has completed.
-            InvalidAttachment: an attachment is no Image or File, or they are too many or too large together.
+            InvalidAttachment: an attachment is not an Image or File, or they are too many or too large together.
             UnknownAgent: no agent has this key, here or in a live process that shares the store; or none the key that a
                 handoff names.
             AgentDefinitionError: the agent has no model, or does not fit to the agents of its handoffs.
@@ -173,7 +175,7 @@ class Runtime:
         parts.registry.check_open()
         if agent is None:
             agent = await self._agent_to_continue(options.get("run_id"), options.get("thread_id"))
-        known = await self._startable(agent)
+        agent_or_spec = await self._startable(agent)
         if not options.keys() <= _START_OPTIONS:
             unknown = min(options.keys() - _START_OPTIONS)
             raise unknown_option("start", unknown, StartOptions.__annotations__)
@@ -184,14 +186,14 @@ class Runtime:
         if not OPTIONS.isdisjoint(values):
             queueing = Queueing(**{name: values.pop(name) for name in OPTIONS if name in values})
         if deps is not None:
-            queueing.check_deps(deps, here=not isinstance(known, AgentSpec))
+            queueing.check_deps(deps, here=not isinstance(agent_or_spec, AgentSpec))
         if values.get("by") is None:
             values["by"] = self.principal
         if values.get("run_id") is None:
             values["run_id"] = f"run_{random_ids.token_hex(8)}"
-        birth = StartRequest(agent=known, text=text, has_deps=deps is not None, queueing=queueing, **values)
+        birth = StartRequest(agent=agent_or_spec, text=text, has_deps=deps is not None, queueing=queueing, **values)
         new = new_run(birth, self.clock.now(), parts.services.redactor)
-        here, background = None if isinstance(known, AgentSpec) else known, queueing.background is True
+        here, background = None if isinstance(agent_or_spec, AgentSpec) else agent_or_spec, queueing.background is True
         if birth.thread_id is None:
             return await parts.starter.begin(new, here, deps, background=background)
         return await parts.starter.join(new, here, deps, may_join, background=background)
@@ -259,7 +261,7 @@ class Runtime:
         deps: object = None,
         may_join: MayJoin | None = None,
     ) -> Run[Any]:
-        """Start a new run that begins where another run was at the end of `step`, in a thread of its own.
+        """Start a new run that begins where another run was at the end of `step`, in a new thread.
 
         Step 0 is the beginning of the run, before its first step. The fork gets the history and the state keys of both
         scopes as of that step; later writes of either run do not reach the other.
@@ -289,8 +291,8 @@ class Runtime:
         record = await reader.record(run_id)
         if record is None:
             raise UnknownRun(run_id)
-        known = await self._startable(record.info.agent)
-        here = None if isinstance(known, AgentSpec) else known
+        agent_or_spec = await self._startable(record.info.agent)
+        here = None if isinstance(agent_or_spec, AgentSpec) else agent_or_spec
         AT_ONCE.check_deps(deps, here=here is not None)
         name = f"run_{random_ids.token_hex(8)}" if new_run_id is None else new_run_id
         with parts.services.signals.looking():
@@ -322,8 +324,8 @@ class Runtime:
         outline = await self.reader.outline(run_id)
         if outline is None:
             raise UnknownRun(run_id)
-        revived = parts.registry.ownership.dead_letters and await self.revive_run(run_id)
-        if revived and parts.agents.get(outline.info.agent) is None:
+        is_revived = parts.registry.ownership.dead_letters and await self.revive_run(run_id)
+        if is_revived and parts.agents.get(outline.info.agent) is None:
             return parts.handle(run_id, outline.info.thread_id)
         if outline.status is not RunStatus.DONE:  # an owner that still waits for agent or deps uses these
             parts.registry.spawn(run_id, agent=parts.agents.startable(outline.info.agent), deps=deps)
@@ -335,7 +337,7 @@ class Runtime:
         """Return the same runtime for another principal: who starts, forks, decides and commands with that one.
 
         Raises:
-            UsageError: the name is none of a principal.
+            UsageError: the name is not valid for a principal.
         """
         return Runtime(self._parts, name_of(name, "principal"))
 
@@ -378,21 +380,21 @@ class Runtime:
         return await self.commands.send(run_id, text, attachments=attachments, by=self.principal, command_id=command_id)
 
     async def revive_run(self, run_id: str) -> bool:
-        """Let a dead letter be claimed again; see `Store.revive_run`."""
+        """Let a dead letter be claimed again; see `Claims.revive_run`."""
         parts = self._parts
         with parts.services.signals.looking():
-            revived = await self.store.revive_run(run_id)
-        if revived:
+            is_revived = await self.store.revive_run(run_id)
+        if is_revived:
             parts.registry.note_dead(run_id, None)
             parts.services.directory.work()
-        return revived
+        return is_revived
 
     async def queues(self) -> Sequence[QueueInfo]:
-        """Return the queues, by name; see `Store.queues`."""
+        """Return the queues, by name; see `Claims.queues`."""
         return await self.store.queues()
 
     async def set_queue(self, name: str, *, max_running: int | None = None, paused: bool = False) -> None:
-        """Limit a queue, or pause it; see `Store.set_queue`."""
+        """Limit a queue, or pause it; see `Claims.set_queue`."""
         await self.store.set_queue(name, max_running=max_running, paused=paused)
 
     async def prune(self, before: datetime) -> Pruned:
@@ -431,10 +433,26 @@ class Runtime:
             outline = await services.store.outline(run_id)
             if outline is None:
                 raise UnknownRun(run_id)
-            tried = parts.agents.find(outline.info.agent) if agent is None else agent
-            known = {**parts.agents.by_key, tried.key: tried}
-            replay = await replay_of(services.store, run_id, tried, services.redactor, own=agent is None, known=known)
+            with_agent = parts.agents.find(outline.info.agent) if agent is None else agent
+            agents = {**parts.agents.by_key, with_agent.key: with_agent}
+            replay = await replay_of(
+                services.store, run_id, with_agent, services.redactor, own=agent is None, known=agents
+            )
         return await played(replay)
+
+    async def evidence(self, run_id: str) -> RunEvidence:
+        """Return who allowed what in a run, and what came of it: the account of its log, child runs included.
+
+        Reads the whole log. The texts are those of the events: redacted, and each at most 4,096 characters.
+
+        Raises:
+            UnknownRun: no run has this id.
+            RuntimeClosed: the runtime is closed.
+            StoreError: an event is damaged, or the store cannot be read.
+        """
+        run_id, services = run_id_of(run_id), self._parts.services
+        with services.signals.looking():
+            return (await read_log(services.store, run_id)).account
 
     @checks_options
     @contextmanager
@@ -460,11 +478,11 @@ class Runtime:
             raise UsageError(f"override(model={model!r:.200}): give a Model, or the name of one")
         if isinstance(agents, str | Agent) or not (agents is None or isinstance(agents, Iterable)):
             raise UsageError(f"override(agents={agents!r:.200}): give a list of agents or keys, or None for all")
-        chosen = None if agents is None else [one.key if isinstance(one, Agent) else one for one in agents]
-        wrong = next((one for one in chosen or () if not isinstance(one, str)), None)
+        keys = None if agents is None else [one.key if isinstance(one, Agent) else one for one in agents]
+        wrong = next((one for one in keys or () if not isinstance(one, str)), None)
         if wrong is not None:
             raise UsageError(f"override(agents=...) has {wrong!r:.200}; give agents or their keys")
-        override = Override(model, None if chosen is None else frozenset(chosen))
+        override = Override(model, None if keys is None else frozenset(keys))
         overrides = self._parts.agents.overrides
         overrides.append(override)
         try:

@@ -97,12 +97,12 @@ class StartRequest:
 
 def _content(
     agent: str,
-    given: tuple[str, tuple[Part, ...]],
+    body: tuple[str, tuple[Part, ...]],
     places: tuple[str | None, ...],
     deadline: datetime | None,
     mode: object,
 ) -> str:
-    text, parts = given
+    text, parts = body
     data = [agent, text, *places, None if deadline is None else timestamp(deadline), execution_data(mode)]
     return content_digest([*data, *facts_of(parts)] if parts else data)
 
@@ -112,10 +112,10 @@ def mode_given(info: RunInfo, text: str, parts: tuple[Part, ...]) -> bool:
 
     `text`, `parts`: the input.
     """
-    given = text, parts
+    body = text, parts
     return any(
         info.content
-        == _content(info.agent, given, (thread_id, info.session_id, by, info.workspace), info.deadline, info.execution)
+        == _content(info.agent, body, (thread_id, info.session_id, by, info.workspace), info.deadline, info.execution)
         for thread_id in (None, info.thread_id)
         for by in (None, info.by)
     )
@@ -189,16 +189,16 @@ def new_run(birth: StartRequest, now: datetime, redactor: Redactor) -> NewRun:
 
 def in_thread(new: NewRun, thread_id: str) -> NewRun:
     """Return the same new run in another thread."""
-    drafted = new.created
-    payload = replace(drafted.payload, thread_id=thread_id)
+    draft = new.created
+    payload = replace(draft.payload, thread_id=thread_id)
     info = replace(new.info, thread_id=thread_id)
-    return replace(new, info=info, created=replace(drafted, payload=payload))
+    return replace(new, info=info, created=replace(draft, payload=payload))
 
 
 def fork_of(
     parent: RunRecord, thread: Sequence[Message], step: int, run_id: str, now: datetime, *, by: str | None = None
 ) -> NewRun:
-    """Return a new run that begins with the history of `parent` as of the end of `step`, in a thread of its own.
+    """Return a new run that begins with the history of `parent` as of the end of `step`, in a new thread.
 
     Messages that wait in the parent's row for its next step are history, too: they join the thread before that step.
 
@@ -207,11 +207,11 @@ def fork_of(
     """
     run_id = _id_of("new_run_id", run_id)
     who = LOCAL if by is None else name_of(by, "by")
-    info, finished = parent.info, parent.row.counters.rounds
-    if type(step) is not int or not 0 <= step <= finished:
-        raise UsageError(f"step={step!r}: run {info.run_id} has {finished} finished steps; give 0 to {finished}")
-    stored, known = len(thread), {message.id for message in thread}
-    thread = (*thread, *(message for message in parent.row.pending_input if message.id not in known))
+    info, last_step = parent.info, parent.row.counters.rounds
+    if type(step) is not int or not 0 <= step <= last_step:
+        raise UsageError(f"step={step!r}: run {info.run_id} has {last_step} finished steps; give 0 to {last_step}")
+    thread_size, thread_ids = len(thread), {message.id for message in thread}
+    thread = (*thread, *(message for message in parent.row.pending_input if message.id not in thread_ids))
     history = tuple(thread[: _end_of_step(thread, info.run_id, step)])
     child = replace(
         info,
@@ -233,7 +233,7 @@ def fork_of(
         created=created(child, *newest_input(history)),
         messages=history,
         parts=tuple(part for message in history for part in message.parts if part.sha256),
-        thread_parent=(info.thread_id, min(stored, len(history))),
+        thread_parent=(info.thread_id, min(thread_size, len(history))),
         thread_runs=0,
     )
 
@@ -251,9 +251,9 @@ def inheriting(new: NewRun, state: Sequence[StateWrite]) -> NewRun:
 
     A handoff up to that step counts: its agent is active.
     """
-    handed = next((write.value for write in state if KeyId(write.scope, write.key) == INHERITED), None)
-    if isinstance(handed, Mapping):
-        new = replace(new, row=replace(new.row, agent=cast("str", handed["agent"])))
+    inherited_state = next((write.value for write in state if KeyId(write.scope, write.key) == INHERITED), None)
+    if isinstance(inherited_state, Mapping):
+        new = replace(new, row=replace(new.row, agent=cast("str", inherited_state["agent"])))
     return replace(new, state=tuple(replace(write, revision=0) for write in state))
 
 

@@ -1,4 +1,4 @@
-"""Write a new run and give it an owner, in a thread of its own or in a named one.
+"""Write a new run and give the run an owner, in a new thread or in a named one.
 
 Theory of operation. A named thread may be read only by permitted callers. The check needs the thread's runs, which may
 change before the run is written; so `create_run` gets the number of runs that were checked (`thread_runs`), refuses if
@@ -90,8 +90,8 @@ class Starter:
                 text = f"thread {info.thread_id!r} is not open to {info.by!r}; leave thread_id out for a new one"
                 raise ThreadForbidden(text)
             try:
-                checked = replace(new, thread_runs=0 if thread is None else thread.runs)
-                return await self._create(checked, agent, deps, background)
+                joined_run = replace(new, thread_runs=0 if thread is None else thread.runs)
+                return await self._create(joined_run, agent, deps, background)
             except _ThreadChanged:
                 continue  # another start came between: each retry means that one more run was created
 
@@ -116,35 +116,35 @@ class Starter:
         run = registry.starting(info.run_id)
         try:
             with self._services.signals.looking():
-                created = await self._written(new, frame, claim=not waits)
+                creation = await self._written(new, frame, claim=not waits)
             # no checkpoint since the store answered, so a cancel cannot leave the run without an owner
-            if created.unclaimed:
+            if creation.unclaimed:
                 self._services.directory.work()
                 self._services.alarm.by(info.deadline)
-            elif created.claim is not None:
+            elif creation.claim is not None:
                 state = RunState(info=info, row=new.row, snapshot=StateSnapshot.restored(0, new.state))
                 history = new.messages if new.thread_runs == 0 else None
-                born = NewRunClaim(claim=created.claim, state=state, history=history)
-                registry.spawn(info.run_id, born, agent=agent, deps=deps, held=created.held)
-                if created.behind is not None:
-                    self._queue(info, created.behind)
+                claim = NewRunClaim(claim=creation.claim, state=state, history=history)
+                registry.spawn(info.run_id, claim, agent=agent, deps=deps, held=creation.held)
+                if creation.behind is not None:
+                    self._queue(info, creation.behind)
         finally:
             registry.started(run)
-        if created.claim is not None or created.unclaimed:
+        if creation.claim is not None or creation.unclaimed:
             return self._handle(info.run_id, info.thread_id)
-        return self._of_another(created, info)
+        return self._of_another(creation, info)
 
-    def _of_another(self, created: Created, info: RunInfo) -> Run[object]:
+    def _of_another(self, creation: Created, info: RunInfo) -> Run[object]:
         """Return the run of the earlier start that this one repeats, or raise why no run was written. See `_create`."""
-        if created.thread_changed:
+        if creation.thread_changed:
             raise _ThreadChanged
-        if created.pruned is not None:
+        if creation.pruned is not None:
             text = f"a run {info.run_id!r} is done and was pruned; an id is used once: take another one, or None"
-            raise RunPruned(text, same=created.pruned == info.content)
-        known = created.existing or info
-        if not created.deduplicated and known.content != info.content:
+            raise RunPruned(text, same=creation.pruned == info.content)
+        existing = creation.existing or info
+        if not creation.deduplicated and existing.content != info.content:
             raise RunExists(f"run {info.run_id!r} exists with another content; take another id, or None for a new one")
-        return self._handle(known.run_id, known.thread_id)
+        return self._handle(existing.run_id, existing.thread_id)
 
     async def _written(self, new: NewRun, frame: bytes, *, claim: bool) -> Created:
         """Write the run. A run that was given up does not keep the thread busy; it is ended first.

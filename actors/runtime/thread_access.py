@@ -1,4 +1,4 @@
-"""Whether a caller may read a thread: the one question of every road into it, such as start, fork and send.
+"""Decide whether a caller may read a thread. Every road into a thread asks, such as start, fork and send.
 
 Theory of operation. A model reads the whole thread of its run and may repeat any of it. So a caller who brings words
 into a thread, or copies it, needs the right to see each run that wrote a message there; `may_join` says whether the
@@ -34,7 +34,7 @@ async def open_to(
     up_to: str | None = None,
     copied: Sequence[Message] | None = None,
 ) -> bool:
-    """Return True if a principal may read a thread, or an emptied thread of its own.
+    """Return True if a principal may read a thread, or owns a thread that is empty now.
 
     Args:
         store: has the thread.
@@ -50,15 +50,15 @@ async def open_to(
     members = thread.members[: names.index(up_to) + 1] if up_to in names else thread.members
     if not thread.owner or not all(map(may_join, members)):
         return False
-    forked = any(member.forked_from for member in members)
-    if copied is None and not forked:
+    is_fork = any(member.forked_from for member in members)
+    if copied is None and not is_fork:
         return True  # every message is of a member
     history = await store.messages(thread.thread_id) if copied is None else copied
-    known, lost = {member.run_id for member in members}, False
-    for run_id in {None if message.producer is None else message.producer.run_id for message in history} - known:
+    run_ids, any_pruned = {member.run_id for member in members}, False
+    for run_id in {None if message.producer is None else message.producer.run_id for message in history} - run_ids:
         outline = None if run_id is None else await store.outline(run_id)
         if outline is None:
-            lost = True
+            any_pruned = True
         elif not may_join(outline.info):
             return False
-    return not (lost and forked) or thread.owner == by
+    return not (any_pruned and is_fork) or thread.owner == by

@@ -72,7 +72,7 @@ class Agents:
 
     Attributes:
         by_key: the agents; `find` adds those that a start brings along.
-        overrides: in effect now, the newest last.
+        overrides: The overrides in effect, the newest last.
         failing: runs for which the provider of deps failed the last time, which was logged.
     """
 
@@ -80,14 +80,14 @@ class Agents:
     _deps: Any
     _redactor: Redactor
     _log: ErrorLog
-    _named: Callable[[str], Model]
+    _model_by_name: Callable[[str], Model]
     overrides: list[Override] = attrs.field(init=False, factory=list)
     failing: set[str] = attrs.field(init=False, factory=set)
     _graphs: dict[str, Mapping[str, Agent[object]]] = attrs.field(init=False, factory=dict)
-    _joined: dict[str, AgentSpec] = attrs.field(init=False, factory=dict)
+    _joined_specs: dict[str, AgentSpec] = attrs.field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        self._add(tuple(reached for agent in self.by_key.values() for reached in agent.reached))
+        self._add(tuple(other for agent in self.by_key.values() for other in agent.reached))
 
     def __repr__(self) -> str:
         return f"<Agents {', '.join(sorted(self.by_key)) or 'none'}>"
@@ -96,20 +96,20 @@ class Agents:
         """Return the agent with this key, or None."""
         return self.by_key.get(key)
 
-    def find(self, wanted: Agent[object] | str) -> Agent[object]:
+    def find(self, agent_or_key: Agent[object] | str) -> Agent[object]:
         """Return the agent that a caller named or handed in. An agent with a new key is added.
 
         Raises:
             UnknownAgent: no agent has this key.
             UsageError: another agent has the key of the given one.
         """
-        if isinstance(wanted, Agent):
-            if self.by_key.get(wanted.key) is not wanted:
-                self._add((wanted,))
-            return wanted
-        agent = self.by_key.get(wanted) if isinstance(wanted, str) else None
+        if isinstance(agent_or_key, Agent):
+            if self.by_key.get(agent_or_key.key) is not agent_or_key:
+                self._add((agent_or_key,))
+            return agent_or_key
+        agent = self.by_key.get(agent_or_key) if isinstance(agent_or_key, str) else None
         if agent is None:
-            raise unknown_agent(wanted, self.by_key)
+            raise unknown_agent(agent_or_key, self.by_key)
         return agent
 
     def _add(self, agents: tuple[Agent[object], ...]) -> None:
@@ -119,14 +119,14 @@ class Agents:
             UsageError: two agents have one key; none is added then.
         """
         new: dict[str, Agent[object]] = {}
-        todo, seen = [*reversed(agents)], set[int]()
+        todo, seen_ids = [*reversed(agents)], set[int]()
         while todo:
             agent = todo.pop()
-            known = self.by_key.get(agent.key) or new.setdefault(agent.key, agent)
-            if known.spec.digest != agent.spec.digest:
+            other = self.by_key.get(agent.key) or new.setdefault(agent.key, agent)
+            if other.spec.digest != agent.spec.digest:
                 raise UsageError(f"another agent has the key {agent.key!r} in this runtime; keys must be unique")
-            if id(agent) not in seen:
-                seen.add(id(agent))
+            if id(agent) not in seen_ids:
+                seen_ids.add(id(agent))
                 todo += reversed(agent.reached)
         self.by_key |= new
 
@@ -158,12 +158,12 @@ class Agents:
         """
         if not agent.handoffs:
             return agent.spec
-        joined = self._joined.get(agent.key)
-        if joined is None:
+        spec = self._joined_specs.get(agent.key)
+        if spec is None:
             graph = self.graph(agent)
             check_graph(graph)
-            joined = self._joined[agent.key] = joined_spec(graph)
-        return joined
+            spec = self._joined_specs[agent.key] = joined_spec(graph)
+        return spec
 
     def acting(self, agent: Agent[object], key: str | None) -> Agent[object]:
         """Return the active agent of a run of `agent`. `key`: as in the run's row.
@@ -182,7 +182,7 @@ class Agents:
         """Yield the agents whose runs may be child runs of a run of this agent, at any depth."""
         return agents_below(agent, self.find)
 
-    def startable(self, wanted: Agent[object] | str) -> Agent[object]:
+    def startable(self, agent_or_key: Agent[object] | str) -> Agent[object]:
         """Return an agent as `find` does, and check that it has a model that can be asked with its settings.
 
         Raises:
@@ -191,7 +191,7 @@ class Agents:
                 or agents that hand runs over to each other do not fit together.
         """
         before = frozenset(self.by_key)
-        agent = self.find(wanted)
+        agent = self.find(agent_or_key)
         try:
             self._check(agent)
             if agent.handoffs or agent.children:
@@ -205,30 +205,30 @@ class Agents:
             for key in self.by_key.keys() - before:  # the key is free for the agent that is made right
                 del self.by_key[key]
             self._graphs.clear()  # both are caches, and may hold agents that are not known any more
-            self._joined.clear()
+            self._joined_specs.clear()
             raise
         return agent
 
     def _check(self, agent: Agent[object]) -> None:
         for number in range(1 + len(fallbacks_of(agent.plugins))):
-            self._check_model(agent, self.model_for(agent, number))
-
-    def _check_model(self, agent: Agent[object], model: Model) -> None:
-        fault = capture(model.check, agent.settings)
-        if isinstance(fault, Raised):
-            why = failure_text(fault.error)
-            text = f"agent {agent.key!r}: model {model.name!r} could not check its settings: {why}"
-            raise AgentDefinitionError(text) from fault.error
-        if fault.value is not None:
-            raise AgentDefinitionError(f"agent {agent.key!r}: {fault.value}")
+            model = self.model_for(agent, number)
+            if type(model).check is Model.check:  # most models take any settings
+                continue
+            fault = capture(model.check, agent.settings)
+            if isinstance(fault, Raised):
+                why = failure_text(fault.error)
+                text = f"agent {agent.key!r}: model {model.name!r} could not check its settings: {why}"
+                raise AgentDefinitionError(text) from fault.error
+            if fault.value is not None:
+                raise AgentDefinitionError(f"agent {agent.key!r}: {fault.value}")
 
     def model_for(self, agent: Agent[object], fallback: int = 0, chosen: Model | str | None = None) -> Model:
         """Return the model of a request: the newest override, else the chosen one, else the agent's own.
 
         Args:
-            agent: asks.
+            agent: The agent that asks.
             fallback: number of a fallback of the agent, from 1; 0: its model.
-            chosen: by a hook, for this request.
+            chosen: The model that a hook chose for this request.
 
         Raises:
             AgentDefinitionError: the agent has none, or no provider makes a model of this name.
@@ -240,7 +240,7 @@ class Agents:
             if override.agents is None or agent.key in override.agents:
                 model = override.model
         if isinstance(model, str):
-            return self._named(model)
+            return self._model_by_name(model)
         if model is None:
             raise AgentDefinitionError(f"agent {agent.key!r} has no model; give it one: Agent(..., model=...)")
         return model
@@ -275,7 +275,7 @@ class Agents:
 
     @property
     def has_deps(self) -> bool:
-        """True if there are deps for runs that were started with some of their own: given ones, or a provider."""
+        """True if runs that were started with separate deps get deps: from a value for all runs, or a provider."""
         return self._deps is not None
 
     def own_deps(self, info: RunInfo) -> Any:
@@ -311,8 +311,8 @@ class Agents:
             else:
                 self.failing.add(info.run_id)
                 self._log.bug(DEPS, what, failure, **fields)
-            said = f"the provider failed, and is asked again: {failure_text(failure)} (error_id {name})"
-            text = self._redactor.text(said)
+            report = f"the provider failed, and is asked again: {failure_text(failure)} (error_id {name})"
+            text = self._redactor.text(report)
             raise RunUnavailable("deps_missing", text, passing=True) from failure  # noqa: ASYNC104 - the border has raised what passes
         self.failing.discard(info.run_id)
         return deps
@@ -328,5 +328,5 @@ class Agents:
         """
         if not has_agent and info.agent not in self.by_key:
             return "agent_unknown", f"no agent has the key {info.agent!r}"
-        given = has_deps or self.has_deps
-        return ("deps_missing", NO_PROVIDER) if info.has_deps and not given else None
+        available = has_deps or self.has_deps
+        return ("deps_missing", NO_PROVIDER) if info.has_deps and not available else None

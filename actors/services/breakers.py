@@ -37,9 +37,9 @@ class Circuit:
         """Return the seconds after which a request may be made; None: now. That request may be the trial."""
         if self.opened_at is None:
             return None
-        left = self.opened_at + policy.open_for - now
-        if left > 0 or self.on_trial:
-            return max(left, TRIAL if self.on_trial else 0.0)
+        remaining = self.opened_at + policy.open_for - now
+        if remaining > 0 or self.on_trial:
+            return max(remaining, TRIAL if self.on_trial else 0.0)
         self.on_trial = True
         return None
 

@@ -220,15 +220,9 @@ class RunTime:
         for ticket in tickets:
             moments += (ticket.requested_at, ticket.decided_at)
         self._newest = max(filter(None, moments))
-        self._seconds = self._newest.timestamp()
-        self.begins = self._read()[1]
+        self._seconds, self._apart = self._newest.timestamp(), 0.0
+        self.begins, _ = self.next()
         self._apart = self._seconds - clock.trio_now()
-
-    def _read(self) -> tuple[float, datetime]:
-        seconds, now = self._clock.read()
-        if seconds > self._seconds:
-            self._seconds, self._newest = seconds, now
-        return self._seconds, self._newest
 
     def next(self) -> tuple[datetime, float]:
         """Return the time of the next input, and by how many seconds the wall clock advanced more than trio's.
@@ -236,10 +230,12 @@ class RunTime:
         A stretch in which the clocks moved apart (the machine slept, the clock was set) counts like a stretch without
         an owner: it is not active time (`state.shifted`). 0 if the clocks did not move apart.
         """
-        seconds, now = self._read()
+        seconds, now = self._clock.read()
+        if seconds > self._seconds:
+            self._seconds, self._newest = seconds, now
         if self._clock.jumps:
-            skew = seconds - self._clock.trio_now() - self._apart
+            skew = self._seconds - self._clock.trio_now() - self._apart
             if not -JUMP < skew < JUMP:
                 self._apart += skew
-                return now, skew
-        return now, 0.0
+                return self._newest, skew
+        return self._newest, 0.0

@@ -52,10 +52,10 @@ class EventSlice:
 
     def encoded(self, encode: Callable[[EventSlice], bytes]) -> bytes:
         """Return the slice in a transport's form, encoded once for all readers. `encode` must be a pure function."""
-        encoded = self._encoded.get(encode)
-        if encoded is None:
-            encoded = self._encoded[encode] = encode(self)
-        return encoded
+        encoding = self._encoded.get(encode)
+        if encoding is None:
+            encoding = self._encoded[encode] = encode(self)
+        return encoding
 
 
 class EventBuffer:
@@ -71,7 +71,7 @@ class EventBuffer:
         self.replaced = False
         self._frames: list[bytes] = []
         self._bytes = 0
-        self._cached: EventSlice | None = None
+        self._newest_slice: EventSlice | None = None
         self._whole = False  # the cached slice is full
 
     def __repr__(self) -> str:
@@ -85,7 +85,7 @@ class EventBuffer:
         if last - len(frames) != self.head:
             self._frames.clear()
             self._bytes = 0
-            self._cached = None
+            self._newest_slice = None
         self.head = last
         self._frames.extend(frames)
         self._bytes += sum(map(len, frames))
@@ -103,7 +103,7 @@ class EventBuffer:
     def replace(self) -> None:
         """Drop all events: another log has replaced the one that they belong to."""
         self.head, self.replaced = -1, True
-        self._frames, self._bytes, self._cached = [], 0, None
+        self._frames, self._bytes, self._newest_slice = [], 0, None
 
     def slice(self, after: int) -> EventSlice | None:
         """Return the events after `after`, at most one slice; None if there are none or they are not in memory.
@@ -113,12 +113,12 @@ class EventBuffer:
         start = after - self.head + len(self._frames)
         if not 0 <= start < len(self._frames):
             return None
-        cached = self._cached
-        if cached is None or cached.first != after + 1 or not (self._whole or cached.last == self.head):
-            taken, full = within(self._frames[start : start + SLICE_FRAMES])
-            self._whole = full or len(taken) == SLICE_FRAMES
-            self._cached = cached = EventSlice(after + 1, taken)
-        return cached
+        newest = self._newest_slice
+        if newest is None or newest.first != after + 1 or not (self._whole or newest.last == self.head):
+            frames, full = within(self._frames[start : start + SLICE_FRAMES])
+            self._whole = full or len(frames) == SLICE_FRAMES
+            self._newest_slice = newest = EventSlice(after + 1, frames)
+        return newest
 
 
 def within(frames: Sequence[bytes], most: int = SLICE_BYTES) -> tuple[Sequence[bytes], bool]:

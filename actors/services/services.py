@@ -116,7 +116,7 @@ class Directory:
         child_runs: starts and watches child runs.
         work: looks for runs to claim.
         ability: returns the runs that this process can work on.
-        moved: reads what other processes did to a run.
+        on_move: reads what other processes did to a run.
     """
 
     registry: Owners = attrs.field(init=False)
@@ -124,7 +124,7 @@ class Directory:
     child_runs: ChildWork = attrs.field(init=False)
     work: Callable[[], None] = attrs.field(init=False)
     ability: Callable[[], Ability] = attrs.field(init=False)
-    moved: Callable[[str, int], None] = attrs.field(init=False)
+    on_move: Callable[[str, int], None] = attrs.field(init=False)
 
     def retry(self, run_id: str) -> bool:
         """Give a run that is degraded here an owner, to try again. False if it has one."""
@@ -187,15 +187,15 @@ async def retry_until_available(ask: Callable[P, Awaitable[T]], *args: P.args, *
         NewerRelease: a newer release has written the data.
         StoreError: the stored data is damaged.
     """
-    logged = False
+    is_logged = False
     while True:
         try:
             return await ask(*args, **kwargs)
         except NewerRelease:
             raise
         except StoreUnavailable:
-            if not logged:  # without the error's text, which may contain a secret
+            if not is_logged:  # without the error's text, which may contain a secret
                 text = f"the store cannot be read; it is asked again every {RETRY:g} s until it answers"
                 report(logger, logging.WARNING, text)
-            logged = True
+            is_logged = True
             await trio.sleep(RETRY)

@@ -54,7 +54,7 @@ class StreamRedactor:
         self._redactor = redactor
         self._within = lru_cache(maxsize=64)(StreamRedactor)
         self._spans, self._search = redactor.spans, redactor.search
-        self._begun = re.compile(rf"(?:{'|'.join(_alternatives(redactor.heads))})\Z").search
+        self._search_head = re.compile(rf"(?:{'|'.join(_alternatives(redactor.heads))})\Z").search
 
     def within(self, workspace: str | None) -> StreamRedactor:
         """Return the redactor of a run, which also knows the run's workspace directory."""
@@ -71,26 +71,26 @@ class StreamRedactor:
         The rest is kept whole, except for a secret longer than the held-back limit: the middle of a secret whose end
         has not come is dropped, because the whole will be masked. The kept text has at most `LONGEST` characters.
         """
-        known = self._known(text)
-        end, least = self._end(text, known), len(text) - LONGEST
+        spans = self._known(text)
+        end, least = self._end(text, spans), len(text) - LONGEST
         if end >= least:
             return end, text[end:]
-        last = known[-1] if known else None
+        last = spans[-1] if spans else None
         if last is None or not _is_open(last, text) or len(text) - last.start <= 3 * _KEPT:
             return least, text[least:]
         end = end if last.since - end <= _URL else last.since
-        kept = text[end : last.since] + _without_middle(text, last)
-        again = self._known(kept)
-        if len(kept) > LONGEST or not again or not _is_open(again[-1], kept):  # a named secret: it is not longer
+        tail = text[end : last.since] + _without_middle(text, last)
+        again = self._known(tail)
+        if len(tail) > LONGEST or not again or not _is_open(again[-1], tail):  # a named secret: it is not longer
             return least, text[least:]
-        return end, kept
+        return end, tail
 
-    def _end(self, text: str, known: tuple[Span, ...]) -> int:
+    def _end(self, text: str, spans: tuple[Span, ...]) -> int:
         """Return where the part begins that later text may turn into a secret."""
         end = len(text)
         for _ in range(_ROUNDS):
             part = text if end == len(text) else text[:end]
-            start = self._open(part, known if part is text else (*known, *self._known(part)))
+            start = self._open(part, spans if part is text else (*spans, *self._known(part)))
             if start == end:
                 break
             end = start
@@ -102,13 +102,13 @@ class StreamRedactor:
     def _open(self, text: str, spans: tuple[Span, ...]) -> int:
         """Return where something begins that reaches the end of the text and is, or may become, a secret."""
         size = len(text)
-        open_start = self._begun(text, max(0, size - REACH))
+        open_start = self._search_head(text, max(0, size - REACH))
         end = size if open_start is None else open_start.start()
         name = _NAME.search(text, max(0, size - REACH))
         if name is not None:
             since = name_before(text, name.start("number"), quoted="'" in name["end"] or '"' in name["end"])
-            told = text[since : name.start("number")]
-            if hides(told) or hides_items(told):
+            name_text = text[since : name.start("number")]
+            if hides(name_text) or hides_items(name_text):
                 end = min(end, since)
         field = _FIELD.search(text, max(0, size - REACH))
         if field is not None and hides(text[name_before(text, field.start("end"), quoted=False) : field.start("end")]):

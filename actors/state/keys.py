@@ -50,8 +50,8 @@ def commutative(reduce: Callable[[T, Any], T], update: object = None) -> Commuta
     Raises:
         StateError: `reduce` is not callable.
     """
-    given: Any = reduce
-    if not callable(given):
+    function: Any = reduce
+    if not callable(function):
         raise StateError(f"commutative({reduce!r}): give a function of (value, update), such as operator.add")
     return Commutative(reduce, update)
 

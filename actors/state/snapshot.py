@@ -91,8 +91,8 @@ class StateSnapshot:
                     return outcome
                 value = outcome[0]
             cells[write.key] = StateValue(value, following, write.persistent, by)
-        touched = frozenset(write.key for write in batch.writes)
-        return StateSnapshot(following, cells.finish(), (*self.recent[1 - REMEMBERED :], touched))
+        written_keys = frozenset(write.key for write in batch.writes)
+        return StateSnapshot(following, cells.finish(), (*self.recent[1 - REMEMBERED :], written_keys))
 
     def changes(self, since: StateSnapshot) -> tuple[StateWrite, ...]:
         """Return the persistent values written after an older snapshot, ordered by scope and name."""
@@ -120,8 +120,8 @@ def _reduced(write: Write, current: object, keys: Keys, before: StateValue) -> t
     if spec is None or spec.reduce is None:
         text = f"state key {str(write.key)!r} was changed meanwhile by {writer}, and its reducer is not known here"
         return WriteConflict(write.key, before.by, f"{text}; name the key in Agent(state=[...])")
-    reduced = capture(spec.reduce, current, write.value)
-    if isinstance(reduced, Raised):  # which is a conflict, not a crash of the run
-        text = f"the reducer of state key {str(write.key)!r} failed: {failure_text(reduced.error)}"
-        return WriteConflict(write.key, before.by, text, reduced.error)
-    return (reduced.value,)
+    result = capture(spec.reduce, current, write.value)
+    if isinstance(result, Raised):  # which is a conflict, not a crash of the run
+        text = f"the reducer of state key {str(write.key)!r} failed: {failure_text(result.error)}"
+        return WriteConflict(write.key, before.by, text, result.error)
+    return (result.value,)

@@ -52,9 +52,9 @@ def write(value: object, kind: object) -> Any:
         raise NotSerializable(_DEEP) from None
     except (TypeError, ValueError, AttributeError, CattrsError) as error:
         raise NotSerializable(str(error) or type(error).__name__) from error
-    stored = read(kind, data)
-    if not _alike(value, stored):
-        raise NotSerializable(f"it would be read as {shown(stored)}")
+    read_back = read(kind, data)
+    if not _alike(value, read_back):
+        raise NotSerializable(f"it would be read as {shown(read_back)}")
     return data
 
 
@@ -81,12 +81,12 @@ def check_kind(kind: Any) -> None:
         NotSerializable: they cannot.
     """
     _check_names(kind)
-    dropped = dropped_constraint(kind, by_msgspec=False)
-    if dropped is not None:
-        raise NotSerializable(dropped)
-    made = capture(converter.structure, None, kind)  # None is invalid for most types: any other complaint is fine
-    if isinstance(made, Raised) and isinstance(made.error, StructureHandlerNotFoundError):
-        raise NotSerializable(_unknown(made.error.type_)) from made.error
+    fault = dropped_constraint(kind, by_msgspec=False)
+    if fault is not None:
+        raise NotSerializable(fault)
+    result = capture(converter.structure, None, kind)  # None is invalid for most types: any other complaint is fine
+    if isinstance(result, Raised) and isinstance(result.error, StructureHandlerNotFoundError):
+        raise NotSerializable(_unknown(result.error.type_)) from result.error
 
 
 def _check_names(kind: object) -> None:
@@ -121,8 +121,8 @@ _CONTAINERS: Final = (dict, list)
 
 def copied_decision(decision: Decision) -> Decision:
     """Return a decision for user code, with copies of its values."""
-    edited = copied(decision.edited_arguments)
-    return attrs.evolve(decision, result=copied(decision.result), edited_arguments=edited)
+    arguments = copied(decision.edited_arguments)
+    return attrs.evolve(decision, result=copied(decision.result), edited_arguments=arguments)
 
 
 def copied_ticket(ticket: Ticket) -> Ticket:
@@ -210,13 +210,13 @@ def _key(key: object, path: str) -> str:
     return _text(name, path)
 
 
-def _alike(value: object, stored: object) -> bool:
+def _alike(value: object, read_back: object) -> bool:
     """Return True if the value read equals the value written; a tuple may be read as a list."""
-    if isinstance(value, list | tuple) and isinstance(stored, list | tuple):
-        return len(value) == len(stored) and all(map(_alike, value, stored))
-    if isinstance(value, Mapping) and isinstance(stored, Mapping):
-        return value.keys() == stored.keys() and all(_alike(value[key], stored[key]) for key in value)
+    if isinstance(value, list | tuple) and isinstance(read_back, list | tuple):
+        return len(value) == len(read_back) and all(map(_alike, value, read_back))
+    if isinstance(value, Mapping) and isinstance(read_back, Mapping):
+        return value.keys() == read_back.keys() and all(_alike(value[key], read_back[key]) for key in value)
     equality: Any = type(value).__eq__
-    if type(value) is type(stored) and equality is object.__eq__:
-        return bool(converter.unstructure(value) == converter.unstructure(stored))
-    return bool(value == stored)
+    if type(value) is type(read_back) and equality is object.__eq__:
+        return bool(converter.unstructure(value) == converter.unstructure(read_back))
+    return bool(value == read_back)

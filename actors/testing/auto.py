@@ -67,20 +67,20 @@ class AutoModel(_TestModel):
         self._only = None if call_tools == "all" else frozenset(names)
         self._output = output
         self._seed = seed
-        self._called: dict[tuple[str, str], dict[int, tuple[str, ...]]] = {}  # (run, agent) -> tools of each answer
+        self._answers: dict[tuple[str, str], dict[int, tuple[str, ...]]] = {}  # (run, agent) -> tools of each answer
 
     async def _step(self, request: ModelRequest) -> tuple[Part, ...]:
         answers = self._answers_of(request)
-        called = {tool for tools in answers.values() for tool in tools}
+        names = {tool for tools in answers.values() for tool in tools}
         if request.model_attempts and not answers:  # the process has been restarted since
-            called = _calls_in(request)
-        chosen = [tool for tool in request.tools if self._only is None or tool.name in self._only]
+            names = _calls_in(request)
+        usable = [tool for tool in request.tools if self._only is None or tool.name in self._only]
         if request.tool_choice == "none":
-            chosen = []
-        elif any(tool.name == request.tool_choice for tool in chosen):
-            chosen = [tool for tool in chosen if tool.name == request.tool_choice]
+            usable = []
+        elif any(tool.name == request.tool_choice for tool in usable):
+            usable = [tool for tool in usable if tool.name == request.tool_choice]
         calls = tuple(
-            Call(tool.name, self._value(request, tool.name, tool.schema)) for tool in chosen if tool.name not in called
+            Call(tool.name, self._value(request, tool.name, tool.schema)) for tool in usable if tool.name not in names
         )
         answers[request.model_attempts] = tuple(call.tool for call in calls)
         return calls or (Text(self._answer(request)),)
@@ -91,12 +91,12 @@ class AutoModel(_TestModel):
         An answer at or after the present position has been lost, with a process that ended before its commit.
         """
         who = (request.run_id, request.agent)
-        known = self._called.pop(who, {})
-        if len(self._called) >= RUNS:
-            del self._called[next(iter(self._called))]
-        kept = {number: tools for number, tools in known.items() if number < request.model_attempts}
-        self._called[who] = kept  # as its newest entry
-        return kept
+        answers = self._answers.pop(who, {})
+        if len(self._answers) >= RUNS:
+            del self._answers[next(iter(self._answers))]
+        earlier_answers = {number: tools for number, tools in answers.items() if number < request.model_attempts}
+        self._answers[who] = earlier_answers  # as its newest entry
+        return earlier_answers
 
     def _value(self, request: ModelRequest, name: str, schema: JSONObject) -> JSONObject:
         value = value_for(schema, f"{self._seed} {request.agent} {name}")

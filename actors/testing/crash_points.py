@@ -166,9 +166,9 @@ class _Sweep:
             site, task = f"commit of {store.commits[last]}", store.task
             report.hits += 1
             report.struck.add(site)
-            settled = clock.current_time() - store.ended
-            if self.settle_within is not None and settled > self.settle_within:
-                messages.append(f"it took {settled:.1f} virtual seconds to settle")
+            settle_seconds = clock.current_time() - store.ended
+            if self.settle_within is not None and settle_seconds > self.settle_within:
+                messages.append(f"it took {settle_seconds:.1f} virtual seconds to settle")
         messages += self.check(world)
         report.violations += [
             chaos.Violation(token=token, site=site, task=task, message=message) for message in messages
@@ -176,7 +176,7 @@ class _Sweep:
         return store.commits
 
     async def _processes(self, world: object, store: _MortalStore) -> None:
-        logged = logging.root.manager.disable
+        log_level = logging.root.manager.disable
         try:
             with store.scope:
                 await self.scenario(world, store)
@@ -184,7 +184,7 @@ class _Sweep:
             if store.ended is None:
                 raise
         finally:
-            logging.disable(logged)
+            logging.disable(log_level)
         if store.ended is not None:
             store.revive()
             await self.scenario(world, store)

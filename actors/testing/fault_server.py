@@ -100,10 +100,10 @@ def reply(*parts: Part, finish: str = "", **faults: Any) -> FaultReply:
     Raises:
         UsageError: there is no such fault, or no service can send a value.
     """
-    known = [field.name for field in attrs.fields(FaultReply) if field.name != "answer"]
+    names = [field.name for field in attrs.fields(FaultReply) if field.name != "answer"]
     for name in faults:
-        if name not in known:
-            raise UsageError(f"reply({name:.100}=...): {did_you_mean(name, known)}the faults are {', '.join(known)}")
+        if name not in names:
+            raise UsageError(f"reply({name:.100}=...): {did_you_mean(name, names)}the faults are {', '.join(names)}")
     return FaultReply(answer=Answer(parts=parts, finish=finish), **faults)
 
 
@@ -192,65 +192,65 @@ class FaultServer:
             body = b""
             while isinstance(data := await _next(wire, stream), h11.Data):
                 body += data.data
-            asked = self._note(request, body, stream)
-            given = self.replies.pop(0) if self.replies else FaultReply(status=400, message="there is no reply left")
-            await self._answer(wire, asked, given)
+            record = self._note(request, body, stream)
+            fault = self.replies.pop(0) if self.replies else FaultReply(status=400, message="there is no reply left")
+            await self._answer(wire, record, fault)
             if wire.our_state is not h11.DONE or wire.their_state is not h11.DONE:
                 return
             wire.start_next_cycle()
 
     def _note(self, request: h11.Request, body: bytes, stream: trio.SocketStream) -> ReceivedRequest:
         path = request.target.decode()
-        found = next((one for one in FORMATS.values() if one.path in path), None)
+        form = next((one for one in FORMATS.values() if one.path in path), None)
         headers = {name.decode(): value.decode() for name, value in request.headers}
-        asked = ReceivedRequest(found, path, headers, json.loads(body or b"null"), stream)
-        self.requests.append(asked)
+        record = ReceivedRequest(form, path, headers, json.loads(body or b"null"), stream)
+        self.requests.append(record)
         self.asked.set()
-        return asked
+        return record
 
-    async def _answer(self, wire: h11.Connection, asked: ReceivedRequest, given: FaultReply) -> None:
-        send = partial(_send, wire, asked.stream)
-        if given.status != 200 or asked.format is None:
-            error = (asked.format or next(iter(FORMATS.values()))).error(given.status, given.code, given.message)
-            body = given.body if given.body is not None else json.dumps(error).encode()
+    async def _answer(self, wire: h11.Connection, record: ReceivedRequest, fault: FaultReply) -> None:
+        send = partial(_send, wire, record.stream)
+        if fault.status != 200 or record.format is None:
+            error = (record.format or next(iter(FORMATS.values()))).error(fault.status, fault.code, fault.message)
+            body = fault.body if fault.body is not None else json.dumps(error).encode()
             length = {"content-type": "application/json", "content-length": str(len(body))}
-            await send(h11.Response(status_code=given.status, headers=[*({**length, **given.headers}).items()]))
+            await send(h11.Response(status_code=fault.status, headers=[*({**length, **fault.headers}).items()]))
             await send(h11.Data(data=body), h11.EndOfMessage())
             return
-        headers = {"content-type": given.media, **given.headers}
-        if given.body is not None:
-            headers["content-length"] = str(len(given.body))
+        headers = {"content-type": fault.media, **fault.headers}
+        if fault.body is not None:
+            headers["content-length"] = str(len(fault.body))
         await send(h11.Response(status_code=200, headers=[*headers.items()]))
-        sent = 0
-        events = _events(asked.format, given)
-        for event in chain(events, repeat(events[-1])) if given.endless else events:
-            left = event if given.cut is None else event[: given.cut - sent]
-            sent += len(left)
-            if left:
-                await send(h11.Data(data=left))
-            asked.began.set()
-            if given.cut is not None and sent >= given.cut:
+        sent_bytes = 0
+        events = _events(record.format, fault)
+        for event in chain(events, repeat(events[-1])) if fault.endless else events:
+            rest = event if fault.cut is None else event[: fault.cut - sent_bytes]
+            sent_bytes += len(rest)
+            if rest:
+                await send(h11.Data(data=rest))
+            record.began.set()
+            if fault.cut is not None and sent_bytes >= fault.cut:
                 break
-            if given.pause:
-                await trio.sleep(given.pause)
-        asked.began.set()
-        if given.hang:
+            if fault.pause:
+                await trio.sleep(fault.pause)
+        record.began.set()
+        if fault.hang:
             self.begun.release()
-            await asked.stream.receive_some(1)  # until the other side closes the connection
-        elif given.cut is None or given.clean:
+            await record.stream.receive_some(1)  # until the other side closes the connection
+        elif fault.cut is None or fault.clean:
             await send(h11.EndOfMessage())
         else:
-            await asked.stream.aclose()
+            await record.stream.aclose()
 
 
-def _events(form: Format, given: FaultReply) -> Sequence[bytes]:
-    if given.body is not None:
-        return [given.body]
-    if given.raw is not None:
-        return [given.raw]
-    events = form.stream(given.answer)[: form.first if given.begun or given.endless else None]
-    if given.error is not None:
-        events.append(form.stream_error(given.code, given.error))
+def _events(form: Format, fault: FaultReply) -> Sequence[bytes]:
+    if fault.body is not None:
+        return [fault.body]
+    if fault.raw is not None:
+        return [fault.raw]
+    events = form.stream(fault.answer)[: form.first if fault.begun or fault.endless else None]
+    if fault.error is not None:
+        events.append(form.stream_error(fault.code, fault.error))
     return events
 
 
@@ -276,9 +276,9 @@ async def open_fault_server(*replies: FaultReply) -> AsyncIterator[FaultServer]:
     Raises:
         UsageError: one of them is no reply.
     """
-    for given in replies:
-        if not isinstance(given, FaultReply):
-            raise UsageError(f"open_fault_server({shown(given)}): give replies, as reply('a text')")
+    for fault in replies:
+        if not isinstance(fault, FaultReply):
+            raise UsageError(f"open_fault_server({shown(fault)}): give replies, as reply('a text')")
     server = FaultServer(list(replies))
     async with trio.open_nursery() as nursery:
         listeners = await nursery.start(partial(trio.serve_tcp, server.serve, 0, host="127.0.0.1"))

@@ -36,17 +36,17 @@ async def leak_check() -> AsyncIterator[None]:
     yield
     with trio.move_on_after(_SETTLE):
         await trio.testing.wait_all_tasks_blocked()
-    left = [f"task {task.name!r}, at {site_of(task)}" for task in program_tasks() if task not in tasks]
-    left += [f"connection {_shown(one)}" for one in _sockets() if one not in sockets]
-    if left:
-        raise AssertionError("\n".join(["the block has left behind:", *left]))
+    leaks = [f"task {task.name!r}, at {site_of(task)}" for task in program_tasks() if task not in tasks]
+    leaks += [f"connection {_shown(one)}" for one in _sockets() if one not in sockets]
+    if leaks:
+        raise AssertionError("\n".join(["the block has left behind:", *leaks]))
 
 
 def _sockets() -> Iterator[socket.socket]:
     """Yield the open sockets that listen or have a peer, except pairs within the process."""
-    for found in gc.get_objects():
-        if issubclass(type(found), socket.socket) and found.fileno() >= 0 and found.family != socket.AF_UNIX:
-            yield found
+    for item in gc.get_objects():
+        if issubclass(type(item), socket.socket) and item.fileno() >= 0 and item.family != socket.AF_UNIX:
+            yield item
 
 
 def _shown(one: socket.socket) -> str:

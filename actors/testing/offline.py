@@ -48,7 +48,7 @@ def refuse_connections() -> Iterator[Offline]:
     Loopback and Unix sockets stay open. Other processes, and libraries that do not use Python's sockets, are not
     watched.
     """
-    offline, kept = Offline(), {name: getattr(socket.socket, name) for name in _CALLS}
+    offline, originals = Offline(), {name: getattr(socket.socket, name) for name in _CALLS}
     resolve = socket.getaddrinfo
 
     def guarded(name: str) -> Callable[..., object]:
@@ -56,7 +56,7 @@ def refuse_connections() -> Iterator[Offline]:
             address = args[0] if name.startswith("connect") else args[-1] if len(args) > 1 else None
             if isinstance(address, tuple) and not _is_local(address[0]):
                 offline.refuse(f"{name} to {address[0]}:{address[1]}")
-            return kept[name](self, *args)
+            return originals[name](self, *args)
 
         return call
 
@@ -73,8 +73,8 @@ def refuse_connections() -> Iterator[Offline]:
     finally:
         for name in _CALLS:
             delattr(socket.socket, name)
-            if getattr(socket.socket, name) is not kept[name]:
-                setattr(socket.socket, name, kept[name])
+            if getattr(socket.socket, name) is not originals[name]:
+                setattr(socket.socket, name, originals[name])
         socket.getaddrinfo = resolve
 
 

@@ -51,7 +51,7 @@ class PatternText:
     """
 
     def __init__(self, pattern: str, rng: Random) -> None:
-        self._left = 0
+        self._room = 0
         try:
             self._tree = _parser.parse(pattern)
         except (_constants.error, RecursionError, OverflowError) as error:
@@ -66,15 +66,15 @@ class PatternText:
         Raises:
             UnknownPattern: no text can be made for a part of the expression.
         """
-        self._groups, self._more, self._left = {}, more, LONGEST
+        self._groups, self._more, self._room = {}, more, LONGEST
         return self._all(self._tree)
 
     def _all(self, nodes: Iterable[tuple[_Node, _Node]]) -> str:
         return "".join(self._one(op, value) for op, value in nodes)
 
     def _one(self, op: _Node, value: _Node) -> str:
-        self._left -= 1
-        if self._left < 0:
+        self._room -= 1
+        if self._room < 0:
             raise UnknownPattern(f"no text of more than {LONGEST:,} characters is made for a pattern")
         if op is _constants.LITERAL:
             return chr(value)
@@ -110,12 +110,12 @@ class PatternText:
             return self._from_pool(lambda one: ord(one) != value)
         if value[0][0] is _constants.NEGATE:
             return self._from_pool(lambda one: not any(_fits(one, *item) for item in value[1:]))
-        chosen, argument = self._rng.choice(value)
-        if chosen is _constants.LITERAL:
+        branch, argument = self._rng.choice(value)
+        if branch is _constants.LITERAL:
             return chr(argument)
-        if chosen is _constants.RANGE:
+        if branch is _constants.RANGE:
             return chr(self._rng.randint(*argument))
-        return self._from_pool(lambda one: _fits(one, chosen, argument))
+        return self._from_pool(lambda one: _fits(one, branch, argument))
 
     def _from_pool(self, fits: Callable[[str], bool]) -> str:
         fitting = [one for one in _POOL if fits(one)]

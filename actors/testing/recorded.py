@@ -39,15 +39,15 @@ class RecordedModel(_TestModel):
 
     name = "recorded"
 
-    def __init__(self, run_id: str, recorded: Mapping[str, Sequence[Answer]]) -> None:
+    def __init__(self, run_id: str, answers: Mapping[str, Sequence[Answer]]) -> None:
         super().__init__(None, KEEP)
         self._run_id = run_id
-        self._recorded = recorded
+        self._recorded = answers
 
     @property
     def answers(self) -> Mapping[str, int]:
         """The number of recorded answers and errors by the agent's key."""
-        return {agent: len(recorded) for agent, recorded in self._recorded.items()}
+        return {agent: len(answers) for agent, answers in self._recorded.items()}
 
     async def _play(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         await trio.lowlevel.checkpoint()
@@ -61,8 +61,8 @@ class RecordedModel(_TestModel):
         response = answer.response
         for text in filter(None, response.text):
             yield TextDelta(text)
-        for index, made in enumerate(response.calls):
-            yield CallDelta(index, made.tool)
+        for index, call_request in enumerate(response.calls):
+            yield CallDelta(index, call_request.tool)
         yield response
 
     def _next(self, request: ModelRequest) -> Answer:
@@ -77,11 +77,11 @@ class RecordedModel(_TestModel):
         return answers[request.model_attempts]
 
 
-def _error(failed: ModelFailed) -> Exception:
-    if failed.kind not in MODEL_ERROR_KINDS:
-        return RuntimeError(failed.text)  # the model's code had a bug
-    kind = cast("ModelErrorKind", failed.kind)
-    return ModelError(failed.text, kind=kind, retry_after=failed.retry_after, usage=failed.usage)
+def _error(failure: ModelFailed) -> Exception:
+    if failure.kind not in MODEL_ERROR_KINDS:
+        return RuntimeError(failure.text)  # the model's code had a bug
+    kind = cast("ModelErrorKind", failure.kind)
+    return ModelError(failure.text, kind=kind, retry_after=failure.retry_after, usage=failure.usage)
 
 
 async def recorded(runtime: Runtime, run_id: str, *, after_step: int = 0) -> RecordedModel:
@@ -107,30 +107,30 @@ async def recorded(runtime: Runtime, run_id: str, *, after_step: int = 0) -> Rec
     outline = await runtime.reader.outline(run_id)
     if outline is None:
         raise UnknownRun(run_id)
-    asked = await _asked(runtime, run_id)
+    steps = await _asked(runtime, run_id)
     answers: dict[str, list[Answer]] = {outline.info.agent: []}
-    seen = 0
-    while page := await runtime.store.record(run_id, after=seen, limit=_PAGE):
-        seen += len(page)
-        for entry in (taken.entry for delta in page for taken in delta.taken):
+    count = 0
+    while page := await runtime.store.record(run_id, after=count, limit=_PAGE):
+        count += len(page)
+        for entry in (record_entry.entry for delta in page for record_entry in delta.taken):
             if isinstance(entry, RecordGap):
                 raise UsageError(f"run {run_id} has no whole record: {entry.why or 'it was not recorded'}")
             if isinstance(entry, ModelAnswered) or (isinstance(entry, ModelFailed) and not entry.refused):
-                step, agent = asked.get(entry.message_id, (0, None))
+                step, agent = steps.get(entry.message_id, (0, None))
                 if step > after_step:
                     answers.setdefault(agent or outline.info.agent, []).append(entry)
-    if not seen:
+    if not count:
         raise UsageError(f"run {run_id} has no record: a release without records has begun it")
-    return RecordedModel(run_id, {agent: tuple(found) for agent, found in answers.items()})
+    return RecordedModel(run_id, {agent: tuple(answer_list) for agent, answer_list in answers.items()})
 
 
 async def _asked(runtime: Runtime, run_id: str) -> dict[str, tuple[int, str | None]]:
     """Return the step and the agent of each request by its message id; None: the run's agent."""
-    found, last = dict[str, tuple[int, str | None]](), 0
+    steps, last = dict[str, tuple[int, str | None]](), 0
     while page := await runtime.reader.events(run_id, after=last, limit=_PAGE):
         last += len(page)
         for frame in page:
             event = decode_event(frame)
             if event.type == "run.inference.started":
-                found[event.payload["messageId"]] = event.payload["step"], event.payload.get("agent")
-    return found
+                steps[event.payload["messageId"]] = event.payload["step"], event.payload.get("agent")
+    return steps

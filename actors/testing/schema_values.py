@@ -97,7 +97,7 @@ class _Values:
     def __init__(self, root: JSONObject, rng: Random) -> None:
         self._root = root
         self._rng = rng
-        self._left = _NODES
+        self._nodes_left = _NODES
 
     @cached_property
     def _validator(self) -> Any:
@@ -129,8 +129,8 @@ class _Values:
         Raises:
             UnsupportedSchema: there is none.
         """
-        self._left -= 1
-        if self._left < 0 or depth > _DEEPEST:
+        self._nodes_left -= 1
+        if self._nodes_left < 0 or depth > _DEEPEST:
             raise UnsupportedSchema(path, "no value was found within the limits of size and depth")
         if schema is True or schema == {}:
             return self._rng.choice([self._letters(1, 6), self._rng.randint(0, 9), True, None])
@@ -244,15 +244,15 @@ class _Values:
         last -= last * step == _exclusive(schema, "exclusiveMaximum")
         if first > last:
             raise UnsupportedSchema(path, "no number is within the bounds")
-        found = self._rng.randint(first, last) * step
-        return int(found) if found.denominator == 1 else float(found)
+        number = self._rng.randint(first, last) * step
+        return int(number) if number.denominator == 1 else float(number)
 
     def _between(self, schema: JSONObject, low: Fraction, high: Fraction, path: str) -> float:
         for digits in (2, 4, 8, 17):  # a short number where one fits
-            drawn = float(low + (high - low) * Fraction(self._rng.randint(1, 999), 1000))
-            found = round(drawn, digits)
-            if low < Fraction(found) < high:
-                return found
+            exact = float(low + (high - low) * Fraction(self._rng.randint(1, 999), 1000))
+            number = round(exact, digits)
+            if low < Fraction(number) < high:
+                return number
         if low == high and _exclusive(schema, "exclusiveMinimum") is None is _exclusive(schema, "exclusiveMaximum"):
             return float(low)
         raise UnsupportedSchema(path, "no number is within the bounds")
@@ -271,9 +271,9 @@ class _Values:
             return self._matching(schema["pattern"], least, schema.get("maxLength", math.inf), path)
         if schema.get("contentEncoding") == "base64":
             return self._base64(least, schema.get("maxLength", least + 8), path)
-        known = _FORMATS.get(schema.get("format", ""))
-        if known is not None and least <= len(known) <= schema.get("maxLength", len(known)):
-            return known
+        example = _FORMATS.get(schema.get("format", ""))
+        if example is not None and least <= len(example) <= schema.get("maxLength", len(example)):
+            return example
         return self._letters(max(least, min(1, most)), min(most, max(least, 1) + 7))
 
     def _base64(self, least: int, most: int, path: str) -> str:
@@ -285,12 +285,12 @@ class _Values:
 
     def _matching(self, pattern: str, least: int, most: float, path: str) -> str:
         try:
-            drawn = PatternText(pattern, self._rng)
+            pattern_text = PatternText(pattern, self._rng)
             matches = _search(pattern)
             for more in (*(1, 3, 8) * _TRIES, *range(0, least, least // _TRIES + 1), least):
-                text = drawn.draw(more)
-                padded = text + self._letters(least - len(text), least - len(text)) if len(text) < least else text
-                for whole in dict.fromkeys((text, padded)):
+                text = pattern_text.draw(more)
+                longer_text = text + self._letters(least - len(text), least - len(text)) if len(text) < least else text
+                for whole in dict.fromkeys((text, longer_text)):
                     if least <= len(whole) <= most and matches(whole):
                         return whole
         except (UnknownPattern, re.error) as error:
@@ -307,74 +307,74 @@ class _Values:
             heads, rest = rest, schema.get("additionalItems", True)
         if max(least, schema.get("minContains", 0)) > _NODES:
             raise UnsupportedSchema(path, f"at most {_NODES:,} items are made")
-        wanted = [schema["contains"]] * schema.get("minContains", 1) if "contains" in schema else []
-        least = max(least, len(wanted) + (len(heads) if wanted else 0))
+        contained_schemas = [schema["contains"]] * schema.get("minContains", 1) if "contains" in schema else []
+        least = max(least, len(contained_schemas) + (len(heads) if contained_schemas else 0))
         usual = max(least, len(heads)) + (self._rng.randint(0, 2) if depth < _SHALLOW and rest is not False else 0)
         most = schema.get("maxItems", math.inf)
         size = int(min(usual, max(most, least)))
-        made: list[JSONValue] = []
+        items: list[JSONValue] = []
         for index in range(size):
             part = heads[index] if index < len(heads) else rest
-            left = size - index
-            if 0 < len(wanted) >= left:
-                part = merged(part, wanted.pop())
+            remaining = size - index
+            if 0 < len(contained_schemas) >= remaining:
+                part = merged(part, contained_schemas.pop())
             try:
-                made.append(
-                    self._another(part, f"{path}[{index}]", depth + 1, made if schema.get("uniqueItems") else ())
+                items.append(
+                    self._another(part, f"{path}[{index}]", depth + 1, items if schema.get("uniqueItems") else ())
                 )
             except UnsupportedSchema:
                 if index < least:
                     raise
                 break
-        return made
+        return items
 
     def _another(self, schema: JSONValue, path: str, depth: int, others: Iterable[JSONValue]) -> JSONValue:
         """Return a value that is not among `others`."""
-        taken = list(others)
+        other_values = list(others)
         value = self.value(schema, path, depth)
         for _ in range(_TRIES):
-            if value not in taken:
+            if value not in other_values:
                 return value
             value = self.value(schema, path, depth)
         raise UnsupportedSchema(path, "too few different values are valid")
 
     def _object(self, schema: JSONObject, path: str, depth: int) -> dict[str, JSONValue]:
-        known = schema.get("properties", {})
-        needed = dict.fromkeys(schema.get("required", ()))
+        properties = schema.get("properties", {})
+        names = dict.fromkeys(schema.get("required", ()))
         most = schema.get("maxProperties", math.inf)
-        for name in known:
-            if name not in needed and depth < _SHALLOW and len(needed) < most and self._rng.random() < 0.5:
-                needed[name] = None
-        for name in tuple(needed):
-            needed.update(dict.fromkeys(schema.get("dependentRequired", {}).get(name, ())))
-        made: dict[str, JSONValue] = {}
-        for name in needed:
+        for name in properties:
+            if name not in names and depth < _SHALLOW and len(names) < most and self._rng.random() < 0.5:
+                names[name] = None
+        for name in tuple(names):
+            names.update(dict.fromkeys(schema.get("dependentRequired", {}).get(name, ())))
+        out: dict[str, JSONValue] = {}
+        for name in names:
             try:
-                part = known[name] if name in known else self._unnamed(schema, name)
-                made[name] = self.value(part, f"{path}.{name}", depth + 1)
+                part = properties[name] if name in properties else self._unnamed(schema, name)
+                out[name] = self.value(part, f"{path}.{name}", depth + 1)
             except UnsupportedSchema:
                 if name in schema.get("required", ()):
                     raise
-        for name in self._more_names(schema, made, depth, path):
-            part = known[name] if name in known else self._unnamed(schema, name)
-            made[name] = self.value(part, f"{path}.{name}", depth + 1)
-        return made
+        for name in self._more_names(schema, out, depth, path):
+            part = properties[name] if name in properties else self._unnamed(schema, name)
+            out[name] = self.value(part, f"{path}.{name}", depth + 1)
+        return out
 
     def _unnamed(self, schema: JSONObject, name: str) -> JSONValue:
         """Return the schema of a property that `properties` does not have."""
         parts = [part for pattern, part in schema.get("patternProperties", {}).items() if re.search(pattern, name)]
         return {"allOf": parts} if parts else schema.get("additionalProperties", True)
 
-    def _more_names(self, schema: JSONObject, made: JSONObject, depth: int, path: str) -> Iterator[str]:
+    def _more_names(self, schema: JSONObject, values: JSONObject, depth: int, path: str) -> Iterator[str]:
         """Yield names beyond the chosen ones: up to minProperties, and one or two of a plain mapping."""
-        least, known = schema.get("minProperties", 0), schema.get("properties", {})
-        is_mapping = not known and isinstance(schema.get("additionalProperties"), dict) and depth < _SHALLOW
+        least, properties = schema.get("minProperties", 0), schema.get("properties", {})
+        is_mapping = not properties and isinstance(schema.get("additionalProperties"), dict) and depth < _SHALLOW
         size = min(max(least, self._rng.randint(1, 2) if is_mapping else 0), schema.get("maxProperties", math.inf))
-        spare = [name for name in known if name not in made]
+        spare = [name for name in properties if name not in values]
         self._rng.shuffle(spare)
-        patterns, tried = list(schema.get("patternProperties", ())), 0
-        while len(made) < size and tried < _TRIES:
-            tried += 1
+        patterns, tries = list(schema.get("patternProperties", ())), 0
+        while len(values) < size and tries < _TRIES:
+            tries += 1
             if spare:
                 name = spare.pop()
             elif schema.get("additionalProperties", True) is False and patterns:
@@ -383,7 +383,7 @@ class _Values:
                 name = str(
                     self.value({"type": "string", "minLength": 1, **schema.get("propertyNames", {})}, path, depth)
                 )
-            if name not in made:
+            if name not in values:
                 yield name
 
 
@@ -403,5 +403,5 @@ def _exclusive(schema: JSONObject, key: str) -> Fraction | None:
 def _bound(schema: JSONObject, key: str, pick: Callable[[Iterable[Fraction]], Fraction]) -> Fraction | None:
     """Return the tighter one of the inclusive and the exclusive bound."""
     inclusive = Fraction(str(schema[f"m{key}"])) if f"m{key}" in schema else None
-    given = [bound for bound in (inclusive, _exclusive(schema, f"exclusiveM{key}")) if bound is not None]
-    return pick(given) if given else None
+    bounds = [bound for bound in (inclusive, _exclusive(schema, f"exclusiveM{key}")) if bound is not None]
+    return pick(bounds) if bounds else None

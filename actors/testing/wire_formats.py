@@ -103,13 +103,13 @@ def _chat_stream(answer: Answer) -> list[bytes]:
     out += starts
     for at in range(max(map(len, rest), default=0)):  # the pieces of several calls come in turns
         out += [pieces[at] for pieces in rest if at < len(pieces)]
-    used = answer.usage
+    tokens = answer.usage
     usage = {
-        "prompt_tokens": used.input,
-        "completion_tokens": used.output,
-        "total_tokens": used.input + used.output,
-        "prompt_tokens_details": {"cached_tokens": used.cached},
-        "completion_tokens_details": {"reasoning_tokens": used.reasoning},
+        "prompt_tokens": tokens.input,
+        "completion_tokens": tokens.output,
+        "total_tokens": tokens.input + tokens.output,
+        "prompt_tokens_details": {"cached_tokens": tokens.cached},
+        "completion_tokens_details": {"reasoning_tokens": tokens.reasoning},
     }
     out.append(chunk(answer.finish or ("tool_calls" if answer.calls else "stop")))
     out.append(event({**head, "choices": [], "usage": usage}))
@@ -127,8 +127,8 @@ OPENAI_CODES = {
 
 
 def _openai_error(status: int, code: str, message: str) -> JSONObject:
-    kind, known = OPENAI_CODES.get(status, ("invalid_request_error", None))
-    return {"error": {"message": message, "type": kind, "code": code or known, "param": None}}
+    kind, default_code = OPENAI_CODES.get(status, ("invalid_request_error", None))
+    return {"error": {"message": message, "type": kind, "code": code or default_code, "param": None}}
 
 
 def _chat_stream_error(code: str, message: str) -> bytes:
@@ -144,10 +144,10 @@ def _responses_stream(answer: Answer) -> list[bytes]:
     def say(kind: str, **fields: object) -> None:
         out.append(event({"type": kind, "sequence_number": len(out), **fields}, kind))
 
-    def item(begun: _Fields, deltas: Callable[[_Fields], None], whole: _Fields) -> None:
+    def item(first: _Fields, deltas: Callable[[_Fields], None], whole: _Fields) -> None:
         place = {"output_index": len(done)}
-        say("response.output_item.added", **place, item=begun)
-        deltas({**place, "item_id": begun["id"]})
+        say("response.output_item.added", **place, item=first)
+        deltas({**place, "item_id": first["id"]})
         say("response.output_item.done", **place, item=whole)
         done.append(whole)
 
@@ -176,19 +176,19 @@ def _responses_stream(answer: Answer) -> list[bytes]:
             _responses_thought(say, item, answer, f"rs_{number}", part.text)
     for number, part in enumerate(answer.calls):
         _responses_call(say, item, answer, f"fc_{number}", part)
-    used = answer.usage
+    tokens = answer.usage
     usage = {
-        "input_tokens": used.input,
-        "input_tokens_details": {"cached_tokens": used.cached},
-        "output_tokens": used.output,
-        "output_tokens_details": {"reasoning_tokens": used.reasoning},
-        "total_tokens": used.input + used.output,
+        "input_tokens": tokens.input,
+        "input_tokens_details": {"cached_tokens": tokens.cached},
+        "output_tokens": tokens.output,
+        "output_tokens_details": {"reasoning_tokens": tokens.reasoning},
+        "total_tokens": tokens.input + tokens.output,
     }
     reasons = {"length": "max_output_tokens", "content_filter": "content_filter"}
     status = "incomplete" if answer.finish in reasons else "completed"
     details = {"reason": reasons[answer.finish]} if answer.finish in reasons else None
-    ended = {**head, "status": status, "output": done, "usage": usage, "incomplete_details": details}
-    say(f"response.{status}", response=ended)
+    response = {**head, "status": status, "output": done, "usage": usage, "incomplete_details": details}
+    say(f"response.{status}", response=response)
     return out
 
 
@@ -202,8 +202,8 @@ def _responses_text(say: _Say, item: _Item, answer: Answer, name: str, text: str
         say("response.content_part.done", **place, part=part)
 
     part = {"type": "output_text", "text": text, "annotations": []}
-    begun = {"id": name, "type": "message", "role": "assistant", "status": "in_progress", "content": []}
-    item(begun, deltas, {**begun, "status": "completed", "content": [part]})
+    first = {"id": name, "type": "message", "role": "assistant", "status": "in_progress", "content": []}
+    item(first, deltas, {**first, "status": "completed", "content": [part]})
 
 
 def _responses_thought(say: _Say, item: _Item, answer: Answer, name: str, text: str) -> None:
@@ -216,8 +216,8 @@ def _responses_thought(say: _Say, item: _Item, answer: Answer, name: str, text: 
         say("response.reasoning_summary_part.done", **place, part=part)
 
     part = {"type": "summary_text", "text": text}
-    begun = {"id": name, "type": "reasoning", "summary": [], "encrypted_content": "gAA"}
-    item(begun, deltas, {**begun, "summary": [part], "encrypted_content": SIGNATURE})
+    first = {"id": name, "type": "reasoning", "summary": [], "encrypted_content": "gAA"}
+    item(first, deltas, {**first, "summary": [part], "encrypted_content": SIGNATURE})
 
 
 def _responses_call(say: _Say, item: _Item, answer: Answer, name: str, part: Call) -> None:
@@ -227,8 +227,8 @@ def _responses_call(say: _Say, item: _Item, answer: Answer, name: str, part: Cal
         say("response.function_call_arguments.done", **place, name=part.tool, arguments=arguments)
 
     arguments = _arguments(part)
-    begun = {"id": name, "type": "function_call", "call_id": part.id, "name": part.tool, "arguments": ""}
-    item(begun, deltas, {**begun, "status": "completed", "arguments": arguments})
+    first = {"id": name, "type": "function_call", "call_id": part.id, "name": part.tool, "arguments": ""}
+    item(first, deltas, {**first, "status": "completed", "arguments": arguments})
 
 
 def _responses_stream_error(code: str, message: str) -> bytes:
@@ -245,19 +245,19 @@ def _anthropic_stream(answer: Answer) -> list[bytes]:
     def say(kind: str, **fields: object) -> None:
         out.append(event({"type": kind, **fields}, kind))
 
-    def block(begun: _Fields, *deltas: _Fields) -> None:
+    def block(first: _Fields, *deltas: _Fields) -> None:
         nonlocal number
-        say("content_block_start", index=number, content_block=begun)
+        say("content_block_start", index=number, content_block=first)
         for delta in deltas:
             say("content_block_delta", index=number, delta=delta)
         say("content_block_stop", index=number)
         number += 1
 
-    used = answer.usage
+    tokens = answer.usage
     usage = {
-        "input_tokens": used.input - used.cached - 2,
+        "input_tokens": tokens.input - tokens.cached - 2,
         "cache_creation_input_tokens": 2,
-        "cache_read_input_tokens": used.cached,
+        "cache_read_input_tokens": tokens.cached,
         "output_tokens": 1,
     }
     message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "small-1", "content": []}
@@ -267,17 +267,17 @@ def _anthropic_stream(answer: Answer) -> list[bytes]:
             block({"type": "text", "text": ""}, *({"type": "text_delta", "text": one} for one in answer.cut(part)))
         elif isinstance(part, Think):
             thoughts = ({"type": "thinking_delta", "thinking": one} for one in answer.cut(part.text))
-            signed = {"type": "signature_delta", "signature": SIGNATURE}
-            block({"type": "thinking", "thinking": "", "signature": ""}, *thoughts, signed)
+            signature = {"type": "signature_delta", "signature": SIGNATURE}
+            block({"type": "thinking", "thinking": "", "signature": ""}, *thoughts, signature)
         else:
             pieces = ["", *answer.cut(_arguments(part))]
             deltas = ({"type": "input_json_delta", "partial_json": one} for one in pieces)
             block({"type": "tool_use", "id": part.id, "name": part.tool, "input": {}}, *deltas)
     say("ping")
     reasons = {"length": "max_tokens", "": "tool_use" if answer.calls else "end_turn"}
-    details = {"thinking_tokens": used.reasoning}
-    ended = {"stop_reason": reasons.get(answer.finish, answer.finish), "stop_sequence": None}
-    say("message_delta", delta=ended, usage={"output_tokens": used.output, "output_tokens_details": details})
+    details = {"thinking_tokens": tokens.reasoning}
+    message_delta = {"stop_reason": reasons.get(answer.finish, answer.finish), "stop_sequence": None}
+    say("message_delta", delta=message_delta, usage={"output_tokens": tokens.output, "output_tokens_details": details})
     say("message_stop")
     return out
 
@@ -309,11 +309,11 @@ def _anthropic_stream_error(code: str, message: str) -> bytes:
 def _gemini_stream(answer: Answer) -> list[bytes]:
     def chunk(parts: Sequence[JSONObject], **more: object) -> bytes:
         content = {"role": "model", "parts": parts}
-        counts = {"promptTokenCount": used.input, "totalTokenCount": used.input}
+        counts = {"promptTokenCount": tokens.input, "totalTokenCount": tokens.input}
         rest = {"usageMetadata": more.pop("usage", counts), "modelVersion": "small-1", "responseId": "r1"}
         return event({"candidates": [{"content": content, "index": 0, **more}], **rest})
 
-    used, out, signed = answer.usage, list[bytes](), any(isinstance(part, Think) for part in answer.parts)
+    tokens, out, needs_signature = answer.usage, list[bytes](), any(isinstance(part, Think) for part in answer.parts)
     for part in sorted(answer.parts, key=lambda part: isinstance(part, Call)):
         if isinstance(part, str):
             out += [chunk([{"text": piece}]) for piece in answer.cut(part)]
@@ -327,16 +327,16 @@ def _gemini_stream(answer: Answer) -> list[bytes]:
                     "id": part.id,
                 }
             }
-            out.append(chunk([{**call, "thoughtSignature": SIGNATURE} if signed else call]))
-            signed = False  # of parallel calls the first one has it
+            out.append(chunk([{**call, "thoughtSignature": SIGNATURE} if needs_signature else call]))
+            needs_signature = False  # of parallel calls the first one has it
     usage = {
-        "promptTokenCount": used.input,
-        "cachedContentTokenCount": used.cached,
-        "candidatesTokenCount": used.output - used.reasoning,
-        "thoughtsTokenCount": used.reasoning,
-        "totalTokenCount": used.input + used.output,
+        "promptTokenCount": tokens.input,
+        "cachedContentTokenCount": tokens.cached,
+        "candidatesTokenCount": tokens.output - tokens.reasoning,
+        "thoughtsTokenCount": tokens.reasoning,
+        "totalTokenCount": tokens.input + tokens.output,
     }
-    last = [{"text": "", "thoughtSignature": SIGNATURE}] if signed else [{"text": ""}]
+    last = [{"text": "", "thoughtSignature": SIGNATURE}] if needs_signature else [{"text": ""}]
     reasons = {"length": "MAX_TOKENS", "content_filter": "SAFETY", "": "STOP"}
     out.append(chunk(last, finishReason=reasons.get(answer.finish, answer.finish), usage=usage))
     return out

@@ -118,15 +118,15 @@ class AgentTool(Tool[..., Any]):
         text = self.build_input(self.convert(arguments)["input"])
         return cast("str", await text if inspect.isawaitable(text) else text)  # a start refuses other types
 
-    async def result_of(self, completed: Completed[object]) -> object:
+    async def result_of(self, outcome: Completed[object]) -> object:
         """Return the call's result; `extract` may be async.
 
         Raises:
             BaseException: raised by `extract`.
         """
         if self.extract is None:
-            return completed.output
-        value = self.extract(completed)
+            return outcome.output
+        value = self.extract(outcome)
         return await value if inspect.isawaitable(value) else value
 
 
@@ -143,10 +143,10 @@ class _ObjectArguments(Arguments):
         Raises:
             ArgumentsError: names the path.
         """
-        made = capture(msgspec.convert, copied(arguments), self._kind)
-        if isinstance(made, Raised):  # validation in user classes may raise anything
-            raise ArgumentsError(f"Invalid arguments: {message_of(made.error)}.") from made.error
-        return {"input": made.value}
+        result = capture(msgspec.convert, copied(arguments), self._kind)
+        if isinstance(result, Raised):  # validation in user classes may raise anything
+            raise ArgumentsError(f"Invalid arguments: {message_of(result.error)}.") from result.error
+        return {"input": result.value}
 
 
 def object_arguments(name: str, option: str, kind: Any) -> Arguments:
@@ -165,9 +165,9 @@ def object_arguments(name: str, option: str, kind: Any) -> Arguments:
         way = "give a class of attrs, dataclasses, msgspec or TypedDict"
         return ToolDefinitionError(f"tool {name!r}, option {option}={kind!r}: {what}; {way}")
 
-    dropped = dropped_constraint(kind)
-    if dropped is not None:
-        raise ToolDefinitionError(f"tool {name!r}, option {option}: {dropped}")
+    constraint = dropped_constraint(kind)
+    if constraint is not None:
+        raise ToolDefinitionError(f"tool {name!r}, option {option}: {constraint}")
     try:
         (root,), definitions = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
     except Exception as error:  # msgspec raises what it meets inside the class
@@ -209,9 +209,9 @@ def agent_tool(
     for option, why in _FIXED.items():
         if option in options:
             raise ToolDefinitionError(f"tool {name!r}, option {option}: {why}; omit the option")
-    for option, given in (("build_input", build_input), ("extract", extract)):
-        if given is not None and not callable(given):
-            raise ToolDefinitionError(f"tool {name!r}, option {option}={given!r:.100}: give a function, or None")
+    for option, function in (("build_input", build_input), ("extract", extract)):
+        if function is not None and not callable(function):
+            raise ToolDefinitionError(f"tool {name!r}, option {option}={function!r:.100}: give a function, or None")
     if parameters is not None and build_input is None:
         way = "give build_input=, a function (parameters) -> str"
         raise ToolDefinitionError(f"tool {name!r}: parameters= needs to become the text that the agent reads; {way}")
@@ -236,5 +236,5 @@ def tool_essence(tool: Tool[..., object]) -> Any:
         essence += ["agent", tool.agent.spec.digest]
     # added only if set, so that digests of other tools stay stable
     more = [["guardrail", one.kind, one.name] for one in (*tool.input_guardrails, *tool.output_guardrails)]
-    enabled = [] if tool.is_enabled is True else ["is_enabled"]
-    return [*essence, *(["background"] if tool.background else []), *more, *enabled]
+    conditional = [] if tool.is_enabled is True else ["is_enabled"]
+    return [*essence, *(["background"] if tool.background else []), *more, *conditional]

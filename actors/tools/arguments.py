@@ -60,11 +60,11 @@ class Arguments:
         Raises:
             ArgumentsError: names the path.
         """
-        made = capture(msgspec.convert, copied(arguments), self._struct)
-        if isinstance(made, Raised):  # validation in user classes may raise anything
-            raise ArgumentsError(self._explain(message_of(made.error))) from made.error
+        result = capture(msgspec.convert, copied(arguments), self._struct)
+        if isinstance(result, Raised):  # validation in user classes may raise anything
+            raise ArgumentsError(self._explain(message_of(result.error))) from result.error
         fields = self._struct.__struct_fields__
-        return {name: value for name in fields if (value := getattr(made.value, name)) is not msgspec.UNSET}
+        return {name: value for name in fields if (value := getattr(result.value, name)) is not msgspec.UNSET}
 
     def complete(self, arguments: JSONObject) -> dict[str, JSONValue]:
         """Return the result of `convert` with the defaults filled in.
@@ -84,8 +84,8 @@ class Arguments:
 
     def _explain(self, what: str) -> str:
         place = "" if "`$" in what else " - at `$`"
-        known = ", ".join(self._struct.__struct_fields__) or "none"
-        return f"Invalid arguments: {what}{place}. The arguments are: {known}."
+        names = ", ".join(self._struct.__struct_fields__) or "none"
+        return f"Invalid arguments: {what}{place}. The arguments are: {names}."
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -236,9 +236,9 @@ class _Reader:
             ) from error
 
     def _supported(self, name: str, annotation: object) -> Any:
-        dropped = dropped_constraint(annotation)
-        if dropped is not None:
-            raise self.fault(name, dropped)
+        fault = dropped_constraint(annotation)
+        if fault is not None:
+            raise self.fault(name, fault)
         try:
             msgspec.json.schema(annotation)
             msgspec.json.Decoder(annotation)

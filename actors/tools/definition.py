@@ -306,24 +306,24 @@ def _define(
         raise ToolDefinitionError(
             f"tool {name!r}: an async function gets a ToolContext; SyncToolContext is for sync ones"
         )
-    given: dict[str, Any] = {
+    own_settings: dict[str, Any] = {
         option: exact(value) if isinstance(value, str) else value for option, value in options.items()
     }
     for option in _GUARDS:
-        if option in given:
-            given[option] = tuple(given[option])
-    settings: dict[str, Any] = {"description": first_paragraph(function), **given, "name": name}
+        if option in own_settings:
+            own_settings[option] = tuple(own_settings[option])
+    settings: dict[str, Any] = {"description": first_paragraph(function), **own_settings, "name": name}
     if not encodable(settings["description"]):
         raise ToolDefinitionError(f"tool {name!r}: its description has a lone surrogate; remove it")
     deps_type = named_deps(function, namespace)
     return Tool(function=function, is_async=is_async, arguments=arguments, deps_type=deps_type, **settings)
 
 
-def _name(function: object, given: object) -> str:
-    name = given if given is not None else getattr(function, "__name__", None)
+def _name(function: object, explicit: object) -> str:
+    name = explicit if explicit is not None else getattr(function, "__name__", None)
     if name is None:
         raise ToolDefinitionError(f"{function!r} has no name of its own; give one: tool(..., name='...')")
-    if given is None and name == "<lambda>":
+    if explicit is None and name == "<lambda>":
         raise ToolDefinitionError("a lambda cannot be a tool (no annotations, no docstring); write a function with def")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ToolDefinitionError(
@@ -351,14 +351,14 @@ def _check_options(name: str, options: ToolOptions) -> None:
         return ToolDefinitionError(f"tool {name!r}, option {option:.100}={options.get(option)!r:.200}: {what}")
 
     for option, kind in _GUARDS.items():
-        listed = _listed(options.get(option, ()))
-        wrong = check_guardrails(listed, kind)
+        guardrails = _listed(options.get(option, ()))
+        wrong = check_guardrails(guardrails, kind)
         if wrong is not None:
             raise fault(option, wrong)
     for option, value in options.items():
         if option not in ToolOptions.__annotations__:
-            known = f"the options are {', '.join(ToolOptions.__annotations__)}"
-            hint = did_you_mean(option, ToolOptions.__annotations__).strip() or known
+            options_text = f"the options are {', '.join(ToolOptions.__annotations__)}"
+            hint = did_you_mean(option, ToolOptions.__annotations__).strip() or options_text
             raise fault(option, f"there is no such option; {hint}")
         if option in _CHOICES and value not in _CHOICES[option]:
             hint = did_you_mean(value, filter(None, _CHOICES[option]))
@@ -410,8 +410,8 @@ def _check_effect(effect: str, fault: Callable[[str, str], ToolDefinitionError])
     """Refuse an identifier close to a known class: a policy for "write" must not miss a tool with "writes"."""
     near = get_close_matches(effect.lower(), EFFECTS, 1, cutoff=0.75)
     if effect not in EFFECTS and near:
-        known = ", ".join(EFFECTS)
-        raise fault("effect", f"did you mean {near[0]!r}? A word of your own must not look like one of {known}")
+        effects = ", ".join(EFFECTS)
+        raise fault("effect", f"did you mean {near[0]!r}? A word of your own must not look like one of {effects}")
 
 
 def _takes(predicate: Any, *arguments: object) -> bool:

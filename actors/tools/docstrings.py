@@ -10,15 +10,15 @@ _SECTION: Final = re.compile(r"(?i)(args|arguments|parameters|params)\s*:\s*")
 _ENTRY: Final = re.compile(r"\*{0,2}(?P<name>\w+)(?:\s*\([^)]*\))?\s*:\s*(?P<text>.*)")
 
 
-def first_paragraph(documented: object) -> str:
+def first_paragraph(function: object) -> str:
     """Return the first paragraph of an object's own docstring as one line, or ""."""
-    text = inspect.cleandoc(getattr(documented, "__doc__", None) or "")
+    text = inspect.cleandoc(getattr(function, "__doc__", None) or "")
     return " ".join(text.split("\n\n", 1)[0].split())
 
 
-def parameter_texts(documented: object) -> dict[str, str]:
+def parameter_texts(function: object) -> dict[str, str]:
     """Return parameter name -> its text in the `Args:` section; continued lines are joined into one."""
-    lines = inspect.cleandoc(getattr(documented, "__doc__", None) or "").splitlines()
+    lines = inspect.cleandoc(getattr(function, "__doc__", None) or "").splitlines()
     starts = [number for number, line in enumerate(lines) if _SECTION.fullmatch(line)]
     lines_of: dict[str, list[str]] = {}
     if not starts:

@@ -125,8 +125,8 @@ async def _in_task(
 ) -> Any:
     if record.fence is not None and not record.fence.holds():
         await record.fence.lost()
-    ended = await acapture(tool.call, ctx, keywords)
-    return _settle(tool, ended.error) if isinstance(ended, Raised) else ended.value
+    outcome = await acapture(tool.call, ctx, keywords)
+    return _settle(tool, outcome.error) if isinstance(outcome, Raised) else outcome.value
 
 
 async def _in_thread(
@@ -136,27 +136,27 @@ async def _in_thread(
     limiter: trio.CapacityLimiter,
     record: Invocation,
 ) -> Any:
-    fence, refused = record.fence, False
+    fence, lost_claim = record.fence, False
 
     def call() -> object:
-        nonlocal refused
-        refused = fence is not None and not fence.holds()  # the body may have waited long for its thread
-        return None if refused else tool.call(_wired(ctx, body), keywords)
+        nonlocal lost_claim
+        lost_claim = fence is not None and not fence.holds()  # the body may have waited long for its thread
+        return None if lost_claim else tool.call(_wired(ctx, body), keywords)
 
     body = ThreadBody(call)
-    ended = await run_body(body, limiter=limiter, grace=tool.grace, name=f"tool {tool.name} {ctx.call_id}".rstrip())
-    if ended is None:
+    outcome = await run_body(body, limiter=limiter, grace=tool.grace, name=f"tool {tool.name} {ctx.call_id}".rstrip())
+    if outcome is None:
         record.stubborn, record.stack, record.ended = True, body.stack(), body.done
         await trio.lowlevel.checkpoint_if_cancelled()  # abandoned because of a cancel: the cancel is raised here
-        ended = ThreadResult(error=RuntimeError("its thread was given up"))
-    if refused and fence is not None:
+        outcome = ThreadResult(error=RuntimeError("its thread was given up"))
+    if lost_claim and fence is not None:
         await fence.lost()
-    if ended.error is not None:  # worker threads handle no signals, so a KeyboardInterrupt here is the body's own
-        return _settle(tool, failure_of(ended.error))
-    if inspect.iscoroutine(ended.value):
-        ended.value.close()
+    if outcome.error is not None:  # worker threads handle no signals, so a KeyboardInterrupt here is the body's own
+        return _settle(tool, failure_of(outcome.error))
+    if inspect.iscoroutine(outcome.value):
+        outcome.value.close()
         return _settle(tool, TypeError("it returned a coroutine; define it (and what wraps it) with async def"))
-    return ended.value
+    return outcome.value
 
 
 def _wired(ctx: ToolContext | SyncToolContext, body: ThreadBody) -> ToolContext | SyncToolContext:

@@ -23,7 +23,7 @@ from .definition import Tool
 
 _DIGITS: Final = 16
 """Hex digits of a digest: enough to distinguish releases of one tool; the fingerprint over it has full length."""
-_known: Final[WeakKeyDictionary[Callable[..., Any], object]] = WeakKeyDictionary()
+_codes: Final[WeakKeyDictionary[Callable[..., Any], object]] = WeakKeyDictionary()
 
 
 def definition_mark(tool: Tool[..., object]) -> str:
@@ -34,10 +34,10 @@ def definition_mark(tool: Tool[..., object]) -> str:
 
 def _code_of(function: Callable[..., Any]) -> Any:
     """Return the code as plain data; cached per function, because the source is read from a file."""
-    code = _known.get(function)
+    code = _codes.get(function)
     if code is None:
         body = inspect.unwrap(function)
-        code = _known[function] = _text_of(body) or _bytecode_of(getattr(body, "__code__", None))
+        code = _codes[function] = _text_of(body) or _bytecode_of(getattr(body, "__code__", None))
     return code
 
 

@@ -38,21 +38,21 @@ def named_deps(function: object, namespace: Mapping[str, object] = _NOTHING) -> 
 def _resolved(function: object, annotation: str, namespace: Mapping[str, object]) -> object:
     bare = inspect.unwrap(function if inspect.isroutine(function) else type(function).__call__)
     holder = types.SimpleNamespace(__annotations__={"ctx": annotation})
-    known = getattr(getattr(bare, "__func__", bare), "__globals__", {})
+    names = getattr(getattr(bare, "__func__", bare), "__globals__", {})
     try:
-        return typing.get_type_hints(holder, known, dict(namespace))["ctx"]
+        return typing.get_type_hints(holder, names, dict(namespace))["ctx"]
     except Exception:  # noqa: BLE001 - a name for type checkers only, or any code of the program
         return None
 
 
-def provides(deps_type: object, named: object) -> bool:
+def provides(deps_type: object, annotation: object) -> bool:
     """Return False if dependencies of this type are certainly not of the named one."""
-    if get_origin(named) in (Union, types.UnionType):
-        return any(provides(deps_type, one) for one in get_args(named))
-    given, wanted = get_origin(deps_type) or deps_type, get_origin(named) or named
-    if ANY in (given, wanted) or not isinstance(given, type) or not isinstance(wanted, type):
+    if get_origin(annotation) in (Union, types.UnionType):
+        return any(provides(deps_type, one) for one in get_args(annotation))
+    own_class, base = get_origin(deps_type) or deps_type, get_origin(annotation) or annotation
+    if ANY in (own_class, base) or not isinstance(own_class, type) or not isinstance(base, type):
         return True
     try:
-        return issubclass(given, wanted)
+        return issubclass(own_class, base)
     except TypeError:  # a protocol or a TypedDict, which only type checkers can compare
         return True

@@ -63,11 +63,11 @@ class ThreadBody:
                 return
             self._thread = threading.get_ident()
         try:
-            ended = ThreadResult(value=self._function())
+            result = ThreadResult(value=self._function())
         except BaseException as error:  # noqa: BLE001, ASYNC103 - the boundary: the waiting task handles every outcome
-            ended = ThreadResult(error=error)
+            result = ThreadResult(error=error)
         with self._lock:
-            self._ended = None if self.given_up else ended
+            self._ended = None if self.given_up else result
         with suppress(trio.RunFinishedError):
             self._token.run_sync_soon(self.done.set)
 

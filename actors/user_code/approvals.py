@@ -22,12 +22,12 @@ BUILT_IN: Final = "(approval)"
 
 @attrs.frozen
 class ApprovalNeed:
-    """Whether a person must approve a call, according to its tool.
+    """The need of an approval of a call, according to the tool.
 
     Attributes:
         needed: a person must approve.
-        doubt: how the predicate failed; then approval is needed, to be safe.
-        error: the predicate's exception.
+        doubt: The failure of the predicate, as a text; a call in doubt needs an approval.
+        error: The predicate's exception.
     """
 
     needed: bool
@@ -55,8 +55,8 @@ async def wants_approval(
     match await call_user(
         lambda: predicate(ctx, tool.complete(arguments)), name=BUILT_IN, limit=PREDICATE_TIMEOUT, watch=watch
     ):
-        case Returned(bool() as needed):
-            return YES if needed else NO
+        case Returned(bool() as is_needed):
+            return YES if is_needed else NO
         case Returned(answer):
             return ApprovalNeed(True, f"{doubt}: it returned {shown(answer)}, which is neither True nor False")
         case Raised(error):

@@ -72,7 +72,7 @@ async def call_user(
     Args:
         function: async or sync. A sync function runs in the event loop.
         args: its arguments, copies.
-        name: of the function in `watch`.
+        name: The name of the function in `watch`.
         limit: seconds. A value that is returned later does not count; an exception that is raised later does.
         watch: notes that the function is running, and until when; None: the caller bounds the time otherwise.
         answers: exceptions that count as if the function had returned them.
@@ -84,58 +84,58 @@ async def call_user(
     if watch is not None and name in watch.given_up:
         return Late(limit, given_up=True)
     with nullcontext() if watch is None else watch.over(name, limit), trio.move_on_after(limit) as time:
-        ended = await acapture(function, *args)
-        if isinstance(ended, Raised) and not isinstance(ended.error, answers):
-            return ended
+        outcome = await acapture(function, *args)
+        if isinstance(outcome, Raised) and not isinstance(outcome.error, answers):
+            return outcome
         if not time.cancel_called:
-            return Returned(ended.error) if isinstance(ended, Raised) else ended
+            return Returned(outcome.error) if isinstance(outcome, Raised) else outcome
     return Late(limit)
 
 
-def answer_of(ended: Returned[T] | Raised | Late, failed: str, late: str = "") -> T:
+def answer_of(outcome: Returned[T] | Raised | Late, failure_text: str, late: str = "") -> T:
     """Return the value that a function returned.
 
     Args:
-        ended: the end of its call.
-        failed: begins the message about an exception.
+        outcome: the end of its call.
+        failure_text: begins the message about an exception.
         late: begins the message about a late function.
 
     Raises:
         HookFailed: the function returned none.
     """
-    match ended:
+    match outcome:
         case Returned(value):
             return value
         case Raised(error):
-            raise HookFailed(f"{failed}: {shown_text(error)}") from error
+            raise HookFailed(f"{failure_text}: {shown_text(error)}") from error
         case Late():
-            raise HookFailed(f"{late} {ended}", level=logging.WARNING)
+            raise HookFailed(f"{late} {outcome}", level=logging.WARNING)
 
 
-def read_answer(named: str, what: str, read: Callable[[], T]) -> T:
+def read_answer(where: str, what: str, reader: Callable[[], T]) -> T:
     """Read what a function returned. Its values are the program's objects, and reading them may run any code.
 
     Args:
-        named: the function, for the message of a failure.
+        where: the function, for the message of a failure.
         what: its answer, for that message.
-        read: reads, and may raise HookFailed itself.
+        reader: reads, and may raise HookFailed itself.
 
     Raises:
         HookFailed: the answer cannot be used.
     """
-    match capture(read):
+    match capture(reader):
         case Returned(value):
             return value
         case Raised(HookFailed() as failure):
             raise failure
         case Raised(InvalidValue() as error):
-            raise HookFailed(f"{named}: its {what} cannot be stored: {error}") from error
+            raise HookFailed(f"{where}: its {what} cannot be stored: {error}") from error
         case Raised(error):
-            raise HookFailed(f"{named}: its {what} cannot be read: {shown_text(error)}") from error
+            raise HookFailed(f"{where}: its {what} cannot be read: {shown_text(error)}") from error
 
 
 async def together(
-    asked: Sequence[A], ask: Callable[[A], Awaitable[T]], ends: Callable[[T], bool] = lambda answer: False
+    items: Sequence[A], ask: Callable[[A], Awaitable[T]], ends: Callable[[T], bool] = lambda answer: False
 ) -> list[T | None]:
     """Ask plugins, tools or guardrails concurrently, and return their answers in order.
 
@@ -145,7 +145,7 @@ async def together(
     Raises:
         HookFailed: that first failure.
     """
-    answers: list[T | None] = [None] * len(asked)
+    answers: list[T | None] = [None] * len(items)
     failures: list[HookFailed] = []
 
     async def ask_one(index: int, one: A) -> None:
@@ -162,10 +162,10 @@ async def together(
             if ends(answer):
                 scope.cancel("an answer has ended the phase")
 
-    if len(asked) < 2:  # the usual case needs no task
-        return [await ask(one) for one in asked]
+    if len(items) < 2:  # the usual case needs no task
+        return [await ask(one) for one in items]
     async with open_collapsing_nursery() as nursery:
-        for index, one in enumerate(asked):
+        for index, one in enumerate(items):
             nursery.start_soon(ask_one, index, one)
     if failures:
         raise failures[0]

@@ -30,7 +30,7 @@ class Disabled:
     """The answer of the predicates.
 
     Attributes:
-        names: of the tools that are not enabled, in the agent's order.
+        names: The names of the tools that are not enabled, in the agent's order.
         faults: a sentence for each predicate that failed.
     """
 
@@ -45,14 +45,14 @@ async def ask_enabled(
     faults: list[str] = []
 
     async def ask(tool: Tool[..., object]) -> bool:
-        enabled, why, error = await _ask(tool, ctx, watch)
+        is_enabled, why, error = await _ask(tool, ctx, watch)
         if why is not None:
             report(tool, why, error)
             faults.append(text_of(f"is_enabled of tool {tool.name!r} failed: {why}"))
-        return enabled
+        return is_enabled
 
     answers = await together(tools, ask)
-    names = (tool.name for tool, enabled in zip(tools, answers, strict=True) if not enabled)
+    names = (tool.name for tool, is_enabled in zip(tools, answers, strict=True) if not is_enabled)
     return Disabled(tuple(names), tuple(faults))
 
 

@@ -46,49 +46,49 @@ async def run_gates(
         guardrails: asks the input guardrails of the tool, before all other gates; these are asked only if all allow.
     """
     plugins = request.plugins
-    ignored: list[str] = []
+    faults: list[str] = []
 
     async def ask(plugin: Plugin) -> Verdict | None:
         try:
-            answer = await call_hook(request, plugin, request.context(State(request.snapshot, known), ()))
+            answer = await call_hook(request, plugin, request.context(State(request.snapshot, keys), ()))
             return read_answer(where(plugin, request.phase), "answer", lambda: _verdict(plugin, answer))
         except HookFailed as failure:
             request.tell(name_of(plugin), failure)
             if plugin.on_error == "fail":
                 raise
-            ignored.append(text_of(str(failure)))
+            faults.append(text_of(str(failure)))
             doubt = text_of(f"A person must look: {failure}.")
             return None if approved else Suspend(reason="tool_permission", message=doubt)
 
-    known = request.agent.spec.keys
+    keys = request.agent.spec.keys
     try:
-        tripped = None if guardrails is None else await guardrails()
-        if tripped is not None:
-            return request.done(tripped=tripped)
+        trip = None if guardrails is None else await guardrails()
+        if trip is not None:
+            return request.done(tripped=trip)
         verdicts = await together(plugins, ask)
     except HookFailed as failure:
-        return request.done(failure=text_of(str(failure)), ignored=tuple(ignored))
-    named = [(name_of(plugin), verdict) for plugin, verdict in zip(plugins, verdicts, strict=True)]
-    wanted = NO
+        return request.done(failure=text_of(str(failure)), ignored=tuple(faults))
+    votes = [(name_of(plugin), verdict) for plugin, verdict in zip(plugins, verdicts, strict=True)]
+    need = NO
     if built_in is not None and not any(isinstance(verdict, Block | Deny) for verdict in verdicts):
-        wanted = await built_in()  # with a block or denial no person is asked, so the predicate is not needed
-    if wanted.doubt is not None:  # the deciding person must know that the predicate failed
-        doubt = text_of(f"It is not known whether this is allowed: {wanted.doubt}.")
-        named.append((BUILT_IN, Suspend(reason="tool_permission", message=doubt)))
-    elif wanted.needed:
-        named.append((BUILT_IN, APPROVAL))
-    said = [(name, verdict) for name, verdict in named if verdict is not None and not isinstance(verdict, Allow)]
+        need = await built_in()  # with a block or denial no person is asked, so the predicate is not needed
+    if need.doubt is not None:  # the deciding person must know that the predicate failed
+        doubt = text_of(f"It is not known whether this is allowed: {need.doubt}.")
+        votes.append((BUILT_IN, Suspend(reason="tool_permission", message=doubt)))
+    elif need.needed:
+        votes.append((BUILT_IN, APPROVAL))
+    objections = [(name, verdict) for name, verdict in votes if verdict is not None and not isinstance(verdict, Allow)]
     # max returns the first of equals
-    winner, strongest = max(said, key=lambda pair: _RANK[_kind(pair[1])], default=("", Allow()))
+    winner, strongest = max(objections, key=lambda pair: _RANK[_kind(pair[1])], default=("", Allow()))
     return request.done(
         verdict=strongest,
         overruled=tuple(
             Overruled(plugin=name, verdict=_WORD[_kind(verdict)], by=winner)
-            for name, verdict in said
+            for name, verdict in objections
             if name not in (winner, BUILT_IN)
         ),
-        ignored=tuple(ignored),
-        doubt=None if wanted.doubt is None else text_of(wanted.doubt),
+        ignored=tuple(faults),
+        doubt=None if need.doubt is None else text_of(need.doubt),
     )
 
 
@@ -97,7 +97,7 @@ def _kind(verdict: object) -> type:
 
 
 def _verdict(plugin: Plugin, answer: object) -> Verdict | None:
-    named = where(plugin, Phase.TOOL_GATE)
+    hook = where(plugin, Phase.TOOL_GATE)
     try:
         match answer:
             case None | Allow():
@@ -114,6 +114,6 @@ def _verdict(plugin: Plugin, answer: object) -> Verdict | None:
                 return Deny(text_of(answer.text))
             case _:
                 way = "return gr.Block, Deny, Suspend, SetResult, Allow or None"
-                raise HookFailed(f"{named}: it returned {shown(answer)}; {way}")
+                raise HookFailed(f"{hook}: it returned {shown(answer)}; {way}")
     except InvalidValue as error:
-        raise HookFailed(f"{named}: it asked for what cannot be stored: {error}") from error
+        raise HookFailed(f"{hook}: it asked for what cannot be stored: {error}") from error

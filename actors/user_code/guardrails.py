@@ -30,7 +30,7 @@ async def in_order(
     """Ask guardrails one after the other, up to the first that does not allow; return its report.
 
     Args:
-        guardrails: in order.
+        guardrails: The guardrails, in the order of the questions.
         ctx: their context.
         value: makes a copy of what is judged.
         watch: notes which guardrail is running, and until when.
@@ -40,9 +40,9 @@ async def in_order(
         trio.Cancelled: cancelled.
     """
     for guardrail in guardrails:
-        tripped = await judge(guardrail, ctx, value, watch)
-        if tripped is not None:
-            return tripped
+        trip = await judge(guardrail, ctx, value, watch)
+        if trip is not None:
+            return trip
     return None
 
 
@@ -50,12 +50,12 @@ async def judge(
     guardrail: Guardrail, ctx: PhaseContext, value: Callable[[], Any], watch: HookDeadlines | None = None
 ) -> Tripped | None:
     """Ask one guardrail; arguments and errors as of `in_order`. A verdict after the time limit does not count."""
-    named = where(guardrail)
-    ended = await call_user(
+    name = where(guardrail)
+    outcome = await call_user(
         lambda: guardrail.function(ctx, value()), name=watched_as(guardrail), limit=guardrail.timeout, watch=watch
     )
-    answer = answer_of(ended, named, f"{named}: it did not answer")
-    return read_answer(named, "verdict", lambda: _verdict(guardrail, answer))
+    answer = answer_of(outcome, name, f"{name}: it did not answer")
+    return read_answer(name, "verdict", lambda: _verdict(guardrail, answer))
 
 
 def _verdict(guardrail: Guardrail, answer: object) -> Tripped | None:

@@ -28,20 +28,20 @@ class HookModels:
 
     async def answer(self, model: Model | str | None, messages: tuple[Message, ...]) -> ModelResponse:
         """Ask a model. See `PhaseContext.ask_model`."""
-        asked = self.services.agents.model_for(self.agent, chosen=model)
-        await self.services.models.opened(asked)
+        chosen_model = self.services.agents.model_for(self.agent, chosen=model)
+        await self.services.models.opened(chosen_model)
         if any(message.parts for message in messages):
             messages = tuple(await self.part_bytes.filled(messages))
-        request = ModelRequest(agent=self.agent.key, messages=messages, run_id=self.run_id, model=asked.name)
-        async with asked.stream(request) as events:
+        request = ModelRequest(agent=self.agent.key, messages=messages, run_id=self.run_id, model=chosen_model.name)
+        async with chosen_model.stream(request) as events:
             try:
                 async for event in events:
                     if isinstance(event, ModelResponse):
                         answer = response_of(event)
                         return answer if answer.usage.requests else replace(answer, usage=answer.usage + ONE_REQUEST)
             except InvalidValue as error:
-                raise ModelError(f"the answer of {asked.name} cannot be used: {error}") from error
+                raise ModelError(f"the answer of {chosen_model.name} cannot be used: {error}") from error
             finally:
                 if isinstance(events, AsyncGenerator):
                     await events.aclose()
-        raise ModelError(f"{asked.name} ended its stream without a response", kind="interrupted")
+        raise ModelError(f"{chosen_model.name} ended its stream without a response", kind="interrupted")

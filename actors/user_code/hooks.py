@@ -1,9 +1,9 @@
 """Run the hooks of one phase: concurrently, on one snapshot, merged into one answer.
 
-Theory of operation. All hooks of a phase run at once on the same snapshot of the state. Their answers are merged in the
-order of registration. A hook whose answer conflicts with an earlier one runs again, alone, on the merged state. Each
-hook ends in one of four ways: an answer, a failure that its plugin ignores, a failure that ends the run, or a cancel
-because another hook ended the phase.
+Theory of operation. All hooks of a phase run concurrently on the same snapshot of the state. Their answers are merged
+in the order of registration. A hook whose answer conflicts with an earlier one runs again, alone, on the merged state.
+Each hook ends in one of four ways: an answer, a failure that its plugin ignores, a failure that ends the run, or a
+cancel because another hook ended the phase.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class HookRequest:
         context: makes a hook's context from a view of the state and the edits so far.
         find_model: returns the model of a name.
         watch: notes which hooks are running, and until when.
-        tell: called for each failed hook, including ignored failures.
+        tell: A callback for each failed hook, including ignored failures.
     """
 
     phase: Phase
@@ -86,17 +86,17 @@ async def run_hooks(request: HookRequest) -> PhaseDone:
 
     Failures of hooks are part of the answer; Cancelled passes.
     """
-    plugins, known = request.plugins, request.agent.spec.keys
+    plugins, keys = request.plugins, request.agent.spec.keys
     board = _HookAnswers(request)
     try:
-        answers = await together(plugins, lambda plugin: board.ask(plugin, State(request.snapshot, known), ()))
+        answers = await together(plugins, lambda plugin: board.ask(plugin, State(request.snapshot, keys), ()))
         later = [plugin for plugin, answer in zip(plugins, answers, strict=True) if not board.take(plugin, answer)]
         for plugin in later:
             answer = await board.ask(plugin, board.state.view(), tuple(board.edits))
             board.take(plugin, answer, fresh=True)
         return board.done()
     except HookFailed as failure:
-        return request.done(failure=text_of(str(failure)), ignored=tuple(board.ignored), spent=tuple(board.spent))
+        return request.done(failure=text_of(str(failure)), ignored=tuple(board.failures), spent=tuple(board.spendings))
 
 
 class _HookAnswers:
@@ -106,23 +106,23 @@ class _HookAnswers:
         self._request = request
         self.state = WritableState(request.snapshot, request.agent.spec.keys)
         self.edits: list[CallEdit] = []
-        self.ignored: list[str] = []
-        self.spent: list[Spent] = []
-        self._touched: dict[Any, str] = {}
-        self._taken: dict[str, Mutation] = {}
+        self.failures: list[str] = []
+        self.spendings: list[Spent] = []
+        self._fields: dict[Any, str] = {}
+        self._mutations: dict[str, Mutation] = {}
 
     async def ask(self, plugin: Plugin, state: State, edits: tuple[CallEdit, ...]) -> Mutation | None:
         """Run one hook and return its checked answer; None for no request or an ignored failure."""
         request = self._request
         try:
             answer = await call_hook(request, plugin, request.context(state, edits))
-            read = read_answer(where(plugin, request.phase), "answer", lambda: _checked(plugin, request, answer))
+            mutation = read_answer(where(plugin, request.phase), "answer", lambda: _checked(plugin, request, answer))
         except HookFailed as failure:
             self._note_failure(plugin, failure)
             return None
-        for model, usage in () if read is None else read.spent:
-            self.spent.append(Spent(by=name_of(plugin), usage=usage, model=model))
-        return read
+        for model, usage in () if mutation is None else mutation.spent:
+            self.spendings.append(Spent(by=name_of(plugin), usage=usage, model=model))
+        return mutation
 
     def _note_failure(self, plugin: Plugin, failure: HookFailed) -> None:
         """Note a failure and continue without the hook's answer.
@@ -133,15 +133,15 @@ class _HookAnswers:
         self._request.tell(name_of(plugin), failure)
         if plugin.on_error == "fail" and self._request.phase is not Phase.RUN_END:
             raise failure
-        self.ignored.append(text_of(str(failure)))
+        self.failures.append(text_of(str(failure)))
 
     def take(self, plugin: Plugin, answer: Mutation | None, *, fresh: bool = False) -> bool:
         """Merge an answer. Returns False if it conflicts with an earlier answer that this hook had not seen."""
         if answer is None:
             return True
-        touched = answer.touched()
-        for what, how in touched.items():
-            before = self._touched.get(what)
+        touched_fields = answer.touched()
+        for what, how in touched_fields.items():
+            before = self._fields.get(what)
             if not fresh and before is not None and "exclusive" in (before, how):
                 return False
         trial = self.state.copy()
@@ -151,27 +151,27 @@ class _HookAnswers:
             self._note_failure(plugin, failure)
             return True
         self.state = trial
-        self._touched.update(touched)
-        self._taken[name_of(plugin)] = answer
+        self._fields.update(touched_fields)
+        self._mutations[name_of(plugin)] = answer
         # the newer edit of a call wins, except that a dropped call stays dropped
-        dropped = {edit.call_id for edit in self.edits if edit.arguments is None}
-        new = [replace(edit, by=name_of(plugin)) for edit in answer.edits if edit.call_id not in dropped]
-        changed = {edit.call_id for edit in new}
-        self.edits = [edit for edit in self.edits if edit.call_id not in changed] + new
+        dropped_calls = {edit.call_id for edit in self.edits if edit.arguments is None}
+        new = [replace(edit, by=name_of(plugin)) for edit in answer.edits if edit.call_id not in dropped_calls]
+        changed_calls = {edit.call_id for edit in new}
+        self.edits = [edit for edit in self.edits if edit.call_id not in changed_calls] + new
         return True
 
     def done(self) -> PhaseDone:
         """Return the phase's answer, in the order of registration even if some hooks ran twice."""
         request, end = RequestChanges(), None
         ticket_requests: tuple[Suspend, ...] = ()
-        trimmed = list[Trimmed]()
+        trims = list[Trimmed]()
         for plugin in self._request.plugins:
-            answer = self._taken.get(name_of(plugin), Mutation())
+            answer = self._mutations.get(name_of(plugin), Mutation())
             request = request.joined(answer.request)
             end = end if end is not None else answer.reason
             ticket_requests += answer.ticket_requests
             if answer.request.hidden:
-                trimmed.append(Trimmed(by=name_of(plugin), messages=len(answer.request.hidden)))
+                trims.append(Trimmed(by=name_of(plugin), messages=len(answer.request.hidden)))
         return self._request.done(
             batch=self.state.batch(),
             keys=self.state.used,
@@ -179,9 +179,9 @@ class _HookAnswers:
             edits=tuple(self.edits),
             end=end,
             ticket_requests=ticket_requests,
-            ignored=tuple(self.ignored),
-            trimmed=tuple(trimmed),
-            spent=tuple(self.spent),
+            ignored=tuple(self.failures),
+            trimmed=tuple(trims),
+            spent=tuple(self.spendings),
         )
 
 
@@ -191,25 +191,25 @@ def _apply(state: WritableState, answer: Mutation) -> None:
 
 
 def _checked(plugin: Plugin, request: HookRequest, answer: object) -> Mutation | None:
-    named = where(plugin, request.phase)
+    hook = where(plugin, request.phase)
     if answer is None:
         return None
     if not isinstance(answer, Mutation):
         way = _HOLD if isinstance(answer, Suspend) else "return a gr.Mutation or None"
-        raise HookFailed(f"{named}: it returned {shown(answer)}; {way}")
+        raise HookFailed(f"{hook}: it returned {shown(answer)}; {way}")
     wrong = answer.misplaced(request.phase) or _unknown(answer, request)
     if wrong is not None:
-        raise HookFailed(f"{named} {wrong}")
+        raise HookFailed(f"{hook} {wrong}")
     try:
         if answer.request.model is not None:
             request.find_model(answer.request.model)
         if answer.request.hidden:
-            hidden = closed(request.context(State(), ()).messages, answer.request.hidden)
-            answer = attrs.evolve(answer, request=replace(answer.request, hidden=hidden))
-        spent = tuple((model, usage_of(usage)) for model, usage in answer.spent)
-        return attrs.evolve(answer, ticket_requests=tuple(map(suspend_of, answer.ticket_requests)), spent=spent)
+            hidden_ids = closed(request.context(State(), ()).messages, answer.request.hidden)
+            answer = attrs.evolve(answer, request=replace(answer.request, hidden=hidden_ids))
+        spendings = tuple((model, usage_of(usage)) for model, usage in answer.spent)
+        return attrs.evolve(answer, ticket_requests=tuple(map(suspend_of, answer.ticket_requests)), spent=spendings)
     except AgentDefinitionError as error:
-        raise HookFailed(f"{named}: {error}") from error
+        raise HookFailed(f"{hook}: {error}") from error
 
 
 def _unknown(answer: Mutation, request: HookRequest) -> str | None:
@@ -218,9 +218,9 @@ def _unknown(answer: Mutation, request: HookRequest) -> str | None:
     for name in (*(answer.request.include or ()), *answer.request.exclude):
         if name not in tools:
             return f"names the tool {name!r}; the agent's tools are: {', '.join(sorted(tools)) or 'none'}"
-    known = {message.id for message in request.context(State(), ()).messages} if answer.request.hidden else set()
+    message_ids = {message.id for message in request.context(State(), ()).messages} if answer.request.hidden else set()
     for name in answer.request.hidden:
-        if name not in known:
+        if name not in message_ids:
             return f"hides the message {name!r}, which is not in the thread"
     calls = {call.call_id for call in request.context(State(), ()).calls} if answer.edits else set()
     for edit in answer.edits:
@@ -239,8 +239,8 @@ async def call_hook(request: HookRequest, plugin: Plugin, ctx: PhaseContext) -> 
         HookFailed: the hook raised, or did not finish in time.
         trio.Cancelled: cancelled.
     """
-    named = where(plugin, request.phase)
-    ended = await call_user(
+    hook = where(plugin, request.phase)
+    outcome = await call_user(
         methodcaller(request.phase.value, ctx),
         plugin,
         name=name_of(plugin),
@@ -248,9 +248,9 @@ async def call_hook(request: HookRequest, plugin: Plugin, ctx: PhaseContext) -> 
         watch=request.watch,
         answers=(Suspend,) if isinstance(ctx, GateContext) else (),
     )
-    if isinstance(ended, Raised) and isinstance(ended.error, Suspend):
-        raise HookFailed(f"{named}: it raised gr.Suspend; {_HOLD}") from ended.error
-    return answer_of(ended, named, f"{named}: it did not finish")
+    if isinstance(outcome, Raised) and isinstance(outcome.error, Suspend):
+        raise HookFailed(f"{hook}: it raised gr.Suspend; {_HOLD}") from outcome.error
+    return answer_of(outcome, hook, f"{hook}: it did not finish")
 
 
 def limit_of(plugin: Plugin, phase: Phase) -> float:

@@ -42,52 +42,52 @@ class Fan:
     def __call__(self, quick: bool) -> Values:
         """Play it."""
         clients, events = (5, 2 * WINDOW) if quick else (self.clients, self.events)
-        asked = {"events": events, "rate": self.rate, **dict(self.options)}
+        server_arguments = {"events": events, "rate": self.rate, **dict(self.options)}
         if self.peer is None:
-            command, asked = gateway(**asked, store=self.store, fanout=self.fanout)
+            command, server_arguments = gateway(**server_arguments, store=self.store, fanout=self.fanout)
         else:
             command = self.peer.command()
-        with bench(command, asked) as server:
+        with bench(command, server_arguments) as server:
             seconds = events / self.rate + GRACE if self.rate else SATURATED_LIMIT
             more = ["--seconds", str(seconds)]
             if not self.rate:
                 more += ["--window", str(WINDOW), "--credit", str(server.orders)]
             if self.peer is None:
-                arguments = follower(server, clients=clients, last=server.announced["last"] + events, more=more)
+                arguments = follower(server, clients=clients, last=server.announcement["last"] + events, more=more)
             else:
-                arguments = ["follow", "--plain", "--path", "/", "--port", str(server.announced["port"]), *more]
+                arguments = ["follow", "--plain", "--path", "/", "--port", str(server.announcement["port"]), *more]
                 arguments += ["--clients", str(clients), "--last", str(events)]
-            with play(server, arguments) as seen:
-                self._check(seen)
-                reported = {"peak": server.peak(), **({} if self.peer else server.report())}
-        return self._values(seen, reported)
+            with play(server, arguments) as report:
+                self._check(report)
+                server_report = {"peak": server.peak(), **({} if self.peer else server.report())}
+        return self._values(report, server_report)
 
-    def _check(self, seen: Told) -> None:
+    def _check(self, report: Told) -> None:
         """Slow is one thing, wrong another."""
         try:
-            check(seen)
+            check(report)
         except AssertionError as error:
             if self.peer is None:
                 raise
             raise Skipped(f"the peer has not delivered properly: {error}") from error
 
-    def _values(self, seen: Told, told: Told) -> Values:
-        (latency,) = seen["latency"]
-        delivered = seen["delivered"]
+    def _values(self, report: Told, server_report: Told) -> Values:
+        (latency,) = report["latency"]
+        frames = report["delivered"]
         values = {
-            "rate": delivered / seen["seconds"],
-            "share": delivered / seen["expected"] * 100,
+            "rate": frames / report["seconds"],
+            "share": frames / report["expected"] * 100,
             "p50": latency["p50_us"] / 1e3,
             "p99": latency["p99_us"] / 1e3,
             "worst": latency["max_us"] / 1e3,
-            "cpu": seen["server_cpu_s"] / delivered * 1e6,
-            "core": seen["server_cpu_s"] / seen["seconds"],
-            "memory": told["peak"] / 2**20,
-            "gc": told.get("gc_longest_ms", 0.0),
-            "joined": seen["joined_s"],
-            "joining_cpu": seen["joining_cpu_s"] / seen["clients"] * 1e3,
-            "batch": delivered / max(1, seen["reads"]),
-            "client": seen["cpu_s"] / seen["wall_s"],
+            "cpu": report["server_cpu_s"] / frames * 1e6,
+            "core": report["server_cpu_s"] / report["seconds"],
+            "memory": server_report["peak"] / 2**20,
+            "gc": server_report.get("gc_longest_ms", 0.0),
+            "joined": report["joined_s"],
+            "joining_cpu": report["joining_cpu_s"] / report["clients"] * 1e3,
+            "batch": frames / max(1, report["reads"]),
+            "client": report["cpu_s"] / report["wall_s"],
         }
         return {f"{self.key}_{name}": value for name, value in values.items()}
 

@@ -76,8 +76,8 @@ class Measured:
 
     def data(self) -> Told:
         """The next line, read."""
-        found: Told = json.loads(self.line())
-        return found
+        report: Told = json.loads(self.line())
+        return report
 
     def end(self) -> str:
         """Wait for it, but not long: what it costs has been read, and a peer may be slow on its way out.
@@ -99,15 +99,15 @@ class Bench:
     """A server that waits for its orders.
 
     Attributes:
-        announced: its announcement at the start (`port`...). orders: where its orders are written.
+        announcement: its announcement at the start (`port`...). orders: where its orders are written.
     """
 
-    def __init__(self, command: Sequence[str], asked: Mapping[str, Any]) -> None:
-        read, self.orders = os.pipe()
-        self._server = Measured([*command, json.dumps(asked)], stdin=read)
-        os.close(read)
+    def __init__(self, command: Sequence[str], arguments: Mapping[str, Any]) -> None:
+        pipe_end, self.orders = os.pipe()
+        self._server = Measured([*command, json.dumps(arguments)], stdin=pipe_end)
+        os.close(pipe_end)
         try:
-            self.announced = self._server.data()
+            self.announcement = self._server.data()
         except BaseException:  # a server that did not start well must not outlive its benchmark
             self.close()
             raise
@@ -147,11 +147,11 @@ class Bench:
 
 
 @contextmanager
-def bench(command: Sequence[str], asked: Mapping[str, Any]) -> Iterator[Bench]:
+def bench(command: Sequence[str], arguments: Mapping[str, Any]) -> Iterator[Bench]:
     """A server for the time of the block, in a process of its own."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(FILES, hard), hard))
-    server = Bench(command, asked)
+    server = Bench(command, arguments)
     try:
         yield server
     except BaseException as error:  # whatever ended the benchmark, the server's last words say more
@@ -160,9 +160,9 @@ def bench(command: Sequence[str], asked: Mapping[str, Any]) -> Iterator[Bench]:
     server.close()
 
 
-def gateway(**asked: Any) -> tuple[list[str], Mapping[str, Any]]:
+def gateway(**options: Any) -> tuple[list[str], Mapping[str, Any]]:
     """How our own server is started, and what it is asked for."""
-    return [sys.executable, "-m", "benchmarks.gateway.server"], asked
+    return [sys.executable, "-m", "benchmarks.gateway.server"], options
 
 
 @contextmanager
@@ -191,9 +191,9 @@ def play(server: Bench, arguments: Sequence[str], *, at_once: bool = False) -> I
                     joining, before = server.cpu() - before, server.cpu()
                     server.order(b"g")
                 line = one.line()
-            seen: Told = json.loads(line)
-            seen |= {"server_cpu_s": server.cpu() - before, "joining_cpu_s": joining}
-            yield seen
+            report: Told = json.loads(line)
+            report |= {"server_cpu_s": server.cpu() - before, "joining_cpu_s": joining}
+            yield report
         finally:
             one.end()
 
@@ -207,19 +207,19 @@ def follower(
         server: ours. clients: how many. last: sequence at which they are done.
         after: where they begin; None: behind what is there already. more: arguments.
     """
-    announced = server.announced
-    begin = announced["last"] if after is None else after
-    where = ["--port", str(announced["port"]), "--run", announced["run"], "--token", TOKEN]
+    place = server.announcement
+    begin = place["last"] if after is None else after
+    where = ["--port", str(place["port"]), "--run", place["run"], "--token", TOKEN]
     return ["follow", *where, "--clients", str(clients), "--after", str(begin), "--last", str(last), *more]
 
 
-def check(seen: Told, *, delivered: int | None = None) -> None:
+def check(report: Told, *, delivered: int | None = None) -> None:
     """Hold what the client has seen to the gateway's promise; `delivered`: how many events it must be in all.
 
     Raises:
         AssertionError: an event came twice or not at all, or not with the same bytes, or a connection ended.
     """
     faults = ("duplicates", "gaps", "sizes_differ", "closed", "problem")
-    found = {name: seen[name] for name in faults if seen[name]}
-    if found or not seen["delivered"] or delivered not in (None, seen["delivered"]):
-        raise AssertionError(f"{found or 'too few'}: {seen}")
+    faults_found = {name: report[name] for name in faults if report[name]}
+    if faults_found or not report["delivered"] or delivered not in (None, report["delivered"]):
+        raise AssertionError(f"{faults_found or 'too few'}: {report}")

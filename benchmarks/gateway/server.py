@@ -68,10 +68,10 @@ class Author:
         new = new_run(birth, datetime.now(UTC), runtime.reader.redactor)
         encoder = EventEncoder(new.info, runtime.reader.redactor)
         (frame,) = encoder.frames(0, new.info.created_at, (new.created,))
-        created = await runtime.store.create_run(new, frame)
-        assert created.claim is not None
+        creation = await runtime.store.create_run(new, frame)
+        assert creation.claim is not None
         row = replace(new.row, stage=Stage.RUNNING, position=RunPosition.INFERENCE, step=1)
-        return cls(runtime, created.claim, row, encoder)
+        return cls(runtime, creation.claim, row, encoder)
 
     def commit(self, stamps: Sequence[int]) -> None:
         """One commit of as many events."""
@@ -161,9 +161,9 @@ async def order() -> bytes:
 
 async def publish(author: Author, course: Course, marks: dict[int, Mapping[str, int]], meter: Meter) -> bytes:
     """Everything that is due, when it is due; returns the last order that was read."""
-    reported = b"g"
+    letter = b"g"
     course.begin()
-    while course.left and reported not in END:
+    while course.left and letter not in END:
         for index, stamp in course.take():
             author.commit([stamp])
             if index + 1 in marks:
@@ -171,8 +171,8 @@ async def publish(author: Author, course: Course, marks: dict[int, Mapping[str, 
         if course.rate:
             await trio.sleep(course.pause())
         else:
-            reported = await order()
-    return reported
+            letter = await order()
+    return letter
 
 
 async def watch(meter: Meter) -> None:
@@ -182,21 +182,21 @@ async def watch(meter: Meter) -> None:
         meter.look()
 
 
-async def measure(author: Author, asked: Mapping[str, Any]) -> dict[str, Any]:
+async def measure(author: Author, options: Mapping[str, Any]) -> dict[str, Any]:
     """Obey until ordered to report."""
-    course, meter, count = Course(asked.get("events", 0), asked.get("rate", 0)), Meter(), Count()
-    marks: dict[int, Mapping[str, int]] = {event: {} for event in asked.get("marks", ())}
+    course, meter, count = Course(options.get("events", 0), options.get("rate", 0)), Meter(), Count()
+    marks: dict[int, Mapping[str, int]] = {event: {} for event in options.get("marks", ())}
     async with trio.open_nursery() as nursery:
-        reported = await order()
-        if asked.get("count"):
+        letter = await order()
+        if options.get("count"):
             sys.setprofile(count)
         meter.begin()
-        if asked.get("watch"):
+        if options.get("watch"):
             nursery.start_soon(watch, meter)
-        if reported == b"g":
-            reported = await publish(author, course, marks, meter)
-        while reported not in END:
-            reported = await order()
+        if letter == b"g":
+            letter = await publish(author, course, marks, meter)
+        while letter not in END:
+            letter = await order()
         sys.setprofile(None)
         nursery.cancel_scope.cancel()
     report = {**meter.report(), "log": author.bytes, "marks": list(marks.values())}
@@ -217,20 +217,20 @@ class Tasks(RunPumps):
         subscription.on_close(lambda: listeners.discard(changed))
 
 
-async def main(asked: Mapping[str, Any]) -> None:
+async def main(options: Mapping[str, Any]) -> None:
     """Serve, measure, report."""
     with ExitStack() as stack:
-        if asked["fanout"] == "tasks":
+        if options["fanout"] == "tasks":
             gateway.RunPumps = Tasks  # type: ignore[misc]  # the product has one way
-        store = stack.enter_context(database()) if asked.get("store") == "sqlite" else None
+        store = stack.enter_context(database()) if options.get("store") == "sqlite" else None
         async with gr.open_runtime(store, drain=0) as runtime, trio.open_nursery() as nursery:
             start = partial(serve, runtime, host="127.0.0.1", port=0, token=TOKEN)
             address = await nursery.start(start)
             author = await Author.create(runtime)
-            await author.fill(asked.get("before", 0))
+            await author.fill(options.get("before", 0))
             gc.collect()
             say({"port": address.port, "run": RUN, "last": author.row.last_sequence})
-            say(await measure(author, asked))
+            say(await measure(author, options))
             nursery.cancel_scope.cancel()
 
 

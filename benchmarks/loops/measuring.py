@@ -30,9 +30,9 @@ def measure(run_once: Callable[[], Awaitable[object]]) -> None:
             outputs = [await run_once() for _ in range(count)]
         else:
             outputs = await asyncio.gather(*(run_once() for _ in range(count)))
-        spent = time.perf_counter() - wall, time.process_time() - cpu
+        cost = time.perf_counter() - wall, time.process_time() - cpu
         assert outputs == ["done"] * count
-        return spent
+        return cost
 
     wall, cpu = asyncio.run(main())
     print(json.dumps({"wall": wall, "cpu": cpu}))

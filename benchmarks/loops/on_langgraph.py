@@ -48,13 +48,13 @@ graph.add_edge(START, "model")
 graph.add_conditional_edges("model", chosen, ["tools", END])
 graph.add_edge("tools", "model")
 saves = sys.argv[3:] == ["saver"]
-compiled = graph.compile(checkpointer=InMemorySaver() if saves else None)
+runnable = graph.compile(checkpointer=InMemorySaver() if saves else None)
 
 
 async def run_once() -> object:
     """One run to its last message."""
     config: Any = {"configurable": {"thread_id": uuid.uuid4().hex}} if saves else None
-    state = await compiled.ainvoke({"messages": [HumanMessage("hi")]}, config)
+    state = await runnable.ainvoke({"messages": [HumanMessage("hi")]}, config)
     return state["messages"][-1].content
 
 

@@ -46,13 +46,13 @@ def play(mode: str) -> None:
     """Modes `one` and `many`."""
     DBOS.launch()
     steps(5)
-    with Spent() as spent:
+    with Spent() as cost:
         if mode == "one":
             steps(COUNT)
         else:
             for handle in [DBOS.start_workflow(steps, STEPS) for _ in range(COUNT)]:
                 handle.get_result()
-    say_steps(spent, COUNT if mode == "one" else COUNT * STEPS)
+    say_steps(cost, COUNT if mode == "one" else COUNT * STEPS)
     DBOS.destroy()
 
 
@@ -75,19 +75,21 @@ def send() -> None:
         workflows = process.stdout.readline().split()
         threading.Event().wait(2.0)
         client = DBOSClient(system_database_url=url("dbos_sys"))
-        sent: list[list[float]] = [[] for _ in workflows]
-        accepted = []
+        send_times: list[list[float]] = [[] for _ in workflows]
+        accept_seconds = []
         for number in range(COUNT):
             threading.Event().wait(PAUSE)
             began = time.monotonic()
             client.send(workflows[number % LIVE], "yes", "decision")
-            accepted.append(time.monotonic() - began)
-            sent[number % LIVE].append(began)
+            accept_seconds.append(time.monotonic() - began)
+            send_times[number % LIVE].append(began)
         came = [list(map(float, process.stdout.readline().split())) for _ in workflows]
-    acted = [
-        moment - began for one, other in zip(sent, came, strict=True) for began, moment in zip(one, other, strict=True)
+    act_seconds = [
+        moment - began
+        for one, other in zip(send_times, came, strict=True)
+        for began, moment in zip(one, other, strict=True)
     ]
-    say(**latencies(accepted=accepted, acted=acted))
+    say(**latencies(accepted=accept_seconds, acted=act_seconds))
 
 
 if MODE == "send":

@@ -52,10 +52,10 @@ def one() -> None:
     with PostgresSaver.from_conn_string(url()) as saver:
         saver.setup()
         graph(saver, work, 5).invoke({"messages": [], "step": 0}, config(5), durability="sync")
-        compiled = graph(saver, work, COUNT)
-        with Spent() as spent:
-            compiled.invoke({"messages": [], "step": 0}, config(COUNT), durability="sync")
-    say_steps(spent, COUNT)
+        runnable = graph(saver, work, COUNT)
+        with Spent() as cost:
+            runnable.invoke({"messages": [], "step": 0}, config(COUNT), durability="sync")
+    say_steps(cost, COUNT)
 
 
 async def many() -> None:
@@ -64,15 +64,15 @@ async def many() -> None:
     async with AsyncConnectionPool(url(), min_size=8, max_size=8, kwargs=settings, open=False) as pool:
         saver = AsyncPostgresSaver(pool)
         await saver.setup()
-        compiled = graph(saver, work_async, STEPS)
+        runnable = graph(saver, work_async, STEPS)
 
         async def run() -> None:
-            await compiled.ainvoke({"messages": [], "step": 0}, config(STEPS), durability="sync")
+            await runnable.ainvoke({"messages": [], "step": 0}, config(STEPS), durability="sync")
 
         await run()
-        with Spent() as spent:
+        with Spent() as cost:
             await asyncio.gather(*(run() for _ in range(COUNT)))
-    say_steps(spent, COUNT * STEPS)
+    say_steps(cost, COUNT * STEPS)
 
 
 if MODE == "one":

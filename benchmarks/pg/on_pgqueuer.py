@@ -16,20 +16,20 @@ async def main() -> None:
     queries = Queries(driver)
     await queries.install()
     queuer = PgQueuer(driver)
-    left, done = COUNT, asyncio.Event()
+    remaining, done = COUNT, asyncio.Event()
 
     @queuer.entrypoint("job")
     async def job(_: object) -> None:
-        nonlocal left
-        left -= 1
-        if not left:
+        nonlocal remaining
+        remaining -= 1
+        if not remaining:
             done.set()
 
     await queries.enqueue(["job"] * COUNT, [b"0"] * COUNT, [0] * COUNT)
-    with Spent() as spent:
+    with Spent() as cost:
         worker = asyncio.create_task(queuer.run(batch_size=20, dequeue_timeout=timedelta(seconds=1)))
         await done.wait()
-    say(jobs_per_second=COUNT / spent.wall)
+    say(jobs_per_second=COUNT / cost.wall)
     queuer.shutdown.set()
     await asyncio.wait_for(worker, 10)
 

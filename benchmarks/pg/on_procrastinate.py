@@ -9,14 +9,14 @@ from spending import COUNT, Spent, say, url
 
 app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=url()))
 done = asyncio.Event()
-queued = [None] * COUNT
+queue = [None] * COUNT
 
 
 @app.task(name="job")
 async def job() -> None:
     """Nothing."""
-    queued.pop()
-    if not queued:
+    queue.pop()
+    if not queue:
         done.set()
 
 
@@ -25,11 +25,11 @@ async def main() -> None:
     async with app.open_async():
         await app.schema_manager.apply_schema_async()
         await job.batch_defer_async(*[{} for _ in range(COUNT)])
-        with Spent() as spent:
+        with Spent() as cost:
             options = {"concurrency": 20, "install_signal_handlers": False, "listen_notify": True}
             worker = asyncio.create_task(app.run_worker_async(**options))
             await done.wait()
-        say(jobs_per_second=COUNT / spent.wall)
+        say(jobs_per_second=COUNT / cost.wall)
         worker.cancel()
         with contextlib.suppress(BaseException):
             await worker

@@ -69,23 +69,23 @@ async def steps() -> None:
     which = agent(COUNT if single else STEPS, act if MODE.endswith("unsafe") else work)
     async with gr.open_runtime(url(), agents=[which]) as runtime:
         await complete(runtime, agent(5, key="warm"))
-        with Spent() as spent:
+        with Spent() as cost:
             async with trio.open_nursery() as nursery:
                 for _ in range(1 if single else COUNT):
                     nursery.start_soon(complete, runtime, which)
-    say_steps(spent, COUNT if single else COUNT * STEPS)
+    say_steps(cost, COUNT if single else COUNT * STEPS)
 
 
 # --- two processes ---------------------------------------------------------------------------------------------------
 
 
-acted: list[tuple[str, float]] = []
+act_times: list[tuple[str, float]] = []
 
 
 @gr.tool(needs_approval=True)
 async def pay(ctx: gr.ToolContext[None], a: int, b: int) -> str:
     """Acts when it is allowed."""
-    acted.append((ctx.run_id, time.monotonic()))
+    act_times.append((ctx.run_id, time.monotonic()))
     return "paid"
 
 
@@ -112,7 +112,7 @@ async def owner() -> None:
             await trio.sleep(0.5 / LIVE)  # so that they do not march in step
         print(json.dumps([run.id for run in runs]), flush=True)
         await trio.to_thread.run_sync(sys.stdin.read)
-        print(json.dumps([acted, times]), flush=True)
+        print(json.dumps([act_times, times]), flush=True)
 
 
 @asynccontextmanager
@@ -137,7 +137,7 @@ async def send() -> None:
     """Decisions for runs of another process, one at a time."""
     async with another_process("owner") as (ids, process), gr.open_runtime(url()) as runtime:
         runs = [await runtime.get(run_id) for run_id in ids]
-        accepted, sent = [], []
+        accept_seconds, send_times = [], []
         for number in range(COUNT):
             run = runs[number % LIVE]
             await trio.sleep(
@@ -148,26 +148,26 @@ async def send() -> None:
             await trio.sleep(PAUSE)
             began = time.monotonic()
             answer = await run.decide(tickets[0].approve())
-            accepted.append(time.monotonic() - began)
+            accept_seconds.append(time.monotonic() - began)
             assert answer.status == "accepted", answer
-            sent.append((run.id, began))
+            send_times.append((run.id, began))
         await trio.sleep(1.0)
         moments: dict[str, list[float]] = {}
         for run_id, moment in (await noted(process))[0]:
             moments.setdefault(run_id, []).append(moment)
-    woken = [moments[run_id].pop(0) - began for run_id, began in sent]
-    say(**latencies(accepted=accepted, acted=woken))
+    wake_seconds = [moments[run_id].pop(0) - began for run_id, began in send_times]
+    say(**latencies(accepted=accept_seconds, acted=wake_seconds))
 
 
 async def follow() -> None:
     """Events of another process: durable there, in an iterator here."""
-    seen: dict[tuple[str, int], float] = {}
+    arrivals: dict[tuple[str, int], float] = {}
     async with another_process("follow_owner") as (ids, process), gr.open_runtime(url()) as runtime:
 
         async def read(run_id: str) -> None:
             async with (await runtime.get(run_id)).events() as events:
                 async for event in events:
-                    seen[run_id, event.sequence] = time.monotonic()
+                    arrivals[run_id, event.sequence] = time.monotonic()
 
         with trio.move_on_after(SECONDS):
             async with trio.open_nursery() as nursery:
@@ -176,9 +176,13 @@ async def follow() -> None:
         until = time.monotonic() - 0.5
         times = (await noted(process))[1]
     late = [
-        seen[run, last] - moment for run, last, moment in times if (run, last) in seen and moment > until - SECONDS / 2
+        arrivals[run, last] - moment
+        for run, last, moment in times
+        if (run, last) in arrivals and moment > until - SECONDS / 2
     ]
-    unseen = [1 for run, last, moment in times if run in ids[:FOLLOWED] and moment < until and (run, last) not in seen]
+    unseen = [
+        1 for run, last, moment in times if run in ids[:FOLLOWED] and moment < until and (run, last) not in arrivals
+    ]
     assert not unseen, unseen
     say(**latencies(followed=late))
 
@@ -199,7 +203,7 @@ async def claim() -> None:
     """Claims of 20 from a backlog, by the store alone."""
     await fill("running")
     store = PostgresStore(url())
-    spent = []
+    durations = []
 
     class Hooks:
         def __getattr__(self, name: str) -> Any:
@@ -209,11 +213,11 @@ async def claim() -> None:
         await nursery.start(store.run, Hooks())
         for _ in range(100):
             began = time.monotonic()
-            claimed = await store.claim_ready(20, Ability(), datetime.now(UTC))
-            spent.append(time.monotonic() - began)
-            assert len(claimed) == 20, len(claimed)
+            claims = await store.claim_ready(20, Ability(), datetime.now(UTC))
+            durations.append(time.monotonic() - began)
+            assert len(claims) == 20, len(claims)
         nursery.cancel_scope.cancel()
-    say(**latencies(claim=spent), claims_per_second=20 * len(spent) / sum(spent))
+    say(**latencies(claim=durations), claims_per_second=20 * len(durations) / sum(durations))
 
 
 async def idle() -> None:
@@ -223,12 +227,12 @@ async def idle() -> None:
     asking = gr.Agent("asking", tools=[pay], model=QuietModel(1, tool="pay"))
     began = time.monotonic()
     async with gr.open_runtime(url(), agents=[asking]):
-        opened = time.monotonic() - began
+        seconds = time.monotonic() - began
         await trio.sleep(LATE)  # what the opening took is not counted as rest
         before = transactions(url())
         await trio.sleep(IDLE)
         after = transactions(url())
-    say(opened_ms=opened * 1e3, statements_per_second=(after - before) / IDLE)
+    say(opened_ms=seconds * 1e3, statements_per_second=(after - before) / IDLE)
 
 
 async def jobs() -> None:
@@ -239,12 +243,12 @@ async def jobs() -> None:
             for number in range(COUNT):
                 nursery.start_soon(partial(runtime.start, echo, "hi", run_id=f"r{number}", background=True))
     async with gr.open_runtime(url(), agents=[echo], max_running=50) as runtime:
-        with Spent() as spent:
+        with Spent() as cost:
             async with trio.open_nursery() as nursery:
                 for number in range(COUNT):
                     run = await runtime.get(f"r{number}")
                     nursery.start_soon(run.result)
-    say(jobs_per_second=COUNT / spent.wall)
+    say(jobs_per_second=COUNT / cost.wall)
 
 
 MODES = {

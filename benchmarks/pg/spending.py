@@ -43,8 +43,8 @@ class Spent:
 
 def share(values: Sequence[float], part: float) -> float:
     """A percentile, in the unit of the values."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(len(ordered) * part))]
+    in_order = sorted(values)
+    return in_order[min(len(in_order) - 1, int(len(in_order) * part))]
 
 
 def latencies(**found: Sequence[float]) -> dict[str, float]:
@@ -57,6 +57,6 @@ def say(**found: Any) -> None:
     print(json.dumps(found), flush=True)
 
 
-def say_steps(spent: Spent, steps: int) -> None:
+def say_steps(cost: Spent, steps: int) -> None:
     """Print the pace of durable steps."""
-    say(steps_per_second=steps / spent.wall, cpu_ms_per_step=spent.cpu / steps * 1e3)
+    say(steps_per_second=steps / cost.wall, cpu_ms_per_step=cost.cpu / steps * 1e3)

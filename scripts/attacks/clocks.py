@@ -28,8 +28,8 @@ async def while_clocks_jump(dice: Dice) -> None:
             early = early and wall() < deadline
             must(not done or not early, f"{state}: ended before its deadline")
             wall.step(dice.choice((-3600.0, 8 * 3600.0, -1.0, 59.0, -6 * 3600.0)))
-        left = max(0.0, (deadline - wall()).total_seconds())
-        with trio.move_on_after(left + table.SOON + 0.5) as limit:
+        remaining = max(0.0, (deadline - wall()).total_seconds())
+        with trio.move_on_after(remaining + table.SOON + 0.5) as limit:
             outcome = await run.result()
         must(not limit.cancelled_caught, f"{state}: still not ended after its deadline")
         must(isinstance(outcome, gr.Failed) and outcome.code == "run_timeout", f"{state}: {outcome}")

@@ -21,14 +21,14 @@ class Violation(Exception):
     """Something that must hold did not."""
 
 
-def must(holds: object, said: object) -> None:
+def must(holds: object, fault: object) -> None:
     """Continue if a promise holds.
 
     Raises:
         Violation: it does not.
     """
     if not holds:
-        raise Violation(str(said)[:3_000])
+        raise Violation(str(fault)[:3_000])
 
 
 def virtual(scene: Callable[[], Awaitable[None]]) -> None:

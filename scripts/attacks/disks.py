@@ -42,12 +42,12 @@ class Bank:
                 await self._act(self.dice.choice(("start", "start", "decide", "cancel", "send", "look", "fork")))
 
     async def _act(self, what: str) -> None:
-        known = sorted(self.accepted)
-        if what == "start" or not known:
+        run_ids = sorted(self.accepted)
+        if what == "start" or not run_ids:
             order = {"thread_id": self.dice.choice(("t1", "t2", None)), "run_id": f"r{self.dice.getrandbits(40)}"}
             self.accepted[(await self.runtime.start("payer", "pay", **order)).id] = set()
             return
-        run_id = self.dice.choice(known)
+        run_id = self.dice.choice(run_ids)
         run = await self.runtime.get(run_id)
         match what:
             case "decide":
@@ -81,15 +81,13 @@ class Bank:
         must(not isinstance(outcome, gr.Failed), f"{run_id}: {outcome}")
         events = await events_of(run)
         must([one.sequence for one in events] == list(range(1, len(events) + 1)), f"{run_id}: a gap")
-        accepted, reported = self.accepted[run_id], (await frames_of(self.runtime, run_id)).decode()
+        commands, frames = self.accepted[run_id], (await frames_of(self.runtime, run_id)).decode()
         must(
-            "cancel" not in accepted or isinstance(outcome, gr.Cancelled),
-            f"{run_id}: not cancelled: {reported[-2000:]}",
+            "cancel" not in commands or isinstance(outcome, gr.Cancelled),
+            f"{run_id}: not cancelled: {frames[-2000:]}",
         )
-        for one in accepted - {"cancel", "decide"}:
-            must(
-                one in reported or isinstance(outcome, gr.Cancelled), f"{run_id}: no word of {one}: {reported[-2000:]}"
-            )
+        for one in commands - {"cancel", "decide"}:
+            must(one in frames or isinstance(outcome, gr.Cancelled), f"{run_id}: no word of {one}: {frames[-2000:]}")
 
 
 async def on_a_bad_disk(dice: Dice, path: Path) -> None:

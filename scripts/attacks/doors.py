@@ -92,24 +92,24 @@ def behind_a_door(dice: Dice) -> tuple[gr.Agent[Any], bool]:
     if sort == "model":
         moment = dice.choice(("opening", "iterating", "closing", "modelerror", "between"))
         return gr.Agent("bad", model=dice.choice((Sour(), table.Broken(moment)))), False
-    arguments = {tool.name: given for tool, given, _ in table.TOOLS.values()}
+    arguments = {tool.name: values for tool, values, _ in table.TOOLS.values()}
     tools = {
         "predicate": [table.judged, table.judged_in_a_task],
         "sour": [sour, late],
         "plugin": [table.fine],
     }.get(sort, [tool for tool, _, _ in table.TOOLS.values()])
-    used = dice.sample(tools, min(len(tools), dice.randint(1, 3)))
-    calls = [call(one.name, arguments.get(one.name, {}), id=f"c{at}") for at, one in enumerate(used)]
+    tool_sample = dice.sample(tools, min(len(tools), dice.randint(1, 3)))
+    calls = [call(one.name, arguments.get(one.name, {}), id=f"c{at}") for at, one in enumerate(tool_sample)]
     bad = agent(
         calls,
         *["done"] * 5,
         key="bad",
-        tools=used,
+        tools=tool_sample,
         state=[table.BAD],
         plugins=[dice.choice(list(table.PLUGINS.values()))[0]] if sort in ("plugin", "both") else [],
         execution=dice.choice(("sequential", "parallel_batch_approval", "parallel_streaming")),
     )
-    return bad, any(one.name in arguments for one in used)
+    return bad, any(one.name in arguments for one in tool_sample)
 
 
 async def through_a_door(bad: gr.Agent[Any], dice: Dice) -> None:
@@ -134,9 +134,9 @@ async def through_a_door(bad: gr.Agent[Any], dice: Dice) -> None:
 
 def doors(dice: Dice) -> None:
     """User code raises anything, anywhere."""
-    bad, threaded = behind_a_door(dice)
+    bad, has_thread = behind_a_door(dice)
     # An exception that leaves a task or a thread of a tool's own is trio's before it is ours: trio asks it for a repr
     # and for another traceback, and does not survive methods that raise.
     trios = not {table.in_a_nursery, table.with_a_thread}.isdisjoint(bad.tools)
     table.boom.error = strange(dice, tame=trios)
-    (real if threaded else virtual)(partial(through_a_door, bad, dice))
+    (real if has_thread else virtual)(partial(through_a_door, bad, dice))

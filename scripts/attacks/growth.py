@@ -24,17 +24,17 @@ MOST: Final = 0.3
 def played(shape: Shape, n: int, mode: str, kind: str, seed: str) -> Lines:
     """The lines of one run of this size."""
 
-    async def scene(found: list[Lines]) -> None:
+    async def scene(out: list[Lines]) -> None:
         with TemporaryDirectory() as folder:
             path = Path(folder) / "runs.db"
-            made: Any = gr.MemoryStore() if kind == "memory" else gr.SQLiteStore(path, writer="inline")
+            store: Any = gr.MemoryStore() if kind == "memory" else gr.SQLiteStore(path, writer="inline")
             with lines() as counts:
-                await shape(Big(store=made, n=n, mode=mode, dice=Random(seed)))  # noqa: S311 - reproducible on purpose
-            found.append(counts)
+                await shape(Big(store=store, n=n, mode=mode, dice=Random(seed)))  # noqa: S311 - reproducible on purpose
+            out.append(counts)
 
-    found = list[Lines]()
-    virtual(partial(scene, found))
-    return found[0]
+    results = list[Lines]()
+    virtual(partial(scene, results))
+    return results[0]
 
 
 def growth(dice: Dice) -> None:

@@ -47,7 +47,7 @@ def a_text(dice: Dice, most: int = 1_000_000) -> str:
 
 async def retry_after(dice: Dice) -> None:
     """A provider asks for any wait: the error is refused when it is made, or the run ends in bounded time."""
-    wanted: Any = dice.choice(EXTREMES)
+    delay: Any = dice.choice(EXTREMES)
     kind: Any = dice.choice(("rate_limited", "overloaded", "timeout", "provider"))
 
     class Limited(gr.ModelError):
@@ -55,11 +55,11 @@ async def retry_after(dice: Dice) -> None:
 
     def answers(_: Any) -> Any:
         error = Limited("slow down", kind=kind)
-        error.retry_after = wanted
+        error.retry_after = delay
         raise error
 
     try:
-        step: Any = fail(kind, retry_after=wanted)
+        step: Any = fail(kind, retry_after=delay)
     except (ValueError, TypeError, gr.UsageError):
         bad = gr.Agent("a", model=FunctionModel(answers))
     else:
@@ -68,14 +68,14 @@ async def retry_after(dice: Dice) -> None:
         run = await runtime.start(bad, "hi")
         with trio.move_on_after(7_200) as limit:
             outcome = await run.result()
-        must(not limit.cancelled_caught, f"retry_after={wanted!r}: no end in two hours")
+        must(not limit.cancelled_caught, f"retry_after={delay!r}: no end in two hours")
         must(isinstance(outcome, gr.Failed), outcome)
         await events_of(run)
 
 
 async def sizes(dice: Dice) -> None:
     """Any text in any field: refused with an error of ours, or stored in events of bounded size."""
-    given = {name: a_text(dice) for name in dice.sample(("title", "by", "run_id", "thread_id", "session_id"), 2)}
+    labels = {name: a_text(dice) for name in dice.sample(("title", "by", "run_id", "thread_id", "session_id"), 2)}
 
     @gr.tool(needs_approval=True)
     async def ask(to: str = "") -> str:
@@ -85,7 +85,7 @@ async def sizes(dice: Dice) -> None:
         try:
             asks = call("ask", to=a_text(dice), id=a_text(dice, 1000) or None)
             one = agent(asks, a_text(dice) or "x", tools=[ask])
-            run = await runtime.start(one, a_text(dice) + "hi", **given)
+            run = await runtime.start(one, a_text(dice) + "hi", **labels)
         except (gr.GreenroomError, ValueError):  # the script of a test model says ValueError
             return
         for ticket in getattr(await run.wait(), "tickets", ()):
@@ -98,8 +98,8 @@ async def sizes(dice: Dice) -> None:
         await run.result()
         frames = await runtime.store.events(run.id, limit=1000)
         must(max(map(len, frames)) <= FRAME_BYTES, f"{max(map(len, frames))} bytes in an event")
-        shown = await runtime.reader.page(gr.RunQuery())
-        must(all(len(line.title) <= 81 for line in shown.runs), "a title that is too long")
+        page = await runtime.reader.page(gr.RunQuery())
+        must(all(len(line.title) <= 81 for line in page.runs), "a title that is too long")
 
 
 async def inbox(dice: Dice) -> None:
@@ -115,17 +115,17 @@ async def inbox(dice: Dice) -> None:
     async with home(None, agents=[message], passivate_after=dice.choice((0.0, None))) as runtime:
         run = await runtime.start(message, "hi")
         await run.wait()
-        size, accepted = dice.choice((1, 1_000, 40_000)), list[str]()
+        size, words = dice.choice((1, 1_000, 40_000)), list[str]()
         for number in range(dice.choice((10, 300))):
             word = f"word-{number}-end"
             answer = await run.send(word + " x" * (size // 2))
             must(answer.ok or answer.code in ("busy", "run_done"), answer)
-            accepted += [word] if answer.ok else []
+            words += [word] if answer.ok else []
         for ticket in getattr(await run.wait(), "tickets", ()):
             await run.decide(ticket.approve())
         await run.result()
         record = json.dumps([str(message.content) for message in (await run.view()).messages])
-        must([word for word in accepted if word not in record] == [], f"{len(accepted)} accepted, some are lost")
+        must([word for word in words if word not in record] == [], f"{len(words)} accepted, some are lost")
 
 
 async def denials(dice: Dice) -> None:
@@ -189,11 +189,13 @@ async def cursors(dice: Dice) -> None:
         cursor = first["cursor"]
         for _ in range(20):
             at = dice.randrange(len(cursor))
-            changed = dice.choice((cursor, cursor[:at] + dice.choice("Aa0_-=é\0") + cursor[at + 1 :], cursor[:at], "é"))
-            query = urlencode({"cursor": changed, "limit": dice.choice((1, 5))})
+            wrong_cursor = dice.choice(
+                (cursor, cursor[:at] + dice.choice("Aa0_-=é\0") + cursor[at + 1 :], cursor[:at], "é")
+            )
+            query = urlencode({"cursor": wrong_cursor, "limit": dice.choice((1, 5))})
             reply = await ask(f"/v1/runs?{query}", token=people[1].token)
             must(reply.status in (200, 422, 400), f"{reply.status} {reply.body!r}")
-            must("ann-" not in str(reply.body), f"{changed!r}: {reply.body!r}")
+            must("ann-" not in str(reply.body), f"{wrong_cursor!r}: {reply.body!r}")
 
 
 def _of(name: str, info: gr.RunInfo) -> bool:
@@ -226,8 +228,10 @@ async def fields(dice: Dice) -> None:
                 must(len(reply.body) < 2 * PAGE_BYTES, f"{len(reply.body)} bytes")
             async with welcomed(address, token=TOKEN) as talk:
                 kind = dice.choice(("start", "send", "cancel", "pause", "subscribe", "watch", "fork", "decide", "ping"))
-                got = await talk.ask(kind, **{key: value for key, value in frame.items() if value is not EXTREMES[8]})
-                must(got.get("code") != "internal", f"{kind} {frame!r:.300}: {got}")
+                answer = await talk.ask(
+                    kind, **{key: value for key, value in frame.items() if value is not EXTREMES[8]}
+                )
+                must(answer.get("code") != "internal", f"{kind} {frame!r:.300}: {answer}")
         must((await http(address, "GET", "/v1/runs")).status == 200, "the list is broken")
 
 

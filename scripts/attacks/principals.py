@@ -65,6 +65,9 @@ class Town:
         infos: every run that ever was.
         canaries: canary -> the runs that show it.
         senders: the words of an order -> who has sent them.
+        present: the runs that are not pruned.
+        given: canary -> the principals to whom the program, which asks nobody, has given a fork that shows the canary.
+            Once the runs that showed it are pruned, the thread of the fork is open to its owner (`thread_access.py`).
     """
 
     dice: Dice
@@ -74,6 +77,8 @@ class Town:
     infos: dict[str, gr.RunInfo] = attrs.field(factory=dict)
     canaries: dict[str, set[str]] = attrs.field(factory=lambda: defaultdict(set))
     senders: dict[str, Principal] = attrs.field(factory=dict)
+    present: set[str] = attrs.field(factory=set)
+    given: dict[str, set[str]] = attrs.field(factory=lambda: defaultdict(set))
 
     def canary(self) -> str:
         """Return a new one."""
@@ -106,11 +111,13 @@ class Town:
 
     async def look(self) -> None:
         """Note which runs show which canaries by now."""
-        for line in (await self.runtime.runs(limit=1000)).runs:
+        lines = (await self.runtime.runs(limit=1000)).runs
+        self.present = {line.info.run_id for line in lines}
+        for line in lines:
             run_id = self.note(line.info)
             frames = b"".join(await self.runtime.store.events(run_id, limit=10_000)).decode()
-            for found in CANARY.findall(frames + line.title):
-                self.canaries[found].add(run_id)
+            for canary in CANARY.findall(frames + line.title):
+                self.canaries[canary].add(run_id)
 
     def note(self, info: gr.RunInfo) -> str:
         """Keep the facts of a run, which may be pruned later."""
@@ -118,13 +125,16 @@ class Town:
         return info.run_id
 
     def allowed(self, who: Principal, canary: str) -> bool:
-        """Return True if the principal sees a run that shows a canary."""
-        return any(who.sees(self.infos[run_id]) for run_id in self.canaries[canary])
+        """Return True if the principal sees a run that shows a canary, or was given all that is left of it."""
+        runs = self.canaries[canary]
+        return any(who.sees(self.infos[run_id]) for run_id in runs) or (
+            who.name in self.given[canary] and not runs & self.present
+        )
 
-    def check(self, who: Principal, text: str, said: object) -> None:
+    def check(self, who: Principal, text: str, how: object) -> None:
         """Check what a principal has read."""
-        hidden = sorted({found for found in CANARY.findall(text) if not self.allowed(who, found)})
-        must(not hidden, f"{who.name} reads {hidden} of {[self.canaries[one] for one in hidden]} by {said}")
+        leaks = sorted({canary for canary in CANARY.findall(text) if not self.allowed(who, canary)})
+        must(not leaks, f"{who.name} reads {leaks} of {[self.canaries[one] for one in leaks]} by {how}")
 
 
 # --- the graph -------------------------------------------------------------------------------------------------------
@@ -135,19 +145,23 @@ async def grow(town: Town) -> None:
     dice, runtime = town.dice, town.runtime
     runs, kind = sorted(town.infos), dice.choice(("start", "start", "start", "fork", "fork", "send", "prune"))
     if kind == "start" or not runs:
-        canary, named = town.canary(), town.canary()
-        file = gr.File(data=b"x", media_type="text/plain", name=f"{named}.txt")
+        canary, file_canary = town.canary(), town.canary()
+        file = gr.File(data=b"x", media_type="text/plain", name=f"{file_canary}.txt")
         files = [file] if dice.random() < 0.3 else []
         text = canary + dice.choice(("", "", " pay"))
         by, agent = dice.choice(NAMES), dice.choice(AGENTS)
         run = await runtime.start(agent, text, thread_id=dice.choice(THREADS), by=by, attachments=files)
-        for one in (canary, named):
+        for one in (canary, file_canary):
             town.canaries[one].add(run.id)
     elif kind == "fork":
         record = await runtime.store.load(dice.choice(runs))
         if record is not None:
             step = dice.randint(0, record.row.counters.rounds)
-            await runtime.fork(record.info.run_id, step=step, by=dice.choice(NAMES))
+            by = dice.choice(NAMES)
+            fork = await runtime.fork(record.info.run_id, step=step, by=by)
+            history = await runtime.store.messages((await fork.view()).thread_id)
+            for canary_read in CANARY.findall(" ".join(f"{message.content} {message.parts}" for message in history)):
+                town.given[canary_read].add(by)
     elif kind == "send":
         waiting = (await runtime.runs(status="waiting")).runs
         if waiting:
@@ -253,16 +267,16 @@ async def answered(town: Town, who: str, order: Order) -> str:
             return ""
         must(reply.status < 500, f"{who} breaks the gateway: {order}: {reply.status} {reply.body!r}")
         return reply.body.decode()
-    heard: list[Any] = []
+    messages: list[Any] = []
     async with welcomed(town.address, token=TOKENS[who]) as talk:
         for frame in order.frames:
             await talk.say(frame["type"], **{name: value for name, value in frame.items() if name != "type"})
             await town.rest()
             await talk.say("ping", id="last")
-            while not heard or heard[-1].get("id") != "last":
-                heard.append(await talk.hear())
-            heard[-1] = {}
-    return json.dumps(heard)
+            while not messages or messages[-1].get("id") != "last":
+                messages.append(await talk.hear())
+            messages[-1] = {}
+    return json.dumps(messages)
 
 
 async def tries(town: Town, who: Principal) -> None:
@@ -270,12 +284,12 @@ async def tries(town: Town, who: Principal) -> None:
     run, thread = town.dice.choice(sorted(town.infos)), town.dice.choice(sorted({*THREADS, *_threads(town)}))
     road = town.dice.choice(ROADS)
     order = road(town, who, run, town.infos[run].thread_id if town.dice.random() < 0.5 else thread)
-    known = set(town.infos)
+    run_ids_before = set(town.infos)
     text = await answered(town, who.name, order)
     await town.rest()
     town.check(who, text, order)
     for line in (await town.runtime.runs(limit=1000)).runs:
-        info, new = town.infos.get(line.info.run_id, line.info), line.info.run_id not in known
+        info, new = town.infos.get(line.info.run_id, line.info), line.info.run_id not in run_ids_before
         if new and road is forks:
             history = await town.runtime.store.messages(info.thread_id)
             town.check(who, " ".join(str(message.content) for message in history), f"{order}, in the fork")

@@ -152,8 +152,8 @@ def forbidden(scene: Scene) -> None:
         while scene.going:
             statement = scene.dice.choice(FORBIDDEN)
             with contextlib.suppress(psycopg.errors.InsufficientPrivilege):
-                found = session.execute(SQL(statement).format(s=Identifier(scene.schema))).fetchall()
-                must(not any(row[0] for row in found), f"a stranger may {statement}")
+                rows = session.execute(SQL(statement).format(s=Identifier(scene.schema))).fetchall()
+                must(not any(row[0] for row in rows), f"a stranger may {statement}")
 
 
 def temporary(scene: Scene) -> None:
@@ -230,8 +230,8 @@ async def attacked(dice: Dice) -> None:
         async with opened(a) as log, opened(b) as other:
             with tables(url) as link:
                 number = dice.choice([number for (number,) in link.execute("SELECT number FROM {s}.processes")])
-                known = dice.random() < 0.5  # a program that may read the tables
-                prefix = channel_prefix(link) if known else f"greenroom_{schema}_"
+                knows_prefix = dice.random() < 0.5  # a program that may read the tables
+                prefix = channel_prefix(link) if knows_prefix else f"greenroom_{schema}_"
             until = time.monotonic() + ATTACKING
             async with trio.open_nursery() as nursery:
                 for attack in some:
@@ -244,7 +244,7 @@ async def attacked(dice: Dice) -> None:
             must((log.voids, other.voids) == (0, 0), "a process has lost its lease")
             dead = [process.name for process in await b.processes() if process.dead]
             must(not dead, f"a live process was declared dead: {dead}")
-            if not known:
+            if not knows_prefix:
                 must(a.statistics().hints_dropped + b.statistics().hints_dropped == 0, "a stranger knows a channel")
     with psycopg.connect(_server().url(), autocommit=True) as admin:
         row = admin.execute("SELECT is_called FROM public.struck").fetchone()

@@ -78,12 +78,12 @@ async def settled(runtime: gr.Runtime, ids: Mapping[str, str]) -> dict[str, str]
     await runtime.start("works", SAID, run_id=ids["running"], thread_id="th-running", **options)
     await runtime.start("echo", SAID, run_id=ids["queued"], thread_id="th-running", **options)
     await (await runtime.start("asks", SAID, run_id=ids["waiting"], thread_id="th-waiting", **options)).wait()
-    paused = await runtime.start("asks", SAID, run_id=ids["paused"], thread_id="th-paused", **options)
-    await paused.pause(reason=SAID)
-    forked = await runtime.fork(ids["done"], step=1, new_run_id=ids["forked"], by="ann")
+    pause_run = await runtime.start("asks", SAID, run_id=ids["paused"], thread_id="th-paused", **options)
+    await pause_run.pause(reason=SAID)
+    fork_run = await runtime.fork(ids["done"], step=1, new_run_id=ids["forked"], by="ann")
     await trio.sleep(0.05)
     threads = {state: f"th-{'running' if state == 'queued' else state}" for state in STATES}
-    return threads | {"forked": forked.thread_id}
+    return threads | {"forked": fork_run.thread_id}
 
 
 @attrs.frozen
@@ -125,9 +125,9 @@ def a_chat(thread: str, run: str, number: int) -> dict[str, Any]:
     """A body of the AI SDK that continues with a run."""
     part = {"type": "tool-pay", "toolCallId": f"{run}-c1", "state": "approval-responded", "input": {}}
     part["approval"] = {"id": f"{run}.t1", "approved": True}
-    seen = {"id": run, "role": "assistant", "parts": [part]}
+    message = {"id": run, "role": "assistant", "parts": [part]}
     user = {"id": f"m{number}", "role": "user", "parts": [{"type": "text", "text": "hi"}]}
-    return {"id": thread, "trigger": "submit-message", "messages": [[seen], [user, seen]][number % 2]}
+    return {"id": thread, "trigger": "submit-message", "messages": [[message], [user, message]][number % 2]}
 
 
 def an_ag_ui(thread: str, run: str) -> dict[str, Any]:
@@ -141,6 +141,7 @@ def over_http(dice: Dice, run: str, thread: str) -> Ask:
     """A request to some route of the table, which names a run or a thread that need not be the asker's."""
     route, number = dice.choice(ROUTES), dice.getrandbits(20)
     params = {"run": run, "chat": thread, "agent": dice.choice(("echo", "works", "asks")), "version": "v6", "name": run}
+    params |= {"queue": "q"}
     target = route.template.format(**{name: quote(value, safe="") for name, value in params.items()})
     kind = dice.choice(("application/json", "text/event-stream"))
     headers = {"idempotency-key": f"k{number}", "accept": kind}
@@ -167,11 +168,11 @@ def over_http(dice: Dice, run: str, thread: str) -> Ask:
 
 def over_a_socket(dice: Dice, run: str, thread: str) -> Ask:
     """Frames that name a run or a thread that need not be the asker's."""
-    found: list[dict[str, Any]] = []
+    frames: list[dict[str, Any]] = []
     for number in range(dice.randint(1, 4)):
         name = f"f{number}"
         query = {key: value for key, value in a_list(dice, run, thread).items() if key != "counts"}
-        found.append(
+        frames.append(
             dice.choice((
                 {"type": "subscribe", "run": run, "after": dice.choice((0, 3, 99)), "epoch": dice.choice((None, "e"))},
                 {"type": "unsubscribe", "run": run},
@@ -180,7 +181,7 @@ def over_a_socket(dice: Dice, run: str, thread: str) -> Ask:
                 {"run": run, "id": name, **a_command(dice, run)},
             ))
         )  # fmt: skip
-    return Ask(frames=tuple(found))
+    return Ask(frames=tuple(frames))
 
 
 async def intrude(dice: Dice, address: Address, who: str, run: str, thread: str) -> tuple[int, str]:
@@ -203,10 +204,10 @@ async def intrude(dice: Dice, address: Address, who: str, run: str, thread: str)
         Ask("POST", "/v1/ai-sdk/v7/agents/asks/chat", chat),
         Ask("POST", "/v1/ag-ui/agents/echo/run", ag_ui),
     ))  # fmt: skip
-    status, reported = await answered(address, token, ask)
-    refused = status in (403, 409) or any(f'"code": "{code}"' in reported for code in ("not_allowed", "unknown_run"))
-    must(refused, f"{who} intrudes into {run} or {thread}: {ask}: {status} {reported}")
-    return status, reported
+    status, text = await answered(address, token, ask)
+    is_refused = status in (403, 409) or any(f'"code": "{code}"' in text for code in ("not_allowed", "unknown_run"))
+    must(is_refused, f"{who} intrudes into {run} or {thread}: {ask}: {status} {text}")
+    return status, text
 
 
 async def answered(address: Address, token: str | None, ask: Ask) -> tuple[int, str]:
@@ -214,27 +215,31 @@ async def answered(address: Address, token: str | None, ask: Ask) -> tuple[int, 
     if not ask.frames:
         reply = await http(address, ask.method, ask.target, token=token, body=ask.body, headers=dict(ask.headers))
         return reply.status, reply.body.decode()
-    received = []
+    answers = []
     async with welcomed(address, token=token) as talk:
         for frame in ask.frames:
             await talk.say(**{"kind": frame["type"], **{k: v for k, v in frame.items() if k != "type"}})
             await talk.say("ping", id="last")
-            named, until = frame.get("id"), {"gw.tick", "gw.runs"} if frame["type"] == "watch" else {"gw.tick"}
+            frame_id, until = frame.get("id"), {"gw.tick", "gw.runs"} if frame["type"] == "watch" else {"gw.tick"}
             while until:
-                got = await talk.hear()
-                until -= {"gw.runs"} if got["type"] == "gw.error" and got.get("id") == named else {got["type"]}
-                received += [] if got["type"] == "gw.tick" else [got]
-    return 0, json.dumps(received, sort_keys=True)
+                message = await talk.hear()
+                until -= (
+                    {"gw.runs"}
+                    if message["type"] == "gw.error" and message.get("id") == frame_id
+                    else {message["type"]}
+                )
+                answers += [] if message["type"] == "gw.tick" else [message]
+    return 0, json.dumps(answers, sort_keys=True)
 
 
 async def moved(runtime: gr.Runtime, ids: Mapping[str, str]) -> dict[str, Any]:
     """What would move if ann's runs were touched."""
-    found: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     for run in ids.values():
         record = await runtime.store.load(run, calls="all")
-        found[run] = None if record is None else (record.row.last_sequence, record.tickets, record.row.status)
+        facts[run] = None if record is None else (record.row.last_sequence, record.tickets, record.row.status)
     runs = await runtime.reader.page(gr.RunQuery(by="ann", limit=1000))
-    return found | {"all": sorted(one.info.run_id for one in runs.runs)}
+    return facts | {"all": sorted(one.info.run_id for one in runs.runs)}
 
 
 async def strangers_ask(dice: Dice, tries: int) -> None:
@@ -250,24 +255,24 @@ async def strangers_ask(dice: Dice, tries: int) -> None:
                 seed = dice.getrandbits(40)
                 never = f"zqno-{dice.getrandbits(40):010x}", "th-" + "x" * (len(threads[state]) - 3)
                 before = await moved(runtime, ids)
-                status, reported = await intrude(dice, address, who, ids[state], threads[state])
-                named = f"{ids[state]} {threads[state]}"
-                hidden = (SAID, *(one for one in ids.values() if one not in named))
-                must(not [one for one in hidden if one in reported], f"{who} intrudes into {state}: {reported}")
-                found: list[tuple[int, str]] = []
+                status, text = await intrude(dice, address, who, ids[state], threads[state])
+                own_ids = f"{ids[state]} {threads[state]}"
+                other_ids = (SAID, *(one for one in ids.values() if one not in own_ids))
+                must(not [one for one in other_ids if one in text], f"{who} intrudes into {state}: {text}")
+                replies: list[tuple[int, str]] = []
                 for run, thread in ((ids[state], threads[state]), never):
                     ask = make(Dice(seed), run, thread)
                     with trio.move_on_after(PATIENCE) as limit:
-                        status, reported = await answered(address, TOKENS[who], ask)
-                        found.append((status, reported.replace(thread, "THREAD").replace(run, "RUN")))
+                        status, text = await answered(address, TOKENS[who], ask)
+                        replies.append((status, text.replace(thread, "THREAD").replace(run, "RUN")))
                     must(not limit.cancelled_caught, f"{who} gets a stream of {state}: {ask}")
-                must(status < 500, f"{who}, {ask}: {status} {reported}")
-                said = f"{who} about {state}: {ask}\n{found[0]}\n{found[1]}"
-                must(SAID not in found[0][1], said)
-                must(not [one for one in ids.values() if one in found[0][1]], said)
+                must(status < 500, f"{who}, {ask}: {status} {text}")
+                fault = f"{who} about {state}: {ask}\n{replies[0]}\n{replies[1]}"
+                must(SAID not in replies[0][1], fault)
+                must(not [one for one in ids.values() if one in replies[0][1]], fault)
                 if "nothing" not in str(ask.body):
-                    must(found[0] == found[1], said)
-                must(await moved(runtime, ids) == before, f"ann's runs moved: {said}")
+                    must(replies[0] == replies[1], fault)
+                must(await moved(runtime, ids) == before, f"ann's runs moved: {fault}")
             may_end.set()
 
 

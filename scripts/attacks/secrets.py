@@ -35,31 +35,31 @@ WRITERS: Final[tuple[Callable[[str], Any], ...]] = (
     json.dumps,
     partial(json.dumps, ensure_ascii=False),
     partial(quote, safe=""),
-    lambda told: {told: 1},
-    lambda told: {"a": [{"b": told}]},
-    lambda told: json.dumps({"a": {"b": [told]}}),
-    lambda told: repr({"a": told}),
-    lambda told: f"https://user:{quote(told, safe='')}@example.org/x",
-    lambda told: f"-----{told}-----",
-    lambda told: f"{told}{told}",
+    lambda secret_text: {secret_text: 1},
+    lambda secret_text: {"a": [{"b": secret_text}]},
+    lambda secret_text: json.dumps({"a": {"b": [secret_text]}}),
+    lambda secret_text: repr({"a": secret_text}),
+    lambda secret_text: f"https://user:{quote(secret_text, safe='')}@example.org/x",
+    lambda secret_text: f"-----{secret_text}-----",
+    lambda secret_text: f"{secret_text}{secret_text}",
 )
 
 
-def shows(told: str, secret: str) -> str | None:
+def shows(output: str, secret: str) -> str | None:
     """Twelve characters of a secret's first or last fourteen that stand in a text; they have no odd ones."""
     inside = [secret[at : at + 12] for at in (0, 1, 2, len(secret) - 14, len(secret) - 13, len(secret) - 12)]
-    return next((one for one in inside if one in told), None)
+    return next((one for one in inside if one in output), None)
 
 
 def streams(dice: Dice, whole: str, redactor: Redactor) -> str:
     """What is shown of a text that comes in pieces."""
-    hold, shown, waits, at = StreamRedactor(redactor), "", "", 0
+    hold, output, waits, at = StreamRedactor(redactor), "", "", 0
     while at < len(whole):
         size = dice.choice((1, 2, 3, 7, 40, 400))
         waits, at = waits + whole[at : at + size], at + size
-        settled = hold.settled(waits)
-        shown, waits = shown + redactor.text(waits[:settled]), waits[settled:]
-    return shown + redactor.text(waits)
+        cut = hold.settled(waits)
+        output, waits = output + redactor.text(waits[:cut]), waits[cut:]
+    return output + redactor.text(waits)
 
 
 def secrets(dice: Dice) -> None:
@@ -82,8 +82,8 @@ async def a_run_of_secrets(dice: Dice, secret: str, wrote: Any) -> None:
     at = set(dice.sample(PLACES, 4))
 
     def there(place: str) -> str:
-        reported = wrote if isinstance(wrote, str) else json.dumps(wrote)
-        return reported if place in at else "plain"
+        page = wrote if isinstance(wrote, str) else json.dumps(wrote)
+        return page if place in at else "plain"
 
     @gr.tool
     async def work(ctx: gr.ToolContext[Any]) -> Any:
@@ -100,21 +100,21 @@ async def a_run_of_secrets(dice: Dice, secret: str, wrote: Any) -> None:
     async def asks(ctx: gr.ToolContext[Any]) -> Any:
         return ctx.decision or gr.Suspend(message=there("question"), parameters={"p": there("question")})
 
-    received, root = Heard(), logging.getLogger("greenroom")
-    root.addHandler(received)
+    log, root = Heard(), logging.getLogger("greenroom")
+    root.addHandler(log)
     steps = [call("work", id="c1"), call("fails", id="c2"), call("asks", id="c3")]
     one = agent([text(there("answer")), *steps], there("answer"), tools=[work, fails, asks])
     try:
         async with home(None, agents=[one], secrets=[secret]) as runtime:
             run = await runtime.start(one, f"use {there('input')}", title=there("title"))
             waiting = await run.wait()
-            shown = {"a view": plain_view(await run.view()), "tickets": waiting}
-            shown["a list"] = [(one.title, one.asked) for one in (await runtime.reader.page(gr.RunQuery())).runs]
+            outputs = {"a view": plain_view(await run.view()), "tickets": waiting}
+            outputs["a list"] = [(one.title, one.asked) for one in (await runtime.reader.page(gr.RunQuery())).runs]
             await run.decide("c3", "cancel", reason=there("reason"))
             await run.result()
-            shown |= {"the log": await frames_of(runtime, run.id), "a view at its end": plain_view(await run.view())}
+            outputs |= {"the log": await frames_of(runtime, run.id), "a view at its end": plain_view(await run.view())}
     finally:
-        root.removeHandler(received)
-    shown["logging"] = "\n".join(received.texts)
-    for name, reported in shown.items():
-        must(shows(str(reported), secret) is None, f"{name} of a run with {wrote!r} in {sorted(at)}: {reported}")
+        root.removeHandler(log)
+    outputs["logging"] = "\n".join(log.texts)
+    for name, output in outputs.items():
+        must(shows(str(output), secret) is None, f"{name} of a run with {wrote!r} in {sorted(at)}: {output}")

@@ -238,8 +238,8 @@ async def beside_others(dice: Dice, folder: str) -> None:
         other = gr.Agent("calm", model=ScriptedModel([*[call("give", n=n) for n in range(5)], "done"]), tools=calm)
         bystander = await runtime.start(other, "hi")
         careless = gr.Agent("careless", model=ScriptedModel(script(dice, ran)), tools=tools, state=[NOTE])
-        said = dice.choice(("hi", "hi", ran.text))
-        run = await typed(lambda: runtime.start(careless, said))
+        text = dice.choice(("hi", "hi", ran.text))
+        run = await typed(lambda: runtime.start(careless, text))
         if run is not None:
             await hand_in(dice, run, ran)
             await ended(runtime, run)

@@ -116,18 +116,18 @@ def spoilt(dice: Dice, data: Data) -> Data:
 def a_body(dice: Dice, wild: Wild) -> bytes:
     """The body of a stream."""
     noise = (b"", b"\n" * dice.choice(SIZES), b":\n" * (dice.choice(SIZES) // 2), b"data:{}\n\n" * dice.choice(COUNTS))
-    found = [b"\xef\xbb\xbf"] if dice.random() < 0.1 else []
+    chunks = [b"\xef\xbb\xbf"] if dice.random() < 0.1 else []
     for _ in range(dice.choice((1, 2, 5, 20))):
         data = an_event(dice, wild)
         if len(data) == 1 and dice.random() < 0.3:
             data = [spoilt(dice, json.loads(json.dumps(data[0])))]
-        found.append(b"".join(b"data: " + json.dumps(one).encode() + b"\n\n" for one in data))
+        chunks.append(b"".join(b"data: " + json.dumps(one).encode() + b"\n\n" for one in data))
         if dice.random() < 0.3:
-            found.append(dice.choice((*noise, b"data:\n" * 3_000, b"garbage \xff\xfe\n", b"data: {nonsense\n\n")))
-        if sum(map(len, found)) > MOST:
+            chunks.append(dice.choice((*noise, b"data:\n" * 3_000, b"garbage \xff\xfe\n", b"data: {nonsense\n\n")))
+        if sum(map(len, chunks)) > MOST:
             break
     end = dice.choice((written(*wild.end), written(*wild.end), b"", b"data: [DONE]\n\n", error(dice)))
-    body = b"".join(found)[:MOST] + end
+    body = b"".join(chunks)[:MOST] + end
     return body.replace(b"\n", dice.choice((b"\n", b"\n", b"\r\n", b"\r")))
 
 
@@ -149,10 +149,10 @@ def a_reply(dice: Dice, wild: Wild) -> bytes:
     wait = dice.choice(("7", "1e308", "-1", "Mon, 01 Jan 99999999999999 00:00:00 GMT", "x" * 9_000))
     many = dice.choice((1, 50, 2_000))
     headers = [f"retry-after: {wait}", f"x-request-id: {KEY}", f"location: http://{KEY}@host/" + "x" * 5_000]
-    packed = dice.choice((None, "gzip", "deflate", "br"))
-    if packed:
-        headers.append(f"content-encoding: {packed}")
-        body = {"gzip": gzip.compress, "deflate": zlib.compress}.get(packed, bytes)(body[:4_000_000])
+    encoding = dice.choice((None, "gzip", "deflate", "br"))
+    if encoding:
+        headers.append(f"content-encoding: {encoding}")
+        body = {"gzip": gzip.compress, "deflate": zlib.compress}.get(encoding, bytes)(body[:4_000_000])
     floods = dice.choice((b"", b"", b"HTTP/1.1 102 P\r\n\r\n" * 2_000))
     return floods + head(*headers, *["x-more: y"] * many, status=status) + body
 
@@ -244,8 +244,8 @@ async def beside_a_ticker(dice: Dice) -> None:
         await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()
     must(ticker.longest < GAP, f"{name}: the loop stood still for {ticker.longest:.3f} s")
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1_024 - before
-    must(grown < GROWTH, f"{name}: {grown:,} bytes more than before")
+    growth = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1_024 - before
+    must(growth < GROWTH, f"{name}: {growth:,} bytes more than before")
 
 
 def streams(dice: Dice) -> None:

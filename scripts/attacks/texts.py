@@ -24,10 +24,10 @@ def texts(dice: Dice) -> None:
     for name in dice.sample(sorted(table.WORST), 2):
         bits += [dice.choice(table.WORST[name])(dice.choice((8, 40, 400)))] * 8
     unit = "".join(dice.choices(bits, k=dice.randint(1, 7)))
-    made = table.again(unit, dice.choice(bits), dice.choice((*bits, "")))
+    make = table.again(unit, dice.choice(bits), dice.choice((*bits, "")))
     work = dice.choice(READERS)
     sizes = table.HELD_SIZES if work in READERS[3:] else (65_536, 1_048_576)
     try:
-        table.assert_linear(work, made, sizes)
+        table.assert_linear(work, make, sizes)
     except AssertionError as error:
         raise Violation(f"{error}; the unit is {unit!r:.300}") from error

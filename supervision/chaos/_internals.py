@@ -68,7 +68,7 @@ def _trace(seed: int) -> str:
 
 
 async def _check_injection() -> None:
-    caught: list[str] = []
+    log: list[str] = []
     tasks: list[trio.lowlevel.Task] = []
 
     async def sleeper() -> None:
@@ -76,13 +76,13 @@ async def _check_injection() -> None:
         try:
             await trio.sleep_forever()
         except ZeroDivisionError:
-            caught.append("parked")
+            log.append("parked")
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(sleeper)
         await trio.testing.wait_all_tasks_blocked()
         how = inject(tasks[0], ZeroDivisionError())
-    if how != "aborted" or caught != ["parked"]:
+    if how != "aborted" or log != ["parked"]:
         raise TrioChangedError(f"trio {trio.__version__}: an error cannot be injected into a parked task any more")
 
 

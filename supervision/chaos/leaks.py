@@ -19,5 +19,5 @@ def find_leaks(*, registries: Iterable[Registry] = (), refs: Iterable[Ref[Any]] 
 
 def find_live_tasks(*, except_names: Iterable[str] = ()) -> list[str]:
     """Return one sentence per live task; call this inside of the run, with the names of the tasks that may be alive."""
-    allowed = set(except_names)
-    return [f"the task {task.name!r} is still alive" for task in program_tasks() if task.name not in allowed]
+    allowed_names = set(except_names)
+    return [f"the task {task.name!r} is still alive" for task in program_tasks() if task.name not in allowed_names]

@@ -120,25 +120,25 @@ class Chaos:
         if not self._wanted("schedule"):
             return Report(kind="schedule")
         sample = self._options.get("sample")
-        merged = {"seeds": range(SAMPLE if sample is None else sample)} | self._merged(options)
-        merged.pop("sample", None)
-        merged.pop("settle_within", None)
-        return self._done(sweep_schedules(make_world, scenario, check, **merged))
+        all_options = {"seeds": range(SAMPLE if sample is None else sample)} | self._merged(options)
+        all_options.pop("sample", None)
+        all_options.pop("settle_within", None)
+        return self._done(sweep_schedules(make_world, scenario, check, **all_options))
 
     def _wanted(self, kind: Kind) -> bool:
         """Return False if the command line replays a case of another kind; any sweep replays a case without a fault."""
         return self._replay is None or CaseToken.parse(self._replay).kind in (kind, "schedule")
 
     def _merged(self, options: dict[str, Any]) -> dict[str, Any]:
-        merged = {**self._options, **options}
-        sample: int | tuple[int, int] | None = merged.pop("sample", None)
+        all_options = {**self._options, **options}
+        sample: int | tuple[int, int] | None = all_options.pop("sample", None)
         if isinstance(sample, int):
             sample = (sample, self._sample_seed)
         if sample is not None:
-            merged["sample"] = sample
+            all_options["sample"] = sample
         if self._replay is not None:
-            merged["only"] = self._replay
-        return merged
+            all_options["only"] = self._replay
+        return all_options
 
     def _done(self, report: Report) -> Report:
         print(report)  # noqa: T201 - pytest shows the output of failing tests, and all output with -s
@@ -157,9 +157,9 @@ def chaos(request: pytest.FixtureRequest) -> Chaos:
         if unknown or marker.args:
             raise pytest.UsageError(f"the marker chaos takes {', '.join(_OPTIONS)}, not {(*marker.args, *unknown)}")
         options |= marker.kwargs
-    given = config.getoption("--chaos")
-    if given is not None:
-        options["sample"] = _cases(given)
+    cases = config.getoption("--chaos")
+    if cases is not None:
+        options["sample"] = _cases(cases)
     elif "sample" not in options:
         options["sample"] = SAMPLE
     return Chaos(

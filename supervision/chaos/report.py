@@ -50,8 +50,8 @@ class CaseToken:
             ValueError: The text is not a token.
         """
         kind, *numbers = text.split(":")
-        wanted = {"cancel": 2, "crash": 2, "pair": 3, "schedule": 1, "commit": 2}.get(kind)
-        if wanted != len(numbers) or not all(number.isascii() and number.isdigit() for number in numbers):
+        length = {"cancel": 2, "crash": 2, "pair": 3, "schedule": 1, "commit": 2}.get(kind)
+        if length != len(numbers) or not all(number.isascii() and number.isdigit() for number in numbers):
             raise ValueError(f"{text!r} is no token; tokens look like cancel:1:17, pair:1:17:20 or schedule:3")
         seed, *steps = (int(number) for number in numbers)
         return cls(kind, seed, *steps)  # type: ignore[arg-type]  # checked above

@@ -241,17 +241,17 @@ def _run_one(plan: _Plan, token: CaseToken, report: Report, *, trace: bool = Fal
     if crash is not None and crash.struck and hasattr(world, "injected"):
         world.injected = crash_error
     report.runs += 1
-    struck = [fault for fault in faults if fault.struck]
-    report.hits += len(struck) == len(faults)
-    report.struck |= {fault.site for fault in struck if fault.site is not None}
-    times = [fault.at for fault in struck if fault.at is not None]
+    hits = [fault for fault in faults if fault.struck]
+    report.hits += len(hits) == len(faults)
+    report.struck |= {fault.site for fault in hits if fault.site is not None}
+    times = [fault.at for fault in hits if fault.at is not None]
     if times and plan.settle_within is not None and clock.current_time() - max(times) > plan.settle_within:
         messages.append(f"it took {clock.current_time() - max(times):.1f} virtual seconds to settle")
     messages += plan.check(world)
-    site, task = (struck[0].place, struck[0].task) if struck else (None, None)
+    site, task = (hits[0].place, hits[0].task) if hits else (None, None)
     report.violations += [Violation(token=token, site=site, task=task, message=message) for message in messages]
     if trace:
-        report.trace, report.struck_at = recorder.steps, [fault.struck_at for fault in struck]
+        report.trace, report.struck_at = recorder.steps, [fault.struck_at for fault in hits]
 
 
 def _faults(

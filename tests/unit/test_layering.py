@@ -31,6 +31,7 @@ PURE = (
     *(f"actors/backends/{name}.py" for name in ("dialect", "items", "jsonrpc", "lines", "dialects/*")),
     "actors/contract/*",
     "actors/engine/*",
+    "actors/evidence/*",
     "actors/models/codecs/*",
     *(
         f"actors/permission/{name}.py"
@@ -40,7 +41,7 @@ PURE = (
     ),
     "actors/replay/*",
     "actors/state/*",
-    "actors/workspaces/withheld.py",
+    *(f"actors/workspaces/{name}.py" for name in ("allowlist", "withheld", "difference", "tools/patch")),
     "supervision/strategy.py",
     "supervision/intensity.py",
     *(
@@ -70,9 +71,9 @@ IMPURE_BUILTINS = frozenset({"open", "input", "print"})
 # beside the folders (a port, the errors) belongs to the lowest floor.
 ROOMS = {
     "actors": (
-        {"contract", "state"},
+        {"abc", "contract", "state"},
         {"engine"},
-        {"agents", "models", "plugins", "replay", "stores", "tools"},
+        {"agents", "evidence", "models", "plugins", "replay", "stores", "tools"},
         {"workspaces"},
         {"permission"},
         {"backends"},
@@ -101,6 +102,15 @@ PROCESSES = "greenroom.actors.processes"
 # A run knows no workspace, no rules and no program: these are plugins and tools to it.
 WORK = ("workspaces", "permission", "backends")
 WORKLESS = tuple(f"actors/{room}/*" for room in ("engine", "replay", "run", "services", "stores", "user_code"))
+
+# Folders are a library of their own: it leans on no part that works on runs, and only the opening of a runtime on it.
+WORKSPACES = "actors/workspaces/*"
+APART_FROM_WORKSPACES = frozenset({"engine", "stores", "replay"})
+USERS_OF_WORKSPACES = (WORKSPACES, "actors/permission/*", "actors/backends/*", "actors/runtime/open_runtime.py")
+
+# Whatever starts a program decides what it may see; these are two modules.
+STARTERS = ("actors/workspaces/git.py", "actors/backends/process.py")
+STARTS = frozenset({"run_process", "open_process", "Popen"})
 
 # A library at the edge has one folder that knows it; everything else goes through our own port.
 OWNERS = {
@@ -237,6 +247,30 @@ def room_offences(source: Source, by_module: dict[str, Source]) -> Iterator[tupl
             yield line, f"imports {other.module}, from a room above"
 
 
+def workspace_offences(source: Source, by_module: dict[str, Source]) -> Iterator[tuple[int, str]]:
+    for line, target in source.imports():
+        other = by_module.get(target) or by_module.get(target.rpartition(".")[0])
+        if other is None or source.package != "actors" or other.package != "actors":
+            continue
+        if fnmatch(source.path, WORKSPACES) and other.path.split("/")[1] in APART_FROM_WORKSPACES:
+            yield line, f"is of the workspaces and imports {other.module}"
+        if fnmatch(other.path, WORKSPACES) and not any(fnmatch(source.path, user) for user in USERS_OF_WORKSPACES):
+            yield line, f"imports {other.module}, which only {USERS_OF_WORKSPACES[-1]} may"
+
+
+def starting_offences(source: Source) -> Iterator[tuple[int, str]]:
+    if source.package != "actors" or source.path in STARTERS:
+        return
+    for line, target in source.imports():
+        if target.split(".")[0] in {"subprocess", "multiprocessing"}:
+            yield line, f"imports {target}, and programs are started by {', '.join(STARTERS)}"
+    for node in ast.walk(source.tree):
+        name = name_of(node).split(".")[-1] if isinstance(node, (ast.Name, ast.Attribute)) else ""
+        by_os = name_of(node).startswith("os.") and name.startswith(("exec", "spawn", "posix_spawn", "fork", "system"))
+        if name in STARTS or by_os:
+            yield node.lineno, f"names {name_of(node)}, and programs are started by {', '.join(STARTERS)}"
+
+
 def path_offences(source: Source) -> Iterator[tuple[int, str]]:
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Attribute) and name_of(node) == "sys.path":
@@ -341,6 +375,7 @@ def violations(root: Path) -> list[str]:
             *room_offences(source, by_module),
             *reached_offences(source, by_module),
         ]
+        offences += [*workspace_offences(source, by_module), *starting_offences(source)]
         found |= {f"{source.path}:{line}: {what}" for line, what in offences}
     return sorted(found)
 
@@ -385,6 +420,8 @@ CLEAN = {
     "actors/stores/postgres/_sql.py": "import psycopg\n",
     "actors/stores/postgres/store.py": "from psycopg import sql\n",
     "actors/stores/sqlite/store.py": "import sqlite3\nfrom greenroom.supervision.mailbox import Mailbox\n",
+    "actors/workspaces/git.py": "import subprocess\nimport trio\nRUN = trio.run_process\n",
+    "actors/runtime/open_runtime.py": "from ..workspaces import git\n",
     "transport/__init__.py": "",
     "transport/gateway.py": "import trio_websocket\nimport greenroom as gr\nfrom greenroom.actors import errors\n",
 }
@@ -413,6 +450,15 @@ PLANTED = [
     ("actors/stores/x.py", "from ..workspaces import paths", "is not to know of workspaces"),
     ("actors/user_code/x.py", "from ..run.loop import run", "from a room above"),
     ("transport/gateway/x.py", "from ..server.serve import serve", "from a room above"),
+    ("actors/workspaces/x.py", "from ..engine.step import f", "is of the workspaces"),
+    ("actors/workspaces/x.py", "from ..stores.sqlite import store", "is of the workspaces"),
+    ("actors/workspaces/tools/x.py", "from ...run.loop import run", "from a room above"),
+    ("actors/tools/x.py", "from ..workspaces.git import Git", "from a room above"),
+    ("actors/run/x.py", "from ..workspaces import git", "which only actors/runtime/open_runtime.py may"),
+    ("actors/workspaces/x.py", "import subprocess", "programs are started by"),
+    ("actors/workspaces/x.py", "import trio\nRUN = trio.run_process", "programs are started by"),
+    ("actors/run/x.py", "import os\nos.execv('sh', [])", "programs are started by"),
+    ("actors/run/x.py", "from trio.lowlevel import open_process\nopen_process('sh')", "programs are started by"),
     ("actors/x.py", "from ..transport.gateway import serve", "transport stands above it"),
     ("actors/run/x.py", "from ... import transport", "transport stands above it"),
     ("actors/x.py", "import greenroom as gr", "facade stands above it"),

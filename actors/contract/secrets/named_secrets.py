@@ -38,7 +38,7 @@ class NamedSecrets:
         self._forms = sorted(forms, key=lambda text: (-len(text), text))
         self._longest = len(self._forms[0]) if self._forms else 0
         self.heads = sorted({form[: head_length(form)] for form in self._forms}, key=lambda head: (-len(head), head))
-        self._begun = re.compile("|".join(map(re.escape, self.heads)) or r"(?!)").search
+        self._search_head = re.compile("|".join(map(re.escape, self.heads)) or r"(?!)").search
 
     def pieces(self, text: str) -> Steps[list[Span]]:
         """Return the spans of a text in order; where two overlap, the later one begins behind the earlier one.
@@ -47,21 +47,21 @@ class NamedSecrets:
         """
         if not (yield from self._begins(text)):
             return []
-        found: list[Span] = []
+        spans: list[Span] = []
         for form in self._forms:
-            found += _whole(form, text)
+            spans += _whole(form, text)
             if len(text) > WINDOW:
                 yield
-        found += yield from self._cut(text)
-        found.sort(key=lambda span: (span.start, -span.end))
-        kept: list[Span] = []
-        for span in found:
-            last = kept[-1] if kept else None
+        spans += yield from self._cut(text)
+        spans.sort(key=lambda span: (span.start, -span.end))
+        joined_spans: list[Span] = []
+        for span in spans:
+            last = joined_spans[-1] if joined_spans else None
             if last is None or span.start >= last.end:
-                kept.append(span)
+                joined_spans.append(span)
             elif span.end > last.end:
-                kept[-1] = last._replace(end=span.end, open=span.open)
-        return kept
+                joined_spans[-1] = last._replace(end=span.end, open=span.open)
+        return joined_spans
 
     def _begins(self, text: str) -> Steps[bool]:
         """Return whether the text has the beginning of a spelling."""
@@ -70,26 +70,26 @@ class NamedSecrets:
         for start in range(0, max(1, len(text)), WINDOW):
             if start:
                 yield
-            if self._begun(text, start, start + WINDOW + SHORTEST) is not None:
+            if self._search_head(text, start, start + WINDOW + SHORTEST) is not None:
                 return True
         return False
 
     def _cut(self, text: str) -> Steps[list[Span]]:
         """Return the beginnings of spellings in front of cuts."""
-        begin, size, paused = 0, len(text), 0
-        found: list[Span] = []
+        begin, size, last_pause = 0, len(text), 0
+        spans: list[Span] = []
         for cut, behind in _cuts(text):
             least = max(begin, cut - self._longest)
-            first = self._begun(text, least, cut)
+            first = self._search_head(text, least, cut)
             if first is not None:
                 length = self._overlap(text[first.start() : cut])
                 if length:
-                    found.append(Span(cut - length, cut, MASK, cut - length, cut == size))
+                    spans.append(Span(cut - length, cut, MASK, cut - length, cut == size))
             begin = behind
-            if cut - paused > WINDOW:
-                paused = cut
+            if cut - last_pause > WINDOW:
+                last_pause = cut
                 yield
-        return found
+        return spans
 
     def _overlap(self, window: str) -> int:
         """Return the length of the longest beginning of a spelling, short of the whole, with which a text ends."""

@@ -60,8 +60,8 @@ def _named_before(text: str, field: int, at: int) -> int | None:
     while end > least and text[end - 1] in " \t\"'\\:=":
         end -= 1
     # A stream has shown the beginning of the field, perhaps all of it.
-    known = text[end:since].strip(" \t\"'\\") in (":", "=") or end == 0
-    return name_before(text, end, quoted=False) if known else None
+    has_separator = text[end:since].strip(" \t\"'\\") in (":", "=") or end == 0
+    return name_before(text, end, quoted=False) if has_separator else None
 
 
 def _element(text: str, match: re.Match[str], _: int) -> Span | None:
@@ -143,10 +143,10 @@ def _statement(text: str, match: re.Match[str], _: int) -> Span | None:
             return None
     elif not hides(word):
         return None
-    found = _STATEMENT.match(text, place)
-    if found is None:
+    hit = _STATEMENT.match(text, place)
+    if hit is None:
         return Span(place + 1, place + 1, "", since, True) if place + 1 == len(text) else None
-    return Span(*found.span("value"), MASK, since, found.end() == len(text) and found.end() == found.end("value"))
+    return Span(*hit.span("value"), MASK, since, hit.end() == len(text) and hit.end() == hit.end("value"))
 
 
 def _user(text: str, match: re.Match[str], _: int) -> Span | None:

@@ -108,8 +108,8 @@ class Redactor:
         if len(value) <= WINDOW:
             return self.text(value)
         if len(value) > WHOLE:
-            shown = yield from self.text_steps(value[: WHOLE - _MARK])
-            return _with_mark(shown, value)
+            head = yield from self.text_steps(value[: WHOLE - _MARK])
+            return _with_mark(head, value)
         spans = list[Span]()
         for span in self.pieces(value):
             if span is None:
@@ -123,41 +123,41 @@ class Redactor:
         """Return the result of `value`, in steps of about `WINDOW` characters and items."""
         return (yield from self._steps(value, [WINDOW]))
 
-    def _steps(self, value: object, left: list[int]) -> Steps[Any]:
-        """`left`: characters until the next pause, in a list, because all levels count together."""
-        left[0] -= 1 + (len(value) if isinstance(value, str) else 0)
-        if left[0] < 0:
-            left[0] = WINDOW
+    def _steps(self, value: object, room: list[int]) -> Steps[Any]:
+        """`room`: characters until the next pause, in a list, because all levels count together."""
+        room[0] -= 1 + (len(value) if isinstance(value, str) else 0)
+        if room[0] < 0:
+            room[0] = WINDOW
             yield
         if isinstance(value, (Large, LargeText)):
             return (yield from showing(value, self.text_steps, MASK))
         if isinstance(value, Mapping):
-            named, out = hidden_fields(value), {}
+            hidden_names, out = hidden_fields(value), {}
             for key, item in value.items():
-                hidden = key in named or (isinstance(key, str) and hides_value(key, item))
+                is_hidden = key in hidden_names or (isinstance(key, str) and hides_value(key, item))
                 is_long = isinstance(key, str) and len(key) > WINDOW
                 name = (yield from self.text_steps(key)) if is_long else self.key(key)
-                left[0] -= len(name) if isinstance(name, str) else 1
-                out[name] = MASK if hidden and item is not None else (yield from self._steps(item, left))
+                room[0] -= len(name) if isinstance(name, str) else 1
+                out[name] = MASK if is_hidden and item is not None else (yield from self._steps(item, room))
             return out
         if isinstance(value, (list, tuple)):
             items = []
             for place, item in enumerate(value):
-                hidden = item is not None and hides_position(value, place)
-                items.append(MASK if hidden else (yield from self._steps(item, left)))
+                is_hidden = item is not None and hides_position(value, place)
+                items.append(MASK if is_hidden else (yield from self._steps(item, room)))
             return items
         return (yield from self.text_steps(value)) if isinstance(value, str) else self._clean(value)
 
-    def restored(self, given: object, raw: object) -> Any:
+    def restored(self, value: object, raw: object) -> Any:
         """Return the result of `restored_steps`."""
-        return drained(self.restored_steps(given, raw))
+        return drained(self.restored_steps(value, raw))
 
-    def restored_steps(self, given: object, raw: object) -> Steps[Any]:
-        """Return `given` with each part that equals the redacted form of a part of `raw` replaced by that raw part.
+    def restored_steps(self, value: object, raw: object) -> Steps[Any]:
+        """Return `value` with each part that equals the redacted form of a part of `raw` replaced by that raw part.
 
         People edit the redacted form: a mask that they leave in place means the value behind the mask.
         """
-        return _restored(given, raw, (yield from self.steps(raw)))
+        return _restored(value, raw, (yield from self.steps(raw)))
 
     def schema(self, value: object) -> Any:
         """Return a JSON Schema without secrets: its texts are redacted, its keys name properties and hide no value."""
@@ -237,8 +237,8 @@ class Redactor:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
-            hidden = hidden_keys(value)
-            return {self.key(key): self._clean_part(item, key in hidden) for key, item in value.items()}
+            hidden_names = hidden_keys(value)
+            return {self.key(key): self._clean_part(item, key in hidden_names) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
             places = hidden_positions(value)
             return [self._clean_part(item, place in places) for place, item in enumerate(value)]
@@ -246,8 +246,8 @@ class Redactor:
             return MASK
         return value
 
-    def _clean_part(self, item: object, hidden: bool) -> Any:
-        return MASK if hidden and item is not None else self._clean(item)
+    def _clean_part(self, item: object, is_hidden: bool) -> Any:
+        return MASK if is_hidden and item is not None else self._clean(item)
 
     def _judge_key(self, key: object) -> tuple[str, bool] | None:
         """Return None for an ordinary key, else (the key without secrets, whether its value is hidden).
@@ -257,13 +257,13 @@ class Redactor:
         if not isinstance(key, str):
             return None
         name = key[-LONGEST_KEY:]
-        clean, hidden = self.text(key), hides_key(key)
-        return (clean, hidden) if hidden or clean != key or hides_items(name) else None
+        clean, is_hidden = self.text(key), hides_key(key)
+        return (clean, is_hidden) if is_hidden or clean != key or hides_items(name) else None
 
     def payload(self, payload: Any) -> Any:
         """Return an event's payload without secrets; the same object if nothing is hidden."""
-        shown = self.small_payload(payload)
-        return drained(self.payload_steps(payload)) if shown is None else shown
+        clean = self.small_payload(payload)
+        return drained(self.payload_steps(payload)) if clean is None else clean
 
     def small_payload(self, payload: Any) -> Any:
         """Return the result of `payload`, or None if a field is so large that it must be read in steps."""
@@ -316,23 +316,25 @@ class Redactor:
         return changes
 
 
-def _restored(given: object, raw: Any, shown: Any) -> Any:
+def _restored(value: object, raw: Any, clean: Any) -> Any:
     """See `Redactor.restored`. Each part is compared as it was shown in its place, which may make it a secret."""
-    if given == shown:
+    if value == clean:
         return raw
-    if isinstance(given, Mapping) and isinstance(raw, Mapping) and isinstance(shown, Mapping):
-        known = raw.keys() & shown.keys()
-        return {key: _restored(item, raw[key], shown[key]) if key in known else item for key, item in given.items()}
-    lists = isinstance(raw, (list, tuple)) and isinstance(shown, (list, tuple))
-    if lists and isinstance(given, list) and len(given) == len(raw):
-        return [_restored(*parts) for parts in zip(given, raw, shown, strict=True)]
-    return given
+    if isinstance(value, Mapping) and isinstance(raw, Mapping) and isinstance(clean, Mapping):
+        shared_keys = raw.keys() & clean.keys()
+        return {
+            key: _restored(item, raw[key], clean[key]) if key in shared_keys else item for key, item in value.items()
+        }
+    lists = isinstance(raw, (list, tuple)) and isinstance(clean, (list, tuple))
+    if lists and isinstance(value, list) and len(value) == len(raw):
+        return [_restored(*parts) for parts in zip(value, raw, clean, strict=True)]
+    return value
 
 
-def _with_mark(shown: str, text: str) -> str:
+def _with_mark(head: str, text: str) -> str:
     """Return the redacted beginning of a text that is too long to read, with a mark of the rest."""
     left_out = len(text) - (WHOLE - _MARK)
-    return f"{shown}\n[... {left_out} of {len(text)} characters left out ...]\n"
+    return f"{head}\n[... {left_out} of {len(text)} characters left out ...]\n"
 
 
 def _too_deep(value: object) -> object:
@@ -346,7 +348,7 @@ class _Within(Redactor):
         self.finder, self._harmless = base.finder, base._harmless
         self._roots = spellings(workspace.rstrip("/\\"))
         behind = "|".join(map(re.escape, sorted(self._roots, key=lambda text: (-len(text), text))))
-        self._found = re.compile(rf"(?:{behind})(?![\w\-])(?!\.\w)").finditer
+        self._matches = re.compile(rf"(?:{behind})(?![\w\-])(?!\.\w)").finditer
         self._base_search = base._search
         self._search = self._look
         self._about = lru_cache(maxsize=4096)(self._judge_key)
@@ -370,7 +372,7 @@ class _Within(Redactor):
         The directory may be below a home directory; then the directory's name wins.
         """
         at, size = 0, len(text)
-        places = [Span(m.start(), m.end(), WORKSPACE, m.start(), m.end() == size) for m in self._found(text)]
+        places = [Span(m.start(), m.end(), WORKSPACE, m.start(), m.end() == size) for m in self._matches(text)]
         for span in self.finder.pieces(text):
             if span is None:
                 yield None

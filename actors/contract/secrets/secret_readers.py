@@ -171,10 +171,10 @@ def _basic(text: str, match: re.Match[str], _: int) -> Span | None:
     word = _BASE64.search(text, start + len("basic "), end)
     pure = "" if word is None else word[0].rstrip("=").replace("-", "+").replace("_", "/")
     try:
-        known = b":" in b64decode(pure + "=" * (-len(pure) % 4))
+        has_colon = b":" in b64decode(pure + "=" * (-len(pure) % 4))
     except Error:
-        known = False
-    if known or (end == len(text) and len(pure) >= 2 * SHORTEST and any(map(str.isdigit, pure))):
+        has_colon = False
+    if has_colon or (end == len(text) and len(pure) >= 2 * SHORTEST and any(map(str.isdigit, pure))):
         return Span(start, end, MASK, start, end == len(text))
     return Span(start, end, text[start:end], start, True) if end == len(text) else None
 
@@ -193,8 +193,8 @@ def _in_quotes(text: str, match: re.Match[str], _: int) -> Span | None:
     if start == len(text):
         return Span(start, start, "", since, True)
     if text[start] in "{[(":
-        end, ended = _balanced(text, start)
-        return Span(start, end, f'"{MASK}"', since, not ended)
+        end, is_whole = _balanced(text, start)
+        return Span(start, end, f'"{MASK}"', since, not is_whole)
     if not hides(name):
         return None
     return quoted_value(text, start, since) or bare_value(text, start, since, BARE, shown=f'"{MASK}"')
@@ -275,8 +275,8 @@ def _setting(text: str, since: int, end: int, place: int) -> Span | None:
     block = _block(text, place + 1, since) if text[place] == ":" else None
     if block is not None:
         return block
-    typed = _TYPE.match(text, place + 1) if text[place] == ":" else None
-    start = separator.end() if typed is None else typed.end()
+    annotation = _TYPE.match(text, place + 1) if text[place] == ":" else None
+    start = separator.end() if annotation is None else annotation.end()
     properties = _PROPERTIES.match(text, start)
     start = start if properties is None else properties.end()
     if _PROPERTY_BEGUN.match(text, start):
@@ -285,8 +285,8 @@ def _setting(text: str, since: int, end: int, place: int) -> Span | None:
         if text[start : start + 1] not in ("{", "["):
             is_last = len(text) - start <= _ESCAPES and not text[start:].strip("- ")
             return Span(len(text), len(text), "", since, True) if is_last else None
-        stop, ended = _balanced(text, start)
-        return Span(start, stop, MASK, since, not ended)
+        stop, is_whole = _balanced(text, start)
+        return Span(start, stop, MASK, since, not is_whole)
     return quoted_value(text, start, since) or _bare_setting(text, name, start, since) or _type(text, place, since)
 
 

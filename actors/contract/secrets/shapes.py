@@ -174,8 +174,8 @@ HOME: Final = rf"(?:home|Users)/{_PERSON}|root(?![\w\-])"
 def _token(name: str, token: SecretShape) -> tuple[str, str]:
     """Return the part for a kind of token, from the end of its head if that is punctuation, else from the head."""
     letters, least = f"[{token.letters}]", token.least
-    shown = min(ENOUGH, least)
-    rest = f"(?P<{name}>{letters}{{{shown}}}(?:{letters}{{{least - shown},}}+|{letters}*+{CUT}))"
+    first_letters = min(ENOUGH, least)
+    rest = f"(?P<{name}>{letters}{{{first_letters}}}(?:{letters}{{{least - first_letters},}}+|{letters}*+{CUT}))"
     if token.heads[0][-1] not in _ENDS_OF_HEADS:
         return token.heads[0][0], f"(?:{'|'.join(head[1:] for head in token.heads)}){rest}"
     behind = "|".join(f"(?<={re.escape(head)})" for head in token.heads)

@@ -76,8 +76,8 @@ class AnthropicCodec(Codec):
         self._version = api_version
         self._native = native
         sampling = SAMPLING if api_version == SAMPLED else {}
-        self._renamed = {**RENAMED, **sampling}
-        self.settings = (*self._renamed, "parallel_tool_calls", "thinking")
+        self._wire_names = {**RENAMED, **sampling}
+        self.settings = (*self._wire_names, "parallel_tool_calls", "thinking")
 
     @override
     def auth(self, key: str) -> Mapping[str, str]:
@@ -97,7 +97,7 @@ class AnthropicCodec(Codec):
             "max_tokens": MAX_TOKENS,
             "messages": _merged(rest),
             "stream": True,
-            **renamed(settings, self._renamed),
+            **renamed(settings, self._wire_names),
         }
         if system:
             body["system"] = system
@@ -133,8 +133,8 @@ def _choice(choice: str, parallel: bool | None) -> dict[str, JSONValue]:
     if choice == "none":
         return {"type": "none"}
     words = {"auto": "auto", "required": "any"}
-    made: dict[str, JSONValue] = {"type": words[choice]} if choice in words else {"type": "tool", "name": choice}
-    return made if parallel is None else {**made, "disable_parallel_tool_use": not parallel}
+    tool_choice: dict[str, JSONValue] = {"type": words[choice]} if choice in words else {"type": "tool", "name": choice}
+    return tool_choice if parallel is None else {**tool_choice, "disable_parallel_tool_use": not parallel}
 
 
 def _config(body: dict[str, JSONValue], thinking: bool | str | None) -> dict[str, JSONValue]:
@@ -146,8 +146,8 @@ def _config(body: dict[str, JSONValue], thinking: bool | str | None) -> dict[str
 
 
 def _form(schema: JSONObject) -> dict[str, JSONValue] | None:
-    found = object_schema(schema)
-    return None if found is None else closed_schema(found)
+    root = object_schema(schema)
+    return None if root is None else closed_schema(root)
 
 
 def _merged(rest: Sequence[Entry]) -> list[dict[str, JSONValue]]:
@@ -186,10 +186,10 @@ def _text(text: str) -> Sequence[JSONObject]:
     return ({"type": "text", "text": text},) if text.strip() else ()
 
 
-def _said(kept: Sequence[JSONObject]) -> Said:
+def _said(blocks: Sequence[JSONObject]) -> Said:
     return Said(
-        "".join(block["text"] for block in kept if block["type"] == "text"),
-        [(block["id"], block["name"], block["input"]) for block in kept if block["type"] == "tool_use"],
+        "".join(block["text"] for block in blocks if block["type"] == "text"),
+        [(block["id"], block["name"], block["input"]) for block in blocks if block["type"] == "tool_use"],
     )
 
 
@@ -229,20 +229,20 @@ class AnthropicDecoder(Decoder):
                 pass
 
     def _begin(self, index: int, block: JSONObject) -> Iterator[ModelDelta]:
-        made = self._blocks[index] = {key: value for key, value in block.items() if value is not None}
+        fields = self._blocks[index] = {key: value for key, value in block.items() if value is not None}
         self._pieces[index] = {}
-        kind = string(made.get("type"))
-        given = made.get("input") if kind == "tool_use" else None
-        counted = besides(made, kind) if kind in ("text", "thinking") else made
-        self.keep({key: value for key, value in counted.items() if value is not given})
+        kind = string(fields.get("type"))
+        arguments = fields.get("input") if kind == "tool_use" else None
+        sized_fields = besides(fields, kind) if kind in ("text", "thinking") else fields
+        self.keep({key: value for key, value in sized_fields.items() if value is not arguments})
         if kind == "tool_use":
-            call = self._calls[index] = self.new_call(string(made.get("id")), string(made.get("name")))
-            call.ready = given or None
-            if given:
-                self.grow_values(json_text(given))
+            call = self._calls[index] = self.new_call(string(fields.get("id")), string(fields.get("name")))
+            call.ready = arguments or None
+            if arguments:
+                self.grow_values(json_text(arguments))
             yield CallDelta(index, call.tool)
         if kind in ("text", "thinking"):
-            text = made[kind] = string(made.get(kind))
+            text = fields[kind] = string(fields.get(kind))
             self.grow(text)
             if text:
                 yield TextDelta(text) if kind == "text" else ReasoningDelta(text)
@@ -274,8 +274,8 @@ class AnthropicDecoder(Decoder):
 
     def _grow(self, index: int, field: str, text: str) -> None:
         self.grow(text)
-        begun = string(self._blocks[index].get(field))
-        self._pieces.setdefault(index, {}).setdefault(field, [begun]).append(text)
+        beginning = string(self._blocks[index].get(field))
+        self._pieces.setdefault(index, {}).setdefault(field, [beginning]).append(text)
 
     def _stop(self, delta: JSONObject) -> None:
         if reason := string(delta.get("stop_reason")):
@@ -313,28 +313,28 @@ class AnthropicDecoder(Decoder):
         """Return the texts; blocks side by side, as those of an answer with citations, are one text."""
         blocks = (self._blocks[index] for index in sorted(self._blocks))
         runs = groupby(blocks, key=lambda block: block.get("type") == "text")
-        joined = ("".join(string(block.get("text")) for block in run) for is_text, run in runs if is_text)
-        return tuple(filter(None, joined))
+        texts = ("".join(string(block.get("text")) for block in run) for is_text, run in runs if is_text)
+        return tuple(filter(None, texts))
 
     def _items(self) -> tuple[JSONObject, ...]:
         """Return the content blocks, if there is thinking among them."""
         for index, call in self._calls.items():
             self._blocks[index]["input"] = call.request(cut=True).arguments
         blocks = [self._blocks[index] for index in sorted(self._blocks)]
-        known = all(block.get("type") in ("text", "thinking", "redacted_thinking", "tool_use") for block in blocks)
+        usual = all(block.get("type") in ("text", "thinking", "redacted_thinking", "tool_use") for block in blocks)
         thinks = any(block.get("type") in ("thinking", "redacted_thinking") for block in blocks)
-        if not (known and thinks) or not all(call.id for call in self._calls.values()):
+        if not (usual and thinks) or not all(call.id for call in self._calls.values()):
             return ()
         return tuple(blocks)
 
 
 def usage_of(data: JSONObject) -> Usage:
     """Return the tokens of a usage object; the input includes tokens written to the cache and read from it."""
-    cached = count(data.get("cache_read_input_tokens"))
+    from_cache = count(data.get("cache_read_input_tokens"))
     return Usage(
         requests=1,
-        input=count(data.get("input_tokens")) + count(data.get("cache_creation_input_tokens")) + cached,
+        input=count(data.get("input_tokens")) + count(data.get("cache_creation_input_tokens")) + from_cache,
         output=count(data.get("output_tokens")),
-        cached=cached,
+        cached=from_cache,
         reasoning=count(mapping(data.get("output_tokens_details")).get("thinking_tokens")),
     )

@@ -151,12 +151,12 @@ def provider_error(
     status = "" if report.status is None else f" {report.status}"
     report = attrs.evolve(report, message=mask.beginning(report.message, READ))
     code = mask.beginning(report.codes[0], LONGEST) if report.codes else ""
-    said = mask.text(": ".join(filter(None, (code, " ".join(report.message.split())))) or "no reason given")
-    said = said if len(said) <= LONGEST else f"{said[: LONGEST - 1]}…"
+    reason = mask.text(": ".join(filter(None, (code, " ".join(report.message.split())))) or "no reason given")
+    reason = reason if len(reason) <= LONGEST else f"{reason[: LONGEST - 1]}…"
     behind = f" (request {request_id})" if request_id else ""
     waits = retry_after(headers)
     return ProviderError(
-        f"{name} answered{status} {said}{behind}",
+        f"{name} answered{status} {reason}{behind}",
         kind=kind_of(report),
         retry_after=report.retry_after if waits is None else waits,
         usage=usage,
@@ -183,18 +183,18 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 def _number(text: str | None) -> float | None:
     try:
-        found = float(text or "")
+        number = float(text or "")
     except ValueError:
         return None
-    return found if 0 <= found < float("inf") else None
+    return number if 0 <= number < float("inf") else None
 
 
 def _date(text: str | None) -> datetime | None:
     try:
-        found = parsedate_to_datetime(text or "")
+        date = parsedate_to_datetime(text or "")
     except (ValueError, OverflowError):  # a year or a zone of twenty digits
         return None
-    return found if found.tzinfo is not None else None
+    return date if date.tzinfo is not None else None
 
 
 def plain_report(status: int, text: str) -> Reported:

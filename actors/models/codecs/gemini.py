@@ -149,10 +149,10 @@ def _is_daily(detail: JSONObject) -> bool:
 def _delay(text: object) -> float | None:
     """Return the seconds of a duration such as "12.5s"."""
     try:
-        found = float(string(text).removesuffix("s"))
+        seconds = float(string(text).removesuffix("s"))
     except ValueError:
         return None
-    return found if 0 <= found < float("inf") else None
+    return seconds if 0 <= seconds < float("inf") else None
 
 
 def _thinking(thinking: bool | str) -> JSONObject:
@@ -169,11 +169,11 @@ def _contents(rest: Sequence[Entry], *, signed: bool) -> list[dict[str, JSONValu
     out: list[dict[str, JSONValue]] = []
     for entry in rest:
         role = "model" if entry.message.role == "assistant" else "user"
-        found = list(_parts(entry, signed=signed))
-        if found and out and out[-1]["role"] == role:
-            out[-1]["parts"] += found
-        elif found:
-            out.append({"role": role, "parts": found})
+        content_parts = list(_parts(entry, signed=signed))
+        if content_parts and out and out[-1]["role"] == role:
+            out[-1]["parts"] += content_parts
+        elif content_parts:
+            out.append({"role": role, "parts": content_parts})
     for content in out:  # responses of functions first, then what a response cannot hold
         content["parts"].sort(key=lambda part: content["role"] == "user" and "functionResponse" not in part)
     return out
@@ -185,16 +185,16 @@ def _parts(entry: Entry, *, signed: bool) -> Iterator[JSONObject]:
         yield from entry.items
         return
     if message.call_id is not None:
-        named = {"name": entry.tool, "response": {"output": message.content}}
+        response_fields = {"name": entry.tool, "response": {"output": message.content}}
         media = list(map(parts.gemini, message.parts))
-        held = [part for part in media if signed and parts.in_response(part)]
+        inner_media = [part for part in media if signed and parts.in_response(part)]
         response = {
-            **named,
+            **response_fields,
             "id": entry.result_id,
-            **({"parts": held} if held else {}),
+            **({"parts": inner_media} if inner_media else {}),
         }
         yield {"functionResponse": response}
-        if rest := [part for part in media if part not in held]:
+        if rest := [part for part in media if part not in inner_media]:
             yield from ({"text": parts.announced(message)}, *rest)
         return
     if message.content:
@@ -205,10 +205,10 @@ def _parts(entry: Entry, *, signed: bool) -> Iterator[JSONObject]:
         yield {**part, "thoughtSignature": UNSIGNED} if signed and number == 0 else part
 
 
-def _said(kept: Sequence[JSONObject]) -> Said:
-    calls = [part["functionCall"] for part in kept if "functionCall" in part]
+def _said(stored_parts: Sequence[JSONObject]) -> Said:
+    calls = [part["functionCall"] for part in stored_parts if "functionCall" in part]
     return Said(
-        "".join(string(part.get("text")) for part in kept if not part.get("thought")),
+        "".join(string(part.get("text")) for part in stored_parts if not part.get("thought")),
         [(string(call.get("id")), call["name"], mapping(call.get("args"))) for call in calls],
     )
 
@@ -222,7 +222,7 @@ class GeminiDecoder(Decoder):
         self._text: list[str] = []
         self._calls: list[PartialCall] = []
         self._parts_kept: list[dict[str, JSONValue]] = []
-        self._joined: list[list[str]] = []  # the texts of the parts that are kept, in pieces
+        self._text_pieces: list[list[str]] = []  # the texts of the parts that are kept, in pieces
         self._reason = ""
         self._why = ""
 
@@ -233,8 +233,8 @@ class GeminiDecoder(Decoder):
         self.model = self.model or model_name(data.get("modelVersion"))
         if isinstance(data.get("usageMetadata"), Mapping):
             self.usage = usage_of(data["usageMetadata"])
-        if blocked := cause(mapping(data.get("promptFeedback")).get("blockReason")):
-            raise ModelError(f"the provider blocked the request: {blocked}", kind="content_filtered", usage=self.usage)
+        if why := cause(mapping(data.get("promptFeedback")).get("blockReason")):
+            raise ModelError(f"the provider blocked the request: {why}", kind="content_filtered", usage=self.usage)
         candidates = items(data.get("candidates"))
         candidate = mapping(candidates[0]) if candidates else {}
         for part in map(mapping, items(mapping(candidate.get("content")).get("parts"))):
@@ -253,43 +253,43 @@ class GeminiDecoder(Decoder):
             yield TextDelta(text)
         if isinstance(part.get("functionCall"), Mapping):
             call = part["functionCall"]
-            made = self.new_call(string(call.get("id")), string(call.get("name")))
-            made.ready = {} if call.get("args") is None else call["args"]
-            arguments = json_text(made.ready)
+            partial = self.new_call(string(call.get("id")), string(call.get("name")))
+            partial.ready = {} if call.get("args") is None else call["args"]
+            arguments = json_text(partial.ready)
             self.grow_values(arguments)
-            self._calls.append(made)
-            yield CallDelta(made.place, made.tool, arguments)
+            self._calls.append(partial)
+            yield CallDelta(partial.place, partial.tool, arguments)
         self._keep(part)
 
     def _keep(self, part: JSONObject) -> None:
         """Keep a part that goes back; texts in pieces become one part, and thoughts go back by their signature only."""
         before = self._parts_kept[-1] if self._parts_kept else {}
         if part.keys() == before.keys() == {"text"}:
-            self._joined[-1].append(string(part.get("text")))
+            self._text_pieces[-1].append(string(part.get("text")))
         elif part and not (part.get("thought") and "thoughtSignature" not in part):
-            counted, call = besides(part, "text"), part.get("functionCall")
+            sized_part, call = besides(part, "text"), part.get("functionCall")
             if isinstance(call, Mapping):
-                counted["functionCall"] = {name: value for name, value in call.items() if name != "args"}
-            self.keep(counted)
+                sized_part["functionCall"] = {name: value for name, value in call.items() if name != "args"}
+            self.keep(sized_part)
             self._parts_kept.append(dict(part))
-            self._joined.append([string(part.get("text"))])
+            self._text_pieces.append([string(part.get("text"))])
 
     @override
     def response(self) -> ModelResponse:
-        text, said = "".join(self._text), f"{self._reason}: {self._why}".removesuffix(": ")
+        text, reason = "".join(self._text), f"{self._reason}: {self._why}".removesuffix(": ")
         if self._reason in MALFORMED:
-            raise ModelError(f"the model's answer cannot be used: {said}", kind="provider", usage=self.usage)
+            raise ModelError(f"the model's answer cannot be used: {reason}", kind="provider", usage=self.usage)
         if self._reason == "MISSING_THOUGHT_SIGNATURE":
-            raise ModelError(f"the provider refused the history: {said}", kind="invalid_request", usage=self.usage)
-        filtered = self._reason in FILTERED or self._reason.startswith("IMAGE_")
-        if filtered and not (text or self._calls):
+            raise ModelError(f"the provider refused the history: {reason}", kind="invalid_request", usage=self.usage)
+        is_filtered = self._reason in FILTERED or self._reason.startswith("IMAGE_")
+        if is_filtered and not (text or self._calls):
             raise ModelError(
-                f"a filter of the provider stopped the answer: {said}", kind="content_filtered", usage=self.usage
+                f"a filter of the provider stopped the answer: {reason}", kind="content_filtered", usage=self.usage
             )
-        for part, pieces in zip(self._parts_kept, self._joined, strict=True):
+        for part, pieces in zip(self._parts_kept, self._text_pieces, strict=True):
             if "text" in part:
                 part["text"] = "".join(pieces)
-        finish: FinishReason = "content_filter" if filtered else FINISHES.get(self._reason, "other")
+        finish: FinishReason = "content_filter" if is_filtered else FINISHES.get(self._reason, "other")
         calls = calls_of(self._calls, finish)
         return ModelResponse(
             text=(text,) if text else (),

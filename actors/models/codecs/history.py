@@ -64,29 +64,29 @@ class Thread:
         entries: the messages, each with the wire ids of its calls: allowed characters, unique in the request.
     """
 
-    def __init__(self, messages: Iterable[Message], provider: str, read: Read) -> None:
-        found = [(message, *_kept(message, provider, read)) for message in messages]
+    def __init__(self, messages: Iterable[Message], provider: str, reader: Read) -> None:
+        rows = [(message, *_kept(message, provider, reader)) for message in messages]
         own: set[str] = set()  # the ids inside of items stay as they are, so that no other call may get one of them
-        for place, (message, _, ids) in enumerate(found):
+        for place, (message, _, ids) in enumerate(rows):
             if len(set(ids)) < len(ids) or not own.isdisjoint(ids):
-                found[place] = message, (), ()  # the provider has repeated an id: the message is written from its parts
+                rows[place] = message, (), ()  # the provider has repeated an id: the message is written from its parts
             else:
                 own.update(ids)
         self._names = _WireIds(own)
-        self.entries = tuple(self._entries(found))
+        self.entries = tuple(self._entries(rows))
 
-    def _entries(self, found: Iterable[tuple[Message, Sequence[JSONObject], Sequence[str]]]) -> Iterator[Entry]:
+    def _entries(self, rows: Iterable[tuple[Message, Sequence[JSONObject], Sequence[str]]]) -> Iterator[Entry]:
         newest: dict[str, tuple[str, str]] = {}  # id of a call -> its id on the wire, and its tool
-        for message, items, ids in found:
-            given = ids or [self._names.free(call.call_id) for call in message.calls]
-            for call, wire_id in zip(message.calls, given, strict=True):
+        for message, items, ids in rows:
+            wire_ids = ids or [self._names.free(call.call_id) for call in message.calls]
+            for call, wire_id in zip(message.calls, wire_ids, strict=True):
                 newest[call.call_id] = wire_id, call.tool
             result_id, tool = "", ""
             if message.call_id is not None:
                 if message.call_id not in newest:  # the call was left out of the request
                     newest[message.call_id] = self._names.free(message.call_id), ""
                 result_id, tool = newest[message.call_id]
-            yield Entry(message, items, tuple(given), result_id, tool)
+            yield Entry(message, items, tuple(wire_ids), result_id, tool)
 
     def split(self) -> tuple[str, Sequence[Entry]]:
         """Return the text of all system messages, and the other messages."""
@@ -98,8 +98,8 @@ class Thread:
 class _WireIds:
     """Gives out ids that are unique in a request."""
 
-    def __init__(self, used: set[str]) -> None:
-        self._used = used
+    def __init__(self, used_ids: set[str]) -> None:
+        self._used = used_ids
         self._next: dict[str, int] = {}  # the number with which the search for a free id of this name continues
 
     def free(self, call_id: str) -> str:
@@ -114,11 +114,11 @@ class _WireIds:
         return name
 
 
-def _kept(message: Message, provider: str, read: Read) -> tuple[Sequence[JSONObject], Sequence[str]]:
+def _kept(message: Message, provider: str, reader: Read) -> tuple[Sequence[JSONObject], Sequence[str]]:
     """Return the items that can be sent in place of a message, and the ids of the calls in them."""
     if not message.items or message.provider != provider:
         return (), ()
-    text, calls = read(message.items)
+    text, calls = reader(message.items)
     same = text == message.content and [call[1:] for call in calls] == [_said(call) for call in message.calls]
     return (message.items, [call[0] for call in calls]) if same else ((), ())
 

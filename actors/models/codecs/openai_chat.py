@@ -105,8 +105,8 @@ class OpenAIChatCodec(Codec):
             body["tools"] = [{"type": "function", "function": _function(tool)} for tool in request.tools]
             body |= renamed(settings, {"parallel_tool_calls": "parallel_tool_calls"})  # refused beside no tools
             if (choice := request.tool_choice) != "auto":
-                named = {"type": "function", "function": {"name": choice}}
-                body["tool_choice"] = choice if choice in ("required", "none") else named
+                function_choice = {"type": "function", "function": {"name": choice}}
+                body["tool_choice"] = choice if choice in ("required", "none") else function_choice
         if (thinking := settings.get("thinking")) is not None:
             body["reasoning_effort"] = {True: "medium", False: "none"}.get(thinking, thinking)
         if form is not None:
@@ -123,8 +123,8 @@ class OpenAIChatCodec(Codec):
         error = mapping(data).get("error", data)
         if isinstance(error, str):
             return Reported(status=status, message=error)
-        found = mapping(error)
-        return from_object(status, found, (found.get("code"), found.get("type")))
+        fields = mapping(error)
+        return from_object(status, fields, (fields.get("code"), fields.get("type")))
 
 
 def _function(tool: ToolInfo) -> JSONObject:
@@ -144,9 +144,9 @@ def _messages(thread: Thread) -> Iterator[JSONObject]:
         if entry.items:
             yield entry.items[0]
             continue
-        made: dict[str, JSONValue] = {"role": message.role, "content": message.content}
+        out: dict[str, JSONValue] = {"role": message.role, "content": message.content}
         if message.calls:
-            made["tool_calls"] = [
+            out["tool_calls"] = [
                 {
                     "id": call_id,
                     "type": "function",
@@ -155,17 +155,17 @@ def _messages(thread: Thread) -> Iterator[JSONObject]:
                 for call, call_id in zip(message.calls, entry.call_ids, strict=True)
             ]
         if message.call_id is not None:
-            made["tool_call_id"] = entry.result_id
+            out["tool_call_id"] = entry.result_id
         elif message.parts:
             text = [{"type": "text", "text": message.content}] if message.content else []
-            made["content"] = [*text, *map(parts.chat, message.parts)]
-        yield made
+            out["content"] = [*text, *map(parts.chat, message.parts)]
+        yield out
     if behind:
         yield {"role": "user", "content": behind}
 
 
-def _said(kept: Sequence[JSONObject]) -> Said:
-    message = kept[0]
+def _said(stored_items: Sequence[JSONObject]) -> Said:
+    message = stored_items[0]
     calls = [(call["id"], call["function"]) for call in message.get("tool_calls", ())]
     return Said(
         message.get("content") or "",

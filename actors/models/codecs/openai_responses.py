@@ -107,8 +107,8 @@ class OpenAIResponsesCodec(Codec):
     @override
     def error(self, status: int | None, data: object) -> Reported:
         """Read `{"error": {...}}`, the event `error`, or the error of a failed response."""
-        found = mapping(data)
-        error = found.get("error") or mapping(found.get("response")).get("error") or found
+        fields = mapping(data)
+        error = fields.get("error") or mapping(fields.get("response")).get("error") or fields
         if isinstance(error, str):
             return Reported(status=status, message=error)
         kind = mapping(error).get("type")
@@ -148,10 +148,10 @@ def _content(message: Message) -> JSONValue:
     return [*text, *map(parts.responses, message.parts)]
 
 
-def _said(kept: Sequence[JSONObject]) -> Said:
-    calls = [item for item in kept if item.get("type") == "function_call"]
+def _said(stored_items: Sequence[JSONObject]) -> Said:
+    calls = [item for item in stored_items if item.get("type") == "function_call"]
     return Said(
-        "".join(_text(item) for item in kept if item.get("type") == "message"),
+        "".join(_text(item) for item in stored_items if item.get("type") == "message"),
         [(item["call_id"], item["name"], read_arguments(item["arguments"])[0]) for item in calls],
     )
 
@@ -250,14 +250,14 @@ class OpenAIResponsesDecoder(Decoder):
     def _keep(self, index: int, item: JSONObject) -> None:
         """Keep an item that is done. Its arguments, and its text if it came before, are not counted twice."""
         self._done[index] = item
-        counted, content = item, item.get("content")
+        sized_item, content = item, item.get("content")
         if item.get("type") == "function_call":
-            counted = besides(item, "arguments")
+            sized_item = besides(item, "arguments")
         elif item.get("type") == "message" and isinstance(content, list):
             if index in self._texts and _text(item) != "".join(self._texts[index]):
                 self.grow(_text(item))
-            counted = {**item, "content": [besides(part, "text") if _speaks(part) else part for part in content]}
-        self.keep(counted)
+            sized_item = {**item, "content": [besides(part, "text") if _speaks(part) else part for part in content]}
+        self.keep(sized_item)
 
     def _close(self, response: JSONObject) -> Iterator[ModelDelta]:
         for index, item in enumerate(items(response.get("output"))):  # for services that send no items before

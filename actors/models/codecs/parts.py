@@ -93,16 +93,16 @@ def name_of(part: Part) -> str:
     return part.name or f"file.{DOCUMENTS.get(part.media_type, 'txt')}"
 
 
-def images_of(part: Part, provider: str, known: tuple[str, ...], others: Iterable[str] = ()) -> bool:
+def images_of(part: Part, provider: str, media_types: tuple[str, ...], others: Iterable[str] = ()) -> bool:
     """Return True for an image, False for a file.
 
     Raises:
         ModelError: the provider does not take images of this type.
     """
-    if part.type == "file" and part.media_type not in known:
+    if part.type == "file" and part.media_type not in media_types:
         return False
-    if part.media_type not in known and not (part.url and part.media_type == UNKNOWN_TYPE):
-        raise refused(part, provider, (*known, *others))
+    if part.media_type not in media_types and not (part.url and part.media_type == UNKNOWN_TYPE):
+        raise refused(part, provider, (*media_types, *others))
     return True
 
 

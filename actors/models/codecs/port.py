@@ -148,11 +148,11 @@ class PartialCall:
                 return CallRequest(call_id=self.id, tool=self.tool, arguments={}, fault=fault)
             return CallRequest(call_id=self.id, tool=self.tool, arguments=dict(self.ready))
         text = "".join(self.arguments)
-        made = CallRequest.from_json(self.tool, text, call_id=self.id)
+        request = CallRequest.from_json(self.tool, text, call_id=self.id)
         incomplete = not text.strip() or read_arguments(text)[1] is not None
         if cut and incomplete:  # an empty text would mean no arguments
             return CallRequest(call_id=self.id, tool=self.tool, arguments={}, fault=CUT_CALL)
-        return made
+        return request
 
 
 class Decoder(abc.ABC):

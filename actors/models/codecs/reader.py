@@ -129,8 +129,8 @@ class StreamReader:
             raise self._broken(f"an event of the stream has {values:,} values, at most {EVENT_VALUES:,}")
         data = _json(event.data)
         if not isinstance(data, dict):
-            shown = self._mask.beginning(event.data[:_SHOWN].decode("utf-8", "replace"), _SHOWN)[:100]
-            raise self._broken(f"an event of the stream is not a JSON object: {shown!r}")
+            beginning = self._mask.beginning(event.data[:_SHOWN].decode("utf-8", "replace"), _SHOWN)[:100]
+            raise self._broken(f"an event of the stream is not a JSON object: {beginning!r}")
         try:
             yield from self._shown(self._decoder.take(event.name, data))
         except StreamError as error:
@@ -144,8 +144,8 @@ class StreamReader:
                 yield CallDelta(delta.index, self._mask.text(delta.tool), stream.feed(delta.arguments))
                 continue
             stream = self._text if isinstance(delta, TextDelta) else self._reasoning
-            if shown := stream.feed(delta.text):
-                yield type(delta)(shown)
+            if text := stream.feed(delta.text):
+                yield type(delta)(text)
 
     def _broken(self, what: str) -> ModelError:
         return ModelError(f"{self._name}: {what}", kind="provider", usage=self._decoder.usage)

@@ -36,21 +36,21 @@ def object_schema(schema: JSONObject) -> dict[str, JSONValue] | None:
     root: JSONValue = schema
     reference = schema.get("$ref")
     if isinstance(reference, str) and reference.startswith(_DEFINITIONS):
-        found = schema.get("$defs", {}).get(reference.removeprefix(_DEFINITIONS))
-        if not isinstance(found, dict):
+        definition = schema.get("$defs", {}).get(reference.removeprefix(_DEFINITIONS))
+        if not isinstance(definition, dict):
             return None
-        root = {**found, "$defs": schema["$defs"]}
+        root = {**definition, "$defs": schema["$defs"]}
     return dict(root) if root.get("type") == "object" else None
 
 
 def closed_schema(schema: JSONObject) -> dict[str, JSONValue] | None:
     """Return the schema in a strict form: objects have no other properties, no limits; None if it has no such form."""
     try:
-        closed = _closed(schema, names=False)
+        closed_root = _closed(schema, names=False)
     except _NoStrictForm:
         return None
-    made: dict[str, JSONValue] = closed
-    return made
+    root: dict[str, JSONValue] = closed_root
+    return root
 
 
 class _NoStrictForm(Exception):
@@ -64,17 +64,17 @@ def _closed(value: JSONValue, *, names: bool) -> JSONValue:
         return value
     if names:
         return {name: _closed(item, names=False) for name, item in value.items()}
-    named, kind = "properties" in value, value.get("type")
-    has_objects = named or kind == "object" or (isinstance(kind, list) and "object" in kind)
-    is_open = value.get("additionalProperties", False) is not False or (has_objects and not named)
+    has_names, kind = "properties" in value, value.get("type")
+    has_objects = has_names or kind == "object" or (isinstance(kind, list) and "object" in kind)
+    is_open = value.get("additionalProperties", False) is not False or (has_objects and not has_names)
     if is_open or not _WITHOUT_PLACE.isdisjoint(value):
         raise _NoStrictForm
-    made = {
+    copy = {
         key: item if key in _DATA else _closed(item, names=key in _NAMES)
         for key, item in value.items()
         if key not in _UNKNOWN
     }
-    return made | {"additionalProperties": False} if has_objects else made
+    return copy | {"additionalProperties": False} if has_objects else copy
 
 
 def words(schema: JSONObject) -> str:

@@ -26,9 +26,9 @@ _SYNONYMS: Final = {
 """Names of providers, each with the name of this library."""
 
 
-def fault_of_settings(settings: JSONObject, known: Iterable[str]) -> str | None:
+def fault_of_settings(settings: JSONObject, options: Iterable[str]) -> str | None:
     """Return what is wrong with settings, and what to give; None if nothing is."""
-    names = (*known, *EXTRA)
+    names = (*options, *EXTRA)
     for name in settings:
         if name not in names:
             near = did_you_mean(name, names, synonyms=_SYNONYMS)

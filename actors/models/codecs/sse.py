@@ -50,9 +50,9 @@ class EventParser:
             self._after_cr = False
             piece = piece.removeprefix(b"\n")
         start = 0
-        for found in _BREAK.finditer(piece):
-            self._hold(piece[start : found.start()])
-            start = found.end()
+        for line_break in _BREAK.finditer(piece):
+            self._hold(piece[start : line_break.start()])
+            start = line_break.end()
             if (event := self._end_line()) is not None:
                 yield event
         if start < len(piece):

@@ -2,7 +2,7 @@
 
 Theory of operation. A run is created with its agent's key, digest and execution mode, and a decision that brings
 arguments is judged by the tools of the run's active agent. A process without the agent has no `Agent`, so each process
-publishes these facts with its agents (`Store.publish`): the digest, and behind a blank a JSON object. Several releases
+publishes these facts with its agents (`Claims.publish`): the digest, and behind a blank a JSON object. Several releases
 of an agent may live side by side: what one of them takes is taken, because its process, too, may work on the run.
 """
 
@@ -29,7 +29,8 @@ from ...contract.plain import JSONObject
 from ...contract.spec import AgentSpec, Execution, execution_data
 
 FRESH: Final = 3.0
-"""Seconds for which what others publish is good: a decision that it refuses is judged again with what is read anew."""
+"""Seconds for which published definitions count as fresh: a decision that older ones refuse is judged again, after a
+second read."""
 LARGEST: Final = 256 * 1024
 """Bytes of the schemas that are published of one agent; only the process that works on the run checks the others."""
 
@@ -44,8 +45,8 @@ def published(agent: Agent[object]) -> str:
     if agent.spec.on_new_input != "queue":
         facts["onNewInput"] = agent.spec.on_new_input
     tools, size = dict[str, list[Any]](), 0
-    known = [tool for tool in map(agent.tool, agent.spec.tools) if tool is not None]
-    for tool in sorted(known, key=lambda one: (len(msgspec.json.encode(one.schema)), one.name)):
+    own_tools = [tool for tool in map(agent.tool, agent.spec.tools) if tool is not None]
+    for tool in sorted(own_tools, key=lambda one: (len(msgspec.json.encode(one.schema)), one.name)):
         size += len(msgspec.json.encode(tool.schema))
         tools[tool.name] = [agent.spec.definition(tool.name, ""), tool.schema if size <= LARGEST else None]
     if tools:
@@ -117,20 +118,20 @@ Published = Mapping[str, Sequence[PublishedAgent]]
 
 def is_action(ticket: Ticket, agent: str, definition: str) -> bool:
     """Return whether a ticket shows the action of this agent with the ticket's tool in this definition."""
-    known = fingerprint(agent, ticket.tool, ticket.arguments, definition)
+    with_definition = fingerprint(agent, ticket.tool, ticket.arguments, definition)
     # a call of an older release, whose definition is unknown
-    return ticket.fingerprint in (known, fingerprint(agent, ticket.tool, ticket.arguments))
+    return ticket.fingerprint in (with_definition, fingerprint(agent, ticket.tool, ticket.arguments))
 
 
 def tools_of_mirror(agents: Published, ticket: Ticket) -> tuple[Collection[PublishedTool], Collection[PublishedTool]]:
     """Return the tools that a child run's ticket may be about: those of its fingerprint, and all of its name."""
-    named = [
+    same_name = [
         (agent.key, agent.tools[ticket.tool])
         for releases in agents.values()
         for agent in releases
         if ticket.tool in agent.tools
     ]
-    return [tool for key, tool in named if is_action(ticket, key, tool.definition)], [tool for _, tool in named]
+    return [tool for key, tool in same_name if is_action(ticket, key, tool.definition)], [tool for _, tool in same_name]
 
 
 class AgentsElsewhere(Protocol):
@@ -156,7 +157,7 @@ class AgentsElsewhere(Protocol):
 
 
 class NoAgents:
-    """There are no other processes (`AgentsElsewhere`)."""
+    """The publications of a store that no other process has open (`AgentsElsewhere`)."""
 
     known: Published = MappingProxyType({})
     fresh = known
@@ -172,7 +173,7 @@ class NoAgents:
 
 @attrs.define(eq=False)
 class PublishedAgents:
-    """What the processes of a shared store publish, read when it is needed, and kept for a moment."""
+    """The agents that the processes of a shared store publish, read on demand, and kept for a moment."""
 
     _store: Store
     known: Published = attrs.field(init=False, factory=dict)
@@ -186,7 +187,7 @@ class PublishedAgents:
     async def read(self) -> Published:
         """See `AgentsElsewhere.read`."""
         texts = await self._store.agents()
-        self.known = {key: [PublishedAgent.read(key, text) for text in sorted(found)] for key, found in texts.items()}
+        self.known = {key: [PublishedAgent.read(key, text) for text in sorted(group)] for key, group in texts.items()}
         self._good_until = trio.current_time() + FRESH
         return self.known
 

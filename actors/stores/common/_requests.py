@@ -16,7 +16,7 @@ from ...contract.claims import Claim
 from ...contract.commits import Commit, Created, Deliver, NewRun, Receipt
 from ...contract.decisions import Command, CommandResult, InboxItem
 from ...contract.rows import Judge
-from ...errors import StoreDown
+from ...errors import StoreDown, UsageError
 from ...processes import Ability, ReadyRun, Taken
 from ...store_events import CommandPosted, Report, RunCommitted, RunsPruned
 
@@ -134,7 +134,7 @@ class ClaimRequest(PendingRequest[Claim | Taken | None]):
 
 @attrs.define(eq=False)
 class ReadyRequest(PendingRequest[Sequence[ReadyRun]]):
-    """Claim ready runs. See `Store.claim_ready`."""
+    """Claim ready runs. See `Claims.claim_ready`."""
 
     room: int
     ability: Ability
@@ -143,7 +143,7 @@ class ReadyRequest(PendingRequest[Sequence[ReadyRun]]):
 
 @attrs.define(eq=False)
 class DueRequest(PendingRequest[Sequence[ReadyRun]]):
-    """Claim runs whose timer fired. See `Store.claim_due`."""
+    """Claim runs whose timer fired. See `Claims.claim_due`."""
 
     now: datetime
     ability: Ability
@@ -152,14 +152,14 @@ class DueRequest(PendingRequest[Sequence[ReadyRun]]):
 
 @attrs.define(eq=False)
 class ReleaseRequest(PendingRequest[Sequence[str]]):
-    """Give up runs at rest. See `Store.release`."""
+    """Give up runs at rest. See `Claims.release`."""
 
     claims: Sequence[Claim]
 
 
 @attrs.define(eq=False)
 class GiveBackRequest(PendingRequest[None]):
-    """Give up runs that are not at rest. See `Store.give_back`."""
+    """Give up runs that are not at rest. See `Claims.give_back`."""
 
     claims: Sequence[Claim]
     ready_at: datetime | None
@@ -167,16 +167,27 @@ class GiveBackRequest(PendingRequest[None]):
 
 @attrs.define(eq=False)
 class QueueRequest(PendingRequest[None]):
-    """Limit or pause a queue. See `Store.set_queue`."""
+    """Limit or pause a queue. See `Claims.set_queue`."""
 
     name: str
     max_running: int | None
     paused: bool
 
+    def check(self) -> None:
+        """Check the limit.
+
+        Raises:
+            UsageError: it is less than 1.
+        """
+        most = self.max_running
+        if most is not None and (type(most) is not int or most < 1):
+            way = "give an int of at least 1, or None; paused=True stops a queue"
+            raise UsageError(f"max_running={most!r:.100}: {way}")
+
 
 @attrs.define(eq=False)
 class ReviveRequest(PendingRequest[bool]):
-    """Let a dead letter be claimed again. See `Store.revive_run`."""
+    """Let a dead letter be claimed again. See `Claims.revive_run`."""
 
     run_id: str
 

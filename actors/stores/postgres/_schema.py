@@ -122,7 +122,7 @@ _FIRST: Final = PgMigration(
         # token: the fencing token, a counter above 31 random bits. commits: number of the newest commit under the
         # token. owner: the process that works on the run. held: another run works on the thread. late: done before it
         # was admitted, and its input is not placed yet. dead: why the run is a dead letter. queue, ready_at, rank,
-        # priority, crashes, dedupe: see `Store.claim_ready`. posted, consumed: newest accepted and newest consumed
+        # priority, crashes, dedupe: see `Claims.claim_ready`. posted, consumed: newest accepted and newest consumed
         # position of the inbox. facts counts changes of what a judge looks at; judged: digest of the part of it that is
         # in the row's body. leaving: a waiting run that still needs an owner. waiting_since: with status 'waiting'.
         # info is written once, row with each commit. A running step changes no indexed column.

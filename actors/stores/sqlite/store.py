@@ -27,6 +27,7 @@ from ..common._thread_writer import ThreadWriter
 from ..common._timestamps import milliseconds
 from ..common._write_queue import LARGEST_BATCH, PATIENCE, WriteQueue, Writer, pauses
 from ..common.faults import OPEN, Faults
+from ..common.sole import SoleProcess
 from . import _lists, _prune, _reads, _work_sql
 from ._lock import FileLock, Owner, lock_path, owner_of, resolved
 from ._open_file import OpenFile
@@ -58,7 +59,7 @@ _READERS: Final = 4
 """Concurrent reads: more threads would only wait for the interpreter."""
 
 
-class SQLiteStore(QueryStore[sqlite3.Connection]):
+class SQLiteStore(SoleProcess, QueryStore[sqlite3.Connection]):
     """Runs in a SQLite file.
 
     WAL and synchronous=FULL: acknowledged writes survive a loss of power. One process owns the file, under any name, by
@@ -126,7 +127,8 @@ class SQLiteStore(QueryStore[sqlite3.Connection]):
         self._file: OpenFile | None = None
         self._epoch = ""
         refused = StoreDown(f"{self.path} was opened with read_only=True; open it for writing") if read_only else None
-        self._queue = self._commits = WriteQueue(self._make_writer, refused)
+        self._queue: WriteQueue[Request] = WriteQueue(self._make_writer, refused)
+        self._commits = self._queue
 
     def __repr__(self) -> str:
         """Return the path, the kind of writer, and whether the store is open."""
@@ -267,7 +269,7 @@ class SQLiteStore(QueryStore[sqlite3.Connection]):
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
-    def _make_writer(self, queue: WriteQueue) -> Writer:
+    def _make_writer(self, queue: WriteQueue[Request]) -> Writer:
         if self.threaded:
             return ThreadWriter(queue, self._execute, patience=self._patience, look=self._look)
         return InlineWriter(queue, self._execute, patience=self._patience, batch=LARGEST_BATCH)

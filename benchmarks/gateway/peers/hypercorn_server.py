@@ -28,9 +28,9 @@ async def main() -> None:
         match scope["type"]:
             case "lifespan":
                 while True:
-                    reported = (await receive())["type"]
-                    await send({"type": f"{reported}.complete"})
-                    if reported == "lifespan.shutdown":
+                    message_type = (await receive())["type"]
+                    await send({"type": f"{message_type}.complete"})
+                    if message_type == "lifespan.shutdown":
                         return
             case "websocket":
                 await receive()

@@ -44,10 +44,10 @@ class Orders:
         asyncio.get_running_loop().add_reader(0, self._read)
 
     def _read(self) -> None:
-        got = os.read(0, 64)
-        for number in got or b"q":
+        data = os.read(0, 64)
+        for number in data or b"q":
             self._queue.put_nowait(bytes((number,)))
-        if not got:
+        if not data:
             asyncio.get_running_loop().remove_reader(0)
 
     async def next(self) -> bytes:
@@ -57,12 +57,12 @@ class Orders:
 
 async def drive(feed: Feed, port: int, publish: Callable[[str], None] | None = None) -> None:
     """Tell the port, and obey. `publish`: sends a text to all at once, in place of the followers."""
-    asked = arguments()
-    course, orders = Course(asked["events"], asked["rate"]), Orders()
+    options = arguments()
+    course, orders = Course(options["events"], options["rate"]), Orders()
     say({"port": port})
-    reported = await orders.next()
+    order = await orders.next()
     course.begin()
-    while course.left and reported not in END:
+    while course.left and order not in END:
         texts = [event(index + 1, stamp) for index, stamp in course.take()]
         if publish is None:
             feed.texts += texts
@@ -73,6 +73,6 @@ async def drive(feed: Feed, port: int, publish: Callable[[str], None] | None = N
         if course.rate:
             await asyncio.sleep(course.pause())
         else:
-            reported = await orders.next()
-    while reported not in END:
-        reported = await orders.next()
+            order = await orders.next()
+    while order not in END:
+        order = await orders.next()

@@ -39,17 +39,17 @@ async def order() -> bytes:
 
 async def drive(feed: Feed, port: int) -> None:
     """Tell the port, and obey."""
-    asked = arguments()
-    course = Course(asked["events"], asked["rate"])
+    options = arguments()
+    course = Course(options["events"], options["rate"])
     say({"port": port})
-    reported = await order()
+    letter = await order()
     course.begin()
-    while course.left and reported not in END:
+    while course.left and letter not in END:
         feed.texts += [event(index + 1, stamp) for index, stamp in course.take()]
         feed.wake()
         if course.rate:
             await trio.sleep(course.pause())
         else:
-            reported = await order()
-    while reported not in END:
-        reported = await order()
+            letter = await order()
+    while letter not in END:
+        letter = await order()

@@ -11,7 +11,6 @@ from greenroom.actors.contract.calls import (
     CallPosition,
     CallStatus,
     check_move,
-    open_status,
 )
 from greenroom.actors.contract.lifecycle import IllegalTransition
 from greenroom.actors.contract.messages import CallRequest
@@ -149,7 +148,6 @@ def test_where_the_position_does_not_say_the_status_the_newest_event_of_the_call
         (2, 1): CallStatus.RUNNING,
     }
     for (attempts, resumed_at), status in reported.items():
-        assert open_status(attempts, resumed_at) is status
         assert row_at(at, attempts=attempts, resumed_at=resumed_at).status is status
 
 

@@ -144,7 +144,7 @@ def test_every_position_has_its_columns() -> None:
 
 
 def test_each_phase_of_the_run_has_a_continuation() -> None:
-    assert set(steps._AFTER) == {at for at, row in RUN_POSITIONS.items() if row.hooks is not None}
+    assert set(steps.AFTER_HOOKS) == {at for at, row in RUN_POSITIONS.items() if row.hooks is not None}
 
 
 def test_a_run_begins_at_admission_reaches_every_position_and_can_end_from_each() -> None:
@@ -198,10 +198,10 @@ def _settled_at_once(builder: StepBuilder, termination: Any) -> None:
         END(builder, termination)
 
 
-def _not_blocked(builder: StepBuilder) -> bool:
+def _hurried(builder: StepBuilder, position: RunPosition) -> None:
     """The answer is asked for before the hooks of the request."""
-    builder.enter(AT.INFERENCE)
-    return True
+    builder.enter(AT.INFERENCE if position is AT.BEFORE_INFERENCE else position)
+    steps.run_hooks(builder)
 
 
 def _kept_open(builder: StepBuilder) -> None:
@@ -213,7 +213,7 @@ END = termination.end
 PLANTED: dict[str, tuple[list[Any], str, Callable[..., Any]]] = {
     "step_end -> before_inference": ([steps], "arrive", _arrived_late),
     "tools -> run_end": ([steps, termination], "end", _settled_at_once),
-    "step_start -> inference": ([steps], "blocks", _not_blocked),
+    "step_start -> inference": ([steps], "arrive", _hurried),
     "stopping -> step_end": ([termination, judged], "conclude", _kept_open),
 }
 
@@ -392,7 +392,7 @@ def test_a_rare_move_is_made(made: set[Move], move: Move) -> None:
 
 
 @pytest.mark.slow
-def test_the_table_allows_no_move_that_is_never_made(made: set[Move]) -> None:
+def test_every_move_of_the_table_is_made_by_some_scene(made: set[Move]) -> None:
     every = {(at, target) for at, row in RUN_POSITIONS.items() for target in row.to} - set(RARE)
     for seed in range(200):
         drawn = random.Random(seed)

@@ -1,124 +1,24 @@
-"""The extension points in one file: the ports Store and Model."""
+"""The port to the rows: runs and their events, commits, commands, and lists."""
 
 from __future__ import annotations
 
 import abc
-import math
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Literal
 
 import attrs
 import trio
 
-from .contract.claims import Claim
-from .contract.commits import Commit, Created, Deliver, NewRun
-from .contract.decisions import Command, CommandResult, InboxItem, Ticket
-from .contract.messages import Message, ModelRequest, ModelResponse, Usage
-from .contract.plain import JSONObject
-from .contract.recording import RecordDelta
-from .contract.rows import Judge, RunOutline, RunRecord, ThreadInfo
-from .contract.run_lists import RunPage, RunProgress, RunQuery
-from .contract.state import StateWrite
-from .processes import Ability, ProcessInfo, QueueInfo, ReadyRun, Taken
-from .store_events import Report
-
-# --- models ----------------------------------------------------------------------------------------------------------
-
-
-@attrs.frozen
-class TextDelta:
-    """More text of the answer."""
-
-    text: str
-
-
-@attrs.frozen
-class ReasoningDelta:
-    """More reasoning of the model."""
-
-    text: str
-
-
-@attrs.frozen
-class CallDelta:
-    """More of a tool call that the model requests. No event shows it; the response has the whole call.
-
-    A model that reports its calls while they stream lets a run know, after a broken stream, which calls had begun.
-
-    Attributes:
-        index: tells the calls of one answer apart.
-        tool: the tool's name; "" if an earlier piece of this call had it.
-        arguments: more of the arguments' JSON text.
-    """
-
-    index: int
-    tool: str = ""
-    arguments: str = ""
-
-
-@attrs.frozen
-class UsageReport:
-    """The tokens of the request as far as its provider has reported them; a later report replaces an earlier one.
-
-    No event shows it; the response has the usage of the whole request. A run that is stopped while the model writes
-    counts the newest report.
-    """
-
-    usage: Usage
-
-
-ModelDelta = TextDelta | ReasoningDelta | CallDelta
-ModelEvent = TextDelta | ReasoningDelta | CallDelta | UsageReport | ModelResponse
-
-
-class Model(abc.ABC):
-    """A streaming port to a language model.
-
-    `stream` opens one request. The iterator yields deltas and, as its last item, exactly one `ModelResponse`. Leaving
-    the context closes the connection before it returns, also on cancellation. A model holds no state of a run: the
-    request carries all of it.
-
-    Attributes:
-        name: names the model in events, in the agent's digest and in messages.
-        structured: "prompt": for an agent with an output type, the system text asks for JSON of its schema. "native":
-            the model itself passes `request.output_schema` to its provider.
-    """
-
-    name: str = "model"
-    structured: Literal["prompt", "native"] = "prompt"
-
-    @abc.abstractmethod
-    def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:
-        """Open one request.
-
-        Raises:
-            ModelError: a classified failure; from opening the stream or from any iteration.
-        """
-
-    @asynccontextmanager
-    async def open(self) -> AsyncIterator[None]:
-        """Hold what the model shares between requests, such as connections; the default holds nothing.
-
-        A runtime enters the context before its first request to the model and leaves it after its last run has stopped,
-        both in one task. On leaving, the task is cancelled: shield and bound what has to be awaited there. `stream`
-        also works outside of this context.
-
-        Raises:
-            ModelError: a classified failure of the request that opens the model; a later request tries again.
-        """
-        yield
-
-    def check(self, settings: JSONObject) -> str | None:
-        """Return why the model cannot be asked with an agent's settings, and what to do; None if it can.
-
-        Asked when a run starts or is taken up. Pure: no network.
-        """
-        return None
-
-
-# --- stores ----------------------------------------------------------------------------------------------------------
+from ..contract.claims import Claim
+from ..contract.commits import Commit, Created, Deliver, NewRun
+from ..contract.decisions import Command, CommandResult, InboxItem, Ticket
+from ..contract.messages import Message
+from ..contract.recording import RecordDelta
+from ..contract.rows import Judge, RunOutline, RunRecord, ThreadInfo
+from ..contract.run_lists import RunPage, RunQuery
+from ..contract.state import StateWrite
+from ..store_events import Report
 
 
 @attrs.frozen(kw_only=True)
@@ -173,8 +73,8 @@ class StoreStatistics:
     dead_letters: int = 0
 
 
-class Store(abc.ABC):
-    """The storage of runs; `actors.testing.check_store` checks an implementation against this contract.
+class RunStore(abc.ABC):
+    """The rows of runs. One transaction writes each change; a reader sees whole changes only.
 
     Delivery: a commit is one transaction. Commits of one run are written in the order of `submit`. A commit that cannot
     be written makes every later commit of that run fail until the run is claimed and loaded again; other runs are
@@ -186,12 +86,6 @@ class Store(abc.ABC):
 
     threaded: bool = False
     """True if the store works in another thread, so that virtual time must not be used with it."""
-    shared: bool = False
-    """True if several processes may have the storage open together.
-
-    Then a claim may be `Taken`, a run at rest has no owner (`release`), and a `PeerEvent` reports what another process
-    did. In a store that is not shared the one process owns every run, and the methods about other processes do nothing.
-    """
 
     @property
     def secrets(self) -> Sequence[str]:
@@ -206,28 +100,6 @@ class Store(abc.ABC):
         Known while the store is open. A copy (a backup that is put into use) has another epoch. A shared store may get
         another epoch while it is open (`LogsRenamed`): a failover may lose events that were returned.
         """
-
-    @property
-    def good_until(self) -> float:
-        """Until when no other process can have this store's claims, in trio time; infinite if it is not shared.
-
-        May be read in any thread. Begin no effect outside of the store after that time; `ClaimsVoided` follows
-        soon after it.
-        """
-        return math.inf
-
-    @property
-    def unready(self) -> str | None:
-        """Why this process should get no new requests (a sentence), or None; for load balancers.
-
-        Of a shared store: no beat of this process is confirmed for two turns, or it was declared dead.
-        """
-        return None
-
-    @property
-    def offset(self) -> float:
-        """Seconds to add to this machine's clock to get the storage's clock; 0 if the store is not shared."""
-        return 0.0
 
     @abc.abstractmethod
     async def run(self, report: Report, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -259,67 +131,8 @@ class Store(abc.ABC):
         """
 
     @abc.abstractmethod
-    async def claim(self, run_id: str) -> Claim | Taken | None:
-        """Claim a run: a new fencing token, which voids older claims. None if no run has this id or it is done.
-
-        Taken: another process owns the run. A run that this process owns is claimed again. Held runs and dead letters
-        can be claimed by their id.
-        """
-
-    async def release(self, claims: Sequence[Claim]) -> Sequence[str]:
-        """Give up runs that are at rest: from now on each process may claim them when there is something to do.
-
-        Returns the ids of runs that were refused, because they have unread commands: their claims are still good. A
-        claim that is void is released already. Does nothing in a store that is not shared.
-        """
-        return ()
-
-    async def give_back(self, claims: Sequence[Claim], *, ready_at: datetime | None = None) -> None:
-        """Give up runs that are not at rest. Counts as no crash.
-
-        For runs that this process cannot work on, and for owners that have ended. Void claims are ignored. Does nothing
-        in a store that is not shared.
-
-        Args:
-            claims: The claims of the runs.
-            ready_at: `claim_ready` claims them from this moment on, UTC, by the same clock as its `now`; None:
-                immediately.
-        """
-        return
-
-    @abc.abstractmethod
     async def open_runs(self) -> Sequence[tuple[str, bool]]:
         """Return all runs that are not done, oldest first, each with whether its thread holds it."""
-
-    @abc.abstractmethod
-    async def claim_ready(self, room: int, ability: Ability, now: datetime) -> Sequence[ReadyRun]:
-        """Claim up to `room` runs that need an owner and have none: not at rest, or waiting with background tasks.
-
-        Runs of the queues take turns, and within a queue the lowest rank is first: the time at which the run became
-        ready, less ten seconds for each step of its priority. Left out are runs that are not ready before a later time,
-        that `ability` leaves out, of queues that are paused or at their limit, and, unless an unread command cancels
-        them, dead letters and (in a shared store) runs that another run of their thread holds. Costs the size of the
-        result and the number of queues.
-
-        In a store that is not shared, a run that was claimed since the opening has an owner.
-        """
-
-    @abc.abstractmethod
-    async def claim_due(self, now: datetime, ability: Ability, *, limit: int = 100) -> Sequence[ReadyRun]:
-        """Claim runs without an owner whose timer fired by `now`, earliest first; dead letters are left out.
-
-        Those are waiting and held runs, and runs in queues, whatever the queue's limits: a run's deadline needs no
-        room. With `ability.unserved` also runs whose agent no live process has published. The timer of a run without
-        open tickets is its deadline; a run with open tickets that does not wait, or whose agent is missing, is left
-        alone until its `ready_at`.
-
-        In a store that is not shared, every waiting run whose timer fired is returned; one that was claimed since the
-        opening, with its present claim.
-        """
-
-    @abc.abstractmethod
-    async def next_due(self) -> datetime | None:
-        """Return when the earliest timer (`row.next_due`) of a run fires that waits or has no owner; None: no timer."""
 
     @abc.abstractmethod
     def submit(self, claim: Claim, commit: Commit, frames: Sequence[bytes], deliver: Deliver) -> None:
@@ -463,65 +276,3 @@ class Store(abc.ABC):
     @abc.abstractmethod
     def statistics(self) -> StoreStatistics:
         """Return counts since the store was opened."""
-
-    # --- other processes ---------------------------------------------------------------------------------------------
-
-    def watch(self, run_id: str) -> AbstractContextManager[None]:
-        """Report changes of a run by `ChangedElsewhere` for the time of the block, if another process works on it.
-
-        Changes before the report begins are reported once it has begun. A lost report is made up for within seconds.
-        """
-        return nullcontext()
-
-    def publish(self, agents: Mapping[str, str], *, room: int | None) -> None:
-        """Say which agents this process has, and for how many more runs it has room (None: no limit).
-
-        `agents`: key -> digest, and behind a blank facts of the agent as JSON, as `PublishedAgent` reads them.
-
-        Never waits. Other processes see it soon.
-        """
-        return
-
-    async def progress(self, run_ids: Sequence[str]) -> Mapping[str, RunProgress]:
-        """Return how far these runs are, by id; unknown ids are left out. Empty in a store that is not shared.
-
-        For runs that other processes work on: a read of a few columns, without the rows that `summaries` reads.
-        """
-        return {}
-
-    async def agents(self) -> Mapping[str, frozenset[str]]:
-        """Return the agents of all live processes: key -> texts, as published. Empty in a store that is not shared."""
-        return {}
-
-    async def processes(self) -> Sequence[ProcessInfo]:
-        """Return the processes that have the store open, or own runs still. Empty in a store that is not shared."""
-        return ()
-
-    async def bury(self, process: str) -> bool:
-        """Declare a process dead and free its runs immediately. False if no live process has this name.
-
-        For a supervisor that has seen the process end, such as its parent.
-        """
-        return False
-
-    # --- queues ------------------------------------------------------------------------------------------------------
-
-    @abc.abstractmethod
-    async def queues(self) -> Sequence[QueueInfo]:
-        """Return the queues, by name."""
-
-    @abc.abstractmethod
-    async def set_queue(self, name: str, *, max_running: int | None = None, paused: bool = False) -> None:
-        """Limit a queue, or pause it. Runs that work already continue.
-
-        Raises:
-            UsageError: `max_running` is less than 1.
-        """
-
-    @abc.abstractmethod
-    async def revive_run(self, run_id: str) -> bool:
-        """Let a dead letter be claimed again, with no crash counted. False if the run is not a dead letter.
-
-        Raises:
-            UnknownRun: no run has this id.
-        """

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import trio
@@ -22,8 +21,6 @@ from greenroom.actors.contract.commits import Created, NewRun
 from greenroom.actors.contract.lifecycle import RunStatus
 from greenroom.actors.contract.run_lists import RunSummary
 from greenroom.actors.processes import Ability, ReadyRun, Taken
-
-from .places import Place
 
 
 class OneRunStore(gr.SQLiteStore):
@@ -63,7 +60,7 @@ class OneRunClaims:
         return await self._create(new, frame, claim=claim)
 
     async def claim(self, run_id: str) -> Claim | Taken | None:
-        """Claim an own run; see `Store.claim`. None for all others, as if there were nothing to do."""
+        """Claim an own run; see `Claims.claim`. None for all others, as if there were nothing to do."""
         above: str | None = run_id
         while above is not None and above not in self.mine:
             outline = await self._store.outline(above)
@@ -102,13 +99,3 @@ def _is_ready(line: RunSummary) -> bool:
     if line.owner is not None or line.held or line.dead is not None or line.row.status is RunStatus.DONE:
         return False
     return line.row.status is not RunStatus.WAITING or line.pending > 0 or line.row.position.rule.leaving
-
-
-def one_run_store(place: Place | None) -> tuple[Store | None, OneRunClaims | None]:
-    """Return the store for one run (None for memory), and what keeps a shared one to that run."""
-    if place is None:
-        return None, None
-    if isinstance(place, Path):
-        return OneRunStore(place), None
-    store = place.opened(patience=None)
-    return store, OneRunClaims(store)
