@@ -29,7 +29,7 @@ from .run_report import how_to_resume
 from .session import FRAME
 
 SETTLED: Final = 5
-"""Ticks without an event after which a waiting run is reported as waiting; in a replay the answer follows immediately."""
+"""Ticks without an event after which a waiting run is reported as waiting; a replay shows the answer before."""
 
 LOOK: Final = 0.5
 """Seconds between two searches for another server of the database, while there is no connection."""
