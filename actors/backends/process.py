@@ -87,7 +87,7 @@ class ProgramCommand:
 
 
 @attrs.frozen(kw_only=True)
-class ProgramExit:
+class ProcessExit:
     """How a program has ended, after both of its streams were read to their ends.
 
     Attributes:
@@ -190,13 +190,13 @@ class ProgramProcess:
         async with self._sending:
             await self._stdin.aclose()
 
-    async def wait(self) -> ProgramExit:
+    async def wait(self) -> ProcessExit:
         """Wait for the exit, and for the end of standard error. Read standard output to its end before."""
         await self._exited.wait()
         await self._errors_ended.wait()
         return self._exit(())
 
-    async def stop(self, interrupt: bytes = b"") -> ProgramExit:
+    async def stop(self, interrupt: bytes = b"") -> ProcessExit:
         """End the program and all its descendants, and return how. Bounded: about 11 s at worst, and shielded.
 
         In order: `interrupt` to its input and `INTERRUPT_GRACE` seconds, if there is one; SIGTERM to all its processes
@@ -216,9 +216,9 @@ class ProgramProcess:
                 await self._errors_ended.wait()
         return self._exit(survivors)
 
-    def _exit(self, survivors: tuple[int, ...]) -> ProgramExit:
+    def _exit(self, survivors: tuple[int, ...]) -> ProcessExit:
         code = self._process.returncode
-        return ProgramExit(
+        return ProcessExit(
             code=code if code is not None and code >= 0 else None,
             signal=-code if code is not None and code < 0 else None,
             errors=self._errors.decode(errors="replace"),

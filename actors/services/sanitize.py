@@ -18,7 +18,7 @@ from msgspec.structs import astuple, replace
 
 from ..contract.codec import MESSAGE_LIMIT, normalise
 from ..contract.converters import converter
-from ..contract.decisions import Command, Decision, SetResult, Suspend
+from ..contract.decisions import Command, CommandKind, Decision, SetResult, Suspend
 from ..contract.excerpt import excerpt
 from ..contract.ids import content_digest
 from ..contract.json_schema import unusable_schema
@@ -34,7 +34,7 @@ LATEST: Final = 100 * 365 * 86_400.0
 """Longest wait of a ticket in seconds: a hundred years, because a moment after year 9999 has no date."""
 
 FINISHES: Final[tuple[str, ...]] = get_args(FinishReason)
-_KINDS: Final = ("decide", "cancel", "send", "pause", "expire", "wake")
+_KINDS: Final[tuple[str, ...]] = get_args(CommandKind)
 _CANCEL_MODES: Final = ("now", "after_step")
 _DECIDING: Final = ("decide", "expire")
 """Kinds of commands that need a decision."""

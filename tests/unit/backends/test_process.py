@@ -13,9 +13,9 @@ import trio
 
 from greenroom.actors.backends import process as rooms
 from greenroom.actors.backends.process import (
+    ProcessExit,
     ProgramCommand,
     ProgramEnded,
-    ProgramExit,
     ProgramGroup,
     ProgramNotStarted,
     ProgramProcess,
@@ -53,7 +53,7 @@ async def all_of(program: ProgramProcess) -> bytes:
     return out
 
 
-async def played(command: ProgramCommand) -> tuple[bytes, ProgramExit]:
+async def played(command: ProgramCommand) -> tuple[bytes, ProcessExit]:
     """The output of a program, and its exit."""
     async with open_program(command) as program:
         return await all_of(program), await program.wait()
