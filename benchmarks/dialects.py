@@ -23,10 +23,10 @@ def _claude(number: int) -> list[Any]:
     result = {"type": "tool_result", "tool_use_id": f"t{number}", "content": TEXT, "is_error": False}
     event = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": TEXT}}
     hook = {"subtype": "hook_callback", "callback_id": "gate"}
-    asked = {"tool_name": "Read", "tool_input": use["input"], "tool_use_id": f"t{number}"}
+    question = {"tool_name": "Read", "tool_input": use["input"], "tool_use_id": f"t{number}"}
     return [
         {"type": "assistant", "message": {"id": "m", "content": [use]}, "parent_tool_use_id": None},
-        {"type": "control_request", "request_id": f"h{number}", "request": {**hook, "input": asked}},
+        {"type": "control_request", "request_id": f"h{number}", "request": {**hook, "input": question}},
         {"type": "control_cancel_request", "request_id": f"h{number}"},
         {"type": "user", "message": {"role": "user", "content": [result]}, "parent_tool_use_id": None},
         {"type": "stream_event", "event": event, "parent_tool_use_id": None},
