@@ -24,6 +24,8 @@ NAMES = (
     "decision_latency",
     "cancelling",
     "engine",
+    "permission",
+    "workspaces",
     "kernel",
     "gateway_fanout",
     "gateway_stalled",

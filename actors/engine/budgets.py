@@ -7,7 +7,6 @@ run's row, so a restart continues to count.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from ..contract.messages import Usage
@@ -28,6 +27,14 @@ def asked_model(spec: AgentSpec, row: RunFields, fallback: int) -> str:
     return (row.request.model if row.request is not None else None) or spec.model
 
 
+def spend_on_request(builder: StepBuilder, usage: Usage, fallback: int) -> None:
+    """Count what a request of the step has used. `fallback`: as in `asked_model`."""
+    if builder.spec.policies.budget is None:
+        builder.row.usage += usage
+    else:
+        spend(builder, usage, asked_model(builder.spec, builder.row, fallback))
+
+
 def spend(builder: StepBuilder, usage: Usage, model: str) -> None:
     """Count what a model has used."""
     builder.row.usage += usage
@@ -40,17 +47,15 @@ def over_budget(builder: StepBuilder, policy: BudgetPolicy, model: str) -> str |
     """Return why the run may not ask this model; None if it may."""
     if policy.cost is not None and policy.price(model) is None:
         return f"the cost is limited to {policy.cost:g}, and the model {model!r} has no price"
-    return next((text for text in _reached(policy, builder.row.usage, builder.counters.cost)), None)
-
-
-def _reached(policy: BudgetPolicy, usage: Usage, cost: float) -> Iterator[str]:
+    usage, cost = builder.row.usage, builder.counters.cost
     counts = {"requests": usage.requests, "input": usage.input, "output": usage.output, "total": usage.total}
     for name, count in counts.items():
         limit: int | None = getattr(policy, name)
         if limit is not None and count >= limit:
-            yield f"{name}: {count:,} of {limit:,} are used"
+            return f"{name}: {count:,} of {limit:,} are used"
     if policy.cost is not None and cost >= policy.cost:
-        yield f"cost: {cost:.6g} of {policy.cost:g} are used"
+        return f"cost: {cost:.6g} of {policy.cost:g} are used"
+    return None
 
 
 def may_begin_body(builder: StepBuilder, policy: BudgetPolicy) -> bool:

@@ -14,7 +14,7 @@ from ..contract.calls import CallPosition, CallStatus, marks_where
 from ..contract.lifecycle import NEEDS_APPROVAL, Stage
 from ..contract.phases import TOOLS
 from .decisions import early_decisions, release_held, supersede
-from .gates import ask_again, gate_new
+from .gates import UNGATED, ask_again, gate_new
 from .state import StepBuilder
 from .state_merge import merge_pending
 from .step_calls import BATCH, BEGUN, RESUMED, StepCalls
@@ -55,14 +55,14 @@ def _advance(builder: StepBuilder) -> bool:
 
     That is so if a call ended by being started (in the background), or a merge let a call settle.
     """
-    gated = gate_new(builder)
+    any_gated = not builder.calls.present & UNGATED or gate_new(builder)
     if builder.row.early:
         early_decisions(builder)
     if builder.row.unread_input_by is not None and builder.spec.on_new_input == "supersede":
         supersede(builder)
     if builder.calls.present & _DECIDED:
         release_held(builder)
-    if not gated or builder.row.position is not TOOLS:
+    if not any_gated or builder.row.position is not TOOLS:
         return False
     calls, spec = builder.calls, builder.spec
     if calls.present & BATCH and not calls.present & _EXECUTING and merge_pending(builder):
@@ -77,7 +77,7 @@ def _advance(builder: StepBuilder) -> bool:
             start(builder, call)
     if provisional and builder.row.position is TOOLS and not builder.calls.present & _EXECUTING:
         ask_again(builder, quiet=True)
-    return builder.row.position is TOOLS and any(builder.calls.rows[call.call_id].settled for call in ready)
+    return builder.row.position is TOOLS and any(builder.calls.rows[call.call_id].outcome is not None for call in ready)
 
 
 def derive_stage(calls: StepCalls) -> Stage:

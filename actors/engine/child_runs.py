@@ -23,7 +23,7 @@ from ..contract.lifecycle import RunStatus
 from ..contract.phases import TOOLS
 from ..contract.rows import CallRow, Mirror
 from .effects import CancelChild, ForwardDecision, StartCall
-from .inputs import CallRaised, ChildOutcome, ChildSeen, FromBody
+from .inputs import ChildOutcome, ChildSeen
 from .mirrors import (
     announce_mirrors,
     close_as,
@@ -53,7 +53,7 @@ def watch_child(builder: StepBuilder, call: CallRow) -> None:
             tool=call.tool,
             arguments=call.arguments,
             child_run=call.child_run,
-            known=tuple(mirror.ticket.child_ticket_id or "" for mirror in mirrors),
+            known_tickets=tuple(mirror.ticket.child_ticket_id or "" for mirror in mirrors),
         )
     )
     for mirror in mirrors:
@@ -93,16 +93,11 @@ def supersede_child(builder: StepBuilder, call: CallRow, *, by: str | None) -> N
     )
 
 
-def in_body(builder: StepBuilder, message: FromBody) -> CallRow | None:
-    """Return the call that an input of a body is about; None if the input is of an older attempt.
+def unwatched(builder: StepBuilder, call: CallRow) -> CallRow | None:
+    """Return the call whose child run cannot be watched, in its body again, so that it can end; None if it has ended.
 
-    A failure of a call whose work is a child run comes from its watcher, in any attempt: the child run, which may
-    exist, is cancelled, and the call is in its body again, so that it can end.
+    The child run, which may exist, is cancelled.
     """
-    call: CallRow | None = builder.calls.rows.get(message.call_id)
-    if call is None or call.child_run is None or not isinstance(message, CallRaised):
-        waits_for = call is not None and call.at is CallPosition.BODY and call.attempts == message.attempt
-        return call if waits_for else None
     if call.at not in (CallPosition.BODY, CallPosition.CHILD) or builder.row.position is not TOOLS:
         return None
     mirrors = of_call(builder, call.call_id)
@@ -186,15 +181,15 @@ def _follow(builder: StepBuilder, call: CallRow, report: ChildSeen, before: tupl
     )
     call = builder.calls[call.call_id]
     mirrors = call.mirrors
-    undecided = tuple(mirror.ticket for mirror in mirrors if mirror.decision is None)
-    rests = report.status is RunStatus.WAITING and len(undecided) == len(mirrors) > 0
+    open_tickets = tuple(mirror.ticket for mirror in mirrors if mirror.decision is None)
+    rests = report.status is RunStatus.WAITING and len(open_tickets) == len(mirrors) > 0
     if rests and call.at is CallPosition.BODY:
         call = builder.put(call, at=CallPosition.CHILD)
-        ticket_id = undecided[-1].ticket_id
+        ticket_id = open_tickets[-1].ticket_id
         event = ev.ToolSuspended(call_id=call.call_id, status=call.status, ticket_id=ticket_id)
         builder.emit("run.tool.suspended", event)
     elif not rests and call.at is CallPosition.CHILD:
-        _wake(builder, call, (undecided or tuple(mirror.ticket for mirror in before))[-1])
+        _wake(builder, call, (open_tickets or tuple(mirror.ticket for mirror in before))[-1])
     announce_mirrors(builder, fresh)
 
 

@@ -57,13 +57,13 @@ class CommandRules:
         now: the time for expiry, UTC.
         check_arguments: validates edited arguments.
         definition: (tool, digest of the definition that was shown) -> its state.
-        mirrored: a mirror -> the tool of its child run, which judges decisions about it; None if that is unknown here.
+        mirrored_tool: a mirror -> the tool of its child run, which judges decisions about it; None for an unknown tool.
     """
 
     now: datetime
     check_arguments: ArgumentCheck
     definition: Callable[[str, str], ToolState] = lambda _, __: "same"
-    mirrored: Callable[[Ticket], MirroredTool | None] = lambda _: None
+    mirrored_tool: Callable[[Ticket], MirroredTool | None] = lambda _: None
 
     def __call__(self, facts: CommandContext, command: Command) -> CommandResult:
         """Return the result for `command`. "accepted" means that the store journals it."""
@@ -186,7 +186,7 @@ class CommandRules:
         Without its tool a call can still have the result that the decision brings.
         """
         if ticket is not None and ticket.child_run_id is not None:
-            theirs = self.mirrored(ticket)
+            theirs = self.mirrored_tool(ticket)
             state: ToolState = "same" if theirs is None else theirs.state
             tool, what, run = ticket.tool, ticket.ticket_id, "the child run"
         elif call is not None:
@@ -237,7 +237,7 @@ class CommandRules:
 
     def _check(self, ticket: Ticket | None, tool: str, arguments: JSONObject) -> str | None:
         """Check arguments with the tool of the run that will run it: of a mirror, the child run."""
-        theirs = None if ticket is None or ticket.child_run_id is None else self.mirrored(ticket)
+        theirs = None if ticket is None or ticket.child_run_id is None else self.mirrored_tool(ticket)
         return self.check_arguments(tool, arguments) if theirs is None else theirs.check(arguments)
 
 

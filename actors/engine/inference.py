@@ -18,7 +18,7 @@ from ..contract.messages import CallRequest, Message, ModelResponse, Producer
 from ..contract.phases import AFTER_INFERENCE, INFERENCE
 from ..contract.rows import CallRow
 from .asking import continue_truncated, is_truncated
-from .budgets import asked_model, spend
+from .budgets import spend_on_request
 from .inputs import ONE_REQUEST, ModelAnswered, ModelCut, ModelStreamed
 from .judging import wait_with
 from .state import StepBuilder, milliseconds
@@ -49,7 +49,7 @@ def model_answered(builder: StepBuilder, message: ModelAnswered) -> bool:
     if builder.row.position is not INFERENCE or flight is None or flight.message_id != message.message_id:
         return False
     usage = response.usage if response.usage.requests else response.usage + ONE_REQUEST
-    spend(builder, usage, asked_model(builder.spec, builder.row, flight.model))
+    spend_on_request(builder, usage, flight.model)
     builder.counters.model_attempts += 1
     builder.row.finish = response.finish
     builder.enter(AFTER_INFERENCE)
@@ -96,7 +96,7 @@ def model_cut(builder: StepBuilder, message: ModelCut) -> None:
         return
     builder.row.inference, builder.changed = replace(flight, stopped=False), True
     if message.usage.requests:
-        spend(builder, message.usage, asked_model(builder.spec, builder.row, flight.model))
+        spend_on_request(builder, message.usage, flight.model)
         cut = ev.InferenceCut(step=builder.row.step, message_id=flight.message_id, usage=message.usage)
         builder.emit("run.inference.cut", cut)
     text = flight.prefix + (message.text or "")
@@ -140,8 +140,8 @@ def _requests(builder: StepBuilder, response: ModelResponse) -> tuple[CallReques
         by_id[call.call_id] = call
         # an id that the run has used, or that a ticket or task may get, becomes <id>#<n>; the number of an unnamed call
         # begins after the known ids, because a search from 1 would try every unnamed call of the run again
-        name, number = call.call_id, 2 if call.call_id else len(builder.used) + len(new) + 1
-        while not name or name in builder.used or name in new or is_reserved(builder.info.run_id, name):
+        name, number = call.call_id, 2 if call.call_id else len(builder.call_ids) + len(new) + 1
+        while not name or name in builder.call_ids or name in new or is_reserved(builder.info.run_id, name):
             name, number = f"{call.call_id or 'call'}#{number}", number + 1
         new.add(name)
         if name != call.call_id:
@@ -171,7 +171,7 @@ def _draft_answer(
         items=() if flight.prefix else response.items,  # they describe the rest of the answer only
     )
     if requests:
-        builder.used = builder.used.union(request.call_id for request in requests)
+        builder.call_ids = builder.call_ids.union(request.call_id for request in requests)
 
 
 def complete_message(builder: StepBuilder) -> None:

@@ -25,7 +25,7 @@ from ..contract.phases import ENDED, INFERENCE, Phase, RunPosition
 from ..contract.rows import CallRow
 from ..contract.tasks import TaskRow, UnknownCause
 from .denials import doubted
-from .effects import CancelChild, CancelWork, FinishRun, RunPhase
+from .effects import CancelChild, CancelWork, ComparableError, FinishRun, ReportFailure, RunPhase
 from .handoffs import remember_agent
 from .inputs import Unfinished
 from .judging import judge_output, must_judge
@@ -67,6 +67,14 @@ def fail_by_call(builder: StepBuilder, call: CallRow, text: str, *, error_id: st
         kind=TerminationKind.ERROR, code="tool_error", detail=detail, error_id=error_id, call_id=call.call_id
     )
     end(builder, reason)
+
+
+def fail_by_tool_use(builder: StepBuilder, error: BaseException, why: str) -> None:
+    """End the run because the agent's `tool_use` function failed."""
+    run_id = builder.info.run_id
+    name, what = error_id(run_id, f"tool_use:{builder.row.step}"), f"Agent(tool_use=...) failed in run {run_id}"
+    builder.do(ReportFailure(what=what, raised=ComparableError(error), code="plugin_error", error_id=name))
+    fail(builder, "plugin_error", f"Agent(tool_use=...): {why}", error_id=name)
 
 
 def end(builder: StepBuilder, termination: Termination) -> None:
@@ -134,7 +142,11 @@ def overran(builder: StepBuilder, item: Unfinished) -> None:
     if item.call_id in builder.row.stubborn:
         return
     builder.row.stubborn += (item.call_id,)
-    _lose(builder, "grace", item.call_id)
+    call, task = builder.calls.get(item.call_id), builder.tasks.get(item.call_id)
+    if call is not None:
+        _lose_call(builder, "grace", call)
+    if task is not None:
+        _lose_task(builder, "grace", task)
     builder.emit(
         "run.cleanup.overrun",
         ev.CleanupOverrun(call_id=item.call_id, tool=item.tool, grace_seconds=item.grace, stack=item.stack or None),
@@ -148,15 +160,6 @@ def lose_bodies(builder: StepBuilder) -> None:
         _lose_call(builder, "process", call)
     for task in tuple(builder.tasks.values()):
         _lose_task(builder, "process", task)
-
-
-def _lose(builder: StepBuilder, how: UnknownCause, name: str) -> None:
-    """Mark a call or task whose running body ended in an unknown way."""
-    call, task = builder.calls.get(name), builder.tasks.get(name)
-    if call is not None:
-        _lose_call(builder, how, call)
-    if task is not None:
-        _lose_task(builder, how, task)
 
 
 def _lose_call(builder: StepBuilder, how: UnknownCause, call: CallRow) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 from msgspec.structs import replace
 
 from ..contract import events as ev
-from ..contract.calls import CallPosition, CallStatus
+from ..contract.calls import POSITIONS, CallPosition, CallStatus
 from ..contract.decisions import SetResult, Suspend, Ticket
 from ..contract.envelope import timestamp
 from ..contract.excerpt import Large
@@ -33,7 +33,7 @@ def open_ticket(builder: StepBuilder, call: CallRow, suspend: Suspend, *, replac
         ev.ToolSuspended(call_id=call.call_id, status=call.status, ticket_id=ticket.ticket_id),
     )
     announce(builder, ticket)
-    builder.asked.append(call.call_id)
+    builder.waiting_calls.append(call.call_id)
     builder.do(ParkCall(call_id=call.call_id, ticket=ticket))
     return call
 
@@ -50,7 +50,7 @@ def ask_afresh(builder: StepBuilder, call: CallRow, ticket: Ticket, reason: str)
     new = replace(new, replaces=ticket.ticket_id)
     call = builder.put(call, at=CallPosition.PARKED, ticket=new, decision=None)
     announce(builder, new)
-    builder.asked.append(call.call_id)
+    builder.waiting_calls.append(call.call_id)
     builder.do(ParkCall(call_id=call.call_id, ticket=new))
     return call
 
@@ -134,14 +134,12 @@ def announce(builder: StepBuilder, ticket: Ticket) -> None:
 Resolution = Literal["approved", "denied", "expired", "withdrawn"]
 
 
-def resolve(
-    builder: StepBuilder, call: CallRow, how: Resolution, *, by: str | None, reason: str | None, edited: bool = False
-) -> CallRow:
+def resolve(builder: StepBuilder, call: CallRow, how: Resolution, *, by: str | None, reason: str | None) -> CallRow:
     """Close the call's open ticket."""
     ticket = call.ticket
     if ticket is None or ticket.status != "open":
         return call
-    return builder.put(call, ticket=closed(builder, ticket, how, by=by, reason=reason, edited=edited))
+    return builder.put(call, ticket=closed(builder, ticket, how, by=by, reason=reason))
 
 
 def closed(
@@ -184,7 +182,8 @@ def close_call(
         and status is not CallStatus.CANCELLED
         and Phase.AFTER_TOOL_EXECUTE in builder.spec.hooked
     )
-    ran = call.position.status is CallStatus.RUNNING  # the body has returned; a call that merely may run again has not
+    # the body has returned; a call that merely may run again has not
+    ran = POSITIONS[call.at].status is CallStatus.RUNNING
     if call.ticket is not None and call.status in (CallStatus.SUSPENDED, CallStatus.RESUMING):
         builder.do(ReleaseCall(call_id=call.call_id))
     call = builder.put(

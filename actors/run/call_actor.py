@@ -58,12 +58,17 @@ _MAILBOX: Final = 8
 """Capacity of a parked call's mailbox. The machine sends one message at a time."""
 
 
-@attrs.define(eq=False, repr=False, kw_only=True)
+@attrs.define(eq=False, repr=False)
 class CallActor:
-    """Runs the attempts of one call, or one attempt of a background task."""
+    """Runs the attempts of one call, or one attempt of a background task.
+
+    Attributes:
+        tool: of the agent; None if the agent has it no more.
+    """
 
     _run: RunContext
     _agent: Agent[object]
+    tool: Tool[..., object] | None
     _run_row: RunRow
 
     async def start(self, cue: StartCall, child: Child) -> None:
@@ -103,7 +108,7 @@ class CallActor:
 
         `of_call`: for a task, the call it came from.
         """
-        tool = self._agent.tool(cue.tool)
+        tool = self.tool
         if cue.child_run is not None:
             call = ChildCall(
                 parent=self._run.info,
@@ -112,7 +117,7 @@ class CallActor:
                 child_run=cue.child_run,
                 tool=tool if isinstance(tool, AgentTool) else None,
                 arguments=cue.arguments,
-                known=cue.known,
+                known_tickets=cue.known_tickets,
                 deps=self._run.deps,
                 submit=self._run.children.submit_input,
                 nudge=self._run.children.nudge,
@@ -325,11 +330,11 @@ class CallActor:
             )
         return SyncToolContext(
             **facts,
-            report_progress=port.progress_from_thread,
+            report_progress=lambda part, text: trio.from_thread.run_sync(port.set_progress, part, text),
             report_output=port.output_from_thread,
-            start_task=port.start_from_thread,
-            stop_task=port.stop_from_thread,
-            see_tasks=port.see_from_thread,
+            start_task=lambda name, arguments: trio.from_thread.run(port.start, name, arguments),
+            stop_task=lambda task_id: trio.from_thread.run(port.stop, task_id),
+            see_tasks=lambda: trio.from_thread.run(port.see),
         )
 
 

@@ -15,7 +15,6 @@ from typing import Any, Final, assert_never
 import attrs
 import trio
 
-from ..agents.agent import Agent
 from ..contract.ids import body_error_id
 from ..contract.inference import Inference
 from ..engine.effects import (
@@ -57,13 +56,13 @@ class EffectRunner:
 
     Attributes:
         run: the run, and what its effects work with.
-        found: the model request that was in flight when this owner took the run up.
+        at_start: the model request that was in flight when this owner took the run up.
         stop_at: after `CancelWork`: when the grace of the slowest child is over, in trio time; else None.
         finished: `FinishRun` was performed.
     """
 
     run: RunContext
-    found: Inference | None = None
+    at_start: Inference | None = None
     stop_at: float | None = None
     finished: bool = False
     _asking: ModelCall | None = attrs.field(init=False, default=None)
@@ -90,8 +89,9 @@ class EffectRunner:
                 self.finished = True
             case StartTask():
                 agent = self.run.agent_of(effect.agent)
-                body = partial(CallActor(run=self.run, agent=agent, run_row=state.row).start_task, effect)
-                self._start_actor(agent, effect.task_id, effect.tool, body, effect.attempt)
+                actor = CallActor(self.run, agent, agent.tool(effect.tool), state.row)
+                body = partial(actor.start_task, effect)
+                self._start_actor(actor, effect.task_id, effect.tool, body, effect.attempt)
             case CancelTask():
                 self._cancel_task(effect)
             case AnswerBody():
@@ -109,7 +109,7 @@ class EffectRunner:
                 if state.row.inference is not None and state.row.inference.stopped:
                     # before the cancel, which a model may not obey
                     now = self.run.services.clock.now()
-                    self.run.children.submit_input(cut_request(state.row.inference, self._asking, self.found, now))
+                    self.run.children.submit_input(cut_request(state.row.inference, self._asking, self.at_start, now))
                 stop_at = trio.current_time() + self.run.children.cancel_all(effect.reason) + SLACK
                 self.stop_at = self.stop_at or stop_at  # a second cancel allows no more time
             case _ as never:
@@ -119,7 +119,7 @@ class EffectRunner:
 
     def _start_actor(
         self,
-        agent: Agent[object],
+        actor: CallActor,
         call_id: str,
         tool_name: str,
         body: Callable[[Child], Awaitable[None]],
@@ -138,8 +138,7 @@ class EffectRunner:
             text = text_of(f"The call's actor crashed: {shown_text(error)}")
             return CallRaised(call_id=call_id, attempt=child.attempt, code="internal_error", shown=text)
 
-        tool = agent.tool(tool_name)
-        grace = 5.0 if tool is None else tool.grace
+        grace = 5.0 if actor.tool is None else actor.tool.grace
         child = self.run.children.start(call_key(call_id), body, grace=grace, broke=broke, tool=tool_name)
         child.attempt = attempt
         return child
@@ -153,13 +152,13 @@ class EffectRunner:
                 mailbox.tell(effect)
             case StartCall():
                 agent = self.run.acting(state)
-                body = partial(CallActor(run=self.run, agent=agent, run_row=state.row).start, effect)
-                self._start_actor(agent, effect.call_id, effect.tool, body, effect.attempt)
+                actor = CallActor(self.run, agent, agent.tool(effect.tool), state.row)
+                self._start_actor(actor, effect.call_id, effect.tool, partial(actor.start, effect), effect.attempt)
             case ParkCall():
                 if child is None:
                     agent = self.run.acting(state)
-                    parking = CallActor(run=self.run, agent=agent, run_row=state.row).parked
-                    child = self._start_actor(agent, effect.call_id, effect.ticket.tool, parking)
+                    actor = CallActor(self.run, agent, agent.tool(effect.ticket.tool), state.row)
+                    child = self._start_actor(actor, effect.call_id, effect.ticket.tool, actor.parked)
                     child.mailbox = make_mailbox(effect.call_id)
                 child.ticket = effect.ticket
             case ReleaseCall():
@@ -194,14 +193,14 @@ class EffectRunner:
         if child is None:  # the receipt of its start is outstanding; `_outdated` drops the StartTask
             children.submit_input(report)
             return
-        doomed = child
-        doomed.scope.cancel("the task was cancelled")
+        body = child
+        body.scope.cancel("the task was cancelled")
 
         async def wait(_: Child) -> None:
-            with trio.move_on_after(doomed.grace + SLACK):
-                await doomed.ended.wait()
-            if not doomed.ended.is_set():
-                children.give_up(doomed, (children.where(doomed),), doomed.ended)
+            with trio.move_on_after(body.grace + SLACK):
+                await body.ended.wait()
+            if not body.ended.is_set():
+                children.give_up(body, (children.where(body),), body.ended)
             children.submit_input(report)
 
         children.start(f"stop:{effect.task_id}", wait, broke=lambda _: report, ours=True)

@@ -49,11 +49,11 @@ def kept(
         if state_size > VALUE_LIMIT:
             raise TooLarge(f"with what it wrote to state {too_large(state_size)}")
         size += state_size
-    last_step, before = children.kept
+    last_step, before = children.result_bytes
     total = size + (before if last_step == step else 0)
     if total > STEP_LIMIT:
         raise TooLarge(f"with the other results of its step {too_large(total, STEP_LIMIT)}")
-    children.kept = (step, total)
+    children.result_bytes = (step, total)
     return CallReturned(
         call_id=call_id,
         attempt=attempt,
@@ -61,6 +61,6 @@ def kept(
         shown=text,
         large=large,
         batch=batch,
-        keys=state.used,
+        keys={} if batch is None else state.used,
         parts=parts,
     )

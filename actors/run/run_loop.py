@@ -3,17 +3,18 @@
 Theory of operation. Inputs arrive from three places: children (model answers, results of tool calls), the mailbox
 (hints of journaled commands) and the clock. For each input the loop steps the pure machine and submits the commit
 without awaiting the store. Effects marked `durable` wait in the outbox until the receipt of their commit arrives (as do
-model requests and hooks while the thread's history is unread); all other effects run at once. Receipts arrive in the
-order of the commits, so the outbox is a queue. Awaits happen only in `live` and the steps that it awaits; between two
-of them `_turn` drains everything that is ready, so no invariant is broken across a checkpoint. While the owner waits, a
-child that ends takes the turn in its own last step (`_take_turn`): a step of a run wakes no task but those of its work.
-A commit whose events are large waits in `_unwritten`: the owner makes them in steps before it takes another input.
+model requests and hooks while the thread's history is unread); the loop performs all other effects immediately.
+Receipts arrive in the order of the commits, so the outbox is a queue. Awaits happen only in `live` and the steps that
+it awaits; between two of them `_turn` drains everything that is ready, so no invariant is broken across a checkpoint.
+While the owner waits, a child that ends takes the turn in its own last step (`_take_turn`): a step of a run wakes no
+task but those of its work. A commit whose events are large waits in `_unwritten`: the owner makes them in steps before
+it takes another input.
 
 Example, a step that calls one unsafe tool:
 
     ModelAnswered  -> commit 7, StartCall(durable)   the effect waits in the outbox
     receipt of 7   -> StartCall is performed         the body starts; a crash from here on is known from the rows
-    CallReturned   -> commit 8, CallModel            the next request starts at once, before the receipt of 8
+    CallReturned   -> commit 8, CallModel            the next request starts before the receipt of 8
 """
 
 from __future__ import annotations
@@ -37,7 +38,6 @@ from ..contract.envelope import EventEncoder
 from ..contract.lifecycle import DONE, STATUS, TERMINAL, WAITING, RunStatus
 from ..contract.phases import ADMISSION, ENDED, INFERENCE, TOOLS
 from ..contract.recording import RecordEntry
-from ..contract.rows import CallRow
 from ..contract.spec import AgentSpec
 from ..contract.stepwise import Steps
 from ..contract.tasks import by_id
@@ -79,7 +79,7 @@ from ..engine.state import RunState, shifted
 from ..services.agents import MISFIT, RunUnavailable
 from ..services.children import EXPIRE, Child, ClaimLost, OverrunBody
 from ..services.clock import RunTime
-from ..services.services import Owners, Services, retry_until_available
+from ..services.services import Services, retry_until_available
 from ..services.stepping import in_steps
 from ..state.declared_keys import invalid_state
 from ..state.snapshot import StateSnapshot
@@ -91,7 +91,7 @@ Hint = InboxItem
 
 @attrs.define(eq=False)
 class RunPermissions:
-    """What the runtime allows a run's owner to do. Slots, not messages: never refused, and kept across incarnations.
+    """The permissions of a run's owner. They are slots and not messages: never refused, and kept across incarnations.
 
     Attributes:
         admitted: the run has a slot (of max_running) and its thread.
@@ -129,14 +129,7 @@ class _Ending(msgspec.Struct, frozen=True):
 
     before: RunState
     message: Input
-    carried: tuple[RecordEntry, ...]
-
-
-def _awaited(call: CallRow, effect: StartCall) -> bool:
-    """Return True if the call still needs the body, or the watch of its child run, that the effect starts."""
-    if effect.child_run is not None:  # a decision about a mirror begins another attempt, and ends no watch
-        return call.at in (CallPosition.BODY, CallPosition.CHILD)
-    return call.at is CallPosition.BODY and call.attempts == effect.attempt
+    entries: tuple[RecordEntry, ...]
 
 
 class RunLoop:
@@ -150,7 +143,7 @@ class RunLoop:
     __slots__ = (
         "_admitting", "_at", "_behind", "_children", "_claim", "_closing", "_context", "_effects", "_encoder",
         "_expiring", "_first", "_in_turn", "_leave_at", "_mailbox", "_outbox", "_permissions", "_receipts", "_record",
-        "_resting", "_run", "_services", "_spec", "_state", "_time", "_unwritten", "durable", "passive",
+        "_registry", "_resting", "_run", "_services", "_spec", "_state", "_time", "_unwritten", "durable", "passive",
     )  # fmt: skip
 
     def __init__(
@@ -169,6 +162,7 @@ class RunLoop:
         self._services, self._claim, self._state, self._spec = services, claim, state, spec
         self._mailbox, self._effects, self._permissions, self._first = mailbox, effects, permissions, first
         self._run, self._children = effects.run, effects.run.children
+        self._registry = services.directory.registry
         self._encoder = EventEncoder(state.info, services.redactor)
         self._time = RunTime(services.clock, state)
         self._record = Recorder(state, self._time.begins, bare=self._run.agent is None, on=services.record)
@@ -263,7 +257,8 @@ class RunLoop:
         if commit is not None:
             entries = self._record.carry()
             msgspec.structs.force_setattr(commit, "taken", entries)  # not shared yet; a copy costs more
-            self._run.keep(commit)
+            if commit.messages or commit.parts:
+                self._run.keep(commit)
             if commit.row.stage in TERMINAL:
                 self._closing = _Ending(before, message, entries)
             self._outbox.append(_Entry([], transition.state, bool(commit.tickets)))
@@ -276,7 +271,7 @@ class RunLoop:
         for effect in transition.effects:
             reads = type(effect) in _READS
             # what reads the thread waits until the thread is written
-            if self._outbox and (effect.durable or (reads and not self._run.has_thread)):
+            if self._outbox and (effect.durable or (reads and self._run.history is None)):
                 self._outbox[-1].effects.append(effect)
             elif not (reads and self._permissions.draining):  # the next owner makes the request, or runs the phase
                 effects.perform(effect, transition.state)
@@ -297,7 +292,13 @@ class RunLoop:
         match effect:
             case StartCall():
                 call = self._state.calls.rows.get(effect.call_id)
-                return call is None or row.position is not TOOLS or not _awaited(call, effect)
+                waits = call is not None and (
+                    call.at is CallPosition.BODY and call.attempts == effect.attempt
+                    if effect.child_run is None
+                    # a decision about a mirror begins another attempt, and ends no watch
+                    else call.at in (CallPosition.BODY, CallPosition.CHILD)
+                )
+                return row.position is not TOOLS or not waits
             case (
                 FinishRun()
                 | ReleaseCall()
@@ -338,8 +339,8 @@ class RunLoop:
                 raise ClaimLost("inbox_ahead without an ending")
             ending, self._closing = self._closing, None
             self._state = ending.before
-            self._record.undo(ending.carried)
-            self._run.forget_thread()
+            self._record.undo(ending.entries)
+            self._run.history = None  # the commit whose messages it has was refused
             self._behind = True
             self._children.submit_last(ending.message)
             return
@@ -370,7 +371,8 @@ class RunLoop:
         resting = status is WAITING
         if resting is not self._resting:
             self._resting, self._leave_at, again = resting, math.inf, True
-            self._services.passivation.forget(self._mailbox)
+            if not resting:
+                self._services.passivation.forget(self._mailbox)
             if resting and not self._outbox:
                 self._run.part_bytes.forget()
             if resting and self._services.agents.can_revive(self._state.info):
@@ -378,10 +380,6 @@ class RunLoop:
         if again:
             # a child run works in its parent's slot
             self._registry.resting(self._claim.run_id, resting, slot=self._state.info.parent_run is None)
-
-    @property
-    def _registry(self) -> Owners:
-        return self._services.directory.registry
 
     # --- everything that waits ---------------------------------------------------------------------------------------
 
@@ -428,18 +426,17 @@ class RunLoop:
         if children.inputs:
             self._feed_child_input(children.inputs.pop(0))
         elif len(self._mailbox):
-            hint = self._mailbox.peek()
+            hint = self._mailbox.pop()
             if hint.position == row.inbox + 1:
                 self._take_command(hint)
             else:  # a command before it was not hinted, or this command was read from the store
                 self._behind = hint.position > row.inbox
-            self._mailbox.pop()
         elif effects.stop_at is not None:
             if not effects.take_stop():
                 return False
             self.feed(WorkStopped(stubborn=tuple(overrun.item for overrun in children.still_left().values())))
         elif row.position is ADMISSION and self._permissions.admitted:
-            if not self._run.has_thread:  # earlier runs of the thread may have left state
+            if self._run.history is None:  # earlier runs of the thread may have left state
                 self._admitting = True
                 return False
             self.feed(Admit())
@@ -447,7 +444,7 @@ class RunLoop:
             for message in children.take_streams():
                 self.feed(message)
         else:
-            return (bool(children.watched) or row.next_due is not None) and self._fire_timers()
+            return (bool(children.checks) or row.next_due is not None) and self._fire_timers()
         return True
 
     def _feed_child_input(self, message: Input) -> None:
@@ -455,8 +452,8 @@ class RunLoop:
         match message:
             case ModelAnswered() | ModelFailed():
                 children, row = self._children, self._state.row
-                continued = is_continued(self._spec, row, message)
-                finish = children.keep_message_stream if continued else children.close_message_stream
+                goes_on = is_continued(self._spec, row, message)
+                finish = children.keep_message_stream if goes_on else children.close_message_stream
                 late = finish(message, row.inference)
             case CallReturned() | CallRaised() | CallSuspended() | ResultRefused():
                 late = self._children.close_call_stream(message.call_id, message.attempt)
@@ -543,9 +540,9 @@ class RunLoop:
         """When the loop has to look again though nothing comes, in trio time."""
         if self._effects.stop_at is not None:
             return self._effects.stop_at
-        if self._state.row.next_due is None and not self._children.watched:
+        if self._state.row.next_due is None and not self._children.checks:
             return math.inf
-        times = [at for at, _ in self._children.watched.values()]
+        times = [at for at, _ in self._children.checks.values()]
         if self._state.row.next_due is not None:
             deadline = self._state.deadline
             first = next((moment for moment, name in timed(self._state) if name not in self._expiring), None)

@@ -28,7 +28,7 @@ from ..services.services import Services
 from ..services.stepping import in_steps
 from .judging import RuntimeJudge
 from .run_registry import RunRegistry
-from .shared.agent_elsewhere import AgentsElsewhere, Published
+from .shared.agent_elsewhere import AgentsElsewhere
 from .start_request import LOCAL
 
 
@@ -66,7 +66,7 @@ class RunCommands:
             UsageError: a field of the decision is invalid.
             UnknownRun: no run has this id.
         """
-        name = getattr(decision, "decision_id", "") or self.new_id()  # `post` refuses what is no Decision
+        name = getattr(decision, "decision_id", "") or self.new_id()  # `post` refuses a value of another type
         return await self.post(run_id, Command(command_id=name, kind="decide", decision=decision))
 
     async def cancel(
@@ -141,16 +141,19 @@ class RunCommands:
             if command.kind == "decide" and decision is not None and decision.edited_arguments is not None:
                 decision = await self._unmasked(run_id, decision, decision.edited_arguments)
                 command = attrs.evolve(command, decision=decision)
+            elsewhere = self._elsewhere.fresh
+            if command.kind == "decide" and not self._agents.by_key and elsewhere is None:
+                elsewhere = await self._elsewhere.read()  # no agent of this process can be the run's
             actor = self._registry.get(run_id)
             rules = RuntimeJudge(
                 self._agents,
                 services.clock.now(),
                 own=None if actor is None else actor.agent,
-                elsewhere=await self._others(command),
+                elsewhere=elsewhere,
             )
             # the store shields itself between submit and receipt, and its patience bounds the wait
             result = await services.store.post(run_id, command, rules)
-            if rules.asked and not result.ok:  # what others publish may be missing, or have changed
+            if rules.asks_elsewhere and not result.ok:  # what others publish may be missing, or have changed
                 before, rules.elsewhere = rules.elsewhere, await self._elsewhere.read()
                 if rules.elsewhere != before:
                     result = await services.store.post(run_id, command, rules)
@@ -161,12 +164,6 @@ class RunCommands:
             # a checkpoint: a caller that retries in a loop lets the store recover
             await trio.lowlevel.cancel_shielded_checkpoint()
         return result
-
-    async def _others(self, command: Command) -> Published | None:
-        """Return what other processes publish; it is read here if no agent of this process can be the run's."""
-        if command.kind == "decide" and not self._agents.by_key and self._elsewhere.fresh is None:
-            return await self._elsewhere.read()
-        return self._elsewhere.fresh
 
     async def supersedes(self, agent: str) -> bool:
         """Return True if new input closes the open tickets of an agent's runs (`on_new_input="supersede"`).
@@ -210,7 +207,7 @@ class RunCommands:
 
         Args:
             record: the run, loaded with `calls="all"`.
-            decision: with its id.
+            decision: The decision, with its id.
         """
         target, by = decision.target, decision.decided_by
         by_call = (

@@ -116,6 +116,7 @@ from greenroom.actors.plugins.policies import IdleTimeout as IdleTimeout
 from greenroom.actors.plugins.policies import Recovery as Recovery
 from greenroom.actors.plugins.policies import Retry as Retry
 from greenroom.actors.plugins.window import ContextWindow as ContextWindow
+from greenroom.actors.evidence.account import RunEvidence as RunEvidence
 from greenroom.actors.replay.report import Difference as Difference
 from greenroom.actors.replay.report import ReplayReport as ReplayReport
 from greenroom.actors.replay.report import Unreplayable as Unreplayable
@@ -141,6 +142,7 @@ from greenroom.actors.tools.context import SyncToolContext as SyncToolContext
 from greenroom.actors.tools.context import ToolContext as ToolContext
 from greenroom.actors.tools.definition import Tool as Tool
 from greenroom.actors.tools.definition import tool as tool
+from greenroom import ext as ext
 from greenroom.supervision.public import publish as _publish
 
 __version__ = "0.1.0"
@@ -213,6 +215,7 @@ __all__ = [
     "RunCommands",
     "RunCounts",
     "RunDegradedError",
+    "RunEvidence",
     "RunExists",
     "RunFailedError",
     "RunInfo",
@@ -268,6 +271,7 @@ __all__ = [
     "WaitingFor",
     "WritableState",
     "commutative",
+    "ext",
     "filters",
     "handoff",
     "input_guardrail",

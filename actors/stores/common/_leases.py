@@ -87,7 +87,7 @@ class BeatWatch(Generic[K]):
         """Return the number of watched processes, and when the watch was last continued."""
         return f"<BeatWatch of {len(self._watched)}: looked at {self._looked}>"
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """Forget what was seen: the connection was lost, or this process was away."""
         self._looked = None
         self._watched.clear()
@@ -106,8 +106,8 @@ class BeatWatch(Generic[K]):
         if self._looked is None or now - self._looked > _MISSED * self._times.turn:
             self._watched.clear()
         self._looked = now
-        for gone in self._watched.keys() - beats.keys():
-            del self._watched[gone]
+        for absent in self._watched.keys() - beats.keys():
+            del self._watched[absent]
         still: dict[K, int] = {}
         for process, beat in beats.items():
             watched = self._watched.get(process)

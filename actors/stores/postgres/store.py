@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from importlib import metadata
-from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
+from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
 
 import attrs
 import trio
@@ -28,10 +28,11 @@ from ..common._inline_writer import InlineWriter
 from ..common._leases import LEASE, MARGIN, TURN, LeaseTimes
 from ..common._outages import NoThread
 from ..common._query_store import QueryStore
+from ..common._requests import CommitRequest
 from ..common._restarts import Restarts
 from ..common._thread_writer import ThreadWriter
 from ..common._timestamps import milliseconds
-from ..common._write_queue import Execute, WriteQueue, Writer, pauses
+from ..common._write_queue import Execute, R, WriteQueue, Writer, pauses
 from ..common.faults import FOLLOW_UP, OPEN, Faults, Outage
 from . import _claims as _pg_claims
 from . import _lists as _pg_lists
@@ -46,7 +47,8 @@ from ._reads import ReadLinks
 from ._schema import LEVEL, PG_MIGRATIONS, PgMigration, lacking_rights, migrate
 from ._sql import COMMIT_SETTINGS, SETTINGS
 from ._target import PgTarget, session_name
-from ._threads import free_threads, repair_threads
+from ._threads import free_threads
+from ._turn import PgProfile, boot_time
 from ._write import MOST, ClaimBook, CommitWriter
 
 __all__ = ["PostgresStore"]
@@ -95,10 +97,10 @@ class _MergedOutages:
         self._report(event)
 
 
-class _AskQueue(WriteQueue):
+class _AskQueue(WriteQueue[AskRequest]):
     """The queue of the desk that is asked; refuses also while the other desk is stalled."""
 
-    other: WriteQueue
+    other: WriteQueue[CommitRequest]
 
     def refusal(self) -> Exception | None:
         """Return why requests are refused now."""
@@ -177,7 +179,9 @@ class PostgresStore(QueryStore[Link]):
         self._readers: ReadLinks | None = None
         self._committer: CommitWriter | None = None
         self._asker: AskWriter | None = None
-        self._commits: GatheringQueue = GatheringQueue(lambda queue: self._make_writer(queue, self._execute_commits, 0))
+        self._commits: GatheringQueue[CommitRequest] = GatheringQueue(
+            lambda queue: self._make_writer(queue, self._execute_commits, 0)
+        )
         self._queue: _AskQueue = _AskQueue(lambda queue: self._make_writer(queue, self._execute_asks, 1))
         self._queue.other = self._commits
 
@@ -196,7 +200,7 @@ class PostgresStore(QueryStore[Link]):
     @override
     def epoch(self) -> str:
         """The identity of the logs; kept in the schema."""
-        return self._epoch if self._peers is None else self._peers.epoch
+        return self._epoch if self._peers is None else self._peers.lease.machine.epoch
 
     # --- opening and closing -----------------------------------------------------------------------------------------
 
@@ -211,19 +215,16 @@ class PostgresStore(QueryStore[Link]):
         if self._readers is not None:
             raise StoreOpenError(f"{self.target.text} is open already by this store; one runtime at a time")
         self._book = ClaimBook()
-        peers = self._peers = PgPeers(
-            self.target,
-            self._book,
+        profile = PgProfile(
             name=self.name,
-            version=self._release,
+            release=self._release,
             times=self.times,
             answer=self._answer,
-            repair=repair_threads,
             level=self._level,
             schema_version=len(self._migrations),
-            faults=self._faults,
             threaded=self.threaded,
         )
+        peers = self._peers = PgPeers(self.target, self._book, profile, faults=self._faults)
         try:
             async with peers.watching(self._all_links):
                 async with peers.interruptible(self._all_links):
@@ -233,12 +234,12 @@ class PostgresStore(QueryStore[Link]):
                     self._commits.open(merged)
                     self._queue.open(merged)
                     if self._published is not None:
-                        peers.publish(*self._published)
+                        peers.keeper.publish(*self._published)
                     task_status.started()
                     with self._commits.gathering() if self.threaded else nullcontext():
                         await self._serve()
         finally:
-            self._epoch, self._peers = peers.epoch, None
+            self._epoch, self._peers = self.epoch, None
             with trio.move_on_after(_CLOSING, shield=True):
                 try:
                     await self._aside(self._close)
@@ -254,7 +255,7 @@ class PostgresStore(QueryStore[Link]):
         failure: StoreDown | None = None
         async with trio.open_nursery() as nursery:
 
-            async def serve(queue: WriteQueue) -> None:
+            async def serve(queue: WriteQueue[R]) -> None:
                 nonlocal failure
                 try:
                     await queue.serve()
@@ -281,7 +282,7 @@ class PostgresStore(QueryStore[Link]):
         for pause in pauses():
             try:
                 await self._aside(self._open, peers)
-                return await peers.open()
+                return await peers.lease.open()
             except (Outage, Again) as error:
                 await trio.lowlevel.checkpoint_if_cancelled()  # noqa: ASYNC120 - a cancel has cut the connection
                 trouble = error.error
@@ -352,7 +353,7 @@ class PostgresStore(QueryStore[Link]):
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
-    def _make_writer(self, queue: WriteQueue, execute: Execute, desk: int) -> Writer:
+    def _make_writer(self, queue: WriteQueue[R], execute: Execute[R], desk: int) -> Writer:
         def renew() -> None:
             self._links[desk].close()  # what was on its way is sent again over another connection
 
@@ -360,7 +361,7 @@ class PostgresStore(QueryStore[Link]):
             return InlineWriter(queue, execute, patience=self._patience, batch=MOST, renew=renew)
         return ThreadWriter(queue, execute, patience=self._patience, renew=renew, most=MOST)
 
-    def _execute_commits(self, batch: Sequence[Any]) -> Sequence[object]:
+    def _execute_commits(self, batch: Sequence[CommitRequest]) -> Sequence[object]:
         if self._committer is None:
             raise StoreDown("the store is not open")
         return self._committer.execute(batch)
@@ -390,11 +391,11 @@ class PostgresStore(QueryStore[Link]):
     @override
     def statistics(self) -> StoreStatistics:
         counts = StoreStatistics() if self._committer is None else self._committer.statistics
-        asked = StoreStatistics() if self._asker is None else self._asker.statistics
+        ask_counts = StoreStatistics() if self._asker is None else self._asker.statistics
         counts = attrs.evolve(
             counts,
-            posts=asked.posts,
-            transactions=counts.transactions + asked.transactions,
+            posts=ask_counts.posts,
+            transactions=counts.transactions + ask_counts.transactions,
             repeated=self._repeated(),
             queued=self._queue.unsettled + self._commits.unsettled,
         )
@@ -409,22 +410,22 @@ class PostgresStore(QueryStore[Link]):
     @property
     def process(self) -> str:
         """The name of this process, while the store is open; another one than given if the name is in use."""
-        return "" if self._peers is None else self._peers.name
+        return "" if self._peers is None else self._peers.lease.name
 
     @property
     @override
     def good_until(self) -> float:
-        return -math.inf if self._peers is None else self._peers.good_until
+        return -math.inf if self._peers is None else self._peers.lease.good_until
 
     @property
     @override
     def offset(self) -> float:
-        return 0.0 if self._peers is None else self._peers.offset
+        return 0.0 if self._peers is None else self._peers.lease.offset
 
     @property
     @override
     def unready(self) -> str | None:
-        return "the store is not open" if self._peers is None else self._peers.unready
+        return "the store is not open" if self._peers is None else self._peers.lease.machine.unready(boot_time())
 
     @override
     def watch(self, run_id: str) -> AbstractContextManager[None]:
@@ -434,7 +435,7 @@ class PostgresStore(QueryStore[Link]):
     def publish(self, agents: Mapping[str, str], *, room: int | None) -> None:
         self._published = (agents, room)
         if self._peers is not None:
-            self._peers.publish(agents, room)
+            self._peers.keeper.publish(agents, room)
 
     @override
     async def agents(self) -> Mapping[str, frozenset[str]]:

@@ -3,10 +3,8 @@
 from itertools import product
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from greenroom.actors.contract.calls import CALLS, SETTLED, CallStatus, derive_run_status
+from greenroom.actors.contract.calls import CALLS, SETTLED, CallStatus
 from greenroom.actors.contract.catalogue import CATALOGUE, LIFECYCLE_EVENT, TERMINAL_EVENTS
 from greenroom.actors.contract.failures import FAILURES
 from greenroom.actors.contract.lifecycle import (
@@ -15,11 +13,9 @@ from greenroom.actors.contract.lifecycle import (
     STATUS,
     TERMINAL,
     TERMINATION_STAGE,
-    IllegalTransition,
     RunStatus,
     Stage,
     TerminationKind,
-    check_stage,
 )
 from greenroom.actors.contract.phases import RUN_POSITIONS, Phase
 
@@ -73,13 +69,8 @@ CALL = {status: names(following) for status, following in rows(CALL_TABLE)}
 
 
 @pytest.mark.parametrize(("source", "target"), [*product(Stage, Stage)], ids=lambda stage: stage.value)
-def test_a_run_moves_exactly_where_the_design_lets_it_and_says_so_otherwise(source, target):
-    if target.value in RUN[source.value]:
-        assert check_stage(source, target) is target
-    else:
-        with pytest.raises(IllegalTransition, match=f"run: {source} -> {target} is not in the table") as caught:
-            check_stage(source, target)
-        assert (caught.value.machine, caught.value.source, caught.value.target) == ("run", source.value, target.value)
+def test_a_run_moves_exactly_where_the_design_lets_it(source, target):
+    assert (target in STAGES[source]) == (target.value in RUN[source.value])
 
 
 @pytest.mark.parametrize(("source", "target"), [*product(CallStatus, CallStatus)], ids=lambda status: status.value)
@@ -130,27 +121,6 @@ def test_every_way_out_of_the_loop_has_the_stage_that_the_design_gives_it():
     assert set(TERMINATION_STAGE) == set(TerminationKind)
     waiting = [kind for kind, stage in TERMINATION_STAGE.items() if STATUS[stage] is RunStatus.WAITING]
     assert waiting == [TerminationKind.SUSPENDED]
-
-
-def brute_force(calls):
-    """The definition, word by word: any running or resuming; else any suspended; else done."""
-    found = {status.value for status in calls}
-    if found & {"running", "resuming"}:
-        return "running"
-    return "waiting" if "suspended" in found else "done"
-
-
-@pytest.mark.parametrize("size", range(4))
-def test_the_status_of_a_step_is_its_definition_for_every_step_of_up_to_three_calls(size):
-    for calls in product(CallStatus, repeat=size):
-        assert derive_run_status(calls).value == brute_force(calls)
-
-
-@given(st.lists(st.sampled_from(CallStatus), max_size=40), st.randoms(use_true_random=False))
-def test_the_status_of_a_step_does_not_depend_on_the_order_of_its_calls(calls, random):
-    shuffled = random.sample(calls, len(calls))
-    assert derive_run_status(iter(shuffled)) is derive_run_status(calls)
-    assert derive_run_status(calls).value == brute_force(calls)
 
 
 def test_the_effect_classes_that_apply_are_those_of_the_design():

@@ -76,7 +76,7 @@ def _begun_at_once(builder: StepBuilder, call: CallRow) -> None:
     builder.put(call, at=CallPosition.BODY, attempts=call.attempts + 1)
 
 
-def _let_go(builder: StepBuilder, call: CallRow, decision: object) -> None:
+def _let_go(builder: StepBuilder, call: CallRow, ticket: object, decision: object) -> None:
     """An approved call is allowed without its gates."""
     builder.put(call, at=CallPosition.ALLOWED)
 
@@ -91,7 +91,7 @@ def _opened_again(builder: StepBuilder, *, again: bool = True, before: CallRow |
 
 PLANTED: dict[str, tuple[list[Any], str, Callable[..., Any]]] = {
     "new -> body": ([gates], "_allow", _begun_at_once),
-    "decided -> allowed": ([decisions], "_resume", _let_go),
+    "decided -> allowed": ([decisions], "release", _let_go),
     "settled -> allowed": ([calls, termination, gates], "merge_pending", _opened_again),
     "allowed -> merging": (
         [tool_bodies],
@@ -253,7 +253,7 @@ def test_a_rare_move_is_made(
 
 
 @pytest.mark.slow
-def test_the_table_allows_no_move_that_is_never_made(moves: set[tuple[CallPosition | None, CallPosition]]) -> None:
+def test_every_move_of_the_table_is_made_by_some_scene(moves: set[tuple[CallPosition | None, CallPosition]]) -> None:
     every = {(at, target) for at, row in POSITIONS.items() for target in row.to} - set(RARE)
     for seed in range(400):
         drawn = random.Random(seed)

@@ -52,7 +52,7 @@ def spawned(answer: fx.AnswerBody | None) -> Any:
     return answer.value if answer.fault is None else answer.fault
 
 
-def test_one_body_spawns_so_many_tasks_and_no_more() -> None:
+def test_the_number_of_tasks_that_one_body_spawns_is_limited() -> None:
     w = bossing()
     many = replace(w.state.calls["B"], spawned=tuple(f"m{n}" for n in range(MAX_SPAWNS - 1)))
     w.state = msgspec.structs.replace(w.state, calls=StepCalls([many]))
