@@ -13,9 +13,9 @@ import trio
 
 from greenroom.actors.backends import process as rooms
 from greenroom.actors.backends.process import (
+    ProcessExit,
     ProgramCommand,
     ProgramEnded,
-    ProcessExit,
     ProgramGroup,
     ProgramNotStarted,
     ProgramProcess,
