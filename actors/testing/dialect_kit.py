@@ -164,10 +164,10 @@ def _expect(kept: bool, promise: str) -> None:
 
 def _merged(items: Iterable[Item]) -> list[Item]:
     """Return items with the pieces of one text joined: a dialect may cut them where the bytes are cut."""
-    joined = list[Item]()
+    pieces = list[Item]()
     for item in items:
-        if isinstance(item, SaidText) and joined and isinstance(joined[-1], SaidText):
-            joined[-1] = SaidText(text=joined[-1].text + item.text)
+        if isinstance(item, SaidText) and pieces and isinstance(pieces[-1], SaidText):
+            pieces[-1] = SaidText(text=pieces[-1].text + item.text)
         else:
-            joined.append(item)
-    return joined
+            pieces.append(item)
+    return pieces

@@ -9,6 +9,9 @@
 Every public name is re-exported here, explicitly.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from greenroom.actors.abc import Model as Model
 from greenroom.actors.abc import ModelDelta as ModelDelta
 from greenroom.actors.abc import ModelEvent as ModelEvent
@@ -142,10 +145,20 @@ from greenroom.actors.tools.context import SyncToolContext as SyncToolContext
 from greenroom.actors.tools.context import ToolContext as ToolContext
 from greenroom.actors.tools.definition import Tool as Tool
 from greenroom.actors.tools.definition import tool as tool
-from greenroom import ext as ext
 from greenroom.supervision.public import publish as _publish
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from greenroom import ext as ext
+else:
+
+    def __getattr__(name: str) -> object:
+        """Import `greenroom.ext` at its first use: most programs have neither rules nor workspaces."""
+        if name == "ext":
+            return import_module("greenroom.ext")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "__version__",
@@ -285,4 +298,4 @@ __all__ = [
     "tool_output_guardrail",
 ]
 
-_publish(__name__, globals(), __all__)
+_publish(__name__, globals(), [name for name in __all__ if name != "ext"])
