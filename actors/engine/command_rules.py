@@ -189,7 +189,7 @@ class CommandRules:
             theirs = self.mirrored(ticket)
             state: ToolState = "same" if theirs is None else theirs.state
             tool, what, run = ticket.tool, ticket.ticket_id, "the child run"
-        elif call is not None:
+        elif call is not None and call.parent is None:
             state = self.definition(call.tool, call.definition)
             tool, what, run = call.tool, call.call_id, "the run"
         else:
@@ -214,6 +214,11 @@ class CommandRules:
         if arguments is not None and ticket is not None and has_result:
             text = f"the decision's result is what {ticket.call_id} comes to: no body runs, so nothing can be edited"
             return reject(command, "invalid_arguments", text)
+        nested = (
+            facts.call is not None and facts.call.parent is not None and (ticket is None or not ticket.child_run_id)
+        )
+        if arguments is not None and nested:
+            return self._of_nested(facts, command)
         if arguments is not None and decision.result is not None and _passes(ticket, decision):
             text = (
                 f"{tool} takes the decision's result as its arguments, and edited_arguments are given beside it; "
@@ -231,9 +236,18 @@ class CommandRules:
                     "invalid_arguments",
                     f"{tool} takes the result as its arguments: give an object, not {kind}",
                 )
-            wrong = self._check(ticket, tool, decision.result)
+            wrong = None if nested else self._check(ticket, tool, decision.result)
             return None if wrong is None else reject(command, "invalid_arguments", wrong)
         return None
+
+    @staticmethod
+    def _of_nested(facts: CommandContext, command: Command) -> CommandResult | None:
+        """Judge edited arguments of a nested call: the program takes any object, or no edit."""
+        call = facts.call
+        if call is None or call.editable:
+            return None
+        text = f"the program that asks for {call.call_id} takes no other arguments: approve them as they are, or deny"
+        return reject(command, "invalid_arguments", text)
 
     def _check(self, ticket: Ticket | None, tool: str, arguments: JSONObject) -> str | None:
         """Check arguments with the tool of the run that will run it: of a mirror, the child run."""

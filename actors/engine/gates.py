@@ -16,6 +16,9 @@ from __future__ import annotations
 
 from typing import Final
 
+import attrs
+
+from ..contract import events as ev
 from ..contract.calls import CallPosition, CallStatus, marks_where
 from ..contract.decisions import Allow, Block, Deny, SetResult, Suspend, Verdict, supplies_result
 from ..contract.excerpt import shown_value
@@ -39,6 +42,8 @@ DISABLED: Final = "The tool {tool!r} is not available any more."
 TURN_STOPPED: Final = "This call did not run: the tool {tool!r} of the same answer is not available any more."
 NOT_OFFERED: Final = "The tool {tool!r} is not available in this step."
 """Tells the model that hooks removed the tool from this step's request."""
+MAX_NAMES: Final = 64
+"""Most tools whose unasked work is reported for one run."""
 _GATING: Final = CallPosition.GATING
 _UNGATED: Final = CallPosition.NEW.mark | CallPosition.GATING.mark
 _WRITES: Final = marks_where(lambda rule: rule.writes)
@@ -59,8 +64,8 @@ def gate_new(builder: StepBuilder) -> bool:
 
 def ask_gates(builder: StepBuilder, call: CallRow) -> None:
     """Find out whether a call may run. Without hooks the answer is immediate."""
-    tool = builder.spec.tools.get(call.tool)
-    code, fault = _fault(builder, call, tool)
+    tool = builder.tool_of(call)
+    code, fault = _fault(builder, call, tool) if call.parent is None else ("", None)
     if fault is not None:
         close_call(builder, call, CallStatus.FAILED, result=None, shown=fault, code=code)
         if tool is None and builder.spec.on_unknown_tool == "raise":
@@ -93,8 +98,8 @@ def _fault(builder: StepBuilder, call: CallRow, tool: ToolSpec | None) -> tuple[
 def asks_gates(builder: StepBuilder, call: CallRow) -> bool:
     """Return True if code must decide whether the call may run: plugins, or guardrails or predicates of its tool."""
     if Phase.TOOL_GATE in builder.spec.hooked:
-        return True
-    tool = builder.spec.tools.get(call.tool)
+        return call.parent is None or call.body_decision is None  # no gate is asked about a question to people
+    tool = builder.tool_of(call)
     if tool is None:
         return False
     asks = tool.guarded or (tool.conditional and not call.attempts)
@@ -109,7 +114,7 @@ def tool_disabled(builder: StepBuilder, call: CallRow) -> None:
     close_call(
         builder, call, CallStatus.FAILED, result=None, shown=DISABLED.format(tool=call.tool), code="tool_disabled"
     )
-    for other in builder.calls.each(builder.calls.open & ~builder.calls.marked(BEGUN)):
+    for other in builder.calls.each(builder.calls.open & ~builder.calls.marked(BEGUN) & ~builder.calls.nested):
         if other.settled or other.position.executing:
             continue
         row = withdraw(builder, other, by=ENGINE, reason=f"the tool {call.tool} was disabled")
@@ -119,17 +124,20 @@ def tool_disabled(builder: StepBuilder, call: CallRow) -> None:
 
 def gate_answered(builder: StepBuilder, call: CallRow, verdict: Verdict | None, revision: int = 0) -> None:
     """Apply the gates' verdict on a revision of the state. An approval that the tool itself needs counts as a gate."""
-    tool = builder.spec.tools.get(call.tool)
+    tool = builder.tool_of(call)
     # the tool's own gate ranks as Suspend and replaces weaker verdicts only; an approval satisfies it for the approved
     # fingerprint, so that a later change of the arguments asks again
     weaker = verdict is None or isinstance(verdict, Allow | SetResult)
     if weaker and tool is not None and tool.gate == "always" and call.approved != call.fingerprint:
         verdict = APPROVAL
+    if call.seen and not isinstance(verdict, Allow | None):
+        _note_not_asked(builder, call, verdict)
+        verdict = None
     match verdict:
         case None | Allow():
             _allow(builder, builder.put(call, verdict_at=revision))
         case Suspend():
-            open_ticket(builder, call, verdict)
+            open_ticket(builder, call, _answerable(call, verdict))
         case _ if _postpone(builder, call, verdict):
             pass
         case SetResult(value, code):
@@ -153,8 +161,8 @@ def _postpone(builder: StepBuilder, call: CallRow, verdict: SetResult | Deny | B
     the verdict, a call that waits for a person and whose body has not begun cannot.
     """
     calls, earlier = builder.calls, come_before(builder.calls, call)
-    if call.status is not CallStatus.NEW:
-        return False
+    if call.status is not CallStatus.NEW or call.parent is not None:
+        return False  # a body waits for the verdict about a nested call
     if not call.provisional:
         may_change = bool(calls.marked(_WRITES | BATCH) & earlier)
         if may_change:
@@ -164,6 +172,23 @@ def _postpone(builder: StepBuilder, call: CallRow, verdict: SetResult | Deny | B
         return False
     builder.put(call, at=CallPosition.PROVISIONAL, settled_at_gate=_settled_before(calls, call))
     return True
+
+
+def _answerable(call: CallRow, suspend: Suspend) -> Suspend:
+    """Return the question of a gate: a nested call that takes no other arguments takes no result as its arguments."""
+    takes_others = call.parent is None or call.editable
+    fits = takes_others or suspend.resume_mode != "pass_decision_to_tool"
+    return suspend if fits else attrs.evolve(suspend, resume_mode="replay_tool_call")
+
+
+def _note_not_asked(builder: StepBuilder, call: CallRow, verdict: Verdict) -> None:
+    """Report, once per run and tool, work that its gates did not allow, and that was not asked for."""
+    if call.tool in builder.row.not_asked or len(builder.row.not_asked) >= MAX_NAMES:
+        return
+    builder.row.not_asked += (call.tool,)
+    word = type(verdict).__name__
+    detail = f"{call.tool} ({call.call_id}) ran without a question; its gates did not allow it, but gave {word}"
+    builder.emit("run.degraded", ev.RunDegraded(reason="not_asked", detail=detail))
 
 
 def _settled_before(calls: StepCalls, call: CallRow) -> int:

@@ -33,7 +33,11 @@ def lost_questions(spec: AgentSpec, calls: Iterable[CallRow], inbox: Iterable[In
         calls: The calls of the step.
         inbox: the unread commands.
     """
-    asking = [(call, call.ticket) for call in calls if call.tool not in spec.tools and call.at is CallPosition.PARKED]
+    asking = [
+        (call, call.ticket)
+        for call in calls
+        if call.at is CallPosition.PARKED and call.parent is None and call.tool not in spec.tools
+    ]
     decisions = (item.command.decision for item in inbox) if asking else ()
     targets = {decision.target for decision in decisions if decision is not None}
     return tuple(
@@ -51,7 +55,7 @@ def _is_lost(ticket: Ticket) -> bool:
 def lacks_tool(builder: StepBuilder, call: CallRow, decision: Decision) -> bool:
     """Return True if a decision lets a body run whose tool is not there any more."""
     runs = decision.action == "resume" and not supplies_result(call.ticket, decision)
-    return runs and call.tool not in builder.spec.tools
+    return runs and call.parent is None and call.tool not in builder.spec.tools
 
 
 def withdraw_lost(builder: StepBuilder, call_ids: Iterable[str]) -> None:

@@ -48,6 +48,9 @@ from .inputs import (
     ModelCut,
     ModelFailed,
     ModelStreamed,
+    NestedCalled,
+    NestedDropped,
+    NestedEnded,
     PhaseDone,
     ResultRefused,
     SpawnAsked,
@@ -56,6 +59,7 @@ from .inputs import (
     WorkStopped,
 )
 from .judged import guards_done
+from .nested import nested_said
 from .phases import phase_done
 from .recovery import activate
 from .state import RunState, StepBuilder, Transition
@@ -111,6 +115,9 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
             guards_done(builder, message)
         case SpawnAsked() | CancelAsked() | TasksAsked() | TaskStopped():
             desk_asked(builder, message)
+            continue_run(builder)
+        case NestedCalled() | NestedDropped() | NestedEnded():
+            nested_said(builder, message)
             continue_run(builder)
         case ModelFailed():
             model_failed(builder, message)

@@ -313,7 +313,7 @@ class CallActor:
             "decision": cue.decision,
             "state": state,
         }
-        port = BodyPort(self._run.children, cue.call_id, cue.attempt)
+        port = BodyPort(self._run.children, cue.call_id, cue.attempt, self._run_row.step)
         if tool.is_async:
             return ToolContext(
                 **facts,
@@ -322,6 +322,9 @@ class CallActor:
                 start_task=port.start,
                 stop_task=port.stop,
                 see_tasks=port.see,
+                ask_people=port.ask,
+                call_nested=port.call_nested,
+                end_nested=port.end_nested,
             )
         return SyncToolContext(
             **facts,
@@ -330,6 +333,7 @@ class CallActor:
             start_task=port.start_from_thread,
             stop_task=port.stop_from_thread,
             see_tasks=port.see_from_thread,
+            ask_people=port.ask_from_thread,
         )
 
 

@@ -376,8 +376,9 @@ class RunLoop:
             if resting and self._services.agents.can_revive(self._state.info):
                 self._leave_at = self._services.passivation.rests(self._mailbox)  # nudges the mailbox at that moment
         if again:
-            # a child run works in its parent's slot
-            self._registry.resting(self._claim.run_id, resting, slot=self._state.info.parent_run is None)
+            # a child run works in its parent's slot, and a body that waits for a decision keeps the slot of its run
+            slot = self._state.info.parent_run is None and (not resting or self.durable.row.nested > 0)
+            self._registry.resting(self._claim.run_id, resting, slot=slot)
 
     @property
     def _registry(self) -> Owners:
