@@ -24,6 +24,7 @@ NAMES = (
     "decision_latency",
     "cancelling",
     "engine",
+    "permission",
     "kernel",
     "gateway_fanout",
     "gateway_stalled",

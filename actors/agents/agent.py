@@ -179,6 +179,8 @@ class Agent(Generic[T_co, Deps]):
         spec: the agent as the engine sees it, with a digest of everything that can change a run.
         tool_infos: the tools as the model sees them.
         asks_each_step: a step asks for its instructions, or which tools are enabled, before its model request.
+        output_schema: JSON Schema of the final answer; None for plain text.
+        output_words: The system text about the form of the final answer; empty for plain text.
 
     Raises:
         AgentDefinitionError: a part is invalid or parts do not fit together; names the part and says what to give.
@@ -216,6 +218,8 @@ class Agent(Generic[T_co, Deps]):
     spec: AgentSpec = attrs.field(init=False, repr=False)
     tool_infos: tuple[ToolInfo, ...] = attrs.field(init=False, repr=False)
     asks_each_step: bool = attrs.field(init=False, repr=False)
+    output_schema: JSONObject | None = attrs.field(init=False, repr=False)
+    output_words: str = attrs.field(init=False, repr=False)
     _tools_by_name: Mapping[str, Tool[..., object]] = attrs.field(init=False, repr=False)
     _output: Output[T_co] = attrs.field(init=False, repr=False)
 
@@ -301,6 +305,8 @@ class Agent(Generic[T_co, Deps]):
         put(self, "_output", read_output_type(self.key, self.output_type))
         if isinstance(self.output_type, Mapping):
             put(self, "output_type", self._output.schema)  # a copy
+        put(self, "output_schema", self._output.schema)
+        put(self, "output_words", self._output.words)
         put(self, "_tools_by_name", {tool.name: tool for tool in (*self.tools, *self.handoffs, *self.builtin)})
         put(self, "tool_infos", tuple(tool.info for tool in self._tools_by_name.values()))
         put(self, "asks_each_step", bool(self.conditional) or not isinstance(self.instructions, str))
@@ -308,16 +314,6 @@ class Agent(Generic[T_co, Deps]):
 
     def __repr__(self) -> str:
         return f"<Agent {self.key!r}: {len(self.tools)} tools>"
-
-    @property
-    def output_schema(self) -> JSONObject | None:
-        """JSON Schema of the final answer; None for plain text."""
-        return self._output.schema
-
-    @property
-    def output_words(self) -> str:
-        """The system text about the form of the final answer; empty for plain text."""
-        return self._output.words
 
     def parse_output(self, value: object) -> T_co:
         """Return the output of a finished run in the agent's output type, from the stored JSON value.

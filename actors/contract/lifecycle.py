@@ -96,17 +96,6 @@ APPLYING_EFFECTS: Final = frozenset({"write", "patch", "shell", "publish", "depl
 """Effect classes of tools that change the world outside the run; while such a body executes, the run is `applying`."""
 
 
-def check_stage(source: Stage, target: Stage) -> Stage:
-    """Return `target` if the table allows the move.
-
-    Raises:
-        IllegalTransition: the pair is not in `STAGES`.
-    """
-    if target not in STAGES[source]:
-        raise IllegalTransition("run", source.value, target.value, STAGES[source])
-    return target
-
-
 class TerminationKind(StrEnum):
     """The kinds of reasons why a run ended."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final, cast
+from typing import Any, Final
 
 WAY_OUT: Final = "write the pattern without back-references, look-around and counts above 1,000"
 """The remedy for a pattern that RE2 does not take."""
@@ -27,15 +27,34 @@ def linear(pattern: str) -> Callable[[str], bool]:
     Raises:
         ValueError: the pattern is invalid, or has a feature that RE2 lacks.
     """
+    search = _compiled(pattern).search
+    return lambda text: search(text.encode("utf-8", "replace").decode()) is not None
+
+
+def whole(pattern: str) -> Callable[[str], bool]:
+    """Return a function that compares a whole text with a pattern; else as `linear`, and the pattern is not cached.
+
+    Raises:
+        ValueError: the pattern is invalid, too large, or has a feature that RE2 lacks.
+    """
+    match = _compiled(pattern).fullmatch
+
+    def compare(text: str) -> bool:
+        return match(text if text.isascii() else text.encode("utf-8", "replace").decode()) is not None
+
+    return compare
+
+
+def _compiled(pattern: str) -> Any:
     import re2  # noqa: PLC0415 - 8 ms of import for those that match text
 
     options = re2.Options()
     options.log_errors = False
+    options.never_capture = True  # whether a text matches is all that is asked, and takes less time
     source = _ESCAPED.sub(lambda match: _UNIT.sub(r"\\x{\1}", match[0]), pattern)
     try:
-        search = cast("Callable[[str], Any]", re2.compile(source, options=options).search)
+        return re2.compile(source, options=options)
     except re2.error as error:
         reason = error.args[0] if error.args else error
         text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
         raise ValueError(text) from error
-    return lambda text: search(text.encode("utf-8", "replace").decode()) is not None

@@ -27,7 +27,7 @@ from ..contract.phases import INFERENCE
 from ..contract.rows import RunRow
 from ..contract.spec import AgentSpec
 from ..contract.stop import too_many_errors
-from .budgets import BUDGET_EXHAUSTED, asked_model, over_budget, spend
+from .budgets import BUDGET_EXHAUSTED, asked_model, over_budget, spend_on_request
 from .effects import CallModel
 from .handoffs import active_agent
 from .inputs import BUG, ONE_REQUEST, ModelAnswered, ModelFailed
@@ -158,10 +158,8 @@ def continue_truncated(builder: StepBuilder, flight: Inference, response: ModelR
 
 def _ask(builder: StepBuilder, flight: Inference) -> None:
     """Make a request, after the milliseconds that it names; a used-up budget ends the run instead."""
-    spec, budget = builder.spec, builder.spec.policies.budget
-    budget_fault = (
-        None if budget is None else over_budget(builder, budget, asked_model(spec, builder.row, flight.model))
-    )
+    spec, budget, fallback = builder.spec, builder.spec.policies.budget, flight.model
+    budget_fault = None if budget is None else over_budget(builder, budget, asked_model(spec, builder.row, fallback))
     if budget_fault is not None:
         discard_inference(builder, "the budget is used up")
         fail(builder, BUDGET_EXHAUSTED, budget_fault)
@@ -213,7 +211,7 @@ def model_failed(builder: StepBuilder, message: ModelFailed) -> None:
     if not message.refused:
         builder.counters.model_attempts += 1
         builder.counters.errors += 1
-    spend(builder, message.usage, asked_model(builder.spec, builder.row, flight.model))
+    spend_on_request(builder, message.usage, flight.model)
     next_request = next_try(builder.spec, flight, builder.counters.errors, message)
     name = error_id(builder.info.run_id, flight.message_id)
     if isinstance(next_request, NextTry):
@@ -245,7 +243,7 @@ def ask_anew(builder: StepBuilder, ask: Ask | None = None) -> None:
     usage = Usage() if waits else ONE_REQUEST
     policy = builder.spec.policies.fallback  # a release may have taken models away
     model = min(flight.model, 0 if policy is None else len(policy.models))
-    spend(builder, usage, asked_model(builder.spec, builder.row, model))
+    spend_on_request(builder, usage, model)
     delay = remaining // timedelta(milliseconds=1) if waits else 0
     _repeat(
         builder,

@@ -28,6 +28,14 @@ def asked_model(spec: AgentSpec, row: RunFields, fallback: int) -> str:
     return (row.request.model if row.request is not None else None) or spec.model
 
 
+def spend_on_request(builder: StepBuilder, usage: Usage, fallback: int) -> None:
+    """Count what a request of the step has used. `fallback`: as in `asked_model`."""
+    if builder.spec.policies.budget is None:
+        builder.row.usage += usage
+    else:
+        spend(builder, usage, asked_model(builder.spec, builder.row, fallback))
+
+
 def spend(builder: StepBuilder, usage: Usage, model: str) -> None:
     """Count what a model has used."""
     builder.row.usage += usage

@@ -15,7 +15,7 @@ from ..contract.lifecycle import NEEDS_APPROVAL, Stage
 from ..contract.phases import TOOLS
 from ..contract.rows import CallRow
 from .decisions import early_decisions, release_held, supersede
-from .gates import ask_again, gate_new
+from .gates import UNGATED, ask_again, gate_new
 from .nested import waiting_parents
 from .state import StepBuilder
 from .state_merge import merge_pending
@@ -57,7 +57,7 @@ def _advance(builder: StepBuilder) -> bool:
 
     That is so if a call ended by being started (in the background), or a merge let a call settle.
     """
-    gated = gate_new(builder)
+    gated = not builder.calls.present & UNGATED or gate_new(builder)
     if builder.row.early:
         early_decisions(builder)
     if builder.row.unread_input_by is not None and builder.spec.on_new_input == "supersede":
@@ -78,7 +78,7 @@ def _advance(builder: StepBuilder) -> bool:
             start(builder, call)
     if provisional and builder.row.position is TOOLS and not builder.calls.present & _EXECUTING:
         ask_again(builder, quiet=True)
-    return builder.row.position is TOOLS and any(builder.calls.rows[call.call_id].settled for call in ready)
+    return builder.row.position is TOOLS and any(builder.calls.rows[call.call_id].outcome is not None for call in ready)
 
 
 def _ready(builder: StepBuilder) -> tuple[CallRow, ...]:

@@ -23,7 +23,7 @@ from ..contract.lifecycle import RunStatus
 from ..contract.phases import TOOLS
 from ..contract.rows import CallRow, Mirror
 from .effects import CancelChild, ForwardDecision, StartCall
-from .inputs import CallRaised, ChildOutcome, ChildSeen, FromBody
+from .inputs import ChildOutcome, ChildSeen
 from .mirrors import (
     announce_mirrors,
     close_as,
@@ -93,16 +93,11 @@ def supersede_child(builder: StepBuilder, call: CallRow, *, by: str | None) -> N
     )
 
 
-def in_body(builder: StepBuilder, message: FromBody) -> CallRow | None:
-    """Return the call that an input of a body is about; None if the input is of an older attempt.
+def unwatched(builder: StepBuilder, call: CallRow) -> CallRow | None:
+    """Return the call whose child run cannot be watched, in its body again, so that it can end; None if it has ended.
 
-    A failure of a call whose work is a child run comes from its watcher, in any attempt: the child run, which may
-    exist, is cancelled, and the call is in its body again, so that it can end.
+    The child run, which may exist, is cancelled.
     """
-    call: CallRow | None = builder.calls.rows.get(message.call_id)
-    if call is None or call.child_run is None or not isinstance(message, CallRaised):
-        waits_for = call is not None and call.at is CallPosition.BODY and call.attempts == message.attempt
-        return call if waits_for else None
     if call.at not in (CallPosition.BODY, CallPosition.CHILD) or builder.row.position is not TOOLS:
         return None
     mirrors = of_call(builder, call.call_id)

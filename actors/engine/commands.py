@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ..contract import events as ev
 from ..contract.calls import CallPosition
-from ..contract.decisions import Command, Decision, InboxItem
+from ..contract.decisions import Command, Decision, InboxItem, supplies_result
 from ..contract.lifecycle import Stage
 from ..contract.messages import Message, Producer
 from ..contract.parts import facts_on_wire
@@ -18,7 +18,7 @@ from ..contract.phases import TOOLS
 from ..contract.rows import CallRow, PendingCancel, SentText
 from .child_runs import decide_mirror, drop_early
 from .decisions import act, cancelled, expire, refuse
-from .lost_questions import lacks_tool, withdraw_lost
+from .lost_questions import withdraw_lost
 from .pauses import decide_run_ticket, expire_run_ticket, pause
 from .state import StepBuilder
 from .termination import end, end_unowned
@@ -116,7 +116,7 @@ def _decide(builder: StepBuilder, command: Command) -> None:
     decision = command.decision
     if decision is None:
         return
-    run_ticket = next((open_ for open_ in builder.row.run_tickets if open_.ticket_id == decision.target), None)
+    run_ticket = next((own for own in builder.row.run_tickets if own.ticket_id == decision.target), None)
     if run_ticket is not None and not builder.row.position.rule.leaving:
         if command.kind == "expire":
             expire_run_ticket(builder, run_ticket, command.command_id)
@@ -125,7 +125,7 @@ def _decide(builder: StepBuilder, command: Command) -> None:
         return
     if builder.row.mirrored and builder.row.position is TOOLS and decide_mirror(builder, decision):
         return
-    call = builder.calls.get(decision.target) or builder.calls.of_ticket(decision.target)
+    call = builder.calls.rows.get(decision.target) or builder.calls.of_ticket(decision.target)
     waits = call is not None and call.at is CallPosition.PARKED and builder.row.position is TOOLS
     if command.kind == "expire":
         if call is not None and waits:
@@ -139,7 +139,7 @@ def _decide(builder: StepBuilder, command: Command) -> None:
         }  # judged as soon as the call has a ticket, which may be now
         builder.asked.append(call.call_id)
         drop_early(builder, call)
-    elif call is not None and waits and not (_replaced(call, decision) or lacks_tool(builder, call, decision)):
+    elif call is not None and waits and not (_replaced(call, decision) or _lacks_tool(builder, call, decision)):
         act(builder, call, decision)
     else:
         _too_late(builder, command, decision, call)
@@ -150,11 +150,17 @@ def _too_late(builder: StepBuilder, command: Command, decision: Decision, call: 
         refuse(builder, decision, "unused", "the call ended without asking for a decision")
     elif call is not None and _replaced(call, decision):
         refuse(builder, decision, "fingerprint_mismatch", "the tool has changed since; the run has asked again")
-    elif call is not None and call.ticket is not None and lacks_tool(builder, call, decision):
+    elif call is not None and call.ticket is not None and _lacks_tool(builder, call, decision):
         refuse(builder, decision, "fingerprint_mismatch", f"the tool {call.tool} is not there any more")
         withdraw_lost(builder, (call.call_id,))
     else:
         refuse(builder, decision, "already_decided", "the ticket was closed before the decision arrived")
+
+
+def _lacks_tool(builder: StepBuilder, call: CallRow, decision: Decision) -> bool:
+    """Return True if a decision lets a body run whose tool is not there any more."""
+    lacks = call.parent is None and call.tool not in builder.spec.tools
+    return lacks and decision.action == "resume" and not supplies_result(call.ticket, decision)
 
 
 def _replaced(call: CallRow, decision: Decision) -> bool:

@@ -33,7 +33,7 @@ from .gates import ask_gates
 from .state import StepBuilder
 from .step_calls import ENDED
 from .termination import end
-from .tickets import close_call, resolve, withdraw
+from .tickets import Resolution, close_call, closed, resolve, withdraw
 from .tool_bodies import in_turn
 
 _UNDECIDED: Final = marks_where(lambda rule: rule.undecided)
@@ -104,16 +104,12 @@ def supersede(builder: StepBuilder) -> None:
 
 def act(builder: StepBuilder, call: CallRow, decision: Decision) -> None:
     """Apply a decision: immediately, or (batch approval) once all suspended calls of the step are decided."""
-    denied = decision.action == "cancel"
-    call = resolve(
-        builder,
-        call,
-        "denied" if denied else "approved",
-        by=decision.decided_by,
-        reason=decision.reason,
-        edited=decision.edited_arguments is not None,
-    )
-    call = builder.put(call, decision=decision, at=CallPosition.DECIDED)
+    ticket = call.ticket
+    if ticket is not None and ticket.status == "open":
+        how: Resolution = "denied" if decision.action == "cancel" else "approved"
+        edited = decision.edited_arguments is not None
+        ticket = closed(builder, ticket, how, by=decision.decided_by, reason=decision.reason, edited=edited)
+    builder.put(call, ticket=ticket, decision=decision, at=CallPosition.DECIDED)
     release_held(builder)
 
 
@@ -135,23 +131,18 @@ def release_held(builder: StepBuilder) -> None:
             return
         call = calls.first(ready)
         later = -(ready & -ready) << 1
-        if call.decision is not None and call.decision.action == "cancel":
-            _deny(builder, call, call.decision)
-        elif call.decision is not None:
-            _resume(builder, call, call.decision)
+        if call.decision is not None and call.ticket is not None:
+            release(builder, call, call.ticket, call.decision)
 
 
-def _deny(builder: StepBuilder, call: CallRow, decision: Decision) -> None:
-    text = denial_text(builder, call, decision)
-    close_call(builder, call, CallStatus.CANCELLED, result=None, shown=text, code="approval_rejected")
-    if builder.spec.on_deny == "cancel_run":
-        cancel = PendingCancel(mode="now", by=decision.decided_by, reason=decision.reason)
-        end(builder, cancelled(cancel, "approval_rejected"))
-
-
-def _resume(builder: StepBuilder, call: CallRow, decision: Decision) -> None:
-    ticket = call.ticket
-    if ticket is None:
+def release(builder: StepBuilder, call: CallRow, ticket: Ticket, decision: Decision) -> None:
+    """Let a decision act on the call that it was made about."""
+    if decision.action == "cancel":
+        text = denial_text(builder, call, decision)
+        close_call(builder, call, CallStatus.CANCELLED, result=None, shown=text, code="approval_rejected")
+        if builder.spec.on_deny == "cancel_run":
+            cancel = PendingCancel(mode="now", by=decision.decided_by, reason=decision.reason)
+            end(builder, cancelled(cancel, "approval_rejected"))
         return
     arguments = decision.edited_arguments
     if arguments is None and ticket.resume_mode == "pass_decision_to_tool":

@@ -44,16 +44,17 @@ NOT_OFFERED: Final = "The tool {tool!r} is not available in this step."
 """Tells the model that hooks removed the tool from this step's request."""
 MAX_NAMES: Final = 64
 """Most tools whose unasked work is reported for one run."""
+UNGATED: Final = CallPosition.NEW.mark | CallPosition.GATING.mark
+"""Positions of calls about which the gates have not answered."""
 _GATING: Final = CallPosition.GATING
-_UNGATED: Final = CallPosition.NEW.mark | CallPosition.GATING.mark
 _WRITES: Final = marks_where(lambda rule: rule.writes)
 _SUSPENDED: Final = marks_where(lambda rule: rule.status is CallStatus.SUSPENDED)
 
 
 def gate_new(builder: StepBuilder) -> bool:
     """Ask the gates of new calls in the model's order, one call at a time. Returns False while one is being asked."""
-    while builder.calls.present & _UNGATED:
-        call = builder.calls.first(builder.calls.marked(_UNGATED))
+    while builder.calls.present & UNGATED:
+        call = builder.calls.first(builder.calls.marked(UNGATED))
         if call.at is _GATING:
             return False
         ask_gates(builder, call)

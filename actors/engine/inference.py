@@ -18,7 +18,7 @@ from ..contract.messages import CallRequest, Message, ModelResponse, Producer
 from ..contract.phases import AFTER_INFERENCE, INFERENCE
 from ..contract.rows import CallRow
 from .asking import continue_truncated, is_truncated
-from .budgets import asked_model, spend
+from .budgets import spend_on_request
 from .inputs import ONE_REQUEST, ModelAnswered, ModelCut, ModelStreamed
 from .judging import wait_with
 from .state import StepBuilder, milliseconds
@@ -49,7 +49,7 @@ def model_answered(builder: StepBuilder, message: ModelAnswered) -> bool:
     if builder.row.position is not INFERENCE or flight is None or flight.message_id != message.message_id:
         return False
     usage = response.usage if response.usage.requests else response.usage + ONE_REQUEST
-    spend(builder, usage, asked_model(builder.spec, builder.row, flight.model))
+    spend_on_request(builder, usage, flight.model)
     builder.counters.model_attempts += 1
     builder.row.finish = response.finish
     builder.enter(AFTER_INFERENCE)
@@ -96,7 +96,7 @@ def model_cut(builder: StepBuilder, message: ModelCut) -> None:
         return
     builder.row.inference, builder.changed = replace(flight, stopped=False), True
     if message.usage.requests:
-        spend(builder, message.usage, asked_model(builder.spec, builder.row, flight.model))
+        spend_on_request(builder, message.usage, flight.model)
         cut = ev.InferenceCut(step=builder.row.step, message_id=flight.message_id, usage=message.usage)
         builder.emit("run.inference.cut", cut)
     text = flight.prefix + (message.text or "")

@@ -13,7 +13,7 @@ from typing import Final
 
 from ..contract import events as ev
 from ..contract.calls import CallPosition, CallStatus
-from ..contract.decisions import Decision, InboxItem, Ticket, asks_outcome, supplies_result
+from ..contract.decisions import InboxItem, Ticket, asks_outcome
 from ..contract.phases import TOOLS
 from ..contract.rows import CallRow
 from ..contract.spec import AgentSpec
@@ -50,12 +50,6 @@ def lost_questions(spec: AgentSpec, calls: Iterable[CallRow], inbox: Iterable[In
 def _is_lost(ticket: Ticket) -> bool:
     from_outside = ticket.resume_mode == "use_decision_as_tool_result" or asks_outcome(ticket.reason, ticket.action)
     return not from_outside
-
-
-def lacks_tool(builder: StepBuilder, call: CallRow, decision: Decision) -> bool:
-    """Return True if a decision lets a body run whose tool is not there any more."""
-    runs = decision.action == "resume" and not supplies_result(call.ticket, decision)
-    return runs and call.parent is None and call.tool not in builder.spec.tools
 
 
 def withdraw_lost(builder: StepBuilder, call_ids: Iterable[str]) -> None:

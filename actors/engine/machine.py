@@ -20,10 +20,11 @@ from itertools import takewhile
 from operator import itemgetter
 from typing import assert_never
 
+from ..contract.calls import CallPosition
 from ..contract.phases import ENDED
 from ..contract.spec import AgentSpec
 from .asking import model_failed
-from .child_runs import child_seen
+from .child_runs import child_seen, unwatched
 from .commands import cancel_unowned, command_arrived
 from .inference import model_answered, model_cut, model_streamed
 from .inputs import (
@@ -139,11 +140,18 @@ def step(  # noqa: C901, PLR0912, PLR0915 - one row per input
 
 
 def _body_said(builder: StepBuilder, message: FromBody) -> None:
-    task = builder.tasks.get(message.call_id)
-    if task is None:
-        body_said(builder, message)
-    else:
+    """Hand an input of a body to its task or call; an input of an older attempt is ignored.
+
+    A failure of a call whose work is a child run comes from its watcher, in any attempt.
+    """
+    task, call = builder.tasks.get(message.call_id), builder.calls.rows.get(message.call_id)
+    if task is not None:
         task_said(builder, task, message)
+    elif call is not None and call.child_run is not None and isinstance(message, CallRaised):
+        if (failed_call := unwatched(builder, call)) is not None:
+            body_said(builder, failed_call, message)
+    elif call is not None and call.at is CallPosition.BODY and call.attempts == message.attempt:
+        body_said(builder, call, message)
 
 
 def due(state: RunState, now: datetime) -> tuple[bool, tuple[str, ...]]:

@@ -16,7 +16,6 @@ value: streaming, resuming and restarting have no other way to the end of a step
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -30,7 +29,6 @@ from ..contract.guardrails import REJECTED
 from ..contract.lifecycle import NEEDS_APPROVAL, Stage
 from ..contract.rows import Handover
 from ..contract.spec import AgentSpec
-from .effects import ComparableError
 from .step_calls import StepCalls
 
 
@@ -51,7 +49,7 @@ class Interruption(msgspec.Struct, frozen=True, gc=False):
 class ToolUseFailed(msgspec.Struct, frozen=True, gc=False):
     """The `tool_use` function of the agent raised, or returned an invalid value (`ToolUseInvalid`)."""
 
-    error: ComparableError
+    error: BaseException
 
 
 NextStep = RunAgain | Handover | FinalOutput | Interruption | ToolUseFailed
@@ -104,23 +102,15 @@ def output_of_tools(spec: AgentSpec, calls: StepCalls) -> FinalOutput | ToolUseF
     if not callable(rule):
         final_calls = (call for call in results if rule == "stop_on_first_tool" or call.tool in rule)
         return next((FinalOutput(call.shown if call.code == REJECTED else call.result) for call in final_calls), None)
-    asked = capture(_asked, rule, tuple(map(CallFacts.of, results)))
-    return ToolUseFailed(ComparableError(asked.error)) if isinstance(asked, Raised) else asked.value
-
-
-def _asked(rule: Callable[[tuple[CallFacts, ...]], object], results: tuple[CallFacts, ...]) -> FinalOutput | None:
-    """Return what a `tool_use` function makes of the results.
-
-    Raises:
-        ToolUseInvalid: the function returned an invalid value.
-        BaseException: raised by the function.
-    """
-    answer = rule(results)
-    if answer is None:
+    answer = capture(rule, tuple(map(CallFacts.of, results)))
+    if isinstance(answer, Raised):
+        return ToolUseFailed(answer.error)
+    if answer.value is None:
         return None
-    if not isinstance(answer, FinalOutput):
-        raise ToolUseInvalid(f"it returned {type(answer).__name__}; return gr.FinalOutput(value) or None")
-    value, why = normalise(answer.value)
+    if not isinstance(answer.value, FinalOutput):
+        text = f"it returned {type(answer.value).__name__}; return gr.FinalOutput(value) or None"
+        return ToolUseFailed(ToolUseInvalid(text))
+    value, why = normalise(answer.value.value)
     if why is not None:
-        raise ToolUseInvalid(f"the value of its FinalOutput has no form in JSON ({why})")
+        return ToolUseFailed(ToolUseInvalid(f"the value of its FinalOutput has no form in JSON ({why})"))
     return FinalOutput(value)

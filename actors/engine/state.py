@@ -22,7 +22,7 @@ from ..contract.catalogue import LIFECYCLE_EVENT
 from ..contract.commits import Commit, EventDraft
 from ..contract.decisions import Ticket
 from ..contract.ids import message_id, ticket_id
-from ..contract.lifecycle import NEEDS_APPROVAL, STATUS, TERMINAL, RunStatus, Stage, check_stage
+from ..contract.lifecycle import NEEDS_APPROVAL, STAGES, STATUS, TERMINAL, IllegalTransition, RunStatus, Stage
 from ..contract.messages import Message
 from ..contract.parts import Part, light
 from ..contract.payloads import Payload
@@ -274,8 +274,10 @@ class StepBuilder:
         Raises:
             IllegalTransition: the table does not allow the move.
         """
-        source, self.row.stage = self.row.stage, check_stage(self.row.stage, target)
-        self.changed, active = True, target in _ACTIVE
+        source = self.row.stage
+        if target not in STAGES[source]:
+            raise IllegalTransition("run", source.value, target.value, STAGES[source])
+        self.row.stage, self.changed, active = target, True, target in _ACTIVE
         if active is (self.counters.active_since is None):
             self.account_active_time(active)
         return source

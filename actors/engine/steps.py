@@ -19,7 +19,7 @@ from ..contract import events as ev
 from ..contract.calls import CallStatus
 from ..contract.codec import failure_text
 from ..contract.facts import FinalOutput
-from ..contract.ids import content_digest, error_id
+from ..contract.ids import content_digest
 from ..contract.lifecycle import NEEDS_APPROVAL, PLANNED, Stage, Termination, TerminationKind
 from ..contract.messages import Message, Producer
 from ..contract.phases import ADMISSION, BEFORE_INFERENCE, STEP_END, STEP_START, TASKS, TOOLS, RunPosition
@@ -38,7 +38,7 @@ from ..state.snapshot import StateSnapshot
 from .asking import ask_model
 from .calls import advance_calls
 from .decisions import cancelled
-from .effects import ComparableError, ReportFailure, RunPhase
+from .effects import RunPhase
 from .handoffs import active_agent, announce_handoff, take_over
 from .inference import confirm_message
 from .inputs import Admit
@@ -46,7 +46,7 @@ from .judging import blocks, judge_output, open_input
 from .next_step import Interruption, NextStep, RunAgain, ToolUseFailed, ToolUseInvalid, choose_next
 from .run_tickets import open_pause, rest
 from .state import StepBuilder
-from .termination import append_input, append_step, end, fail, terminal
+from .termination import append_input, append_step, end, fail, fail_by_tool_use, terminal
 
 
 def admit(builder: StepBuilder, message: Admit | None = None) -> None:
@@ -93,7 +93,9 @@ def next_step(builder: StepBuilder) -> None:
         builder.enter(RunPosition.PAUSED)
         rest(builder)
         return
-    open_input(builder)
+    spec = builder.spec
+    if spec.input_guardrails or spec.blocking_guardrails or builder.row.open_guardrails is not None:
+        open_input(builder)
     builder.next_step()
     builder.row.inference = builder.row.request = None
     if builder.row.handoff is not None:
@@ -144,6 +146,8 @@ def continue_run(builder: StepBuilder) -> None:
     stage = advance_calls(builder)
     if stage is None or stage is NEEDS_APPROVAL is builder.row.stage:
         return  # the run is ending, or rests already
+    if stage is not NEEDS_APPROVAL and builder.calls.open:
+        return  # its calls still move
     _follow(builder, choose_next(builder.spec, builder.calls, stage, builder.final, handoff=builder.row.handoff))
 
 
@@ -172,19 +176,11 @@ def _follow(builder: StepBuilder, choice: NextStep | None) -> None:
             builder.row.output = value
             _end_naturally(builder)
         case ToolUseFailed(error):
-            _fail_by_tool_use(builder, error)
+            append_step(builder)
+            why = str(error) if isinstance(error, ToolUseInvalid) else failure_text(error)
+            fail_by_tool_use(builder, error, why)
         case _ as never:
             assert_never(never)
-
-
-def _fail_by_tool_use(builder: StepBuilder, raised: ComparableError) -> None:
-    """End the run because the agent's `tool_use` function failed."""
-    cause, run_id = raised.error, builder.info.run_id
-    name, what = error_id(run_id, f"tool_use:{builder.row.step}"), f"Agent(tool_use=...) failed in run {run_id}"
-    builder.do(ReportFailure(what=what, raised=raised, code="plugin_error", error_id=name))
-    append_step(builder)
-    why = str(cause) if isinstance(cause, ToolUseInvalid) else failure_text(cause)
-    fail(builder, "plugin_error", f"Agent(tool_use=...): {why}", error_id=name)
 
 
 def _answer(builder: StepBuilder, text: str) -> None:

@@ -25,7 +25,7 @@ from ..contract.phases import ENDED, INFERENCE, Phase, RunPosition
 from ..contract.rows import CallRow
 from ..contract.tasks import TaskRow, UnknownCause
 from .denials import doubted
-from .effects import CancelChild, CancelWork, FinishRun, RunPhase
+from .effects import CancelChild, CancelWork, ComparableError, FinishRun, ReportFailure, RunPhase
 from .handoffs import remember_agent
 from .inputs import Unfinished
 from .judging import judge_output, must_judge
@@ -68,6 +68,14 @@ def fail_by_call(builder: StepBuilder, call: CallRow, text: str, *, error_id: st
         kind=TerminationKind.ERROR, code="tool_error", detail=detail, error_id=error_id, call_id=call.call_id
     )
     end(builder, reason)
+
+
+def fail_by_tool_use(builder: StepBuilder, error: BaseException, why: str) -> None:
+    """End the run because the agent's `tool_use` function failed."""
+    run_id = builder.info.run_id
+    name, what = error_id(run_id, f"tool_use:{builder.row.step}"), f"Agent(tool_use=...) failed in run {run_id}"
+    builder.do(ReportFailure(what=what, raised=ComparableError(error), code="plugin_error", error_id=name))
+    fail(builder, "plugin_error", f"Agent(tool_use=...): {why}", error_id=name)
 
 
 def end(builder: StepBuilder, termination: Termination) -> None:

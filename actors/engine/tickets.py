@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 from msgspec.structs import replace
 
 from ..contract import events as ev
-from ..contract.calls import CallPosition, CallStatus
+from ..contract.calls import POSITIONS, CallPosition, CallStatus
 from ..contract.decisions import SetResult, Suspend, Ticket
 from ..contract.envelope import timestamp
 from ..contract.excerpt import Large
@@ -138,14 +138,12 @@ def announce(builder: StepBuilder, ticket: Ticket) -> None:
 Resolution = Literal["approved", "denied", "expired", "withdrawn"]
 
 
-def resolve(
-    builder: StepBuilder, call: CallRow, how: Resolution, *, by: str | None, reason: str | None, edited: bool = False
-) -> CallRow:
+def resolve(builder: StepBuilder, call: CallRow, how: Resolution, *, by: str | None, reason: str | None) -> CallRow:
     """Close the call's open ticket."""
     ticket = call.ticket
     if ticket is None or ticket.status != "open":
         return call
-    return builder.put(call, ticket=closed(builder, ticket, how, by=by, reason=reason, edited=edited))
+    return builder.put(call, ticket=closed(builder, ticket, how, by=by, reason=reason))
 
 
 def closed(
@@ -191,7 +189,8 @@ def close_call(
         and status is not CallStatus.CANCELLED
         and Phase.AFTER_TOOL_EXECUTE in builder.spec.hooked
     )
-    ran = call.position.status is CallStatus.RUNNING  # the body has returned; a call that merely may run again has not
+    # the body has returned; a call that merely may run again has not
+    ran = POSITIONS[call.at].status is CallStatus.RUNNING
     if call.parent is not None:
         if call.ask and not call.attempts:
             builder.do(AnswerBody(ask=call.ask, value=_refusal(call, status, result, shown)))

@@ -19,7 +19,6 @@ from ..contract.phases import TOOLS, Phase
 from ..contract.rows import CallRow
 from ..contract.spec import ExecutionMode, ToolSpec
 from .budgets import may_begin_body
-from .child_runs import in_body
 from .denials import doubted
 from .effects import RunPhase, StartCall
 from .gates import ask_gates, asks_gates
@@ -100,7 +99,7 @@ def in_turn(calls: StepCalls, tools: Mapping[str, ToolSpec]) -> int:
     """
     waiting = calls.open & without_handoffs(calls) if calls.handoffs else calls.open
     waiting &= ~calls.nested
-    if waiting == _first(waiting):
+    if not waiting & (waiting - 1):
         return waiting  # one call waits for no other
     exclusive, ordered_calls = calls.concurrency(tools)
     turn = waiting
@@ -187,11 +186,8 @@ def of_bug(builder: StepBuilder, message: CallRaised) -> str | None:
 # --- what bodies say -------------------------------------------------------------------------------------------------
 
 
-def body_said(builder: StepBuilder, message: FromBody) -> None:
-    """Handle an input of a body; an input of an older attempt is ignored."""
-    call = in_body(builder, message)
-    if call is None:
-        return
+def body_said(builder: StepBuilder, call: CallRow, message: FromBody) -> None:
+    """Handle an input of a call's newest body. The nested calls of a body that has ended end first."""
     if builder.calls.nested and not isinstance(message, CallProgressed | CallPrinted):
         end_nested(builder, call.call_id, PARENT_ENDED)
     _said(builder, call, message)

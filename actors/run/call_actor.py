@@ -58,12 +58,17 @@ _MAILBOX: Final = 8
 """Capacity of a parked call's mailbox. The machine sends one message at a time."""
 
 
-@attrs.define(eq=False, repr=False, kw_only=True)
+@attrs.define(eq=False, repr=False)
 class CallActor:
-    """Runs the attempts of one call, or one attempt of a background task."""
+    """Runs the attempts of one call, or one attempt of a background task.
+
+    Attributes:
+        tool: of the agent; None if the agent has it no more.
+    """
 
     _run: RunContext
     _agent: Agent[object]
+    tool: Tool[..., object] | None
     _run_row: RunRow
 
     async def start(self, cue: StartCall, child: Child) -> None:
@@ -103,7 +108,7 @@ class CallActor:
 
         `of_call`: for a task, the call it came from.
         """
-        tool = self._agent.tool(cue.tool)
+        tool = self.tool
         if cue.child_run is not None:
             call = ChildCall(
                 parent=self._run.info,

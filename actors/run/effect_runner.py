@@ -15,7 +15,6 @@ from typing import Any, Final, assert_never
 import attrs
 import trio
 
-from ..agents.agent import Agent
 from ..contract.ids import body_error_id
 from ..contract.inference import Inference
 from ..engine.effects import (
@@ -90,8 +89,9 @@ class EffectRunner:
                 self.finished = True
             case StartTask():
                 agent = self.run.agent_of(effect.agent)
-                body = partial(CallActor(run=self.run, agent=agent, run_row=state.row).start_task, effect)
-                self._start_actor(agent, effect.task_id, effect.tool, body, effect.attempt)
+                actor = CallActor(self.run, agent, agent.tool(effect.tool), state.row)
+                body = partial(actor.start_task, effect)
+                self._start_actor(actor, effect.task_id, effect.tool, body, effect.attempt)
             case CancelTask():
                 self._cancel_task(effect)
             case AnswerBody():
@@ -119,7 +119,7 @@ class EffectRunner:
 
     def _start_actor(
         self,
-        agent: Agent[object],
+        actor: CallActor,
         call_id: str,
         tool_name: str,
         body: Callable[[Child], Awaitable[None]],
@@ -138,8 +138,7 @@ class EffectRunner:
             text = text_of(f"The call's actor crashed: {shown_text(error)}")
             return CallRaised(call_id=call_id, attempt=child.attempt, code="internal_error", shown=text)
 
-        tool = agent.tool(tool_name)
-        grace = 5.0 if tool is None else tool.grace
+        grace = 5.0 if actor.tool is None else actor.tool.grace
         child = self.run.children.start(call_key(call_id), body, grace=grace, broke=broke, tool=tool_name)
         child.attempt = attempt
         return child
@@ -153,13 +152,13 @@ class EffectRunner:
                 mailbox.tell(effect)
             case StartCall():
                 agent = self.run.acting(state)
-                body = partial(CallActor(run=self.run, agent=agent, run_row=state.row).start, effect)
-                self._start_actor(agent, effect.call_id, effect.tool, body, effect.attempt)
+                actor = CallActor(self.run, agent, agent.tool(effect.tool), state.row)
+                self._start_actor(actor, effect.call_id, effect.tool, partial(actor.start, effect), effect.attempt)
             case ParkCall():
                 if child is None:
                     agent = self.run.acting(state)
-                    parking = CallActor(run=self.run, agent=agent, run_row=state.row).parked
-                    child = self._start_actor(agent, effect.call_id, effect.ticket.tool, parking)
+                    actor = CallActor(self.run, agent, agent.tool(effect.ticket.tool), state.row)
+                    child = self._start_actor(actor, effect.call_id, effect.ticket.tool, actor.parked)
                     child.mailbox = make_mailbox(effect.call_id)
                 child.ticket = effect.ticket
             case ReleaseCall():

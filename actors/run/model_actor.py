@@ -94,8 +94,8 @@ class ModelCall:
             await trio.sleep(self.effect.delay)
             child.pausing = False
         changes, services, breaker = self.effect.changes, self.run.services, self.agent.spec.policies.breaker
-        chosen = None if changes is None or self.effect.model else changes.model
-        model = services.agents.model_for(self.agent, self.effect.model, chosen)
+        other = None if changes is None or self.effect.model else changes.model
+        model = services.agents.model_for(self.agent, self.effect.model, other)
         if breaker is not None:
             await self._ask_through(services.models.breakers.circuit(model.name), breaker, child, model)
         else:
@@ -134,7 +134,8 @@ class ModelCall:
         first = self.agent.spec.policies.idle.first
         self.scope.deadline = math.inf if first is None else trio.current_time() + first
         try:
-            await self.run.services.models.opened(model)
+            if type(model).open is not Model.open:
+                await self.run.services.models.opened(model)
             self.sent = True
             async with model.stream(request) as events:
                 try:

@@ -57,7 +57,7 @@ def kept(
         shown=text,
         large=large,
         batch=batch,
-        keys=state.used,
+        keys={} if batch is None else state.used,
         parts=parts,
     )
 

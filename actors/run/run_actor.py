@@ -333,8 +333,11 @@ class RunActor:
         if not isinstance(begin, ClaimIfNeeded):
             self.begin = CLAIM_ANYWAY  # of the next incarnation
         if isinstance(begin, NewRunClaim) and attempt == 0:
-            is_complete = begin.history is not None or not self.permissions.admitted
-            return begin.claim, begin.state if is_complete else await self._stored(begin.state), (), begin.history
+            state = begin.state
+            if begin.history is None and self.permissions.admitted:  # earlier runs of its thread may have left state
+                record = await retry_until_available(store.load, self.run_id)
+                state = state if record is None else RunState.from_record(record)
+            return begin.claim, state, (), begin.history
         claim = begin.claim if isinstance(begin, WithClaim) and attempt == 0 else None
         record, is_wanted = None, True
         if isinstance(begin, ClaimIfNeeded):
@@ -356,11 +359,6 @@ class RunActor:
         if record.row.position is not ADMISSION:
             self.permissions.admitted, self.begin = True, CLAIM_ANYWAY
         return claim, RunState.from_record(record), record.inbox, None
-
-    async def _stored(self, new: RunState) -> RunState:
-        """Return the state of a new run as it is stored: earlier runs of its thread may have left state."""
-        record = await retry_until_available(self.services.store.load, self.run_id)
-        return new if record is None else RunState.from_record(record)
 
     async def _is_wanted(self, errand: Errand) -> bool:
         """Return whether the errand needs an owner here.

@@ -30,6 +30,7 @@ class RunContext:
         deps: of the run.
         children: its tasks.
         part_bytes: of the thread's images and files.
+        history: The messages of the thread, copies for models; None until they are read.
     """
 
     services: Services
@@ -38,7 +39,7 @@ class RunContext:
     deps: Any
     children: Children
     part_bytes: PartBytes
-    _history: list[Message] | None
+    history: list[Message] | None
 
     def __repr__(self) -> str:
         return f"<RunContext of {self.info.run_id}>"
@@ -76,23 +77,18 @@ class RunContext:
 
     # --- thread ------------------------------------------------------------------------------------------------------
 
-    @property
-    def has_thread(self) -> bool:
-        """True if the thread's messages are in memory."""
-        return self._history is not None
-
     async def thread(self) -> list[Message]:
         """Return the thread's messages, copies for models; the first call reads them from the store."""
-        if self._history is None:
+        if self.history is None:
             messages = await retry_until_available(self.services.store.messages, self.info.thread_id)
             self.part_bytes.note(messages)
-            self._history = [*map(own_message, messages)]
-        return self._history
+            self.history = [*map(own_message, messages)]
+        return self.history
 
     async def history_for(self, state: RunState) -> list[Message]:
         """Return the messages that the active agent reads: the thread, or what a handoff has made of it."""
-        if self._history is not None and state.row.agent is None:  # the usual case
-            return self._history
+        if self.history is not None and state.row.agent is None:  # the usual case
+            return self.history
         thread = await self.thread()
         if state.row.agent is None:
             return thread
@@ -100,11 +96,11 @@ class RunContext:
 
     def keep(self, commit: Commit) -> None:
         """Take the messages and the bytes of a commit, which joins the thread once it is durable."""
-        if self._history is not None:
-            self._history.extend(map(own_message, commit.messages))
+        if self.history is not None:
+            self.history.extend(map(own_message, commit.messages))
         if commit.parts:
             self.part_bytes.keep(commit.parts)
 
     def forget_thread(self) -> None:
         """Read the thread from the store again: a commit whose messages it has was refused."""
-        self._history = None
+        self.history = None

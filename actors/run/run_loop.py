@@ -37,7 +37,6 @@ from ..contract.envelope import EventEncoder
 from ..contract.lifecycle import DONE, STATUS, TERMINAL, WAITING, RunStatus
 from ..contract.phases import ADMISSION, ENDED, INFERENCE, TOOLS
 from ..contract.recording import RecordEntry
-from ..contract.rows import CallRow
 from ..contract.spec import AgentSpec
 from ..contract.stepwise import Steps
 from ..contract.tasks import by_id
@@ -79,7 +78,7 @@ from ..engine.state import RunState, shifted
 from ..services.agents import MISFIT, RunUnavailable
 from ..services.children import EXPIRE, Child, ClaimLost, OverrunBody
 from ..services.clock import RunTime
-from ..services.services import Owners, Services, retry_until_available
+from ..services.services import Services, retry_until_available
 from ..services.stepping import in_steps
 from ..state.declared_keys import invalid_state
 from ..state.snapshot import StateSnapshot
@@ -132,13 +131,6 @@ class _Ending(msgspec.Struct, frozen=True):
     carried: tuple[RecordEntry, ...]
 
 
-def _awaited(call: CallRow, effect: StartCall) -> bool:
-    """Return True if the call still needs the body, or the watch of its child run, that the effect starts."""
-    if effect.child_run is not None:  # a decision about a mirror begins another attempt, and ends no watch
-        return call.at in (CallPosition.BODY, CallPosition.CHILD)
-    return call.at is CallPosition.BODY and call.attempts == effect.attempt
-
-
 class RunLoop:
     """Feeds the machine, submits commits and releases effects. Only `live` and `end` wait for anything but the store.
 
@@ -150,7 +142,7 @@ class RunLoop:
     __slots__ = (
         "_admitting", "_at", "_behind", "_children", "_claim", "_closing", "_context", "_effects", "_encoder",
         "_expiring", "_first", "_in_turn", "_leave_at", "_mailbox", "_outbox", "_permissions", "_receipts", "_record",
-        "_resting", "_run", "_services", "_spec", "_state", "_time", "_unwritten", "durable", "passive",
+        "_registry", "_resting", "_run", "_services", "_spec", "_state", "_time", "_unwritten", "durable", "passive",
     )  # fmt: skip
 
     def __init__(
@@ -169,6 +161,7 @@ class RunLoop:
         self._services, self._claim, self._state, self._spec = services, claim, state, spec
         self._mailbox, self._effects, self._permissions, self._first = mailbox, effects, permissions, first
         self._run, self._children = effects.run, effects.run.children
+        self._registry = services.directory.registry
         self._encoder = EventEncoder(state.info, services.redactor)
         self._time = RunTime(services.clock, state)
         self._record = Recorder(state, self._time.begins, bare=self._run.agent is None, on=services.record)
@@ -263,7 +256,8 @@ class RunLoop:
         if commit is not None:
             entries = self._record.carry()
             msgspec.structs.force_setattr(commit, "taken", entries)  # not shared yet; a copy costs more
-            self._run.keep(commit)
+            if commit.messages or commit.parts:
+                self._run.keep(commit)
             if commit.row.stage in TERMINAL:
                 self._closing = _Ending(before, message, entries)
             self._outbox.append(_Entry([], transition.state, bool(commit.tickets)))
@@ -276,7 +270,7 @@ class RunLoop:
         for effect in transition.effects:
             reads = type(effect) in _READS
             # what reads the thread waits until the thread is written
-            if self._outbox and (effect.durable or (reads and not self._run.has_thread)):
+            if self._outbox and (effect.durable or (reads and self._run.history is None)):
                 self._outbox[-1].effects.append(effect)
             elif not (reads and self._permissions.draining):  # the next owner makes the request, or runs the phase
                 effects.perform(effect, transition.state)
@@ -297,7 +291,13 @@ class RunLoop:
         match effect:
             case StartCall():
                 call = self._state.calls.rows.get(effect.call_id)
-                return call is None or row.position is not TOOLS or not _awaited(call, effect)
+                waits = call is not None and (
+                    call.at is CallPosition.BODY and call.attempts == effect.attempt
+                    if effect.child_run is None
+                    # a decision about a mirror begins another attempt, and ends no watch
+                    else call.at in (CallPosition.BODY, CallPosition.CHILD)
+                )
+                return row.position is not TOOLS or not waits
             case (
                 FinishRun()
                 | ReleaseCall()
@@ -370,7 +370,8 @@ class RunLoop:
         resting = status is WAITING
         if resting is not self._resting:
             self._resting, self._leave_at, again = resting, math.inf, True
-            self._services.passivation.forget(self._mailbox)
+            if not resting:
+                self._services.passivation.forget(self._mailbox)
             if resting and not self._outbox:
                 self._run.part_bytes.forget()
             if resting and self._services.agents.can_revive(self._state.info):
@@ -379,10 +380,6 @@ class RunLoop:
             # a child run works in its parent's slot, and a body that waits for a decision keeps the slot of its run
             slot = self._state.info.parent_run is None and (not resting or self.durable.row.nested > 0)
             self._registry.resting(self._claim.run_id, resting, slot=slot)
-
-    @property
-    def _registry(self) -> Owners:
-        return self._services.directory.registry
 
     # --- everything that waits ---------------------------------------------------------------------------------------
 
@@ -429,18 +426,17 @@ class RunLoop:
         if children.inputs:
             self._feed_child_input(children.inputs.pop(0))
         elif len(self._mailbox):
-            hint = self._mailbox.peek()
+            hint = self._mailbox.pop()
             if hint.position == row.inbox + 1:
                 self._take_command(hint)
             else:  # a command before it was not hinted, or this command was read from the store
                 self._behind = hint.position > row.inbox
-            self._mailbox.pop()
         elif effects.stop_at is not None:
             if not effects.take_stop():
                 return False
             self.feed(WorkStopped(stubborn=tuple(overrun.item for overrun in children.still_left().values())))
         elif row.position is ADMISSION and self._permissions.admitted:
-            if not self._run.has_thread:  # earlier runs of the thread may have left state
+            if self._run.history is None:  # earlier runs of the thread may have left state
                 self._admitting = True
                 return False
             self.feed(Admit())

@@ -28,7 +28,7 @@ from ..services.services import Services
 from ..services.stepping import in_steps
 from .judging import RuntimeJudge
 from .run_registry import RunRegistry
-from .shared.agent_elsewhere import AgentsElsewhere, Published
+from .shared.agent_elsewhere import AgentsElsewhere
 from .start_request import LOCAL
 
 
@@ -141,12 +141,15 @@ class RunCommands:
             if command.kind == "decide" and decision is not None and decision.edited_arguments is not None:
                 decision = await self._unmasked(run_id, decision, decision.edited_arguments)
                 command = attrs.evolve(command, decision=decision)
+            elsewhere = self._elsewhere.fresh
+            if command.kind == "decide" and not self._agents.by_key and elsewhere is None:
+                elsewhere = await self._elsewhere.read()  # no agent of this process can be the run's
             actor = self._registry.get(run_id)
             rules = RuntimeJudge(
                 self._agents,
                 services.clock.now(),
                 own=None if actor is None else actor.agent,
-                elsewhere=await self._others(command),
+                elsewhere=elsewhere,
             )
             # the store shields itself between submit and receipt, and its patience bounds the wait
             result = await services.store.post(run_id, command, rules)
@@ -161,12 +164,6 @@ class RunCommands:
             # a checkpoint: a caller that retries in a loop lets the store recover
             await trio.lowlevel.cancel_shielded_checkpoint()
         return result
-
-    async def _others(self, command: Command) -> Published | None:
-        """Return what other processes publish; it is read here if no agent of this process can be the run's."""
-        if command.kind == "decide" and not self._agents.by_key and self._elsewhere.fresh is None:
-            return await self._elsewhere.read()
-        return self._elsewhere.fresh
 
     async def supersedes(self, agent: str) -> bool:
         """Return True if new input closes the open tickets of an agent's runs (`on_new_input="supersede"`).

@@ -368,7 +368,11 @@ class RunReader:
                 return await self._outcome_of(record)
             signal = signal or self._services.signals.signal(run_id)
             notice = signal.rest()
-            if live is not None and durable is not None and (durable.row.status in _WORKING or live.unread):
+            if (
+                live is not None
+                and durable is not None
+                and (durable.row.status in _WORKING or durable.row.inbox < live.posted)
+            ):
                 await notice.wait()  # the owner is in this process, has work to do, and signals the next rest
                 continue
             if final and live is not None and live.agent is not None and durable is not None:

@@ -53,10 +53,6 @@ DEAD_LETTER: Final = "dead_letter"
 """Degraded code of a run that no process claims any more, because its owners crashed again and again."""
 
 
-def _said(error: BaseException | None) -> str:
-    return "it returned" if error is None else failure_text(error)
-
-
 @attrs.define(eq=False, repr=False)
 class RunRegistry:
     """The runs that have an owner here.
@@ -486,7 +482,8 @@ class RunRegistry:
         run_id, ready = run.run_id, self._next_claim(run, before)
         begin: Begin = CLAIM_ANYWAY if ready is None else WithClaim(ready.claim)
         if isinstance(exit_, GaveUp) and not self.closing:
-            why = f"the run's owner crashed again and again: {_said(exit_.error)}"
+            cause = "it returned" if exit_.error is None else failure_text(exit_.error)
+            why = f"the run's owner crashed again and again: {cause}"
             if before.abandon is None:
                 self.spawn(run_id, begin, abandon=why, left=before.left)
             elif before.burial is None:  # the ordinary end could not be written either

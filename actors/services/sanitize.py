@@ -112,6 +112,8 @@ def name_of(value: object, what: str) -> str:
     Raises:
         UsageError: the value is not a str, is longer than 2,048 bytes, or has a NUL character.
     """
+    if type(value) is str and value.isascii() and len(value) <= LONGEST_NAME and _NUL not in value:
+        return value  # most names: read once
     name = given_text(value, what)
     if len(name) > LONGEST_NAME or len(name.encode()) > LONGEST_NAME or _NUL in name:
         raise UsageError(f"{what}={name[:200]!r}: give at most {LONGEST_NAME:,} bytes, and no NUL")
@@ -140,6 +142,8 @@ def run_id_of(value: object) -> str:
     Raises:
         UsageError: the value is not a str, or has a lone surrogate: no run can have such an id.
     """
+    if type(value) is str and value.isascii() and _NUL not in value:
+        return value
     if not isinstance(value, str):
         raise UsageError(f"run_id={value!r:.200}: give the id of a run as a str, such as run.id")
     if not encodable(value):
@@ -427,7 +431,7 @@ def command_of(command: Command, *, local: str, now: datetime) -> Command:
     return attrs.evolve(
         command,
         command_id=command_id,
-        mode=exact(command.mode),
+        mode="now" if command.mode == "now" else "after_step",
         text=text,
         reason=reason,
         by=by,
@@ -463,7 +467,7 @@ def _check_form(command: Any) -> None:
     parts = command.parts
     if type(parts) is not tuple or not all(isinstance(part, Part) for part in parts):
         raise UsageError(f"{command.kind}: parts={shown(parts)}: give a tuple of parts, or use send(attachments=...)")
-    if (fault := fault_of_parts(parts)) is not None:
+    if parts and (fault := fault_of_parts(parts)) is not None:
         raise UsageError(f"{command.kind}: {fault}")
     decision = command.decision
     if not isinstance(decision, Decision) and (decision is not None or command.kind in _DECIDING):

@@ -65,6 +65,9 @@ class Town:
         infos: every run that ever was.
         canaries: canary -> the runs that show it.
         senders: the words of an order -> who has sent them.
+        present: the runs that are not pruned.
+        given: canary -> the principals to whom the program, which asks nobody, has given a fork that shows the canary.
+            Once the runs that showed it are pruned, the thread of the fork is open to its owner (`thread_access.py`).
     """
 
     dice: Dice
@@ -74,6 +77,8 @@ class Town:
     infos: dict[str, gr.RunInfo] = attrs.field(factory=dict)
     canaries: dict[str, set[str]] = attrs.field(factory=lambda: defaultdict(set))
     senders: dict[str, Principal] = attrs.field(factory=dict)
+    present: set[str] = attrs.field(factory=set)
+    given: dict[str, set[str]] = attrs.field(factory=lambda: defaultdict(set))
 
     def canary(self) -> str:
         """Return a new one."""
@@ -106,7 +111,9 @@ class Town:
 
     async def look(self) -> None:
         """Note which runs show which canaries by now."""
-        for line in (await self.runtime.runs(limit=1000)).runs:
+        lines = (await self.runtime.runs(limit=1000)).runs
+        self.present = {line.info.run_id for line in lines}
+        for line in lines:
             run_id = self.note(line.info)
             frames = b"".join(await self.runtime.store.events(run_id, limit=10_000)).decode()
             for canary in CANARY.findall(frames + line.title):
@@ -118,8 +125,11 @@ class Town:
         return info.run_id
 
     def allowed(self, who: Principal, canary: str) -> bool:
-        """Return True if the principal sees a run that shows a canary."""
-        return any(who.sees(self.infos[run_id]) for run_id in self.canaries[canary])
+        """Return True if the principal sees a run that shows a canary, or was given all that is left of it."""
+        runs = self.canaries[canary]
+        return any(who.sees(self.infos[run_id]) for run_id in runs) or (
+            who.name in self.given[canary] and not runs & self.present
+        )
 
     def check(self, who: Principal, text: str, how: object) -> None:
         """Check what a principal has read."""
@@ -147,7 +157,11 @@ async def grow(town: Town) -> None:
         record = await runtime.store.load(dice.choice(runs))
         if record is not None:
             step = dice.randint(0, record.row.counters.rounds)
-            await runtime.fork(record.info.run_id, step=step, by=dice.choice(NAMES))
+            by = dice.choice(NAMES)
+            fork = await runtime.fork(record.info.run_id, step=step, by=by)
+            history = await runtime.store.messages((await fork.view()).thread_id)
+            for shown in CANARY.findall(" ".join(f"{message.content} {message.parts}" for message in history)):
+                town.given[shown].add(by)
     elif kind == "send":
         waiting = (await runtime.runs(status="waiting")).runs
         if waiting:

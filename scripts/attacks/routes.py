@@ -141,6 +141,7 @@ def over_http(dice: Dice, run: str, thread: str) -> Ask:
     """A request to some route of the table, which names a run or a thread that need not be the asker's."""
     route, number = dice.choice(ROUTES), dice.getrandbits(20)
     params = {"run": run, "chat": thread, "agent": dice.choice(("echo", "works", "asks")), "version": "v6", "name": run}
+    params |= {"queue": "q"}
     target = route.template.format(**{name: quote(value, safe="") for name, value in params.items()})
     kind = dice.choice(("application/json", "text/event-stream"))
     headers = {"idempotency-key": f"k{number}", "accept": kind}

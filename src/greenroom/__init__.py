@@ -141,6 +141,7 @@ from greenroom.actors.tools.context import SyncToolContext as SyncToolContext
 from greenroom.actors.tools.context import ToolContext as ToolContext
 from greenroom.actors.tools.definition import Tool as Tool
 from greenroom.actors.tools.definition import tool as tool
+from greenroom import ext as ext
 from greenroom.supervision.public import publish as _publish
 
 __version__ = "0.1.0"
@@ -268,6 +269,7 @@ __all__ = [
     "WaitingFor",
     "WritableState",
     "commutative",
+    "ext",
     "filters",
     "handoff",
     "input_guardrail",

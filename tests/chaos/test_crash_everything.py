@@ -85,7 +85,7 @@ TASKS = (
     Row("the hints to other processes", "hints", ("postgres",), spaced=True),
     Row("the watch over (answers|a closing store)", "watch over answers", ("postgres",), spaced=True),
     Row("the lease of this process", "lease", ("postgres",), spaced=True),
-    Row(r"greenroom\.actors\.stores\.postgres\._keeper\.PgKeeper\._expire", "lease", ("postgres",), spaced=True),
+    Row(r"greenroom\.actors\.stores\.postgres\._lease\.PgLease\.expire", "lease", ("postgres",), spaced=True),
 )
 UNSTRUCK = {
     "runtime/:store": "it waits for the tasks of a shared store, which have rows of their own",

@@ -21,6 +21,7 @@ from greenroom.actors.contract.claims import Claim
 from greenroom.actors.errors import NewerRelease, StoreDown, StoreOpenError, StoreUnavailable
 from greenroom.actors.processes import Ability
 from greenroom.actors.store_events import ClaimsVoided, StoreEvent
+from greenroom.actors.stores.common._process import Standing
 from greenroom.actors.stores.postgres._schema import PG_MIGRATIONS, PgMigration
 from greenroom.actors.stores.postgres.store import PostgresStore
 from greenroom.actors.testing.store_kit._tools import frame, judge, message, say
@@ -240,8 +241,8 @@ async def test_while_claims_are_not_good_none_is_made(postgres_url: str) -> None
     store = PostgresStore(postgres_url, lease=60.0, turn=20.0)
     async with opened(store):
         await store.create_run(new_run("q", "q"), frame("q", 1), claim=False)
-        keeper = store._peers._keeper  # type: ignore[union-attr]
-        keeper._void = True  # the state lasts for a moment only, on a machine that is not stopped
+        machine = store._peers.lease.machine  # type: ignore[union-attr]
+        machine.standing = Standing.VOID  # the state lasts for a moment only, on a machine that is not stopped
         asking: list[Callable[[], Awaitable[object]]] = [
             lambda: store.claim("q"),
             lambda: store.claim_ready(5, Ability(), datetime.now(UTC)),
@@ -252,7 +253,7 @@ async def test_while_claims_are_not_good_none_is_made(postgres_url: str) -> None
             with pytest.raises(StoreUnavailable, match="the lease of this process has run out"):
                 await ask()
         assert "the lease of this process has run out" in (store.unready or "")
-        keeper._void = False
+        machine.standing = Standing.GOOD
         assert store.unready is None
         (run,) = await store.claim_ready(5, Ability(), datetime.now(UTC))
         assert run.claim.run_id == "q"
@@ -277,7 +278,7 @@ async def test_the_clock_of_the_server_is_known_by_the_shortest_round_trip(postg
     store = PostgresStore(postgres_url, lease=60.0, turn=20.0)
     async with opened(store):
         assert abs(store.offset) < 1.0
-        samples = store._peers._keeper._samples  # type: ignore[union-attr]
+        samples = store._peers.lease._samples  # type: ignore[union-attr]
         samples.clear()
         samples.extend([(5.0, 0.2), (3.0, 0.1), (4.0, 0.3)])
         assert store.offset == 3.0

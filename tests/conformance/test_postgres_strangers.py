@@ -295,7 +295,7 @@ async def test_a_process_hears_again_after_a_restart_of_the_server(
         await trio.sleep(1.0)
         await trio.to_thread.run_sync(lambda: server.restart(crash=crash))
         for store in (a, b):
-            await eventually(lambda store=store: store._peers._keeper.hears, 20.0)  # type: ignore[misc]
+            await eventually(lambda store=store: store._peers.keeper.hears, 20.0)  # type: ignore[misc]
         await trio.sleep(7.0)  # what is done anew after a connection is done
         before = await trio.to_thread.run_sync(transactions, server.url())
         await trio.sleep(6.0)

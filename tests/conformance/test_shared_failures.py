@@ -230,13 +230,13 @@ async def test_a_sync_body_that_waited_for_its_thread_does_not_begin_too_late():
             limiter.acquire_on_behalf_of_nowait(holder)
         run = await here.start("worker", "hi", run_id="r1")
         await until(lambda: limiter.statistics().tasks_waiting == 1, 10)
-        peer = here.store._peer
-        good, peer.good_until = peer.good_until, trio.current_time() - 1
+        machine = here.store._peer.machine
+        good, machine.good_until = machine.good_until, trio.current_time() - 1
         for holder in holders:
             limiter.release_on_behalf_of(holder)
         await trio.sleep(0.3)
         assert not began
-        peer.good_until = good
+        machine.good_until = good
         outcome = await run.wait()
         assert outcome.tickets[0].reason == "outcome_unknown", "the run cannot know it"
 

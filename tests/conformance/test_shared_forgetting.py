@@ -142,7 +142,7 @@ def moments(patch):
 def held_runs(patch):
     """In the store: runs that a thread held when this process gave them back."""
     patch.setattr(Peer, "_forget", lambda self, run_id: self._claims.pop(run_id, None))
-    return {"Peer._held"}
+    return {"ProcessMachine.held"}
 
 
 def tasks(patch):

@@ -21,6 +21,7 @@ from greenroom.actors.contract.decisions import Command
 from greenroom.actors.contract.rows import Judge
 from greenroom.actors.processes import Ability, ReadyRun
 from greenroom.actors.stores.common._leases import BeatWatch, LeaseTimes
+from greenroom.actors.stores.common._process import LeaseAction
 from greenroom.actors.stores.common._requests import PostRequest, PostResult
 from greenroom.actors.stores.memory import _hub as _memory_hub
 from greenroom.actors.stores.memory import store as memory
@@ -403,7 +404,7 @@ class BuriesTooEarly(Peer):
 
     def __init__(self, hub: Hub, *arguments: Any, **options: Any) -> None:
         super().__init__(hub, *arguments, **options)
-        self._beats = BeatWatch(LeaseTimes(lease=hub.times.lease / 2))
+        self.machine._watch = BeatWatch(LeaseTimes(lease=hub.times.lease / 2))
 
 
 @planted("the_runs_of_a_dead_process_are_freed")
@@ -412,7 +413,7 @@ class BuriesNobody(Peer):
 
     def __init__(self, hub: Hub, *arguments: Any, **options: Any) -> None:
         super().__init__(hub, *arguments, **options)
-        self._beats = BeatWatch(LeaseTimes(lease=1e9))
+        self.machine._watch = BeatWatch(LeaseTimes(lease=1e9))
 
 
 @planted("a_late_process_gives_up_before_it_is_declared_dead")
@@ -449,9 +450,8 @@ class FreesNothing(Peer):
 class KeepsLapsedRuns(Peer):
     """After a lapse the runs are still this process's, and no owner works on them."""
 
-    def _void(self) -> None:
-        super()._void()
-        self._lapsed = False
+    def _perform(self, actions: Iterable[LeaseAction]) -> None:
+        super()._perform(action for action in actions if action is not LeaseAction.RETURN_ALL)
 
 
 @planted("a_process_that_leaves_gives_its_runs_back")
@@ -564,7 +564,7 @@ class NoticesNoHistory(Peer):
     """Another epoch is not reported."""
 
     async def _turn(self) -> None:
-        self._epoch = self._hub.epoch
+        self.machine.epoch = self._hub.epoch
         await super()._turn()
 
 

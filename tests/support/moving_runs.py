@@ -17,7 +17,7 @@ STAY = {
     "PreparedStatements._names",  # of these at most a hundred for each connection
     "ReadLinks._all",  # four connections at most
     "ReadLinks._idle",
-    "PgTurn._dead_since",  # dead processes, for ten minutes
+    "ProcessMachine._dead_since",  # dead processes, for ten minutes
 }
 """What may grow: its size has a limit, or the storage needs it."""
 

@@ -177,7 +177,7 @@ def test_every_name_in_code_of_the_glossary_exists(root: Path) -> None:
     named = {name for row in rows for name in re.findall(r"`([A-Z]\w+)(?:\.\w+)?`", row[3])}
     files = {name for row in rows for name in re.findall(r"`((?:\w+/)*\w+\.py)`", row[3])}
     code = "\n".join(path.read_text(encoding="utf-8") for path in modules(root, *PACKAGES))
-    defined = set(re.findall(r"^class (\w+)|^([A-Z]\w+)(?=: TypeAlias| = )", code, re.MULTILINE))
+    defined = set(re.findall(r"^class (\w+)|^([A-Z]\w+)(?=: TypeAlias|: Final| = )", code, re.MULTILINE))
     assert len(rows) > 50
     assert named <= {name for pair in defined for name in pair if name}
     paths = {str(path.relative_to(root)) for path in modules(root, *PACKAGES)}

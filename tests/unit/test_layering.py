@@ -31,8 +31,15 @@ PURE = (
     "actors/contract/*",
     "actors/engine/*",
     "actors/models/codecs/*",
+    *(
+        f"actors/permission/{name}.py"
+        for name in (
+            *("commands", "judgement", "matchers", "publishing", "remembered", "rule_files", "rules", "subject"),
+        )
+    ),
     "actors/replay/*",
     "actors/state/*",
+    *(f"actors/workspaces/{name}.py" for name in ("allowlist", "withheld", "difference", "tools/patch")),
     "supervision/strategy.py",
     "supervision/intensity.py",
     *(
@@ -65,6 +72,8 @@ ROOMS = {
         {"abc", "contract", "state"},
         {"engine"},
         {"agents", "models", "plugins", "replay", "stores", "tools"},
+        {"workspaces"},
+        {"permission"},
         {"services"},
         {"user_code"},
         {"run"},
@@ -86,6 +95,19 @@ MOST_FILES = 45
 # A run is the same whichever process works on it: what decides about it does not know that there are several.
 ALONE = ("actors/contract/*", "actors/engine/*", "actors/replay/*")
 PROCESSES = "greenroom.actors.processes"
+
+# A run knows no workspace, no rules and no program: these are plugins and tools to it.
+WORK = ("workspaces", "permission")
+WORKLESS = tuple(f"actors/{room}/*" for room in ("engine", "replay", "run", "services", "stores", "user_code"))
+
+# Folders are a library of their own: it leans on no part that works on runs, and only the opening of a runtime on it.
+WORKSPACES = "actors/workspaces/*"
+APART_FROM_WORKSPACES = frozenset({"engine", "stores", "replay"})
+USERS_OF_WORKSPACES = (WORKSPACES, "actors/permission/*", "actors/backends/*", "actors/runtime/open_runtime.py")
+
+# Whatever starts a program decides what it may see; that is one module.
+STARTERS = ("actors/workspaces/git.py",)
+STARTS = frozenset({"run_process", "open_process", "Popen"})
 
 # A library at the edge has one folder that knows it; everything else goes through our own port.
 OWNERS = {
@@ -198,6 +220,13 @@ def process_offences(source: Source) -> Iterator[tuple[int, str]]:
                 yield line, f"imports {target}, and is not to know of processes"
 
 
+def work_offences(source: Source) -> Iterator[tuple[int, str]]:
+    if any(fnmatch(source.path, pattern) for pattern in WORKLESS):
+        for line, target in source.imports():
+            if target.startswith(tuple(f"greenroom.actors.{room}" for room in WORK)):
+                yield line, f"imports {target}, and is not to know of workspaces and programs"
+
+
 def floor(path: str) -> int:
     """The floor of a module's room in its package, 0 for the lowest."""
     package, room, *_ = path.split("/")
@@ -213,6 +242,30 @@ def room_offences(source: Source, by_module: dict[str, Source]) -> Iterator[tupl
         other = by_module.get(target) or by_module.get(target.rpartition(".")[0])
         if other is not None and other.package == source.package and floor(other.path) > floor(source.path):
             yield line, f"imports {other.module}, from a room above"
+
+
+def workspace_offences(source: Source, by_module: dict[str, Source]) -> Iterator[tuple[int, str]]:
+    for line, target in source.imports():
+        other = by_module.get(target) or by_module.get(target.rpartition(".")[0])
+        if other is None or source.package != "actors" or other.package != "actors":
+            continue
+        if fnmatch(source.path, WORKSPACES) and other.path.split("/")[1] in APART_FROM_WORKSPACES:
+            yield line, f"is of the workspaces and imports {other.module}"
+        if fnmatch(other.path, WORKSPACES) and not any(fnmatch(source.path, user) for user in USERS_OF_WORKSPACES):
+            yield line, f"imports {other.module}, which only {USERS_OF_WORKSPACES[-1]} may"
+
+
+def starting_offences(source: Source) -> Iterator[tuple[int, str]]:
+    if source.package != "actors" or source.path in STARTERS:
+        return
+    for line, target in source.imports():
+        if target.split(".")[0] in {"subprocess", "multiprocessing"}:
+            yield line, f"imports {target}, and programs are started by {', '.join(STARTERS)}"
+    for node in ast.walk(source.tree):
+        name = name_of(node).split(".")[-1] if isinstance(node, (ast.Name, ast.Attribute)) else ""
+        by_os = name_of(node).startswith("os.") and name.startswith(("exec", "spawn", "posix_spawn", "fork", "system"))
+        if name in STARTS or by_os:
+            yield node.lineno, f"names {name_of(node)}, and programs are started by {', '.join(STARTERS)}"
 
 
 def path_offences(source: Source) -> Iterator[tuple[int, str]]:
@@ -313,7 +366,13 @@ def violations(root: Path) -> list[str]:
     found = set(circle_offences(modules))
     for source in modules:
         offences = [*import_offences(source), *path_offences(source), *purity_offences(source)]
-        offences += [*process_offences(source), *room_offences(source, by_module), *reached_offences(source, by_module)]
+        offences += [
+            *work_offences(source),
+            *process_offences(source),
+            *room_offences(source, by_module),
+            *reached_offences(source, by_module),
+        ]
+        offences += [*workspace_offences(source, by_module), *starting_offences(source)]
         found |= {f"{source.path}:{line}: {what}" for line, what in offences}
     return sorted(found)
 
@@ -351,10 +410,14 @@ CLEAN = {
     "actors/contract/__init__.py": "",
     "actors/contract/ids.py": "import datetime\nfrom ..errors import GreenroomError\nAt = datetime.datetime\n",
     "actors/engine/step.py": "from greenroom.supervision import exits\nG = exits.Gone\ndef f(s):\n    return s.now\n",
+    "actors/permission/rules.py": "",
+    "actors/workspaces/paths.py": "",
     "actors/models/http.py": "import httpx\nfrom ..contract.ids import RunId\n",
     "actors/stores/postgres/_sql.py": "import psycopg\n",
     "actors/stores/postgres/store.py": "from psycopg import sql\n",
     "actors/stores/sqlite/store.py": "import sqlite3\nfrom greenroom.supervision.mailbox import Mailbox\n",
+    "actors/workspaces/git.py": "import subprocess\nimport trio\nRUN = trio.run_process\n",
+    "actors/runtime/open_runtime.py": "from ..workspaces import git\n",
     "transport/__init__.py": "",
     "transport/gateway.py": "import trio_websocket\nimport greenroom as gr\nfrom greenroom.actors import errors\n",
 }
@@ -375,8 +438,20 @@ PLANTED = [
     ("actors/contract/x.py", "from .. import processes", "is not to know of processes"),
     ("actors/replay/x.py", "import greenroom.actors.processes", "is not to know of processes"),
     ("actors/contract/x.py", "from ..engine.step import f", "from a room above"),
+    ("actors/workspaces/x.py", "from ..permission.rules import Rule", "from a room above"),
+    ("actors/run/x.py", "from ..permission.rules import Rule", "is not to know of workspaces"),
+    ("actors/stores/x.py", "from ..workspaces import paths", "is not to know of workspaces"),
     ("actors/user_code/x.py", "from ..run.loop import run", "from a room above"),
     ("transport/gateway/x.py", "from ..server.serve import serve", "from a room above"),
+    ("actors/workspaces/x.py", "from ..engine.step import f", "is of the workspaces"),
+    ("actors/workspaces/x.py", "from ..stores.sqlite import store", "is of the workspaces"),
+    ("actors/workspaces/tools/x.py", "from ...run.loop import run", "from a room above"),
+    ("actors/tools/x.py", "from ..workspaces.git import Git", "from a room above"),
+    ("actors/run/x.py", "from ..workspaces import git", "which only actors/runtime/open_runtime.py may"),
+    ("actors/workspaces/x.py", "import subprocess", "programs are started by"),
+    ("actors/workspaces/x.py", "import trio\nRUN = trio.run_process", "programs are started by"),
+    ("actors/run/x.py", "import os\nos.execv('sh', [])", "programs are started by"),
+    ("actors/run/x.py", "from trio.lowlevel import open_process\nopen_process('sh')", "programs are started by"),
     ("actors/x.py", "from ..transport.gateway import serve", "transport stands above it"),
     ("actors/run/x.py", "from ... import transport", "transport stands above it"),
     ("actors/x.py", "import greenroom as gr", "facade stands above it"),

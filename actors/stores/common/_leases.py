@@ -87,7 +87,7 @@ class BeatWatch(Generic[K]):
         """Return the number of watched processes, and when the watch was last continued."""
         return f"<BeatWatch of {len(self._watched)}: looked at {self._looked}>"
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """Forget what was seen: the connection was lost, or this process was away."""
         self._looked = None
         self._watched.clear()

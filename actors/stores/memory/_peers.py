@@ -2,18 +2,19 @@
 
 Theory of operation. All handles are on the same tables. A request changes the tables in one synchronous stretch, as in
 a store that is not shared; this module adds which process asks, and gives hints to other processes. Hints may be lost.
-Every turn the process advances its beat, judges the beats of the others, frees the runs of the dead, and looks for
-whatever a lost hint would have reported. A frozen process does none of that until it is thawed.
+In each turn the process does what its machine finds due (`common/_process.py`): it advances its beat, declares silent
+processes dead, frees their runs, and looks for whatever a lost hint would have reported. A frozen process does none of
+that until it is thawed.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, assert_never
 
 import trio
 from msgspec.structs import replace
@@ -26,7 +27,7 @@ from ...contract.lifecycle import TERMINAL
 from ...processes import Ability, ReadyRun, Taken
 from ...store_events import ChangedElsewhere, ClaimsVoided, CommandPosted, LogsRenamed, Report, ThreadFreed, WorkFound
 from ..common._inline_writer import InlineWriter
-from ..common._leases import BeatWatch
+from ..common._process import LeaseAction, ProcessMachine
 from ..common._requests import (
     ClaimRequest,
     CommitRequest,
@@ -56,7 +57,7 @@ class Peer:
 
     Attributes:
         name: The name of the process; another one once it was declared dead.
-        good_until: until when its claims are good, in trio time.
+        machine: The machine of its lease and its turns, in trio time.
         frozen: it neither sends nor receives anything.
     """
 
@@ -74,14 +75,11 @@ class Peer:
         self._hub, self._ledger, self._report, self._queue, self._writer = hub, ledger, report, queue, writer
         self._base, self._level = name, level
         self._time = hub.time()
-        self._beats = BeatWatch[str](hub.times)
-        self._epoch = hub.epoch
+        self.machine = ProcessMachine[str](hub.times, strays_every=1)
+        self.machine.epoch = hub.epoch
         self._nursery: trio.Nursery | None = None
         self._poke, self._thawed, self._renewed = trio.Event(), trio.Event(), trio.Event()
-        self._lapsed = False
         self._claims: dict[str, int] = {}  # run -> token, of the claims that were returned
-        self._unknown: set[str] = set()
-        self._held: set[str] = set()
         self._watched: Counter[str] = Counter()
         self._seen: dict[str, object] = {}
         self._agents: Mapping[str, str] = {}
@@ -89,7 +87,7 @@ class Peer:
         self.frozen = False
         self._hints = Restarts(report)
         self._row = hub.join(self, name, level, self._time.now())
-        self.good_until = hub.times.good_until(trio.current_time())
+        self.machine.joined(trio.current_time())
 
     def __repr__(self) -> str:
         """Return the name, and whether the process is frozen."""
@@ -181,7 +179,7 @@ class Peer:
         run = self._ledger.open.get(run_id)
         if run is not None and run.owner == self.name and not run.held:
             self._report(ThreadFreed(run_id))  # before the note: a hook that raises is called again at the next turn
-            self._held.discard(run_id)
+            self.machine.held.discard(run_id)
 
     def report_moved(self, run_id: str) -> None:
         """Report that a watched run has changed."""
@@ -214,7 +212,7 @@ class Peer:
         if run is None:
             return None
         if run.owner == self.name:
-            self._held.discard(run.info.run_id)
+            self.machine.held.discard(run.info.run_id)
             return run
         if run.owner is None:
             self._offer([run])
@@ -347,7 +345,7 @@ class Peer:
         self._claims[claim.run_id] = claim.token
         run = self._ledger.open[claim.run_id]
         if run.held:
-            self._held.add(claim.run_id)
+            self.machine.held.add(claim.run_id)
         self._moved(run, sender=None)
 
     def _taken(self, ready: Sequence[ReadyRun]) -> Sequence[ReadyRun]:
@@ -371,7 +369,7 @@ class Peer:
     def _forget(self, run_id: str) -> None:
         """Forget a claim that this process has no more."""
         self._claims.pop(run_id, None)
-        self._held.discard(run_id)
+        self.machine.held.discard(run_id)
 
     def _return(self, runs: Sequence[RunTables]) -> None:
         """Give back all of these runs, regardless of their claims; counts as no crash."""
@@ -408,40 +406,51 @@ class Peer:
     async def _stop_in_time(self) -> None:
         """Void all claims when the lease may end, also if the process cannot reach the others."""
         while True:
-            await trio.sleep_until(self.good_until)
-            if trio.current_time() >= self.good_until:
+            await trio.sleep_until(self.machine.good_until)
+            if trio.current_time() >= self.machine.good_until:
                 self._renewed = trio.Event()
-                self._void()
+                self._perform(self.machine.clock(trio.current_time()))
                 await self._renewed.wait()
-
-    def _void(self) -> None:
-        if not self._lapsed:
-            self._lapsed = True
-            self._claims.clear()
-            self._held.clear()
-            self._guarded(lambda: self._report(ClaimsVoided()))
 
     def _renew(self) -> None:
         """Advance the beat. After a lapse, give back what was claimed before; after a death, take a new row."""
-        sent = trio.current_time()
-        if self._row.dead:
-            self._void()
-            self._row.listener = None
-            for run_id in self._watched:
-                self._hub.watches.setdefault(run_id, set()).discard(self.name)
-            self._row = self._hub.join(self, self._base, self._level, self._time.now())
-            self._row.agents, self._row.room = self._agents, self._room
-            for run_id in self._watched:
-                self._hub.watches.setdefault(run_id, set()).add(self.name)
-        elif sent >= self.good_until:
-            self._void()
-        self._row.beat += 1
-        self._row.beat_at = sent
-        self.good_until = self._hub.times.good_until(sent)
+        self._perform(self.machine.turn(trio.current_time()))
+
+    def _perform(self, actions: Iterable[LeaseAction]) -> None:
+        waiting = deque(actions)
+        while waiting:
+            match waiting.popleft():
+                case LeaseAction.JOIN:
+                    self._join()
+                case LeaseAction.BEAT:
+                    waiting.extend(self._beat())
+                case LeaseAction.RETURN_ALL:
+                    self._return(list(self._ledger.owned(self.name)))
+                case LeaseAction.VOID:
+                    self._claims.clear()
+                    self._guarded(lambda: self._report(ClaimsVoided()))
+                case LeaseAction.TURN:
+                    self._poke.set()
+                case never:
+                    assert_never(never)
+
+    def _join(self) -> None:
+        """Write a row for this process, in place of one that others have declared dead."""
+        self._row.listener = None
+        for run_id in self._watched:
+            self._hub.watches.setdefault(run_id, set()).discard(self.name)
+        self._row = self._hub.join(self, self._base, self._level, self._time.now())
+        self._row.agents, self._row.room = self._agents, self._room
+        for run_id in self._watched:
+            self._hub.watches.setdefault(run_id, set()).add(self.name)
+        self.machine.joined(trio.current_time())
+
+    def _beat(self) -> Sequence[LeaseAction]:
+        row, sent = self._row, trio.current_time()
+        row.beat += 1
+        row.beat_at = sent
         self._renewed.set()
-        if self._lapsed:
-            self._lapsed = False
-            self._return(list(self._ledger.owned(self.name)))
+        return self.machine.beat(sent, alive=not row.dead)
 
     # --- the turn ----------------------------------------------------------------------------------------------------
 
@@ -451,26 +460,29 @@ class Peer:
                 await self._poke.wait()
             self._poke = trio.Event()
             if self.frozen or self._queue.outage is not None:
-                self._beats.begin_anew()
+                self.machine.outage()
             elif self._queue.down is None:
                 await self._turn()
 
     async def _turn(self) -> None:
         self._renew()
-        self._row.agents, self._row.room = self._agents, self._room
-        if self._epoch != self._hub.epoch:
-            self._epoch = self._hub.epoch
-            self._guarded(lambda: self._report(LogsRenamed(self._epoch)))
-        others = {process.name: process.beat for process in self._hub.living() if process is not self._row}
-        for name, beat in self._beats.look(trio.current_time(), others).items():
-            if self._hub.processes[name].beat == beat:
-                self._hub.processes[name].dead = True
-        for name in self._hub.abandoned():
+        row, hub, machine = self._row, self._hub, self.machine
+        row.agents, row.room = self._agents, self._room
+        if machine.epoch != hub.epoch:
+            machine.epoch = hub.epoch
+            self._guarded(lambda: self._report(LogsRenamed(machine.epoch)))
+        beats = {process.name: process.beat for process in hub.living() if process is not row}
+        dead = [process.name for process in hub.processes.values() if process.dead]
+        duties = machine.look(trio.current_time(), beats, dead)
+        for name, beat in duties.silent.items():
+            if hub.processes[name].beat == beat:
+                hub.processes[name].dead = True
+        for name in hub.abandoned():
             while True:
                 if self.frozen or not self._free(name):
                     break
                 await trio.lowlevel.checkpoint()
-        self._hub.forget_dead()
+        hub.forget_dead()
         if not self.frozen:
             self._guarded(self._repair)
 
@@ -480,16 +492,15 @@ class Peer:
             run = self._thread_freed(self._ledger.free_thread(thread))
             if run is not None:
                 self._report(ThreadFreed(run.info.run_id))
-        unknown = set[str]()
-        for run in list(self._ledger.owned(self.name)):
-            run_id = run.info.run_id
-            if self._claims.get(run_id) != run.token:
-                unknown.add(run_id)
-            elif run_id in self._held and not run.held:
+        owned = {run.info.run_id: run for run in self._ledger.owned(self.name)}
+        repairs = self.machine.repair({run_id: run.token for run_id, run in owned.items()}, self._claims)
+        for run_id in repairs.lost:
+            self._forget(run_id)
+        for run_id, run in owned.items():
+            if run_id in self.machine.held and not run.held:
                 self.report_freed(run_id)
             self.report_posted(run_id)
-        self._return([self._ledger.open[run_id] for run_id in sorted(unknown & self._unknown)])
-        self._unknown = unknown
+        self._return([owned[run_id] for run_id in repairs.strays])
         for run_id in list(self._watched):
             run = self._ledger.runs.get(run_id)
             if run is not None and run.owner != self.name and self._seen.get(run_id) != _version(run):

@@ -133,12 +133,12 @@ class MemoryStore(RequestStore):
     @property
     @override
     def good_until(self) -> float:
-        return math.inf if self._peer is None else self._peer.good_until
+        return math.inf if self._peer is None else self._peer.machine.good_until
 
     @property
     @override
     def unready(self) -> str | None:
-        return None
+        return None if self._peer is None else self._peer.machine.unready(trio.current_time())
 
     @property
     @override

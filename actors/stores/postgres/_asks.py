@@ -188,7 +188,7 @@ class AskWriter:
 
     def _create(self, creator: RunCreator, request: CreateRequest) -> Created:
         if request.claimed and not creator.sent:
-            self._peers.check()
+            self._peers.lease.check()
         created = creator()
         if created.unclaimed:
             self._peers.created(request.new.info.agent)
@@ -198,7 +198,7 @@ class AskWriter:
 
     def _claim(self, claim: _ClaimById) -> Claim | Taken | None:
         if not claim.sent:
-            self._peers.check()
+            self._peers.lease.check()
         claim.sent = True
         me, run_id = self._peers.process, claim.run_id
         rows = self._link.persistent(_CLAIM, (me, claim.nonce, run_id, me))

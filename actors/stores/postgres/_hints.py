@@ -266,7 +266,7 @@ class PgHints:
                 self._unwritten.discard(run_id)
                 self._unwatched.add(run_id)  # deleted with the next poll; the collector of garbage may be in any thread
 
-    def watch_anew(self) -> None:
+    def watch_again(self) -> None:
         """Write all watches again: another process has joined, or the server has lost them."""
         self._unwritten.update(self._watched)
         self._wake.set()

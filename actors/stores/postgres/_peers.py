@@ -1,8 +1,9 @@
 """This process among the others on a database: its lease, its hints, its claims, for one opening of a store.
 
 Theory of operation. `serving` keeps three tasks for as long as the store serves, and while it writes its queue at the
-end: the lease (`PgKeeper`), the hints (`PgHints`), and the watchdog, which shuts a connection down whose statement
-waits too long for its answer. A cancel reaches them after the desks have ended; then the runs are given back.
+end: the turns and the hints that arrive (`PgKeeper`, with `PgLease`), the hints to others (`PgHints`), and the
+watchdog, which shuts a connection down whose statement waits too long for its answer. A cancel reaches them after the
+desks have ended; then the runs are given back.
 
 The writers call `wrote`, `posted`, `created` and `freed` in their threads, after the statement that is reported; the
 hints are sent by the trio thread.
@@ -11,10 +12,10 @@ hints are sent by the trio thread.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar, assert_never
+from typing import Any, Final, TypeVar, assert_never
 
 import attrs
 import trio
@@ -24,15 +25,8 @@ from greenroom.supervision.nursery import open_collapsing_nursery, raise_bare
 from ...abc import StoreStatistics
 from ...errors import StoreDown
 from ...processes import ReadyRun
-from ...store_events import LogsRenamed, Report, ignore
-from ..common._leases import LeaseTimes
-from ..common._requests import (
-    GiveBackRequest,
-    PendingRequest,
-    QueueRequest,
-    ReleaseRequest,
-    ReviveRequest,
-)
+from ...store_events import Report, ignore
+from ..common._requests import GiveBackRequest, PendingRequest, QueueRequest, ReleaseRequest, ReviveRequest
 from ..common._restarts import Restarts
 from ..common._write_queue import failed, one_of
 from ..common.faults import LEAVE, Faults, Outage
@@ -40,9 +34,9 @@ from ._claims import BuryProcess, ClaimDue, ClaimedRun, ClaimReady, GiveRunsBack
 from ._connect import Link
 from ._hints import PgHints
 from ._keeper import DEAF_POLL, PgKeeper
-from ._schema import LEVEL, PG_MIGRATIONS
+from ._lease import Book, PgLease
 from ._target import PgTarget, session_name
-from ._turn import PgTurn, boot_time
+from ._turn import PgProfile, TurnStatements, boot_time
 
 T = TypeVar("T")
 
@@ -50,7 +44,6 @@ _LOOKS: Final = 8
 """Looks of the watchdog in the time of an answer: a statement is ended at most an eighth late."""
 _THREADS: Final = 2
 """One for the listener's connection, one for the notifier's."""
-
 
 _MOMENT: Final = 0.1
 """Seconds that a cancelled opening waits for an answer; a server that answers does so in milliseconds."""
@@ -61,19 +54,6 @@ _CLOSING: Final = 60.0
 """Seconds for closing the connections of a process that leaves; each takes microseconds once there is a thread."""
 _LEAVING: Final = 3.0
 """Seconds for giving the runs back at the end."""
-
-
-class Book(Protocol):
-    """The claims of this process; `_pg_write.ClaimBook` has it."""
-
-    def note(self, run_id: str, number: int, token: int) -> None:
-        """Note a new claim."""
-
-    def forget(self, run_id: str, token: int) -> None:
-        """Forget a claim that is of no more use."""
-
-    def tokens(self) -> Mapping[str, int]:
-        """Return run id -> token."""
 
 
 @attrs.define(eq=False)
@@ -91,143 +71,55 @@ class PgPeers:
     """One process on a database. Made in the trio thread, for one opening of a store.
 
     Attributes:
+        lease: The lease of this process.
+        keeper: receives hints.
         level: newest version of rows that this process reads.
         claims: runs that this process has claimed, for statistics.
     """
 
-    def __init__(
-        self,
-        target: PgTarget,
-        book: Book,
-        *,
-        name: str,
-        version: str,
-        times: LeaseTimes,
-        answer: float,
-        repair: Callable[[Link], Sequence[tuple[int, int | None]]],
-        level: int = LEVEL,
-        schema_version: int = len(PG_MIGRATIONS),
-        faults: Faults | None = None,
-        threaded: bool = True,
-    ) -> None:
-        """Prepare; nothing is sent.
-
-        Args:
-            target: The address of the database.
-            book: the claims.
-            name: The name of the process.
-            version: The version of Greenroom.
-            times: The times of the lease.
-            answer: seconds after which a statement without an answer is ended.
-            repair: see `PgTurn`.
-            level: newest version of rows that this process reads.
-            schema_version: The version of the tables that this release knows.
-            faults: called at `faults.HINT` and `faults.LEAVE`.
-            threaded: statements are executed in threads; else in the calling task.
-        """
-        self._faults = faults
-        self._threaded = threaded
+    def __init__(self, target: PgTarget, book: Book, profile: PgProfile, *, faults: Faults | None = None) -> None:
+        """Prepare; nothing is sent. `faults`: called at `faults.HINT` and `faults.LEAVE`."""
         direct = target.direct()
-        turns, hints = (session_name(version, name, purpose) for purpose in ("turns", "hints"))
+        turns, hints = (session_name(profile.release, profile.name, purpose) for purpose in ("turns", "hints"))
         self._links = [Link(direct or target, turns), Link(target, hints)]
-        self._book, self.level, self._answer, self._times = book, level, answer, times
+        self._book, self._profile, self._faults = book, profile, faults
         self._token = trio.lowlevel.current_trio_token()
         self._limiter = trio.CapacityLimiter(_THREADS)
-        turn = PgTurn(
-            self._links[0], times, name=name, version=version, level=level, listens=direct is not None, repair=repair
-        )
+        self._statements = TurnStatements(self._links[0], profile, listens=direct is not None)
         poll = {} if direct is not None else {"poll": DEAF_POLL}
         self._hints = PgHints(self._links[1], in_thread=self._in_thread, faults=faults, **poll)
-        self._turn = turn
-        self._keeper = PgKeeper(
-            turn,
-            self._hints,
-            times,
-            listens=direct is not None,
-            in_thread=self._in_thread,
-            known=book.tokens,
-            forget=book.forget,
-            renamed=self._renamed,
-            version=schema_version,
-            unthreaded=threaded,
-            level=level,
-        )
+        self.lease = PgLease(self._statements, self._hints, book, profile, self._in_thread)
+        self.keeper = PgKeeper(self.lease, self._statements, self._hints, profile, self._in_thread)
         self._report: Report = ignore
-        self._agents: Mapping[str, str] = {}
-        self._room: int | None = 0
-        self._epoch = ""
+        self.level = profile.level
         self.claims = self._freed = self._dead_letters = 0
-        self._told = 0  # hints that travelled with commands
+        self._sent_along = 0  # hints that travelled with commands
 
     def __repr__(self) -> str:
         """Return the process and its lease."""
-        return f"<PgPeers {self._keeper!r}>"
+        return f"<PgPeers {self.lease!r}>"
 
     @property
     def process(self) -> int:
         """The number of this process. May be read in any thread."""
         return self._hints.process
 
-    @property
-    def name(self) -> str:
-        """The name of this process; another one once it was declared dead."""
-        return self._keeper.name
-
-    @property
-    def epoch(self) -> str:
-        """The identity of the logs, as of the newest connection."""
-        return self._epoch
-
-    @property
-    def good_until(self) -> float:
-        """Until when claims are good, in trio time."""
-        return self._keeper.good_until
-
-    @property
-    def offset(self) -> float:
-        """The server's clock less this machine's, in seconds."""
-        return self._keeper.offset
-
-    @property
-    def unready(self) -> str | None:
-        """Why this process should get no new requests; None if it should."""
-        age = self.beat_age
-        if self._keeper.void:
-            return "the lease of this process has run out, and its runs are not given back yet"
-        if age > 2 * self._times.turn:
-            return f"the newest beat of this process was confirmed {age:.0f} seconds ago"
-        return None
-
-    @property
-    def beat_age(self) -> float:
-        """Seconds since the newest confirmed beat was sent."""
-        return boot_time() - self._keeper.beat_sent
-
     def statistics(self, counts: StoreStatistics, links: Sequence[Link]) -> StoreStatistics:
         """Return the counts of a store, whose connections are `links`, with those of many processes."""
-        links = [*self._links, *links]
+        links, statements, heard = [*self._links, *links], self._statements, self.keeper.heard
         return attrs.evolve(
             counts,
-            beat_age=self.beat_age,
+            beat_age=boot_time() - self.lease.machine.beat_sent,
             reconnects=sum(max(0, link.opened - 1) for link in links),
-            hints_sent=self._hints.sent + self._told,
-            hints_received=self._keeper.received,
-            hints_dropped=self._keeper.dropped + self._hints.refused,
+            hints_sent=self._hints.sent + self._sent_along,
+            hints_received=heard.received,
+            hints_dropped=heard.dropped + self._hints.refused,
             claims=self.claims,
-            freed=self._turn.freed_runs + self._freed,
-            dead_letters=self._turn.dead_letters + self._dead_letters,
+            freed=statements.freed_runs + self._freed,
+            dead_letters=statements.dead_letters + self._dead_letters,
         )
 
     # --- serving -----------------------------------------------------------------------------------------------------
-
-    async def open(self) -> None:
-        """Take the first turn, which inserts the row of this process.
-
-        Raises:
-            Outage: the server is unavailable.
-            StoreDown: a table or a right is missing.
-        """
-        self._epoch = await self._keeper.open()
 
     @asynccontextmanager
     async def watching(self, links: Callable[[], Sequence[Link]]) -> AsyncIterator[None]:
@@ -291,7 +183,7 @@ class PgPeers:
             StoreDown: a table or a right is missing.
         """
         self._report = report
-        soon = self.interruptible(links, answer=self._answer, connecting=_CONNECTING)
+        soon = self.interruptible(links, answer=self._profile.answer, connecting=_CONNECTING)
         kept = trio.CancelScope()
         try:
             async with soon, open_collapsing_nursery() as nursery:
@@ -309,10 +201,8 @@ class PgPeers:
             try:
                 with kept:
                     async with open_collapsing_nursery() as nursery:
-                        keeper, sender = (
-                            partial(self._keeper.serve, self._report),
-                            partial(self._hints.serve, self._report),
-                        )
+                        keeper = partial(self.keeper.serve, self._report)
+                        sender = partial(self._hints.serve, self._report)
                         Restarts(self._report).start(nursery, "the lease of this process", keeper)
                         Restarts(self._report).start(nursery, "the hints to other processes", sender)
             except Exception as error:  # noqa: BLE001 - a supervision boundary: of a hook, or a statement that the server refuses
@@ -331,7 +221,7 @@ class PgPeers:
         else:
             async with open_collapsing_nursery() as nursery:
                 nursery.start_soon(self._cut_late)
-                await self._keeper.leave()
+                await self.lease.leave()
                 nursery.cancel_scope.cancel()
         finally:
             with trio.move_on_after(_CLOSING, shield=True):
@@ -351,10 +241,10 @@ class PgPeers:
 
         async def watch() -> None:
             while True:
-                await trio.sleep(self._answer / _LOOKS)
+                await trio.sleep(self._profile.answer / _LOOKS)
                 now = time.monotonic()
                 for link in [*self._links, *links()]:
-                    link.cut_late(self._answer, now)
+                    link.cut_late(self._profile.answer, now)
 
         with watched:
             await Restarts(self._report).kept("the watch over answers", watch)
@@ -365,7 +255,7 @@ class PgPeers:
         Raises:
             Outage: the system gave no thread.
         """
-        if not self._threaded:
+        if not self._profile.threaded:
             await trio.lowlevel.checkpoint()
             return function()
         started = False
@@ -382,11 +272,6 @@ class PgPeers:
                 raise
             raise Outage(error) from error
 
-    def _renamed(self, epoch: str) -> None:
-        if self._epoch and epoch != self._epoch:
-            self._report(LogsRenamed(epoch))  # before the note: a receiver that raises is called again at the next turn
-            self._epoch = epoch
-
     # --- what the writers report, in their threads -------------------------------------------------------------------
 
     def wrote(self, moves: Sequence[tuple[int, int]]) -> None:
@@ -401,13 +286,13 @@ class PgPeers:
     def command_hint(self, owner: int | None, number: int) -> tuple[str, Sequence[Any]] | None:
         """Return the statement that sends a hint about a command of a run to its owner, if that is another process."""
         hint = None if owner is None or owner == self.process else self._hints.command(owner, number)
-        self._told += hint is not None
+        self._sent_along += hint is not None
         return hint
 
     def posted(self, number: int, owner: int | None, agent: str) -> None:
         """Report a journaled command of a run."""
         if owner is None:
-            if agent not in self._agents or self._room == 0:
+            if agent not in self.lease.agents or self.lease.room == 0:
                 self._soon(self._hints.work, (agent,))
         elif owner != self.process:
             self._soon(self._hints.posted, owner, number)
@@ -427,21 +312,13 @@ class PgPeers:
         """Count a claim. If the run's thread holds it, the turn looks whether it still does."""
         self.claims += 1
         if held:
-            self._soon(self._keeper.held.add, run_id)
+            self._soon(self.lease.machine.held.add, run_id)
 
     def _soon(self, function: Callable[..., object], *arguments: object) -> None:
         with suppress(trio.RunFinishedError):
             self._token.run_sync_soon(function, *arguments)
 
     # --- requests, in the thread of the desk -------------------------------------------------------------------------
-
-    def check(self) -> None:
-        """Refuse to claim runs while claims are not good.
-
-        Raises:
-            StoreUnavailable: the lease has run out, and the runs are not given back yet.
-        """
-        self._keeper.check()
 
     def action(self, link: Link, request: PeerRequest) -> Callable[[], Any]:
         """Return what executes another request about owners; it may be called again after an Outage."""
@@ -463,10 +340,10 @@ class PgPeers:
         """Execute a claim of ready or due runs; it may be called again after an Outage.
 
         Raises:
-            StoreUnavailable: see `check`.
+            StoreUnavailable: see `PgLease.check`.
         """
         if not claim.sent:
-            self.check()
+            self.lease.check()
         runs = claim(link, self.process)
         if isinstance(claim, ClaimReady) and len(runs) == claim.most:  # there may be more, for another process
             self._soon(partial(self._hints.work, sorted({run.agent for run in runs}), elsewhere=True))
@@ -512,12 +389,3 @@ class PgPeers:
     def watch(self, run_id: str) -> AbstractContextManager[None]:
         """Report changes of a run for the time of the block. See `Notifier.watch`."""
         return self._hints.watch(run_id)
-
-    def publish(self, agents: Mapping[str, str], room: int | None) -> None:
-        """Say which agents this process has, and for how many runs it has room. See `Claims.publish`."""
-        self._room = room
-        if agents != self._agents:
-            self._agents = dict(agents)
-            self._keeper.publish(self._agents, room)
-        else:
-            self._keeper.set_room(room)

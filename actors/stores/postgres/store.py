@@ -46,7 +46,8 @@ from ._reads import ReadLinks
 from ._schema import LEVEL, PG_MIGRATIONS, PgMigration, lacking_rights, migrate
 from ._sql import COMMIT_SETTINGS, SETTINGS
 from ._target import PgTarget, session_name
-from ._threads import free_threads, repair_threads
+from ._threads import free_threads
+from ._turn import PgProfile, boot_time
 from ._write import MOST, ClaimBook, CommitWriter
 
 __all__ = ["PostgresStore"]
@@ -196,7 +197,7 @@ class PostgresStore(QueryStore[Link]):
     @override
     def epoch(self) -> str:
         """The identity of the logs; kept in the schema."""
-        return self._epoch if self._peers is None else self._peers.epoch
+        return self._epoch if self._peers is None else self._peers.lease.machine.epoch
 
     # --- opening and closing -----------------------------------------------------------------------------------------
 
@@ -211,19 +212,16 @@ class PostgresStore(QueryStore[Link]):
         if self._readers is not None:
             raise StoreOpenError(f"{self.target.text} is open already by this store; one runtime at a time")
         self._book = ClaimBook()
-        peers = self._peers = PgPeers(
-            self.target,
-            self._book,
+        profile = PgProfile(
             name=self.name,
-            version=self._release,
+            release=self._release,
             times=self.times,
             answer=self._answer,
-            repair=repair_threads,
             level=self._level,
             schema_version=len(self._migrations),
-            faults=self._faults,
             threaded=self.threaded,
         )
+        peers = self._peers = PgPeers(self.target, self._book, profile, faults=self._faults)
         try:
             async with peers.watching(self._all_links):
                 async with peers.interruptible(self._all_links):
@@ -233,12 +231,12 @@ class PostgresStore(QueryStore[Link]):
                     self._commits.open(merged)
                     self._queue.open(merged)
                     if self._published is not None:
-                        peers.publish(*self._published)
+                        peers.keeper.publish(*self._published)
                     task_status.started()
                     with self._commits.gathering() if self.threaded else nullcontext():
                         await self._serve()
         finally:
-            self._epoch, self._peers = peers.epoch, None
+            self._epoch, self._peers = self.epoch, None
             with trio.move_on_after(_CLOSING, shield=True):
                 try:
                     await self._aside(self._close)
@@ -281,7 +279,7 @@ class PostgresStore(QueryStore[Link]):
         for pause in pauses():
             try:
                 await self._aside(self._open, peers)
-                return await peers.open()
+                return await peers.lease.open()
             except (Outage, Again) as error:
                 await trio.lowlevel.checkpoint_if_cancelled()  # noqa: ASYNC120 - a cancel has cut the connection
                 trouble = error.error
@@ -409,22 +407,22 @@ class PostgresStore(QueryStore[Link]):
     @property
     def process(self) -> str:
         """The name of this process, while the store is open; another one than given if the name is in use."""
-        return "" if self._peers is None else self._peers.name
+        return "" if self._peers is None else self._peers.lease.name
 
     @property
     @override
     def good_until(self) -> float:
-        return -math.inf if self._peers is None else self._peers.good_until
+        return -math.inf if self._peers is None else self._peers.lease.good_until
 
     @property
     @override
     def offset(self) -> float:
-        return 0.0 if self._peers is None else self._peers.offset
+        return 0.0 if self._peers is None else self._peers.lease.offset
 
     @property
     @override
     def unready(self) -> str | None:
-        return "the store is not open" if self._peers is None else self._peers.unready
+        return "the store is not open" if self._peers is None else self._peers.lease.machine.unready(boot_time())
 
     @override
     def watch(self, run_id: str) -> AbstractContextManager[None]:
@@ -434,7 +432,7 @@ class PostgresStore(QueryStore[Link]):
     def publish(self, agents: Mapping[str, str], *, room: int | None) -> None:
         self._published = (agents, room)
         if self._peers is not None:
-            self._peers.publish(agents, room)
+            self._peers.keeper.publish(agents, room)
 
     @override
     async def agents(self) -> Mapping[str, frozenset[str]]:

@@ -250,7 +250,7 @@ async def hears(runtime: gr.Runtime) -> bool:
     """Whether hints reach this process, or will soon; a process without a store of its own on PostgreSQL needs none."""
     peers = getattr(runtime.store, "_peers", None)
     with trio.move_on_after(HEARING):
-        while peers is not None and not peers._keeper.hears:  # noqa: ASYNC110 - its threads change it
+        while peers is not None and not peers.keeper.hears:  # noqa: ASYNC110 - its threads change it
             await trio.sleep(0.05)
         return True
     return False

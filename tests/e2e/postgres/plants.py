@@ -43,7 +43,7 @@ PLANTS: dict[str, Plant] = {
     "the token left out of the fence": Plant({"AND r.token = c.token": ""}),
     "the level left out of the claim": Plant({"AND r.level <= %s AND": "AND (r.level <= %s OR true) AND"}),
     "buried by the clock": Plant(
-        rules={("_leases", "BeatWatch.begin_anew"): lambda _self: None, ("_leases", "_MISSED"): 1e9}
+        rules={("_leases", "BeatWatch.restart"): lambda _self: None, ("_leases", "_MISSED"): 1e9}
     ),
     "good_until ignored": Plant(rules={("_leases", "LeaseTimes.good_until"): lambda _self, _sent: math.inf}),
     "hints lost": Plant(

@@ -15,11 +15,9 @@ from greenroom.actors.contract.lifecycle import (
     STATUS,
     TERMINAL,
     TERMINATION_STAGE,
-    IllegalTransition,
     RunStatus,
     Stage,
     TerminationKind,
-    check_stage,
 )
 from greenroom.actors.contract.phases import RUN_POSITIONS, Phase
 
@@ -73,13 +71,8 @@ CALL = {status: names(following) for status, following in rows(CALL_TABLE)}
 
 
 @pytest.mark.parametrize(("source", "target"), [*product(Stage, Stage)], ids=lambda stage: stage.value)
-def test_a_run_moves_exactly_where_the_design_lets_it_and_says_so_otherwise(source, target):
-    if target.value in RUN[source.value]:
-        assert check_stage(source, target) is target
-    else:
-        with pytest.raises(IllegalTransition, match=f"run: {source} -> {target} is not in the table") as caught:
-            check_stage(source, target)
-        assert (caught.value.machine, caught.value.source, caught.value.target) == ("run", source.value, target.value)
+def test_a_run_moves_exactly_where_the_design_lets_it(source, target):
+    assert (target in STAGES[source]) == (target.value in RUN[source.value])
 
 
 @pytest.mark.parametrize(("source", "target"), [*product(CallStatus, CallStatus)], ids=lambda status: status.value)

@@ -76,7 +76,7 @@ def _begun_at_once(builder: StepBuilder, call: CallRow) -> None:
     builder.put(call, at=CallPosition.BODY, attempts=call.attempts + 1)
 
 
-def _let_go(builder: StepBuilder, call: CallRow, decision: object) -> None:
+def _let_go(builder: StepBuilder, call: CallRow, ticket: object, decision: object) -> None:
     """An approved call is allowed without its gates."""
     builder.put(call, at=CallPosition.ALLOWED)
 
@@ -91,7 +91,7 @@ def _opened_again(builder: StepBuilder, *, again: bool = True, before: CallRow |
 
 PLANTED: dict[str, tuple[list[Any], str, Callable[..., Any]]] = {
     "new -> body": ([gates], "_allow", _begun_at_once),
-    "decided -> allowed": ([decisions], "_resume", _let_go),
+    "decided -> allowed": ([decisions], "release", _let_go),
     "settled -> allowed": ([calls, termination, gates], "merge_pending", _opened_again),
     "allowed -> merging": (
         [tool_bodies],

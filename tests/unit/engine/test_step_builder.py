@@ -3,12 +3,14 @@
 import shutil
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from greenroom.actors.contract.lifecycle import STAGES, IllegalTransition, Stage
 from greenroom.actors.contract.messages import CallRequest
 from greenroom.actors.contract.phases import RunPosition
 from greenroom.actors.contract.row_forms import opened, sealed
@@ -114,3 +116,16 @@ def test_the_rows_of_a_step_that_is_built_cannot_be_changed_by_its_builder() -> 
         with pytest.raises(AttributeError, match="immutable"):
             setattr(locked, name, 9)
     assert w.state.row.position is not RunPosition.TOOLS
+
+
+@pytest.mark.parametrize(("source", "target"), [*product(Stage, Stage)], ids=lambda stage: stage.value)
+def test_a_run_moves_where_the_table_lets_it_and_says_so_otherwise(source: Stage, target: Stage) -> None:
+    w = World(AgentSpec(key="a"))
+    builder = StepBuilder(w.spec, w.state, w.now)
+    builder.row.stage = source
+    if target in STAGES[source]:
+        assert (builder.to_stage(target), builder.row.stage) == (source, target)
+    else:
+        with pytest.raises(IllegalTransition, match=f"run: {source} -> {target} is not in the table") as caught:
+            builder.to_stage(target)
+        assert (caught.value.machine, caught.value.source, caught.value.target) == ("run", source.value, target.value)

@@ -151,7 +151,7 @@ async def test_a_process_that_is_alone_writes_its_watches_when_another_one_joins
         do(hints, 0.0)
         assert watches(link) == []
         hints.alone = False
-        hints.watch_anew()
+        hints.watch_again()
         do(hints, 0.1)
         assert watches(link) == [(1, 7, True)]
 

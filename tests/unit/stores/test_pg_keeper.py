@@ -10,15 +10,18 @@ import pytest
 import trio
 import trio.testing
 
-from greenroom.actors.store_events import StoreEvent
+from greenroom.actors.store_events import Report, StoreEvent, ignore
 from greenroom.actors.stores.common._leases import LeaseTimes
+from greenroom.actors.stores.common._process import ProcessMachine
 from greenroom.actors.stores.postgres import _keeper as _pg_keeper
 from greenroom.actors.stores.postgres._connect import Link
 from greenroom.actors.stores.postgres._heard import READ_AT_ONCE
 from greenroom.actors.stores.postgres._hints import PgHints
 from greenroom.actors.stores.postgres._keeper import DEAF_POLL, PgKeeper
+from greenroom.actors.stores.postgres._lease import PgLease
 from greenroom.actors.stores.postgres._target import PgTarget
-from greenroom.actors.stores.postgres._turn import Posture, Turned, boot_time
+from greenroom.actors.stores.postgres._turn import PgProfile, TurnStatements
+from greenroom.actors.stores.postgres._write import ClaimBook
 from greenroom.actors.testing.store_kit._tools import ReportLog
 
 TIMES = LeaseTimes(lease=30.0, turn=3.0, margin=8.0)
@@ -42,27 +45,12 @@ class SilentLink(Link):
         return []
 
 
-@attrs.define(eq=False)
-class ScriptedTurn:
-    """Turns of a process that is alone. `at`: when they were taken; `looks`: how often all own runs were looked at."""
+class ScriptedStatements(TurnStatements):
+    """Statements of a process that is alone. `looks`: how often all own runs were looked at."""
 
-    link: Link
-    name: str = "p"
-    prefix: str = "channel_"
-    listens: bool = True
-    reconnects: bool = False
-    at: list[float] = attrs.field(factory=list)
-    looks: list[object] = attrs.field(factory=list)
-
-    def turn(self, posture: Posture) -> Turned:
-        """Beat."""
-        self.at.append(trio.current_time())
-        reconnected, self.reconnects = self.reconnects, False
-        return Turned(
-            sent=boot_time(), process=1, declared_dead=False, others=frozenset(), joined=False, offset=(0.0, 0.0),
-            unread=(), freed=(), agents=(), epoch="e", reconnected=reconnected, work=False, oldest=1, newest=1,
-            lost={}, buried=(),
-        )  # fmt: skip
+    def __init__(self, link: Link, profile: PgProfile) -> None:
+        super().__init__(link, profile, listens=True)
+        self.looks: list[object] = []
 
     def unread(self, numbers: object = None) -> list[Any]:
         """Look."""
@@ -74,9 +62,30 @@ class ScriptedTurn:
         self.looks.append((numbers, run_ids))
         return []
 
-    def serves(self, agent: str) -> bool:
-        """Every agent is here."""
-        return True
+
+@attrs.define(eq=False)
+class ScriptedLease:
+    """Turns that beat. `at`: when they were taken; `reconnects`: the next one opens another connection."""
+
+    name: str = "p"
+    agents: Mapping[str, str] = attrs.field(factory=dict)
+    room: int | None = 0
+    report: Report = ignore
+    machine: ProcessMachine[int] = attrs.field(factory=lambda: ProcessMachine(TIMES))
+    deaf: bool = False
+    reconnects: bool = False
+    at: list[float] = attrs.field(factory=list)
+
+    async def take_turn(self) -> bool:
+        """Beat."""
+        await trio.lowlevel.checkpoint()
+        self.at.append(trio.current_time())
+        self.deaf, self.reconnects = self.reconnects, False
+        return False
+
+    async def expire(self) -> None:
+        """Claims stay good."""
+        await trio.sleep_forever()
 
 
 class EchoingHints(PgHints):
@@ -99,7 +108,8 @@ class Kept:
     """A keeper at work."""
 
     keeper: PgKeeper
-    turn: ScriptedTurn
+    lease: ScriptedLease
+    statements: ScriptedStatements
     hints: EchoingHints
     link: SilentLink
 
@@ -111,29 +121,27 @@ class Kept:
 
     def longest(self) -> float:
         """The longest time between two turns."""
-        return round(max(after - before for before, after in pairwise(self.turn.at)), 6)
+        return round(max(after - before for before, after in pairwise(self.lease.at)), 6)
+
+
+async def at_once(function: Callable[[], Any]) -> Any:
+    """Call a function in the calling task."""
+    await trio.lowlevel.checkpoint()
+    return function()
 
 
 @asynccontextmanager
 async def kept(*, lost: int = 0) -> AsyncIterator[Kept]:
     link = SilentLink()
-
-    async def at_once(function: Callable[[], Any]) -> Any:
-        await trio.lowlevel.checkpoint()
-        return function()
-
-    turn, hints = ScriptedTurn(link), EchoingHints(link, in_thread=at_once)
+    profile = PgProfile(name="p", release="v", times=TIMES, answer=10.0, threaded=False)
+    lease, statements, hints = ScriptedLease(), ScriptedStatements(link, profile), EchoingHints(link, in_thread=at_once)
     hints.lost = lost
-    known: Mapping[str, int] = {}
-    keeper = PgKeeper(
-        turn, hints, TIMES, listens=True, in_thread=at_once, known=lambda: known, forget=lambda run, token: None,
-        renamed=lambda epoch: None, version=1, unthreaded=False,
-    )  # type: ignore[arg-type]  # fmt: skip
-    await keeper.open()
+    keeper = PgKeeper(lease, statements, hints, profile, at_once)  # type: ignore[arg-type]
+    await lease.take_turn()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(keeper.serve, ReportLog())  # noqa: ASYNC113 - the next line waits until the keeper waits
         await trio.testing.wait_all_tasks_blocked()
-        yield Kept(keeper, turn, hints, link)
+        yield Kept(keeper, lease, statements, hints, link)
         nursery.cancel_scope.cancel()
 
 
@@ -158,7 +166,7 @@ async def test_no_rhythm_of_hints_postpones_a_turn_or_brings_one_closer_than_a_l
             await trio.sleep(every)
         await trio.sleep(30.0)
     assert process.longest() <= TIMES.turn
-    assert len(process.turn.at) <= 2 + 90.0 / _pg_keeper.NEXT
+    assert len(process.lease.at) <= 2 + 90.0 / _pg_keeper.NEXT
 
 
 async def test_a_test_of_the_connection_is_repeated_until_it_comes(autojump_clock: trio.testing.MockClock) -> None:
@@ -166,13 +174,13 @@ async def test_a_test_of_the_connection_is_repeated_until_it_comes(autojump_cloc
         await trio.sleep(10.0)
         assert process.keeper.hears
         assert process.hints.asked == 4
-        looks = len(process.turn.looks)
-        process.turn.reconnects, process.hints.lost = True, 1
+        looks = len(process.statements.looks)
+        process.lease.reconnects, process.hints.lost = True, 1
         await trio.sleep(10.0)
         assert process.keeper.hears, "after a restart the connection of hints is cut, too, and loses the first test"
-        after = len(process.turn.looks)
+        after = len(process.statements.looks)
         await trio.sleep(60.0)
-        assert len(process.turn.looks) == after, "a process that hears does not look by itself"
+        assert len(process.statements.looks) == after, "a process that hears does not look by itself"
         assert looks < 10
 
 
@@ -195,7 +203,7 @@ async def test_a_foreign_test_does_not_make_a_deaf_process_believe_that_it_hears
             process.send("s:1", "s:", "s:x")
             await trio.sleep(1.0)
         assert not process.keeper.hears
-        assert process.keeper.dropped == 30
+        assert process.keeper.heard.dropped == 30
 
 
 async def test_a_flood_of_hints_is_not_listened_to_and_delays_no_turn(
@@ -206,15 +214,15 @@ async def test_a_flood_of_hints_is_not_listened_to_and_delays_no_turn(
         for _ in range(200):
             process.send(*["c:1 2 3"] * 1_000)
             await trio.sleep(0.01)
-        assert not process.turn.listens
+        assert not process.statements.listens
         assert not process.keeper.hears
         assert caplog.text.count("gets more hints than processes send") == 1
-        before = len(process.turn.looks)
+        before = len(process.statements.looks)
         await trio.sleep(_pg_keeper.QUIET / 2)
-        looks = (len(process.turn.looks) - before) / (_pg_keeper.QUIET / 2)
+        looks = (len(process.statements.looks) - before) / (_pg_keeper.QUIET / 2)
         assert looks <= 1 / DEAF_POLL + 1, "meanwhile it looks by itself"
         await trio.sleep(_pg_keeper.QUIET)
-        assert process.turn.listens
+        assert process.statements.listens
         assert process.keeper.hears
     assert process.longest() <= TIMES.turn
 
@@ -223,23 +231,23 @@ async def test_what_came_before_a_process_listened_is_looked_at_once(autojump_cl
     """A turn reads the commands first and listens last: a hint in between is heard by no connection."""
     async with kept() as process:
         await trio.sleep(10.0)
-        assert process.turn.looks == [None]
-        process.turn.reconnects = True
+        assert process.statements.looks == [None]
+        process.lease.reconnects = True
         await trio.sleep(60.0)
-        assert process.turn.looks == [None, None]
+        assert process.statements.looks == [None, None]
 
 
 async def test_reading_many_hints_leaves_time_for_other_tasks(autojump_clock: trio.testing.MockClock) -> None:
     async with kept() as process:
         await trio.sleep(4.0)
-        looks = len(process.turn.looks)
+        looks = len(process.statements.looks)
         process.send(*["c:1"] * (5 * READ_AT_ONCE))
         for read in range(1, 6):
             await trio.lowlevel.checkpoint()
-            assert process.keeper.received <= read * READ_AT_ONCE
+            assert process.keeper.heard.received <= read * READ_AT_ONCE
         await trio.sleep(1.0)
-        assert process.keeper.received == 5 * READ_AT_ONCE
-        assert process.turn.looks[looks:] == [[1]]
+        assert process.keeper.heard.received == 5 * READ_AT_ONCE
+        assert process.statements.looks[looks:] == [[1]]
 
 
 @attrs.define(eq=False)
@@ -254,13 +262,13 @@ class FailsOnce(ReportLog):
 
 async def test_a_free_thread_whose_report_raised_is_reported_again(autojump_clock: trio.testing.MockClock) -> None:
     async with kept() as process:
-        keeper, reports = process.keeper, FailsOnce()
-        keeper._report = reports
-        keeper.held.add("r")
-        turned = attrs.evolve(process.turn.turn(Posture()), freed=("r",))
+        statements = process.statements
+        lease = PgLease(statements, process.hints, ClaimBook(), statements._profile, at_once)
+        lease.report = reports = FailsOnce()
+        lease.machine.held.add("r")
         with pytest.raises(ZeroDivisionError):
-            keeper._tell(turned)
-        assert keeper.held == {"r"}, "the next turn asks about the run again"
-        keeper._tell(turned)
+            lease.report_freed(["r"])
+        assert lease.machine.held == {"r"}, "the next turn asks about the run again"
+        lease.report_freed(["r"])
     assert reports.freed == ["r", "r"]
-    assert keeper.held == set()
+    assert lease.machine.held == set()

@@ -1,0 +1,167 @@
+"""`Permission`: the plugin whose gate judges each call by rules, and the file from which rules come."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final, Protocol
+
+from ..contract.codec import shortened
+from ..contract.decisions import Allow, Deny, Suspend, Verdict
+from ..contract.facts import CallFacts
+from ..contract.plain import JSONValue
+from ..errors import UsageError
+from ..plugins.contexts import GateContext
+from ..plugins.plugin import Plugin
+from ..workspaces.withheld import SECRETS, SETTINGS, Withheld
+from .judgement import Judgement, RuleLayer, judge, with_remembered
+from .remembered import PERMISSION, RememberedRule
+from .rule_files import FILE_LIMIT, rules_of
+from .rules import Rule, check_rules
+from .subject import Ground, subject_of
+
+
+class RuleMemory(Protocol):
+    """Where remembered rules are kept."""
+
+    async def remembered(self, holders: Sequence[str]) -> Sequence[RememberedRule]:
+        """Return the rules of these holders, such as ("run:r1", "thread:t1").
+
+        Raises:
+            StoreUnavailable: the rules cannot be read now.
+        """
+        ...
+
+
+class Permission(Plugin):
+    """Rules that decide which calls of an agent run, which ask a person, and which are refused.
+
+    Of the matching rules deny counts before ask, and ask before allow; without a matching rule the default of the
+    call's effect counts. A call that a person has approved is not asked about again, but a deny rule still refuses it.
+
+    Args:
+        rules: The rules of the agent.
+        root: The absolute path of the folder that the agent works in; None: no path counts as inside.
+        workspace_rules: The rules of that folder; of both layers the stricter verdict counts.
+        withheld: Names of files that no call may touch, as patterns.
+        memory: Where remembered rules are kept; None: none are.
+
+    Raises:
+        UsageError: a list is empty or has an item that is not a rule, or `root` is not an absolute path.
+    """
+
+    name: ClassVar[str] = "permission"
+
+    def __init__(
+        self,
+        rules: Sequence[Rule] | None = None,
+        *,
+        root: str | os.PathLike[str] | None = None,
+        workspace_rules: Sequence[Rule] | None = None,
+        withheld: Iterable[str] = SECRETS + SETTINGS,
+        memory: RuleMemory | None = None,
+    ) -> None:
+        self._layers = (
+            RuleLayer("workspace", check_rules(workspace_rules, "Permission(workspace_rules=)")),
+            RuleLayer("agent", check_rules(rules, "Permission(rules)")),
+        )
+        folder = None if root is None else os.fspath(root)
+        if folder is not None and not os.path.isabs(folder):
+            raise UsageError(f"Permission(root={folder!r:.200}): give an absolute path, as Path(...).resolve()")
+        self._ground = Ground(root=folder, withheld=Withheld(tuple(withheld)))
+        self._memory = memory
+
+    def __repr__(self) -> str:
+        return f"Permission({sum(len(layer.rules) for layer in self._layers)} rules)"
+
+    def explain(self, call: CallFacts, remembered: Iterable[RememberedRule] = ()) -> Judgement:
+        """Return the judgement about a call: the verdict, each matching rule with its layer, and the default.
+
+        Pure: no ticket, no store. `str` of the judgement is one line for each rule.
+
+        Args:
+            call: The call; `gr.CallFacts(call_id="", tool=..., arguments=..., effect=...)` makes one.
+            remembered: The remembered rules that may apply.
+        """
+        arguments = call.arguments
+        judgement = judge(subject_of(call.tool, call.effect, arguments, self._ground), self._layers)
+        return with_remembered(judgement, remembered, arguments)
+
+    async def tool_gate(self, ctx: GateContext[Any]) -> Verdict | None:
+        """Judge the call."""
+        judgement = self.explain(ctx.call)
+        if judgement.may_remember and self._memory is not None:
+            holders = (f"run:{ctx.run_id}", f"thread:{ctx.thread_id}")
+            judgement = self.explain(ctx.call, await self._memory.remembered(holders))
+        match judgement.verdict:
+            case "allow":
+                return Allow()
+            case "deny":
+                return Deny(_refusal(judgement))
+            case "ask":
+                approved = ctx.decision is not None and ctx.decision.action == "resume"
+                return Allow() if approved else _question(judgement, ctx.call)
+
+
+def load_rules(path: str | os.PathLike[str]) -> tuple[Rule, ...]:
+    """Return the rules of a file in TOML or JSON, which has a list `rules`.
+
+    Raises:
+        UsageError: the file cannot be read, or a rule is invalid; names the file, the line and the rule.
+    """
+    name = os.fspath(path)
+    try:
+        with Path(name).open(encoding="utf-8") as file:
+            text = file.read(FILE_LIMIT + 1)
+    except (OSError, UnicodeError) as error:
+        raise UsageError(f"{name}: the file of rules cannot be read: {error}") from error
+    return rules_of(text, name=name)
+
+
+_SHOWN: Final = 500
+"""Most characters of a command, an address or a rule in a ticket; the whole command is in its arguments."""
+_PATHS_SHOWN: Final = 20
+"""Most paths among the parameters of a ticket."""
+_RULES_SHOWN: Final = 5
+"""Most rules among the parameters of a ticket."""
+
+
+def _refusal(judgement: Judgement) -> str:
+    reasons = [match.rule.reason for match in judgement.deciding if match.rule.reason]
+    why = reasons[0] if reasons else judgement.default or "a rule forbids it"
+    return f"{judgement.subject.tool} is not allowed: {why}."
+
+
+def _question(judgement: Judgement, call: CallFacts) -> Suspend:
+    subject, rules = judgement.subject, [match.rule for match in judgement.deciding]
+    expires = [rule.expires for rule in rules if rule.expires is not None]
+    facts: dict[str, JSONValue] = {
+        "effects": sorted(subject.effects),
+        "command": None if subject.command is None else shortened(subject.command.text, _SHOWN),
+        "folder": subject.folder,
+        "paths": list(subject.paths[:_PATHS_SHOWN]),
+        "host": subject.host,
+        "compound": subject.compound or None,
+        "unread": sorted(subject.unread),
+        "rules": [
+            f"{match.layer}: {shortened(str(match.rule), _SHOWN)}" for match in judgement.deciding[:_RULES_SHOWN]
+        ],
+        "default": judgement.default,
+    }
+    asked = {name: value for name, value in facts.items() if value}
+    return Suspend(
+        reason="tool_permission",
+        message=_message(judgement),
+        parameters={PERMISSION: {"effect": call.effect, "remember": judgement.may_remember, **asked}},
+        reviewers=next((tuple(rule.reviewers) for rule in rules if rule.reviewers), ()),
+        expires_after=min(expires, default=None),
+    )
+
+
+def _message(judgement: Judgement) -> str:
+    subject = judgement.subject
+    texts = (subject.command.text if subject.command else None, subject.url, *subject.paths[:1])
+    what = next((f"{subject.tool}: {shortened(text, _SHOWN)}" for text in texts if text), subject.tool)
+    reasons = [match.rule.reason for match in judgement.deciding if match.rule.reason]
+    return f"May this run? {what}" + (f" ({reasons[0]})" if reasons else "")
