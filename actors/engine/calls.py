@@ -13,14 +13,13 @@ from typing import Final
 from ..contract.calls import CallPosition, CallStatus, marks_where
 from ..contract.lifecycle import NEEDS_APPROVAL, Stage
 from ..contract.phases import TOOLS
-from ..contract.rows import CallRow
 from .decisions import early_decisions, release_held, supersede
 from .gates import UNGATED, ask_again, gate_new
 from .nested import waiting_parents
 from .state import StepBuilder
 from .state_merge import merge_pending
 from .step_calls import BATCH, BEGUN, RESUMED, StepCalls
-from .tool_bodies import start, startable
+from .tool_bodies import start, startable_now
 
 
 def advance_calls(builder: StepBuilder) -> Stage | None:
@@ -72,20 +71,13 @@ def _advance(builder: StepBuilder) -> bool:
     provisional = builder.calls.present & _PROVISIONAL
     if provisional:
         ask_again(builder)
-    ready = _ready(builder) if builder.calls.present & _ALLOWED else ()
+    ready = startable_now(builder) if builder.calls.present & _ALLOWED else ()
     for call in ready:
         if builder.row.position is TOOLS:  # else starting the previous call has ended the run
             start(builder, call)
     if provisional and builder.row.position is TOOLS and not builder.calls.present & _EXECUTING:
         ask_again(builder, quiet=True)
     return builder.row.position is TOOLS and any(builder.calls.rows[call.call_id].outcome is not None for call in ready)
-
-
-def _ready(builder: StepBuilder) -> tuple[CallRow, ...]:
-    """Return the allowed calls that may start now. A nested call waits for no other: its body runs already."""
-    calls, spec = builder.calls, builder.spec
-    ready = startable(calls, builder.mode, spec.tools, spec.max_bodies)
-    return (*ready, *calls.each(calls.nested & calls.marked(_ALLOWED))) if calls.nested else ready
 
 
 def derive_stage(calls: StepCalls) -> Stage:

@@ -185,11 +185,13 @@ class CommandRules:
 
         Without its tool a call can still have the result that the decision brings.
         """
+        if (ticket is not None and ticket.live) or (call is not None and call.parent is not None):
+            return None  # a nested call has no tool
         if ticket is not None and ticket.child_run_id is not None:
             theirs = self.mirrored(ticket)
             state: ToolState = "same" if theirs is None else theirs.state
             tool, what, run = ticket.tool, ticket.ticket_id, "the child run"
-        elif call is not None and call.parent is None:
+        elif call is not None:
             state = self.definition(call.tool, call.definition)
             tool, what, run = call.tool, call.call_id, "the run"
         else:
@@ -218,7 +220,7 @@ class CommandRules:
             facts.call is not None and facts.call.parent is not None and (ticket is None or not ticket.child_run_id)
         )
         if arguments is not None and nested:
-            return self._of_nested(facts, command)
+            return refuse_edit(facts.call, command)
         if arguments is not None and decision.result is not None and _passes(ticket, decision):
             text = (
                 f"{tool} takes the decision's result as its arguments, and edited_arguments are given beside it; "
@@ -240,17 +242,10 @@ class CommandRules:
             return None if wrong is None else reject(command, "invalid_arguments", wrong)
         return None
 
-    @staticmethod
-    def _of_nested(facts: CommandContext, command: Command) -> CommandResult | None:
-        """Judge edited arguments of a nested call: the program takes any object, or no edit."""
-        call = facts.call
-        if call is None or call.editable:
-            return None
-        text = f"the program that asks for {call.call_id} takes no other arguments: approve them as they are, or deny"
-        return reject(command, "invalid_arguments", text)
-
     def _check(self, ticket: Ticket | None, tool: str, arguments: JSONObject) -> str | None:
         """Check arguments with the tool of the run that will run it: of a mirror, the child run."""
+        if ticket is not None and ticket.live:
+            return None  # the child run judges
         theirs = None if ticket is None or ticket.child_run_id is None else self.mirrored(ticket)
         return self.check_arguments(tool, arguments) if theirs is None else theirs.check(arguments)
 
@@ -268,3 +263,11 @@ def accept(command: Command, *, early: bool = False) -> CommandResult:
 def reject(command: Command, code: str, detail: str) -> CommandResult:
     """Return the result of a rejected command, with the reason."""
     return CommandResult(status="rejected", code=code, detail=detail, command_id=command.command_id)
+
+
+def refuse_edit(call: CallRow | None, command: Command) -> CommandResult | None:
+    """Return None if a program takes other arguments for its nested call, any object, else the rejection."""
+    if call is None or call.editable:
+        return None
+    text = f"the program that asks for {call.call_id} takes no other arguments: approve them as they are, or deny"
+    return reject(command, "invalid_arguments", text)

@@ -16,9 +16,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import attrs
-
-from ..contract import events as ev
 from ..contract.calls import CallPosition, CallStatus, marks_where
 from ..contract.decisions import Allow, Block, Deny, SetResult, Suspend, Verdict, supplies_result
 from ..contract.excerpt import shown_value
@@ -29,6 +26,7 @@ from ..contract.spec import ToolSpec
 from .denials import doubted
 from .effects import RunPhase
 from .handoffs import come_before
+from .nested import answerable, report_not_asked
 from .state import ENGINE, StepBuilder
 from .state_merge import merge_pending
 from .step_calls import BATCH, BEGUN, StepCalls
@@ -42,8 +40,6 @@ DISABLED: Final = "The tool {tool!r} is not available any more."
 TURN_STOPPED: Final = "This call did not run: the tool {tool!r} of the same answer is not available any more."
 NOT_OFFERED: Final = "The tool {tool!r} is not available in this step."
 """Tells the model that hooks removed the tool from this step's request."""
-MAX_NAMES: Final = 64
-"""Most tools whose unasked work is reported for one run."""
 UNGATED: Final = CallPosition.NEW.mark | CallPosition.GATING.mark
 """Positions of calls about which the gates have not answered."""
 _GATING: Final = CallPosition.GATING
@@ -132,13 +128,13 @@ def gate_answered(builder: StepBuilder, call: CallRow, verdict: Verdict | None, 
     if weaker and tool is not None and tool.gate == "always" and call.approved != call.fingerprint:
         verdict = APPROVAL
     if call.seen and not isinstance(verdict, Allow | None):
-        _note_not_asked(builder, call, verdict)
+        report_not_asked(builder, call, verdict)
         verdict = None
     match verdict:
         case None | Allow():
             _allow(builder, builder.put(call, verdict_at=revision))
         case Suspend():
-            open_ticket(builder, call, _answerable(call, verdict))
+            open_ticket(builder, call, answerable(call, verdict))
         case _ if _postpone(builder, call, verdict):
             pass
         case SetResult(value, code):
@@ -173,23 +169,6 @@ def _postpone(builder: StepBuilder, call: CallRow, verdict: SetResult | Deny | B
         return False
     builder.put(call, at=CallPosition.PROVISIONAL, settled_at_gate=_settled_before(calls, call))
     return True
-
-
-def _answerable(call: CallRow, suspend: Suspend) -> Suspend:
-    """Return the question of a gate: a nested call that takes no other arguments takes no result as its arguments."""
-    takes_others = call.parent is None or call.editable
-    fits = takes_others or suspend.resume_mode != "pass_decision_to_tool"
-    return suspend if fits else attrs.evolve(suspend, resume_mode="replay_tool_call")
-
-
-def _note_not_asked(builder: StepBuilder, call: CallRow, verdict: Verdict) -> None:
-    """Report, once per run and tool, work that its gates did not allow, and that was not asked for."""
-    if call.tool in builder.row.not_asked or len(builder.row.not_asked) >= MAX_NAMES:
-        return
-    builder.row.not_asked += (call.tool,)
-    word = type(verdict).__name__
-    detail = f"{call.tool} ({call.call_id}) ran without a question; its gates did not allow it, but gave {word}"
-    builder.emit("run.degraded", ev.RunDegraded(reason="not_asked", detail=detail))
 
 
 def _settled_before(calls: StepCalls, call: CallRow) -> int:

@@ -19,17 +19,19 @@ from __future__ import annotations
 
 from typing import Final, assert_never
 
+import attrs
 from msgspec.structs import replace
 
 from ..contract import events as ev
 from ..contract.calls import CallPosition, CallStatus, marks_where
+from ..contract.decisions import Suspend, Verdict
 from ..contract.facts import NestedAnswer
 from ..contract.ids import fingerprint, is_reserved, nested_id
 from ..contract.messages import CallRequest
 from ..contract.phases import TOOLS
 from ..contract.rows import CallRow
 from .effects import AnswerBody
-from .inputs import NestedCalled, NestedDropped, NestedEnded
+from .inputs import CallPrinted, CallProgressed, FromBody, NestedCalled, NestedDropped, NestedEnded
 from .state import ENGINE, StepBuilder
 from .step_calls import StepCalls
 from .tickets import close_call, open_ticket, withdraw
@@ -38,6 +40,8 @@ MAX_OPEN: Final = 128
 """Most nested calls of a run that may be open."""
 MAX_NESTED: Final = 10_000
 """Most nested calls of one step."""
+MAX_NAMES: Final = 64
+"""Most tools whose unasked work is reported for one run."""
 GONE: Final = "The run does not wait for this call any more: it can make no other."
 OF_A_TASK: Final = (
     "A background task cannot make a nested call or ask people: the run does not wait for it. Let people decide before "
@@ -158,6 +162,12 @@ def begin_nested(builder: StepBuilder, call: CallRow) -> None:
     builder.do(AnswerBody(ask=call.ask, value=answer))
 
 
+def parent_said(builder: StepBuilder, message: FromBody) -> None:
+    """End the nested calls of a body that has ended."""
+    if builder.calls.nested and not isinstance(message, CallProgressed | CallPrinted):
+        end_nested(builder, message.call_id, PARENT_ENDED)
+
+
 def end_nested(builder: StepBuilder, parent: str | None, why: str, *, code: str = "cancelled") -> None:
     """End the open nested calls of a call that ends, or of all calls. One in its body has an unknown outcome.
 
@@ -179,6 +189,23 @@ def end_nested(builder: StepBuilder, parent: str | None, why: str, *, code: str 
         status = CallStatus.FAILED if began else CallStatus.CANCELLED
         code_of_end = "outcome_unknown" if began else code
         close_call(builder, row, status, result=None, shown=text, code=code_of_end, hooks=False)
+
+
+def answerable(call: CallRow, suspend: Suspend) -> Suspend:
+    """Return the question of a gate: a nested call that takes no other arguments takes no result as its arguments."""
+    takes_others = call.parent is None or call.editable
+    fits = takes_others or suspend.resume_mode != "pass_decision_to_tool"
+    return suspend if fits else attrs.evolve(suspend, resume_mode="replay_tool_call")
+
+
+def report_not_asked(builder: StepBuilder, call: CallRow, verdict: Verdict) -> None:
+    """Report, once per run and tool, work that its gates did not allow, and that was not asked for."""
+    if call.tool in builder.row.not_asked or len(builder.row.not_asked) >= MAX_NAMES:
+        return
+    builder.row.not_asked += (call.tool,)
+    word = type(verdict).__name__
+    detail = f"{call.tool} ({call.call_id}) ran without a question; its gates did not allow it, but gave {word}"
+    builder.emit("run.degraded", ev.RunDegraded(reason="not_asked", detail=detail))
 
 
 def waiting_parents(calls: StepCalls) -> int:

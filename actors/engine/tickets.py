@@ -193,7 +193,10 @@ def close_call(
     ran = POSITIONS[call.at].status is CallStatus.RUNNING
     if call.parent is not None:
         if call.ask and not call.attempts:
-            builder.do(AnswerBody(ask=call.ask, value=_refusal(call, status, result, shown)))
+            refusal = NestedAnswer(
+                call_id=call.call_id, status=status, text=shown, result=result, decision=call.decision
+            )
+            builder.do(AnswerBody(ask=call.ask, value=refusal))
     elif call.ticket is not None and call.status in (CallStatus.SUSPENDED, CallStatus.RESUMING):
         builder.do(ReleaseCall(call_id=call.call_id))
     call = builder.put(
@@ -224,8 +227,3 @@ def close_call(
             RunPhase(phase=after, step=builder.row.step, call_id=call.call_id, state=builder.snapshot, durable=True)
         )
     return call
-
-
-def _refusal(call: CallRow, status: CallStatus, result: object, shown: str) -> NestedAnswer:
-    """Return the answer to a nested call that has ended without work."""
-    return NestedAnswer(call_id=call.call_id, status=status, text=shown, result=result, decision=call.decision)

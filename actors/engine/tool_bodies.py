@@ -25,7 +25,7 @@ from .gates import ask_gates, asks_gates
 from .guardrails import refuse_result
 from .handoffs import begin_handoff, carry_out, without_handoffs
 from .inputs import CallPrinted, CallProgressed, CallRaised, CallReturned, CallSuspended, FromBody, ResultRefused
-from .nested import PARENT_ENDED, begin_nested, end_nested
+from .nested import begin_nested, parent_said
 from .state import StepBuilder
 from .state_merge import returned
 from .step_calls import ALONE, BEGUN, PROVISIONAL, RESUMED, StepCalls
@@ -65,6 +65,13 @@ def startable(calls: StepCalls, mode: ExecutionMode, tools: Mapping[str, ToolSpe
             break
         candidates &= ~first & ~exclusive
     return tuple(out)
+
+
+def startable_now(builder: StepBuilder) -> tuple[CallRow, ...]:
+    """Return the allowed calls that may start now. A nested call waits for no other: its body runs already."""
+    calls, spec = builder.calls, builder.spec
+    ready = startable(calls, builder.mode, spec.tools, spec.max_bodies)
+    return (*ready, *calls.each(calls.nested & calls.marked(_ALLOWED.mark))) if calls.nested else ready
 
 
 def unblocked(calls: StepCalls, among: int, mode: ExecutionMode, *, alone: bool) -> int:
@@ -188,12 +195,7 @@ def of_bug(builder: StepBuilder, message: CallRaised) -> str | None:
 
 def body_said(builder: StepBuilder, call: CallRow, message: FromBody) -> None:
     """Handle an input of a call's newest body. The nested calls of a body that has ended end first."""
-    if builder.calls.nested and not isinstance(message, CallProgressed | CallPrinted):
-        end_nested(builder, call.call_id, PARENT_ENDED)
-    _said(builder, call, message)
-
-
-def _said(builder: StepBuilder, call: CallRow, message: FromBody) -> None:
+    parent_said(builder, message)
     match message:
         case CallReturned():
             returned(builder, call, message)

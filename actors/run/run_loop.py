@@ -355,7 +355,7 @@ class RunLoop:
         if parent is not None and (status is not before.row.status or input_read or entry.asks):
             self._services.signals.report(self._claim.run_id)
             self._registry.child_moved(parent)
-        self._publish_rest(status, again=input_read)
+        self._publish_rest(status, again=input_read or bool(before.row.nested) is not bool(entry.state.row.nested))
         # the exit of its owner reports the rest of a run that is done, and every waiter waits for the exit of an owner
         # that leaves no body behind
         if status is WAITING or (status is DONE and entry.state.row.stubborn):
