@@ -10,10 +10,22 @@ import greenroom as gr
 from greenroom.testing import ScriptedModel, call
 
 from ..support.scene_tools import FAR, wonder
-from ..support.scenes import RUN, Down, after, approve, cancel, decide, deny, pause, send
+from ..support.scenes import RUN, Act, Down, Scene, after, approve, cancel, decide, deny, pause, send
 
 pytestmark = pytest.mark.pace(5)
 DOWN = Down(FAR)
+
+
+def asked(call_id: str) -> Act:
+    """The run has asked about the call: a process among others takes a run up a moment after its owner has gone."""
+
+    async def act(scene: Scene) -> None:
+        async with scene.run.events() as events:
+            async for event in events:
+                if event.type == "run.approval.requested" and event.payload["callId"] == call_id:
+                    return
+
+    return act
 
 
 class Rules(gr.Plugin):
@@ -117,7 +129,7 @@ async def test_a_cancel_names_the_work_that_was_under_way(play, autojump_clock):
 
 @pytest.mark.rule("L-119")
 async def test_after_a_crash_the_question_is_withdrawn_before_people_are_asked_about_the_parent(play, autojump_clock):
-    acts = [DOWN, decide("r.t1"), approve("C", "as we saw it")]
+    acts = [DOWN, asked("C"), decide("r.t1"), approve("C", "as we saw it")]
     life = await play([coding(BASH)], "done", do=acts, **RULES)
     assert life.tickets == {"r.t1": ("tool_permission", "withdrawn"), "r.t2": ("outcome_unknown", "approved")}
     assert life.replies == ["rejected already_decided", "accepted"]
@@ -136,7 +148,7 @@ async def test_work_that_a_crash_cuts_off_has_an_unknown_outcome(play, autojump_
 
 @pytest.mark.rule("L-119")
 async def test_a_body_that_may_be_repeated_asks_again(play, autojump_clock):
-    life = await play([coding(BASH, tool="cheap")], "done", do=[DOWN, approve("C.2")], **RULES)
+    life = await play([coding(BASH, tool="cheap")], "done", do=[DOWN, asked("C.2"), approve("C.2")], **RULES)
     assert life.calls["C.2"].split()[-1] == "succeeded"
     assert life.effects == ["C.2"]
 
@@ -145,7 +157,7 @@ async def test_a_body_that_may_be_repeated_asks_again(play, autojump_clock):
 async def test_the_run_keeps_its_slot_while_a_body_waits(play, autojump_clock):
     playing = attrs.evolve(play, runtime={**play.runtime, "max_running": 1})
 
-    async def second(scene: Any) -> None:
+    async def second(scene: Scene) -> None:
         other = await scene.runtime.start(scene.agent, "another", run_id="q")
         await trio.sleep(1)
         assert (await other.view()).status == "created"
@@ -208,7 +220,7 @@ async def test_a_body_that_stops_waiting_withdraws_its_question(play, autojump_c
 
 @pytest.mark.rule("A-34")
 async def test_a_background_task_asks_nobody(play, autojump_clock):
-    life = await play([call("errand", id="E")], "I see", "done")
+    life = await play([call("petition", id="E")], "I see", "done")
     (finished,) = life.payloads("task.finished")
     assert "A background task cannot" in str(finished["result"])
     assert life.tickets == {}
@@ -231,7 +243,7 @@ async def test_a_live_ticket_is_decided_at_the_mirror_of_a_parent_run(play, auto
     inner = play.agent([coding(BASH)], "inside done", key="inner", **RULES)
     tool = inner.as_tool(name="inner", description="Works inside.")
 
-    async def look(scene: Any) -> None:
+    async def look(scene: Scene) -> None:
         (ticket,) = (await scene.run.wait()).tickets
         assert (ticket.reason, ticket.live, ticket.tool) == ("child_approval", True, "Bash")
 

@@ -271,7 +271,7 @@ def wonder(ctx: gr.SyncToolContext[Outside], question: str = "colour?") -> str:
 
 
 @gr.tool(background=True)
-async def errand(ctx: Context) -> str:
+async def petition(ctx: Context) -> str:
     """A background task that asks people, which is refused."""
     await ctx.ask(gr.Suspend(message="may I?"))
     return "never"
@@ -281,7 +281,7 @@ TOOLS = (
     coder,
     cheap,
     inquire,
-    errand,
+    petition,
     look,
     note,
     write,
