@@ -25,6 +25,7 @@ NAMES = (
     "cancelling",
     "engine",
     "permission",
+    "workspaces",
     "kernel",
     "gateway_fanout",
     "gateway_stalled",

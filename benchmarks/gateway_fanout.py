@@ -33,7 +33,7 @@ def _counted(mode: str, quick: bool) -> Values:
     """How often an event is encoded and framed, by counting calls: 20 clients, slowly."""
     clients, events = (5, 50) if quick else (20, 400)
     with bench(*gateway(events=events, rate=200.0, fanout=mode, count=True)) as server:
-        with play(server, follower(server, clients=clients, last=server.announced["last"] + events)) as report:
+        with play(server, follower(server, clients=clients, last=server.announcement["last"] + events)) as report:
             counts = server.report()
     check(report, delivered=events * clients)
     return {

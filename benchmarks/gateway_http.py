@@ -20,7 +20,7 @@ def _asked(key: str, quick: bool) -> Values:
         (command, options), path = gateway(fanout="pump"), PATHS[key]
     seconds, warm = ("0.2", "0.1") if quick else ("3", "0.5")
     with bench(command, options) as server:
-        arguments = ["http", "--port", str(server.announced["port"]), "--path", path, "--clients", str(CONNECTIONS)]
+        arguments = ["http", "--port", str(server.announcement["port"]), "--path", path, "--clients", str(CONNECTIONS)]
         with play(server, [*arguments, "--token", TOKEN, "--seconds", seconds, "--warm", warm]) as report:
             (latency,) = report["latency"]
     return {

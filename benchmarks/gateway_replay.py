@@ -27,7 +27,7 @@ class Replay:
         """Play it."""
         before = 2_000 if quick else EVENTS
         with bench(*gateway(before=before, watch=True, fanout=self.fanout, store=self.store)) as server:
-            last = server.announced["last"]
+            last = server.announcement["last"]
             with play(server, follower(server, clients=self.clients, after=0, last=last), at_once=True) as report:
                 server_report = server.report()
         check(report, delivered=last * self.clients)

@@ -30,7 +30,7 @@ class Setup:
         events, marks = calm + stall + after, (calm, calm + stall)
         options = {"events": events, "rate": RATE, "marks": marks, "watch": True}
         with bench(*gateway(**options, fanout=self.fanout, store=self.store)) as server:
-            begin = server.announced["last"]
+            begin = server.announcement["last"]
             more = ["--stalling", str(stalling), "--stall-after", str(begin + calm)]
             more += ["--stall-seconds", str(stall / RATE)]
             more += [word for mark in marks for word in ("--mark", str(begin + mark))]

@@ -15,7 +15,7 @@ from typing import Final, Self
 
 import attrs
 
-from .lifecycle import IllegalTransition, RunStatus
+from .lifecycle import IllegalTransition
 from .phases import Phase
 
 
@@ -168,8 +168,6 @@ POSITIONS: Final[Mapping[CallPosition, CallRule]] = {
 }
 """The table: each position, the positions that may follow, and the facts that hold there. A call begins as `new`."""
 
-EXECUTING: Final = frozenset(at for at, rule in POSITIONS.items() if rule.executing)
-"""The positions in which code runs for the call: a column of the table, as a set."""
 SUSPENDED: Final = frozenset(at for at, rule in POSITIONS.items() if rule.status is CallStatus.SUSPENDED)
 """The positions of a suspended call."""
 
@@ -233,13 +231,3 @@ CALLS: Final[Mapping[CallStatus, frozenset[CallStatus]]] = {
     status: frozenset(new for old, new in _MOVES if old is status) for status in CallStatus
 }
 """Status -> the statuses that may follow: `POSITIONS` as a client sees it."""
-
-
-def derive_run_status(calls: Iterable[CallStatus]) -> RunStatus:
-    """Return one step's status: any call running or resuming -> running; else any suspended -> waiting; else done."""
-    waiting = False
-    for status in calls:
-        if status is CallStatus.RUNNING or status is CallStatus.RESUMING:
-            return RunStatus.RUNNING
-        waiting = waiting or status is CallStatus.SUSPENDED
-    return RunStatus.WAITING if waiting else RunStatus.DONE

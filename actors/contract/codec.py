@@ -294,12 +294,12 @@ def failure_text(error: BaseException) -> str:
 class _Cleaner:
     """Walks one foreign value once; returns new data of exact built-in types only."""
 
-    __slots__ = ("_left", "_most", "_paused", "_room", "_top", "parts")
+    __slots__ = ("_last_pause", "_most", "_remaining", "_room", "_top", "parts")
 
     def __init__(self, top: object = None, most: int | None = None) -> None:
         """`top`: the value, if images and files have their place in it. `most`: items of it; None: `MAX_ITEMS`."""
         self._most = most
-        self._left = self._paused = MAX_ITEMS if most is None else most
+        self._remaining = self._last_pause = MAX_ITEMS if most is None else most
         self._room = VALUE_LIMIT
         self._top = top
         self.parts: tuple[Part, ...] = ()
@@ -345,11 +345,11 @@ class _Cleaner:
         return out
 
     def _count(self) -> Generator[None, None, None]:
-        self._left -= 1
-        if self._left < 0:
+        self._remaining -= 1
+        if self._remaining < 0:
             raise self._too_many()
-        if self._paused - self._left >= PIECE:
-            self._paused = self._left
+        if self._last_pause - self._remaining >= PIECE:
+            self._last_pause = self._remaining
             yield
 
     def _too_many(self) -> Exception:
@@ -361,8 +361,8 @@ class _Cleaner:
         if type(value) is dict or isinstance(value, Mapping):
             out = {}
             for key, item in value.items():  # each item is counted as it comes: a foreign container may have no end
-                self._left -= 1
-                if self._left < 0:
+                self._remaining -= 1
+                if self._remaining < 0:
                     raise self._too_many()
                 if type(key) is str:
                     self._room -= len(key)  # the next text, or the end, finds the excess
@@ -372,8 +372,8 @@ class _Cleaner:
             return out
         items = []
         for item in value:
-            self._left -= 1
-            if self._left < 0:
+            self._remaining -= 1
+            if self._remaining < 0:
                 raise self._too_many()
             items.append(self.clean(item, depth - 1))
         return items

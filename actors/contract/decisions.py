@@ -363,6 +363,9 @@ def decision_of(target: Any, action: Any, options: Mapping[str, Any], names: Seq
     return Decision(target=target, action=action, decision_id=name or "", decided_by=by, **more)
 
 
+CommandKind = Literal["decide", "cancel", "send", "pause", "expire", "wake"]
+
+
 @attrs.frozen(kw_only=True)
 class Command:
     """A command to a run: journaled with its result, consumed by the run's owner in order.
@@ -381,7 +384,7 @@ class Command:
     """
 
     command_id: str
-    kind: Literal["decide", "cancel", "send", "pause", "expire", "wake"]
+    kind: CommandKind
     decision: Decision | None = None
     mode: Literal["now", "after_step"] = "now"
     text: str = ""

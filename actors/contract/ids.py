@@ -23,11 +23,6 @@ AGENT_KEYS: Final = f"use 1 to {_LONGEST_KEY} printable characters without space
 _canonical = msgspec.json.Encoder(order="sorted", enc_hook=base_value)
 
 
-def event_id(run_id: str, sequence: int) -> str:
-    """Return the id of event number `sequence` of a run."""
-    return f"{run_id}-{sequence}"
-
-
 def message_id(run_id: str, number: int) -> str:
     """Return the id of the run's message number `number` (from 1)."""
     return f"{run_id}.m{number}"

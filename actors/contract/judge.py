@@ -77,11 +77,11 @@ def _bounded(kind: type[jsonschema.protocols.Validator]) -> Any:
 
 
 def _counted(word: str, keyword: _Keyword) -> _Keyword:
-    squared = word.startswith("unevaluated")
+    is_quadratic = word.startswith("unevaluated")
 
     def judged(validator: _Validator, rule: object, value: object, schema: object) -> Iterator[ValidationError]:
         size = _size(value)
-        _spend(1 + size + _size(rule) + (size * size // _SQUARE if squared else 0))
+        _spend(1 + size + _size(rule) + (size * size // _SQUARE if is_quadratic else 0))
         for fault in keyword(validator, rule, value, schema) or ():
             _spend(1 + len(fault.message) // _MESSAGE)
             yield fault

@@ -45,16 +45,17 @@ def measured(value: object, enough: int) -> int:
 
     Counts one byte for a character and for each item, and follows no other type.
     """
-    size, waiting = 0, list[Any]((value,))
+    size = 0
+    waiting: list[Any] = [value]
     for part in waiting:  # the list grows meanwhile
         kind = type(part)
+        if kind in _SCALARS:
+            continue
         if kind is str:
             size += len(part)
-        elif kind in _SCALARS:
-            continue
         elif kind is tuple or kind is list or isinstance(part, _CONTAINERS):
             size += len(part)
-            if size <= enough:
+            if part and size <= enough:
                 waiting += part
                 if isinstance(part, dict):
                     waiting += part.values()

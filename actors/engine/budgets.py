@@ -7,7 +7,6 @@ run's row, so a restart continues to count.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from ..contract.messages import Usage
@@ -48,17 +47,15 @@ def over_budget(builder: StepBuilder, policy: BudgetPolicy, model: str) -> str |
     """Return why the run may not ask this model; None if it may."""
     if policy.cost is not None and policy.price(model) is None:
         return f"the cost is limited to {policy.cost:g}, and the model {model!r} has no price"
-    return next((text for text in _reached(policy, builder.row.usage, builder.counters.cost)), None)
-
-
-def _reached(policy: BudgetPolicy, usage: Usage, cost: float) -> Iterator[str]:
+    usage, cost = builder.row.usage, builder.counters.cost
     counts = {"requests": usage.requests, "input": usage.input, "output": usage.output, "total": usage.total}
     for name, count in counts.items():
         limit: int | None = getattr(policy, name)
         if limit is not None and count >= limit:
-            yield f"{name}: {count:,} of {limit:,} are used"
+            return f"{name}: {count:,} of {limit:,} are used"
     if policy.cost is not None and cost >= policy.cost:
-        yield f"cost: {cost:.6g} of {policy.cost:g} are used"
+        return f"cost: {cost:.6g} of {policy.cost:g} are used"
+    return None
 
 
 def may_begin_body(builder: StepBuilder, policy: BudgetPolicy) -> bool:

@@ -56,14 +56,14 @@ def _advance(builder: StepBuilder) -> bool:
 
     That is so if a call ended by being started (in the background), or a merge let a call settle.
     """
-    gated = not builder.calls.present & UNGATED or gate_new(builder)
+    any_gated = not builder.calls.present & UNGATED or gate_new(builder)
     if builder.row.early:
         early_decisions(builder)
     if builder.row.unread_input_by is not None and builder.spec.on_new_input == "supersede":
         supersede(builder)
     if builder.calls.present & _DECIDED:
         release_held(builder)
-    if not gated or builder.row.position is not TOOLS:
+    if not any_gated or builder.row.position is not TOOLS:
         return False
     calls = builder.calls
     if calls.present & BATCH and not calls.present & _EXECUTING and merge_pending(builder):

@@ -53,7 +53,7 @@ def watch_child(builder: StepBuilder, call: CallRow) -> None:
             tool=call.tool,
             arguments=call.arguments,
             child_run=call.child_run,
-            known=tuple(mirror.ticket.child_ticket_id or "" for mirror in mirrors),
+            known_tickets=tuple(mirror.ticket.child_ticket_id or "" for mirror in mirrors),
         )
     )
     for mirror in mirrors:
@@ -181,15 +181,15 @@ def _follow(builder: StepBuilder, call: CallRow, report: ChildSeen, before: tupl
     )
     call = builder.calls[call.call_id]
     mirrors = call.mirrors
-    undecided = tuple(mirror.ticket for mirror in mirrors if mirror.decision is None)
-    rests = report.status is RunStatus.WAITING and len(undecided) == len(mirrors) > 0
+    open_tickets = tuple(mirror.ticket for mirror in mirrors if mirror.decision is None)
+    rests = report.status is RunStatus.WAITING and len(open_tickets) == len(mirrors) > 0
     if rests and call.at is CallPosition.BODY:
         call = builder.put(call, at=CallPosition.CHILD)
-        ticket_id = undecided[-1].ticket_id
+        ticket_id = open_tickets[-1].ticket_id
         event = ev.ToolSuspended(call_id=call.call_id, status=call.status, ticket_id=ticket_id)
         builder.emit("run.tool.suspended", event)
     elif not rests and call.at is CallPosition.CHILD:
-        _wake(builder, call, (undecided or tuple(mirror.ticket for mirror in before))[-1])
+        _wake(builder, call, (open_tickets or tuple(mirror.ticket for mirror in before))[-1])
     announce_mirrors(builder, fresh)
 
 

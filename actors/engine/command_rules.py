@@ -57,13 +57,13 @@ class CommandRules:
         now: the time for expiry, UTC.
         check_arguments: validates edited arguments.
         definition: (tool, digest of the definition that was shown) -> its state.
-        mirrored: a mirror -> the tool of its child run, which judges decisions about it; None if that is unknown here.
+        mirrored_tool: a mirror -> the tool of its child run, which judges decisions about it; None for an unknown tool.
     """
 
     now: datetime
     check_arguments: ArgumentCheck
     definition: Callable[[str, str], ToolState] = lambda _, __: "same"
-    mirrored: Callable[[Ticket], MirroredTool | None] = lambda _: None
+    mirrored_tool: Callable[[Ticket], MirroredTool | None] = lambda _: None
 
     def __call__(self, facts: CommandContext, command: Command) -> CommandResult:
         """Return the result for `command`. "accepted" means that the store journals it."""
@@ -188,7 +188,7 @@ class CommandRules:
         if (ticket is not None and ticket.live) or (call is not None and call.parent is not None):
             return None  # a nested call has no tool
         if ticket is not None and ticket.child_run_id is not None:
-            theirs = self.mirrored(ticket)
+            theirs = self.mirrored_tool(ticket)
             state: ToolState = "same" if theirs is None else theirs.state
             tool, what, run = ticket.tool, ticket.ticket_id, "the child run"
         elif call is not None:
@@ -246,7 +246,7 @@ class CommandRules:
         """Check arguments with the tool of the run that will run it: of a mirror, the child run."""
         if ticket is not None and ticket.live:
             return None  # the child run judges
-        theirs = None if ticket is None or ticket.child_run_id is None else self.mirrored(ticket)
+        theirs = None if ticket is None or ticket.child_run_id is None else self.mirrored_tool(ticket)
         return self.check_arguments(tool, arguments) if theirs is None else theirs.check(arguments)
 
 

@@ -137,7 +137,7 @@ def _decide(builder: StepBuilder, command: Command) -> None:
             **builder.row.early,
             call.call_id: decision,
         }  # judged as soon as the call has a ticket, which may be now
-        builder.asked.append(call.call_id)
+        builder.waiting_calls.append(call.call_id)
         drop_early(builder, call)
     elif call is not None and waits and not (_replaced(call, decision) or _lacks_tool(builder, call, decision)):
         act(builder, call, decision)

@@ -55,7 +55,7 @@ def refuse(builder: StepBuilder, decision: Decision, code: str, detail: str) -> 
 
 def early_decisions(builder: StepBuilder) -> None:
     """Apply decisions that arrived before their ticket, where the ticket exists now."""
-    call_ids, builder.asked = builder.asked, []
+    call_ids, builder.waiting_calls = builder.waiting_calls, []
     for call_id in call_ids:
         call, decision = builder.calls.get(call_id), builder.row.early.get(call_id)
         if (

@@ -91,8 +91,8 @@ class StartCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     body reads.
 
     With a `child_run` the work is that run's: start it if it does not exist, and report it as it is seen. Answers: any
-    number of `ChildSeen`, the last with an outcome, or `CallRaised`. Always durable. `known`: the child's tickets that
-    this run has mirrors of, which are reported also when they are closed.
+    number of `ChildSeen`, the last with an outcome, or `CallRaised`. Always durable. `known_tickets`: The child's
+    tickets that this run has mirrors of, which are reported also when they are closed.
     """
 
     call_id: str
@@ -102,7 +102,7 @@ class StartCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     decision: Decision | None = None
     state: StateSnapshot = EMPTY
     child_run: str | None = None
-    known: tuple[str, ...] = ()
+    known_tickets: tuple[str, ...] = ()
     durable: bool = True
 
 

@@ -140,8 +140,8 @@ def _requests(builder: StepBuilder, response: ModelResponse) -> tuple[CallReques
         by_id[call.call_id] = call
         # an id that the run has used, or that a ticket or task may get, becomes <id>#<n>; the number of an unnamed call
         # begins after the known ids, because a search from 1 would try every unnamed call of the run again
-        name, number = call.call_id, 2 if call.call_id else len(builder.used) + len(new) + 1
-        while not name or name in builder.used or name in new or is_reserved(builder.info.run_id, name):
+        name, number = call.call_id, 2 if call.call_id else len(builder.call_ids) + len(new) + 1
+        while not name or name in builder.call_ids or name in new or is_reserved(builder.info.run_id, name):
             name, number = f"{call.call_id or 'call'}#{number}", number + 1
         new.add(name)
         if name != call.call_id:
@@ -171,7 +171,7 @@ def _draft_answer(
         items=() if flight.prefix else response.items,  # they describe the rest of the answer only
     )
     if requests:
-        builder.used = builder.used.union(request.call_id for request in requests)
+        builder.call_ids = builder.call_ids.union(request.call_id for request in requests)
 
 
 def complete_message(builder: StepBuilder) -> None:

@@ -80,9 +80,9 @@ def nested_called(builder: StepBuilder, message: NestedCalled) -> None:
         return
     index = len(builder.calls)
     name, number = nested_id(parent.call_id, index), 2
-    while name in builder.used or is_reserved(builder.info.run_id, name):
+    while name in builder.call_ids or is_reserved(builder.info.run_id, name):
         name, number = f"{nested_id(parent.call_id, index)}#{number}", number + 1
-    builder.used = builder.used.union((name,))
+    builder.call_ids = builder.call_ids.union((name,))
     asks = message.suspend is not None
     tool, arguments = (parent.tool, parent.arguments) if asks else (message.tool, message.arguments)
     call = CallRow(

@@ -131,7 +131,7 @@ def restored(state: RunState) -> RunState:
         info=state.info,
         row=state.row,
         calls=StepCalls(stored(call) for call in state.calls.values() if call.step == state.row.step),
-        used=state.used,
+        call_ids=state.call_ids,
         snapshot=StateSnapshot.restored(state.snapshot.revision, writes_of(state.snapshot)),
     )
 
@@ -146,13 +146,13 @@ class Recorder:
     A recorder that is off puts one `RecordGap` into the first commit.
     """
 
-    __slots__ = ("_on", "_pending", "_reduced", "_watched")
+    __slots__ = ("_on", "_pending", "_results", "_watched_specs")
 
     def __init__(self, state: RunState, now: datetime, *, bare: bool, on: bool) -> None:
         self._on = on
         self._pending = [RecordEntry(now, takeover_of(state, bare=bare) if on else RecordGap())]
-        self._reduced: list[tuple[object, ...]] = []
-        self._watched: Mapping[KeySpec, KeySpec] = _NONE
+        self._results: list[tuple[object, ...]] = []
+        self._watched_specs: Mapping[KeySpec, KeySpec] = _NONE
 
     def __repr__(self) -> str:
         return f"<Recorder {'on' if self._on else 'off'}: {len(self._pending)} entries wait>"
@@ -161,9 +161,9 @@ class Recorder:
         """Record an input, or another change of the state."""
         if self._on:
             self._pending.append(
-                RecordEntry(now, entry, tuple(self._reduced)) if self._reduced else RecordEntry(now, entry)
+                RecordEntry(now, entry, tuple(self._results)) if self._results else RecordEntry(now, entry)
             )
-            self._reduced.clear()
+            self._results.clear()
 
     def carry(self) -> tuple[RecordEntry, ...]:
         """Return the entries for the next commit."""
@@ -185,9 +185,9 @@ class Recorder:
         return message if keys is own_keys else msgspec.structs.replace(message, keys=keys)
 
     def _noting(self, spec: KeySpec) -> KeySpec:
-        watched_spec = self._watched.get(spec)
+        watched_spec = self._watched_specs.get(spec)
         if watched_spec is None:
-            reduce, results = spec.reduce, self._reduced
+            reduce, results = spec.reduce, self._results
 
             def noting(value: object, update: object) -> Any:
                 assert reduce is not None  # noqa: S101 - checked by with_reducers
@@ -200,7 +200,7 @@ class Recorder:
                 return result
 
             watched_spec = attrs.evolve(spec, reduce=noting)
-            self._watched = {**self._watched, spec: watched_spec}
+            self._watched_specs = {**self._watched_specs, spec: watched_spec}
         return watched_spec
 
 

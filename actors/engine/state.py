@@ -73,7 +73,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     Attributes:
         info, row: the durable run.
         calls: The calls of the current step.
-        used: every call id of the run.
+        call_ids: every call id of the run.
         snapshot: the state keys.
         keys: undeclared keys that hooks and bodies have written.
     """
@@ -81,7 +81,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     info: RunInfo
     row: RunRow
     calls: StepCalls = NO_CALLS
-    used: frozenset[str] = frozenset()
+    call_ids: frozenset[str] = frozenset()
     snapshot: StateSnapshot = EMPTY
     keys: Keys = msgspec.field(default_factory=dict)
 
@@ -95,7 +95,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """Return the state of a stored run; the next input is `Activate`."""
         calls = StepCalls(call for call in record.calls if call.step == record.row.step)
         snapshot = StateSnapshot.restored(record.row.revision, record.state)
-        return cls(info=record.info, row=record.row, calls=calls, used=record.call_ids, snapshot=snapshot)
+        return cls(info=record.info, row=record.row, calls=calls, call_ids=record.call_ids, snapshot=snapshot)
 
 
 class Transition(msgspec.Struct, frozen=True, gc=False):
@@ -116,11 +116,11 @@ class StepBuilder:
         info: the run's constant facts.
         mode: its execution mode.
         row, counters: mutable copies of the run row and its counters; handlers set their fields.
-        calls, used, snapshot, keys: of the next `RunState`. Calls are changed by `put` only.
+        calls, call_ids, snapshot, keys: of the next `RunState`. Calls are changed by `put` only.
         phase_open: the hooks of the run's position were asked and have not answered.
         do: appends an effect.
         changed: a change must be written that no event and no other row shows.
-        asked: calls that have come to wait for a decision, or for which one came early, in this input.
+        waiting_calls: calls that have come to wait for a decision, or for which one came early, in this input.
         followed: other inputs wait behind this one, and must be taken before the run ends.
         events, effects, tickets, messages: of this input, in order.
         parts: The parts of this input, with their bytes.
@@ -135,13 +135,13 @@ class StepBuilder:
     row: RunFields
     counters: CounterFields
     calls: StepCalls
-    used: frozenset[str]
+    call_ids: frozenset[str]
     snapshot: StateSnapshot
     keys: Keys
     phase_open: bool
     changed: bool
     followed: bool
-    asked: list[str]
+    waiting_calls: list[str]
     events: list[EventDraft]
     effects: list[Effect]
     do: Callable[[Effect], None]
@@ -150,20 +150,20 @@ class StepBuilder:
     parts: tuple[Part, ...]
     tasks: dict[str, TaskRow]
     _own: StepCalls | None
-    _touched: dict[str, CallRow]
+    _changed_calls: dict[str, CallRow]
 
     def __init__(self, spec: AgentSpec, state: RunState, now: datetime) -> None:
         self.spec, self.state, self.now, self.info = spec, state, now, state.info
         execution = state.info.execution
         self.mode = MODES[execution] if isinstance(execution, str) else execution
         self.row, self.counters = opened(RunFields, state.row), opened(CounterFields, state.row.counters)
-        self.calls, self.used = state.calls, state.used
+        self.calls, self.call_ids = state.calls, state.call_ids
         self.phase_open = state.row.position.rule.hooks in spec.hooked and not held_at_start(state.row)
         self.snapshot, self.keys = state.snapshot, state.keys
         self.changed = self.followed = False
-        self.events, self.effects, self.tickets, self.messages, self.asked = [], [], [], [], []
+        self.events, self.effects, self.tickets, self.messages, self.waiting_calls = [], [], [], [], []
         self.do = self.effects.append
-        self.parts, self._own, self._touched = (), None, {}
+        self.parts, self._own, self._changed_calls = (), None, {}
         self.tasks = by_id(state.row.tasks) if state.row.tasks else {}
 
     # --- what handlers use -------------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ class StepBuilder:
         if self._own is None:
             self.calls = self._own = self.calls.opened()
         self._own.put(new, before)
-        self._touched[call_id] = new
+        self._changed_calls[call_id] = new
         return new
 
     def bring(self, parts: tuple[Part, ...]) -> tuple[Part, ...]:
@@ -305,7 +305,7 @@ class StepBuilder:
         """Return the next state, the commit (if anything has to be written) and the effects."""
         before = self.state
         any_change = self.changed or self.row.position is not before.row.position
-        if not (any_change or self.events or self._touched or self.tickets or self.messages):
+        if not (any_change or self.events or self._changed_calls or self.tickets or self.messages):
             state = before if self.keys is before.keys else replace(before, keys=self.keys)
             return Transition(state, None, tuple(self.effects))
         if self.counters.active_since is not None:
@@ -323,7 +323,7 @@ class StepBuilder:
             info=self.info,
             row=row,
             calls=self.calls,
-            used=self.used,
+            call_ids=self.call_ids,
             snapshot=self.snapshot,
             keys=self.keys,
         )
@@ -334,7 +334,7 @@ class StepBuilder:
             at=self.now,
             events=tuple(self.events),
             row=row,
-            calls=tuple([call if call.batch is None else stored(call) for call in self._touched.values()]),
+            calls=tuple([call if call.batch is None else stored(call) for call in self._changed_calls.values()]),
             tickets=tuple(self.tickets),
             messages=tuple(self.messages),
             state=state_changes,

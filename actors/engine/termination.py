@@ -143,7 +143,11 @@ def overran(builder: StepBuilder, item: Unfinished) -> None:
     if item.call_id in builder.row.stubborn:
         return
     builder.row.stubborn += (item.call_id,)
-    _lose(builder, "grace", item.call_id)
+    call, task = builder.calls.get(item.call_id), builder.tasks.get(item.call_id)
+    if call is not None:
+        _lose_call(builder, "grace", call)
+    if task is not None:
+        _lose_task(builder, "grace", task)
     builder.emit(
         "run.cleanup.overrun",
         ev.CleanupOverrun(call_id=item.call_id, tool=item.tool, grace_seconds=item.grace, stack=item.stack or None),
@@ -158,15 +162,6 @@ def lose_bodies(builder: StepBuilder) -> None:
         _lose_call(builder, "process", call)
     for task in tuple(builder.tasks.values()):
         _lose_task(builder, "process", task)
-
-
-def _lose(builder: StepBuilder, how: UnknownCause, name: str) -> None:
-    """Mark a call or task whose running body ended in an unknown way."""
-    call, task = builder.calls.get(name), builder.tasks.get(name)
-    if call is not None:
-        _lose_call(builder, how, call)
-    if task is not None:
-        _lose_task(builder, how, task)
 
 
 def _lose_call(builder: StepBuilder, how: UnknownCause, call: CallRow) -> None:

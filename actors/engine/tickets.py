@@ -34,7 +34,7 @@ def open_ticket(builder: StepBuilder, call: CallRow, suspend: Suspend, *, replac
         ev.ToolSuspended(call_id=call.call_id, status=call.status, ticket_id=ticket.ticket_id),
     )
     announce(builder, ticket)
-    builder.asked.append(call.call_id)
+    builder.waiting_calls.append(call.call_id)
     if call.parent is None:
         builder.do(ParkCall(call_id=call.call_id, ticket=ticket))
     return call
@@ -52,7 +52,7 @@ def ask_afresh(builder: StepBuilder, call: CallRow, ticket: Ticket, reason: str)
     new = replace(new, replaces=ticket.ticket_id)
     call = builder.put(call, at=CallPosition.PARKED, ticket=new, decision=None)
     announce(builder, new)
-    builder.asked.append(call.call_id)
+    builder.waiting_calls.append(call.call_id)
     builder.do(ParkCall(call_id=call.call_id, ticket=new))
     return call
 

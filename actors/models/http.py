@@ -80,7 +80,7 @@ class _Shared:
     users: int = 0
 
 
-_shared: trio.lowlevel.RunVar[dict[str, _Shared]] = trio.lowlevel.RunVar("greenroom.models.clients")
+_clients: trio.lowlevel.RunVar[dict[str, _Shared]] = trio.lowlevel.RunVar("greenroom.models.clients")
 
 
 @cache
@@ -93,10 +93,10 @@ def _tls() -> ssl.SSLContext:
 async def _client(base_url: str) -> AsyncIterator[httpx.AsyncClient]:
     """Open the client for a base URL, or use the one that is open in this trio program."""
     try:
-        table = _shared.get()
+        table = _clients.get()
     except LookupError:
         table = {}
-        _shared.set(table)
+        _clients.set(table)
     entry = table.get(base_url)
     if entry is None:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=KEEP, keepalive_expiry=30.0)

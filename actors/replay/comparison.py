@@ -43,21 +43,21 @@ class Replay:
 
     def __init__(self, stored: StoredRun, spec: AgentSpec, redactor: Redactor) -> None:
         """Begin a replay. Arguments as for `Fold`."""
-        self._stored, self._redactor = stored, redactor
+        self._run, self._redactor = stored, redactor
         self._fold = Fold(stored.info, spec, stored.definitions, redactor)
         self._position = self._number = 0
         self._newest: RecordEntry | None = None
-        self._found: Difference | Unreplayable | None = None
+        self._finding: Difference | Unreplayable | None = None
 
     def __repr__(self) -> str:
-        return f"<Replay of {self._stored.info.run_id} at event {self._position}>"
+        return f"<Replay of {self._run.info.run_id} at event {self._position}>"
 
     def steps(self) -> Iterator[FoldedEntry | None]:
         """Yield the result of each entry, up to the end of the record or the first difference.
 
         Yields None inside a large entry: a driver with other work lets the other work go on.
         """
-        for commit in self._stored.record:
+        for commit in self._run.record:
             for entry in commit.taken:
                 self._number, self._newest = self._number + 1, entry
                 try:
@@ -70,18 +70,18 @@ class Replay:
                 yield transition
             if self._position < commit.last:
                 self._compare(None)
-            if self._found is not None:
+            if self._finding is not None:
                 return
         if self._number == 0:
             self._stop("record", "nothing of it is recorded: an older release or a runtime with record=False wrote it")
-        elif self._position < len(self._stored.frames):
+        elif self._position < len(self._run.frames):
             self._compare(None)
 
     def _compare(self, frame: bytes | None) -> None:
         """Compare the next event of the log with the next event of the replay; None: the replay has none here."""
-        if self._found is not None:
+        if self._finding is not None:
             return
-        frames, position = self._stored.frames, self._position
+        frames, position = self._run.frames, self._position
         stored_frame = frames[position] if position < len(frames) else None
         if stored_frame is not None and stored_frame == frame:
             self._position += 1
@@ -91,15 +91,15 @@ class Replay:
             self._stop("bytes", "the stored bytes are no event; restore the store from a backup")
             return
         line = "" if self._newest is None else shown(self._number, self._newest, self._redactor)
-        self._found = compared(position + 1, event, None if frame is None else decode_event(frame), line)
+        self._finding = compared(position + 1, event, None if frame is None else decode_event(frame), line)
 
     def _stop(self, missing: Missing, why: str) -> None:
         sequence = self._position + 1
-        self._found = Unreplayable(sequence=sequence, missing=missing, text=f"event {sequence}: {why}")
+        self._finding = Unreplayable(sequence=sequence, missing=missing, text=f"event {sequence}: {why}")
 
     def report(self) -> ReplayReport:
         """Return the result of the replay; call it when `steps` has ended."""
-        run_id, events, difference = self._stored.info.run_id, self._position, self._found
+        run_id, events, difference = self._run.info.run_id, self._position, self._finding
         if isinstance(difference, Difference):
             return ReplayReport(run_id=run_id, equal=False, events=events, difference=difference)
         return ReplayReport(run_id=run_id, equal=difference is None, events=events, unreplayable=difference)

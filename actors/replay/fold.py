@@ -81,7 +81,7 @@ class Fold:
         self._info, self._encoder = info, EventEncoder(info, redactor)
         self._agent = self._spec = spec.replaying(info.agent, definitions)
         self._state: RunState | None = None
-        self._reduced: list[tuple[object, ...]] = []
+        self._results: list[tuple[object, ...]] = []
         self._stand_in = standing_in(self._reductions())
 
     def __repr__(self) -> str:
@@ -109,7 +109,7 @@ class Fold:
             commit = forced_commit(_outline(before, entry), commands, entry.why, record_entry.at)
             after, events = msgspec.structs.replace(before, row=commit.row), commit.events
         else:
-            self._reduced[:] = record_entry.reduced
+            self._results[:] = record_entry.reduced
             done = step(self._spec, before, self._with_reducers(cast("Input", entry)), record_entry.at)
             after, effects = done.state, done.effects
             events = () if done.commit is None else done.commit.events
@@ -135,7 +135,7 @@ class Fold:
     def _reductions(self) -> Iterator[tuple[Any, ...]]:
         """Yield the recorded results of reducers for the present entry."""
         while True:
-            yield self._reduced.pop(0) if self._reduced else ("LookupError", "no result of this reducer is recorded")
+            yield (self._results.pop(0) if self._results else ("LookupError", "no result of this reducer is recorded"))
 
 
 def _outline(state: RunState, entry: ForcedEndEntry) -> RunOutline:

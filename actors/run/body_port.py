@@ -2,7 +2,7 @@
 
 Theory of operation. A tool's context calls these methods; the body sees only the context. Reports and output go into
 the run's buffers. An operation on a background task is a request to the run's machine, whose answer the body awaits. A
-body in a worker thread uses the methods named `..._from_thread`.
+body in a worker thread calls these methods in the loop's thread.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _MARK: Final = 16
 
 
 class BodyPort:
-    """What one attempt of a body asks of its run and reports to it."""
+    """The requests of one attempt of a body to its run, and the reports of the attempt."""
 
     def __init__(self, children: Children, spawner: str, attempt: int, step: int) -> None:
         """`spawner`: the call or task that the attempt belongs to; `step`: the run's step."""
         self._children, self._spawner, self._attempt, self._step = children, spawner, attempt, step
-        self._spawned: dict[str, int] = {}
+        self._spawn_counts: dict[str, int] = {}
         self._unread: dict[str, list[int]] = {}  # spawns whose answer was cancelled: their numbers are used again
 
     @property
@@ -56,25 +56,20 @@ class BodyPort:
 
     async def progress(self, fraction: float, text: str) -> None:
         """Report the progress; the newest report wins."""
-        self._set_progress(fraction, text)
+        self.set_progress(fraction, text)
 
     async def output(self, text: str) -> None:
         """Stream output; waits while too much of it waits for the store."""
         await self._streams.text.put(text)
 
-    def progress_from_thread(self, fraction: float, text: str) -> None:
-        """Call `progress` from a worker thread."""
-        trio.from_thread.run_sync(self._set_progress, fraction, text)
-
     def output_from_thread(self, text: str) -> None:
         """Stream output from a worker thread, which limits its own pace: never waits for the store."""
+        add = self._streams.text.add
         for piece in pieces(text):
-            trio.from_thread.run_sync(self._add_output, piece)
+            trio.from_thread.run_sync(add, piece)
 
-    def _add_output(self, text: str) -> None:
-        self._streams.text.add(text)
-
-    def _set_progress(self, fraction: float, text: str) -> None:
+    def set_progress(self, fraction: float, text: str) -> None:
+        """Do the same as `progress`, without an await."""
         self._streams.tell(fraction, text)
         self._children.nudge()
 
@@ -161,15 +156,6 @@ class BodyPort:
     def _count(self, size: int) -> None:
         count_among_results(size, children=self._children, step=self._step)
 
-    def ask_from_thread(self, suspend: Suspend) -> Decision:
-        """Call `ask` from a worker thread.
-
-        Raises:
-            ToolError: the question is refused, with the reason.
-            trio.Cancelled: the call was cancelled.
-        """
-        return trio.from_thread.run(self.ask, suspend)
-
     # --- background tasks --------------------------------------------------------------------------------------------
 
     async def start(self, tool: str, arguments: JSONObject) -> str:
@@ -186,8 +172,8 @@ class BodyPort:
         mark = content_digest([tool, data])[:_MARK]
         unread = self._unread.setdefault(mark, [])
         if not unread:
-            self._spawned[mark] = self._spawned.get(mark, 0) + 1
-            unread.append(self._spawned[mark])
+            self._spawn_counts[mark] = self._spawn_counts.get(mark, 0) + 1
+            unread.append(self._spawn_counts[mark])
         nth = unread.pop(0)
 
         def question(number: int) -> Input:
@@ -219,30 +205,3 @@ class BodyPort:
         """
         tasks: tuple[TaskView, ...] = await self._children.questions.ask(lambda number: TasksAsked(ask=number))
         return tasks
-
-    def start_from_thread(self, tool: str, arguments: JSONObject) -> str:
-        """Call `start` from a worker thread.
-
-        Raises:
-            ToolError: the task cannot be spawned, with the reason.
-            trio.Cancelled: the call was cancelled.
-        """
-        return trio.from_thread.run(self.start, tool, arguments)
-
-    def stop_from_thread(self, task_id: str) -> bool:
-        """Call `stop` from a worker thread.
-
-        Raises:
-            ToolError: the run has no owner any more.
-            trio.Cancelled: the call was cancelled.
-        """
-        return trio.from_thread.run(self.stop, task_id)
-
-    def see_from_thread(self) -> tuple[TaskView, ...]:
-        """Call `see` from a worker thread.
-
-        Raises:
-            ToolError: the run has no owner any more.
-            trio.Cancelled: the call was cancelled.
-        """
-        return trio.from_thread.run(self.see)

@@ -117,7 +117,7 @@ class CallActor:
                 child_run=cue.child_run,
                 tool=tool if isinstance(tool, AgentTool) else None,
                 arguments=cue.arguments,
-                known=cue.known,
+                known_tickets=cue.known_tickets,
                 deps=self._run.deps,
                 submit=self._run.children.submit_input,
                 nudge=self._run.children.nudge,
@@ -333,12 +333,12 @@ class CallActor:
             )
         return SyncToolContext(
             **facts,
-            report_progress=port.progress_from_thread,
+            report_progress=lambda part, text: trio.from_thread.run_sync(port.set_progress, part, text),
             report_output=port.output_from_thread,
-            start_task=port.start_from_thread,
-            stop_task=port.stop_from_thread,
-            see_tasks=port.see_from_thread,
-            ask_people=port.ask_from_thread,
+            start_task=lambda name, arguments: trio.from_thread.run(port.start, name, arguments),
+            stop_task=lambda task_id: trio.from_thread.run(port.stop, task_id),
+            see_tasks=lambda: trio.from_thread.run(port.see),
+            ask_people=lambda suspend: trio.from_thread.run(port.ask, suspend),
         )
 
 

@@ -56,13 +56,13 @@ class EffectRunner:
 
     Attributes:
         run: the run, and what its effects work with.
-        found: the model request that was in flight when this owner took the run up.
+        at_start: the model request that was in flight when this owner took the run up.
         stop_at: after `CancelWork`: when the grace of the slowest child is over, in trio time; else None.
         finished: `FinishRun` was performed.
     """
 
     run: RunContext
-    found: Inference | None = None
+    at_start: Inference | None = None
     stop_at: float | None = None
     finished: bool = False
     _asking: ModelCall | None = attrs.field(init=False, default=None)
@@ -109,7 +109,7 @@ class EffectRunner:
                 if state.row.inference is not None and state.row.inference.stopped:
                     # before the cancel, which a model may not obey
                     now = self.run.services.clock.now()
-                    self.run.children.submit_input(cut_request(state.row.inference, self._asking, self.found, now))
+                    self.run.children.submit_input(cut_request(state.row.inference, self._asking, self.at_start, now))
                 stop_at = trio.current_time() + self.run.children.cancel_all(effect.reason) + SLACK
                 self.stop_at = self.stop_at or stop_at  # a second cancel allows no more time
             case _ as never:
@@ -193,14 +193,14 @@ class EffectRunner:
         if child is None:  # the receipt of its start is outstanding; `_outdated` drops the StartTask
             children.submit_input(report)
             return
-        doomed = child
-        doomed.scope.cancel("the task was cancelled")
+        body = child
+        body.scope.cancel("the task was cancelled")
 
         async def wait(_: Child) -> None:
-            with trio.move_on_after(doomed.grace + SLACK):
-                await doomed.ended.wait()
-            if not doomed.ended.is_set():
-                children.give_up(doomed, (children.where(doomed),), doomed.ended)
+            with trio.move_on_after(body.grace + SLACK):
+                await body.ended.wait()
+            if not body.ended.is_set():
+                children.give_up(body, (children.where(body),), body.ended)
             children.submit_input(report)
 
         children.start(f"stop:{effect.task_id}", wait, broke=lambda _: report, ours=True)

@@ -62,11 +62,11 @@ class ModelCall:
         scope: the child's; its deadline is the limit of silence.
         until: when the next event moves that limit, in trio time.
         answering: the first event has come.
-        answered: the input that a response has become.
-        received: the streamed text.
+        answer: the input that a response has become.
+        text_pieces: the streamed text.
         size: characters of it.
-        begun: the tools of the calls that have begun, by their index.
-        reported: the newest `UsageReport`.
+        call_names: the tools of the calls that have begun, by their index.
+        usage_report: the newest `UsageReport`.
     """
 
     run: RunContext
@@ -78,11 +78,11 @@ class ModelCall:
     scope: trio.CancelScope = attrs.field(init=False)
     until: float = attrs.field(init=False, default=0.0)
     answering: bool = attrs.field(init=False, default=False)
-    answered: Input | None = attrs.field(init=False, default=None)
-    received: list[str] = attrs.field(init=False, factory=list)
+    answer: Input | None = attrs.field(init=False, default=None)
+    text_pieces: list[str] = attrs.field(init=False, factory=list)
     size: int = attrs.field(init=False, default=0)
-    begun: dict[int, str] = attrs.field(init=False, factory=dict)
-    reported: UsageReport | None = attrs.field(init=False, default=None)
+    call_names: dict[int, str] = attrs.field(init=False, factory=dict)
+    usage_report: UsageReport | None = attrs.field(init=False, default=None)
 
     def __repr__(self) -> str:
         return f"<ModelCall {self.effect.message_id}>"
@@ -114,8 +114,8 @@ class ModelCall:
         try:
             outcome = await self._ask(child, model)
         finally:
-            silent = outcome is None and self.answered is None and trio.current_time() >= child.scope.deadline
-            if isinstance(outcome or self.answered, ModelAnswered):
+            silent = outcome is None and self.answer is None and trio.current_time() >= child.scope.deadline
+            if isinstance(outcome or self.answer, ModelAnswered):
                 circuit.succeeded()
             elif silent or (isinstance(outcome, ModelFailed) and outcome.retryable):
                 circuit.failed(policy, trio.current_time())
@@ -141,8 +141,8 @@ class ModelCall:
                 try:
                     async for event in events:
                         if type(event) is ModelResponse or not isinstance(event, _DELTAS):
-                            self.answered = self._answered(event)
-                            return self.answered
+                            self.answer = self._answered(event)
+                            return self.answer
                         await self._take(event)
                 finally:
                     # Finalise a generator in the model's own task; the collector would do so in another one.
@@ -162,11 +162,11 @@ class ModelCall:
 
     def cut(self) -> ModelCut:
         """Return what has arrived, for the end of the run, which stops this request now. Its buffers are closed."""
-        text, usage = text_of("".join(self.received)), Usage()
-        if isinstance(self.answered, ModelAnswered):  # whole, but too late for the run to use its calls
-            text, usage = "".join(self.answered.response.text), _known(self.answered.response)
+        text, usage = text_of("".join(self.text_pieces)), Usage()
+        if isinstance(self.answer, ModelAnswered):  # whole, but too late for the run to use its calls
+            text, usage = "".join(self.answer.response.text), _known(self.answer.response)
         elif self.sent:
-            usage = _known(self.reported) + Usage(incomplete=1)
+            usage = _known(self.usage_report) + Usage(incomplete=1)
         rest = self.run.children.cut_message_stream(self.effect.message_id)
         large = is_large(f"{self.effect.prefix}{text}")  # else one event holds the text
         return ModelCut(message_id=self.effect.message_id, text=text, rest=rest if large else (), usage=usage)
@@ -178,9 +178,9 @@ class ModelCall:
             self._extend(now)
         if isinstance(event, _UNSHOWN):
             if isinstance(event, UsageReport):
-                self.reported = event
-            elif event.tool or event.index not in self.begun:
-                self.begun[event.index] = text_of(event.tool)
+                self.usage_report = event
+            elif event.tool or event.index not in self.call_names:
+                self.call_names[event.index] = text_of(event.tool)
             return
         if self.size > ANSWER_LIMIT:
             raise ModelError(f"its answer is too large: {too_large(self.size, ANSWER_LIMIT)}", kind="provider")
@@ -193,7 +193,7 @@ class ModelCall:
         else:
             await buffer.put(event.text)
         if buffer is streams.text:
-            self.received.append(event.text)
+            self.text_pieces.append(event.text)
             self.size += len(event.text)
 
     def _extend(self, now: float) -> None:
@@ -205,8 +205,8 @@ class ModelCall:
 
     def _silent(self) -> Input | None:
         """Return the failure of a request that the limit of silence ended, or the answer if it was there already."""
-        if self.answered is not None or trio.current_time() < self.scope.deadline:
-            return self.answered
+        if self.answer is not None or trio.current_time() < self.scope.deadline:
+            return self.answer
         limit = self.agent.spec.policies.idle.idle if self.answering else self.agent.spec.policies.idle.first
         return self._cut(f"{self.model} was silent for {limit:g} s", "timeout")
 
@@ -262,8 +262,8 @@ class ModelCall:
             retry_after=retry_after,
             usage=_known(usage) if self.sent else Usage(),
             jitter=self.run.services.jitter(),
-            received=text_of("".join(self.received), ANSWER_LIMIT),
-            cut_calls=tuple(filter(None, self.begun.values())),
+            received=text_of("".join(self.text_pieces), ANSWER_LIMIT),
+            cut_calls=tuple(filter(None, self.call_names.values())),
         )
 
 

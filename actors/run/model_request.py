@@ -103,7 +103,7 @@ def model_request(
 
 
 CUT_NOTE = "Your answer above was cut off: the run was ended while you wrote it."
-"""Follows an answer that was cut. A message of its own, so that the text stays as it was shown."""
+"""Follows an answer that was cut, as a separate message, so that the shown text stays unchanged."""
 
 
 def _continuation(prefix: str, cut_calls: Iterable[str]) -> Iterator[Message]:

@@ -152,7 +152,7 @@ class PhaseRunner:
         return attrs.evolve(request, find_model=run.services.models.named, watch=self.watch, tell=self._log_hook)
 
     def _context(self, request: HookRequest) -> PhaseContext:
-        """Return the context of user code that is no hook."""
+        """Return the context of user code that is not a hook."""
         return request.context(State(request.snapshot, self.agent.spec.keys), ())
 
     async def _before_inference(self, request: HookRequest) -> PhaseDone:
@@ -286,7 +286,12 @@ class GuardsRunner:
         phase = Phase.BEFORE_INFERENCE if effect.kind == "input" else Phase.STEP_END
         phase_effect = RunPhase(phase=phase, step=effect.step, state=effect.state)
         request = hook_request(phase_effect, self.state, agent, run.deps, history, models=run.models_for(agent))
-        ctx, value = request.context(State(effect.state, agent.spec.keys), ()), await self._judged()
+        ctx, thread = request.context(State(effect.state, agent.spec.keys), ()), await run.thread()
+        value: Callable[[], object]  # makes a copy for each guardrail
+        if effect.kind == "output":
+            value = partial(typed_output, agent, copied(effect.output))
+        else:
+            value = partial("\n\n".join, [message.content for message in thread if message.id in effect.messages])
         try:
             done = self._done(tripped=await ask_all(self.guardrails, ctx, value, watch))
         except HookFailed as failure:
@@ -294,10 +299,3 @@ class GuardsRunner:
             done = self._done(failure=text_of(str(failure)))
         if not child.muted:
             run.children.submit_input(done)
-
-    async def _judged(self) -> Callable[[], object]:
-        """Return a function that makes a copy of what is judged."""
-        thread, effect = await self.run.thread(), self.effect
-        if effect.kind == "output":
-            return partial(typed_output, self.agent, copied(effect.output))
-        return partial("\n\n".join, [message.content for message in thread if message.id in effect.messages])

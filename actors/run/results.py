@@ -68,8 +68,8 @@ def count_among_results(size: int, *, children: Children, step: int) -> None:
     Raises:
         TooLarge: the values of the step exceed their limit; this one is not counted.
     """
-    last_step, before = children.kept
+    last_step, before = children.result_bytes
     total = size + (before if last_step == step else 0)
     if total > STEP_LIMIT:
         raise TooLarge(f"with the other results of its step {too_large(total, STEP_LIMIT)}")
-    children.kept = (step, total)
+    children.result_bytes = (step, total)

@@ -133,24 +133,25 @@ class RunActor:
     """The owner of a run in this process. The supervisor starts it, and restarts it after a crash.
 
     Attributes:
-        permissions: what the runtime allows the owner to do.
-        begin: how the next incarnation comes to its claim.
+        permissions: The permissions that the runtime gives the owner.
+        begin: The way in which the next incarnation comes to its claim.
         claim: the present claim, until the run is done or released.
         void: the claims of this process are void.
-        token: of the newest claim that it has had.
-        refusals: how often in a row the run could not be worked on here.
-        abandon: end the run at once as failed(internal_error), for this reason.
-        burial: how to end a run whose ordinary end could not be written.
+        token: The fencing token of the newest claim.
+        refusals: The number of failures in a row to work on the run here.
+        abandon: The reason for which the run ends immediately, as failed(internal_error).
+        burial: The forced end of a run whose ordinary end could not be written.
         needed: the forced end is needed now.
-        degraded: why the run is not worked on: deps_missing, agent_unknown or state_mismatch, with a sentence.
+        degraded: The reason why the owner does not work on the run (deps_missing, agent_unknown, state_mismatch), with
+            a sentence.
         passing: the cause of `degraded` may go away without a command.
         ref: the actor's address.
         life: the present run loop, or the last one.
         posted: position of the newest command accepted while the run had this owner.
-        left: overrun bodies of earlier incarnations: reported to the machine, and awaited by a later attempt of the
-            call.
+        overrun_bodies: The overrun bodies of earlier incarnations. The actor reports these bodies to the machine, and
+            a later attempt of the call waits for its own.
         deadline: the run's deadline, once its rows were read.
-        sequence: of the run's newest event, once its rows were read; kept up to date in a degraded run only.
+        sequence: The sequence of the newest event, once the rows were read; kept up to date in a degraded run only.
         met_start: a start or a resume of the run met this owner, so the run needs an owner whatever the errand was.
         child_moved: a child run came to rest, continued or ended after the run loop had decided to leave memory.
     """
@@ -170,7 +171,7 @@ class RunActor:
     ref: Ref[Hint] | None = None
     life: RunLoop | None = None
     posted: int = 0
-    left: Mapping[str, OverrunBody] = EMPTY
+    overrun_bodies: Mapping[str, OverrunBody] = EMPTY
     deadline: datetime | None = None
     sequence: int | None = None
     child_moved: bool = False
@@ -260,7 +261,7 @@ class RunActor:
             self.abandon = str(error) if isinstance(error.__cause__, TooLarge) else self.abandon
             raise
         finally:
-            self.left = await life.end()  # noqa: ASYNC102 - bounded inside
+            self.overrun_bodies = await life.end()  # noqa: ASYNC102 - bounded inside
 
     async def _bury(self, burial: ForcedEnd) -> None:
         done = False
@@ -303,7 +304,7 @@ class RunActor:
             self.services.tasks,
             ctx.mailbox.nudge,
             self.services.holdback.within(state.info.workspace).split,
-            self.left,
+            self.overrun_bodies,
             claim_is_good=self.services.ownership.fence,
         )
         run = RunContext(
@@ -321,7 +322,7 @@ class RunActor:
             state=state,
             spec=AgentSpec(key=state.info.agent) if agent is None else self.services.agents.spec_of(agent),
             mailbox=ctx.mailbox,
-            effects=EffectRunner(run, found=state.row.inference),
+            effects=EffectRunner(run, at_start=state.row.inference),
             permissions=self.permissions,
             first=first,
         )
@@ -348,10 +349,8 @@ class RunActor:
             claim = await self._claim()
         if claim is None:
             return None
-        self.claim, self.token = (
-            claim,
-            claim.token,
-        )  # from here on the end of the actor gives the claim back, also if the rows are unreadable
+        # from here on the end of the actor gives the claim back, also if the rows are unreadable
+        self.claim, self.token = claim, claim.token
         record = record or await retry_until_available(store.load, self.run_id)
         if record is None or record.row.status is DONE:
             self.claim = None
@@ -450,7 +449,9 @@ class RunActor:
         if self.abandon is not None:
             return (FailUnrecoverable(detail=self.abandon),)
         if agent is not None:
-            overruns = (BodyOverran(item=overrun.item) for overrun in self.left.values() if not overrun.ended.is_set())
+            overruns = (
+                BodyOverran(item=overrun.item) for overrun in self.overrun_bodies.values() if not overrun.ended.is_set()
+            )
             commands = (CommandArrived(item=item) for item in inbox)
             begins = self.permissions.admitted
             if state.row.position is ADMISSION:

@@ -1,4 +1,4 @@
-"""What the effects of one run work with: its agents, its thread, and a log that names the run."""
+"""`RunContext`: the agents, the thread and the log with which the effects of one run work."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class RunContext:
     """One run, as its owner knows the run.
 
     Attributes:
-        agent: with which the run was started; None if it is not known here, which suffices for a cancel.
-        deps: of the run.
-        children: its tasks.
-        part_bytes: of the thread's images and files.
+        agent: The agent with which the run was started; None for an agent that is unknown here (enough for a cancel).
+        deps: The dependencies of the run.
+        children: The tasks of the run.
+        part_bytes: The bytes of the thread's images and files.
         history: The messages of the thread, copies for models; None until they are read.
     """
 
@@ -100,7 +100,3 @@ class RunContext:
             self.history.extend(map(own_message, commit.messages))
         if commit.parts:
             self.part_bytes.keep(commit.parts)
-
-    def forget_thread(self) -> None:
-        """Read the thread from the store again: a commit whose messages it has was refused."""
-        self.history = None

@@ -3,17 +3,18 @@
 Theory of operation. Inputs arrive from three places: children (model answers, results of tool calls), the mailbox
 (hints of journaled commands) and the clock. For each input the loop steps the pure machine and submits the commit
 without awaiting the store. Effects marked `durable` wait in the outbox until the receipt of their commit arrives (as do
-model requests and hooks while the thread's history is unread); all other effects run at once. Receipts arrive in the
-order of the commits, so the outbox is a queue. Awaits happen only in `live` and the steps that it awaits; between two
-of them `_turn` drains everything that is ready, so no invariant is broken across a checkpoint. While the owner waits, a
-child that ends takes the turn in its own last step (`_take_turn`): a step of a run wakes no task but those of its work.
-A commit whose events are large waits in `_unwritten`: the owner makes them in steps before it takes another input.
+model requests and hooks while the thread's history is unread); the loop performs all other effects immediately.
+Receipts arrive in the order of the commits, so the outbox is a queue. Awaits happen only in `live` and the steps that
+it awaits; between two of them `_turn` drains everything that is ready, so no invariant is broken across a checkpoint.
+While the owner waits, a child that ends takes the turn in its own last step (`_take_turn`): a step of a run wakes no
+task but those of its work. A commit whose events are large waits in `_unwritten`: the owner makes them in steps before
+it takes another input.
 
 Example, a step that calls one unsafe tool:
 
     ModelAnswered  -> commit 7, StartCall(durable)   the effect waits in the outbox
     receipt of 7   -> StartCall is performed         the body starts; a crash from here on is known from the rows
-    CallReturned   -> commit 8, CallModel            the next request starts at once, before the receipt of 8
+    CallReturned   -> commit 8, CallModel            the next request starts before the receipt of 8
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ Hint = InboxItem
 
 @attrs.define(eq=False)
 class RunPermissions:
-    """What the runtime allows a run's owner to do. Slots, not messages: never refused, and kept across incarnations.
+    """The permissions of a run's owner. They are slots and not messages: never refused, and kept across incarnations.
 
     Attributes:
         admitted: the run has a slot (of max_running) and its thread.
@@ -128,7 +129,7 @@ class _Ending(msgspec.Struct, frozen=True):
 
     before: RunState
     message: Input
-    carried: tuple[RecordEntry, ...]
+    entries: tuple[RecordEntry, ...]
 
 
 class RunLoop:
@@ -338,8 +339,8 @@ class RunLoop:
                 raise ClaimLost("inbox_ahead without an ending")
             ending, self._closing = self._closing, None
             self._state = ending.before
-            self._record.undo(ending.carried)
-            self._run.forget_thread()
+            self._record.undo(ending.entries)
+            self._run.history = None  # the commit whose messages it has was refused
             self._behind = True
             self._children.submit_last(ending.message)
             return
@@ -444,7 +445,7 @@ class RunLoop:
             for message in children.take_streams():
                 self.feed(message)
         else:
-            return (bool(children.watched) or row.next_due is not None) and self._fire_timers()
+            return (bool(children.checks) or row.next_due is not None) and self._fire_timers()
         return True
 
     def _feed_child_input(self, message: Input) -> None:
@@ -452,8 +453,8 @@ class RunLoop:
         match message:
             case ModelAnswered() | ModelFailed():
                 children, row = self._children, self._state.row
-                continued = is_continued(self._spec, row, message)
-                finish = children.keep_message_stream if continued else children.close_message_stream
+                goes_on = is_continued(self._spec, row, message)
+                finish = children.keep_message_stream if goes_on else children.close_message_stream
                 late = finish(message, row.inference)
             case CallReturned() | CallRaised() | CallSuspended() | ResultRefused():
                 late = self._children.close_call_stream(message.call_id, message.attempt)
@@ -540,9 +541,9 @@ class RunLoop:
         """When the loop has to look again though nothing comes, in trio time."""
         if self._effects.stop_at is not None:
             return self._effects.stop_at
-        if self._state.row.next_due is None and not self._children.watched:
+        if self._state.row.next_due is None and not self._children.checks:
             return math.inf
-        times = [at for at, _ in self._children.watched.values()]
+        times = [at for at, _ in self._children.checks.values()]
         if self._state.row.next_due is not None:
             deadline = self._state.deadline
             first = next((moment for moment, name in timed(self._state) if name not in self._expiring), None)

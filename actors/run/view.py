@@ -42,20 +42,21 @@ class RunView:
         run_id, agent, thread_id, by: identity and origin; `agent` is the key of the agent that the run was started
             with.
         active_agent: key of the agent whose step it is; another one than `agent` after a handoff.
-        stage, status: of the lifecycle.
+        stage, status: The position of the run in its lifecycle, fine and coarse.
         termination: why the run ended; None before that.
         calls: call id -> status, of the whole run in order.
         tickets: the open tickets.
         tasks: task id -> live background task.
-        usage: of the whole run.
+        usage: The usage of the whole run.
         messages: the thread so far, including the current step.
         state: persistent state keys by name, without reserved ones; where a thread's and a run's key share a name, the
             run's.
         step: the current step, from 1.
-        last_sequence: of the newest event.
+        last_sequence: The sequence of the newest event.
         pending: accepted commands that have not acted yet.
-        degraded: why the run is not worked on here (deps_missing, agent_unknown, state_mismatch, gave_up), or None.
-        title: one line that describes the run, redacted; the run id if there is no title.
+        degraded: The reason why no owner here works on the run (deps_missing, agent_unknown, state_mismatch, gave_up),
+            or None.
+        title: one line that describes the run, redacted; the run id for a run without a title.
         waiting_for: what the run waits for: its thread, a slot, people...; None if it works or is done.
     """
 

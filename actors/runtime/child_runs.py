@@ -189,7 +189,7 @@ class ChildRuns:
 
         The `watcher` keeps the parent run in memory until the first report: the child run may have woken its parent.
         """
-        known_ids = set(call.known)
+        known_ids = set(call.known_tickets)
         last: ChildSeen | None = None
         signal = self._services.signals.signal(call.child_run)
         while True:
@@ -314,7 +314,7 @@ class ChildRuns:
                 break
             await trio.sleep(AGAIN)
         refusal = RefusedDecision(decision_id=name, code=result.code or "", detail=result.detail or "")
-        call.submit(await self._look(call, set(call.known), refused=refusal))
+        call.submit(await self._look(call, set(call.known_tickets), refused=refusal))
 
     async def cancel(self, call: ChildCall, watcher: Child | None, effect: CancelChild, _: Child) -> None:
         """Cancel the child run of a call, and report its end if no other task does."""

@@ -66,7 +66,7 @@ class RunCommands:
             UsageError: a field of the decision is invalid.
             UnknownRun: no run has this id.
         """
-        name = getattr(decision, "decision_id", "") or self.new_id()  # `post` refuses what is no Decision
+        name = getattr(decision, "decision_id", "") or self.new_id()  # `post` refuses a value of another type
         return await self.post(run_id, Command(command_id=name, kind="decide", decision=decision))
 
     async def cancel(
@@ -153,7 +153,7 @@ class RunCommands:
             )
             # the store shields itself between submit and receipt, and its patience bounds the wait
             result = await services.store.post(run_id, command, rules)
-            if rules.asked and not result.ok:  # what others publish may be missing, or have changed
+            if rules.asks_elsewhere and not result.ok:  # what others publish may be missing, or have changed
                 before, rules.elsewhere = rules.elsewhere, await self._elsewhere.read()
                 if rules.elsewhere != before:
                     result = await services.store.post(run_id, command, rules)
@@ -207,7 +207,7 @@ class RunCommands:
 
         Args:
             record: the run, loaded with `calls="all"`.
-            decision: with its id.
+            decision: The decision, with its id.
         """
         target, by = decision.target, decision.decided_by
         by_call = (

@@ -118,7 +118,7 @@ class Run(Generic[T_co]):
         """Return the bytes of an image or a file of the run's thread.
 
         Args:
-            part: of a message of `view`, or the digest in a result or an event (`sha256`).
+            part: A part of a message of `view`, or the digest in a result or an event (`sha256`).
 
         Raises:
             UsageError: the thread has no such part, or the part is an address.
@@ -196,8 +196,8 @@ class Run(Generic[T_co]):
 
         Args:
             mode: "now" cancels everything that the run has started; "after_step" lets the current step finish (a
-                waiting run ends at once).
-            reason: for the audit and the terminal event.
+                waiting run ends immediately).
+            reason: The reason in the audit and the terminal event.
             by: a principal; "local" if not given.
             command_id: repeats a cancel whose result was lost.
 
@@ -211,14 +211,14 @@ class Run(Generic[T_co]):
     async def pause(
         self, *, reason: str | None = None, by: str | None = None, command_id: str | None = None
     ) -> CommandResult:
-        """Hold the run before its next step, or at once if it already waits for people. Accepted means journaled.
+        """Hold the run before its next step, or where it already waits for people. Accepted means journaled.
 
-        The current step finishes; then the run waits with a ticket of its own (call_id None, reason manual_pause).
+        The current step finishes; then the run waits with a separate ticket (call_id None, reason manual_pause).
         Resume continues the run, and a result joins the thread as a message; cancel ends the run. A run that ends first
         records the pause as refused. A second pause joins the first.
 
         Args:
-            reason: for the deciding person and the audit.
+            reason: The reason that the deciding person and the audit see.
             by: a principal; "local" if not given.
             command_id: repeats a pause whose result was lost.
 
@@ -246,7 +246,7 @@ class Run(Generic[T_co]):
 
         Raises:
             UsageError: the text is not a str, or blank without attachments.
-            InvalidAttachment: an attachment is no Image or File, or they are too many or too large together.
+            InvalidAttachment: an attachment is not an Image or File, or they are too many or too large together.
             UnknownRun: no run has this id.
         """
         return await self._commands.send(self.id, text, attachments=attachments, by=by, command_id=command_id)

@@ -6,8 +6,8 @@ the active agent of the child run, or of a run below it. The fingerprint of the 
 definition of its tool, so no row of the child run is read: the agent is the one whose tool has this fingerprint.
 
 A process without the agent judges by what the processes that have it publish: an approval can act if the definition
-that it shows is that of one of them. A refusal by what is not read, or was read a moment ago (`asked`), leaves no
-trace: what is published is read, and the command is judged again.
+that it shows is that of one of them. A refusal by definitions that are not read, or were read a moment ago
+(`asks_elsewhere`), leaves no trace: the process reads the published definitions and judges the command again.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class RuntimeJudge:
     Called in the thread in which the store writes.
 
     Attributes:
-        agents: of this runtime.
+        agents: The agents of this runtime.
         now: UTC.
         own: the run's agent, if the run has an owner here; else the agent is looked up by the key in the facts.
         definitions: reject decisions about a tool whose definition has changed.
         elsewhere: the agents that other processes publish; None: they were not read.
-        asked: set if the newest result depends on `elsewhere`.
-        absent: set if the newest result was found without the run's agent.
+        asks_elsewhere: The newest result depends on `elsewhere`.
+        absent: The newest result was found without the run's agent.
     """
 
     agents: Agents
@@ -48,12 +48,12 @@ class RuntimeJudge:
     own: Agent[object] | None = None
     definitions: bool = True
     elsewhere: Published | None = None
-    asked: bool = attrs.field(init=False, default=False)
+    asks_elsewhere: bool = attrs.field(init=False, default=False)
     absent: bool = attrs.field(init=False, default=False)
 
     def __call__(self, facts: CommandContext, command: Command) -> CommandResult:
         """Return the result for `command`; see `CommandRules`."""
-        self.asked = False
+        self.asks_elsewhere = False
         agent = self._active(facts) if command.kind == "decide" else None
         self.absent = agent is None
         return self._by_published(facts, command) if agent is None else self._by(agent)(facts, command)
@@ -101,7 +101,7 @@ class RuntimeJudge:
         same, same_name = tools_of_mirror(self.elsewhere or {}, ticket)
         if same:
             return MirroredTool(state="same", check=lambda arguments: self._checked(same, arguments))
-        self.asked = True
+        self.asks_elsewhere = True
         state = self._state([ticket.tool] if here or same_name else [], "another")
         return MirroredTool(state=state, check=lambda arguments: self._checked(same_name, arguments))
 
@@ -116,7 +116,7 @@ class RuntimeJudge:
         def check(name: str, arguments: JSONObject) -> str | None:
             nonlocal lacking
             tools = [agent.tools[name] for agent in acting if name in agent.tools]
-            self.asked, lacking = True, not tools
+            self.asks_elsewhere, lacking = True, not tools
             if tools:
                 return self._checked(tools, arguments)
             return (
@@ -127,7 +127,7 @@ class RuntimeJudge:
         def definition(name: str, definition_shown: str) -> ToolState:
             present = [agent.tools[name].definition for agent in acting if name in agent.tools]
             state: ToolState = "same" if unknown else self._state(present, definition_shown)
-            self.asked = self.asked or state != "same"
+            self.asks_elsewhere = self.asks_elsewhere or state != "same"
             return state
 
         def mirrored(ticket: Ticket) -> MirroredTool | None:
@@ -141,6 +141,6 @@ class RuntimeJudge:
 
     def _checked(self, tools: Collection[PublishedTool], arguments: JSONObject) -> str | None:
         """Return None if one of several tools takes the arguments, else what the first one finds."""
-        self.asked = True
+        self.asks_elsewhere = True
         faults = [tool.check(arguments) for tool in tools]
         return None if not faults or None in faults else faults[0]

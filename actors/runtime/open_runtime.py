@@ -143,15 +143,15 @@ async def open_runtime(
         drain: seconds.
         store_patience: seconds to wait for an unavailable store before the runtime fails; None: 30 for a file, 300 for
             PostgreSQL.
-        max_running: runs that may work at once; others wait in stage planned (in a shared store in their queue, for any
-            process). A run that waits for people holds no slot, and takes a slot back without queueing when it
+        max_running: runs that may work concurrently; others wait in stage planned (in a shared store in their queue,
+            for any process). A run that waits for people holds no slot, and takes a slot back without queueing when it
             continues; so does a run that is taken up in the middle of its work. A tool that waits for a run that it
             started keeps its own run's slot: without free slots both block. A child run (`Agent.as_tool`) works in the
             slot of its parent run.
         max_depth: how deep child runs may be nested (`Agent.as_tool`): a run that a caller starts has depth 0. A call
             that would go deeper fails with depth_exceeded. None: no limit.
         passivate_after: seconds after which a run that waits for people leaves memory and costs only its rows. A
-            command or a timer wakes it. None: never. A run with deps of its own stays if there is no provider, because
+            command or a timer wakes it. None: never. A run with separate deps stays if there is no provider, because
             its deps exist nowhere else.
         secrets: values that must not appear in events, ticket views and error messages; the password of a store's
             address is one by itself.

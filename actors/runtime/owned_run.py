@@ -89,7 +89,7 @@ class OwnedRun:
         freed: the run's thread became free, so the run is not held any more.
         next_claim: a claim that came while the run had an owner.
         degraded: why the run is not worked on here (code, sentence).
-        logged: code of the newest logged reason.
+        logged_code: code of the newest logged reason.
         refusals: how often in a row the run could not be worked on here.
         sequence: the run's newest event when it was refused, or first looked at since.
         overran: bodies of earlier owners that may still run.
@@ -103,7 +103,7 @@ class OwnedRun:
     freed: bool = False
     next_claim: ReadyRun | None = None
     degraded: tuple[str, str] | None = None
-    logged: str | None = None
+    logged_code: str | None = None
     refusals: int = 0
     sequence: int | None = None
     overran: Mapping[str, OverrunBody] = EMPTY
@@ -116,7 +116,7 @@ class OwnedRun:
         """True if the record has to be kept although the run has no owner here."""
         return (
             self.degraded is not None
-            or self.logged is not None
+            or self.logged_code is not None
             or self.sequence is not None
             or self.starting > 0
             or self.place is not Place.ABSENT
@@ -132,5 +132,5 @@ class OwnedRun:
 
     def forget_refusals(self) -> None:
         """Forget that the run could not be worked on here."""
-        self.degraded = self.logged = self.sequence = None
+        self.degraded = self.logged_code = self.sequence = None
         self.refusals = 0

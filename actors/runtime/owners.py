@@ -1,6 +1,6 @@
 """`RunOwners`: the supervisor of the actors that own runs; a static child of the runtime's supervisor.
 
-Theory of operation. The owners have a supervisor of their own, so a crash here ends them and no other part. Each owner
+Theory of operation. The owners have a separate supervisor, so a crash here ends them and no other part. Each owner
 cancels its run's tasks, and its exit tells the registry; the registry gives the run its next owner, which begins as
 after a crash of the owner itself. Until the next incarnation is open, `start` has no place for an owner: the registry
 keeps the owner and starts it when `opened` is called.
@@ -45,8 +45,8 @@ class RunOwners:
     """Starts and stops the actors of runs.
 
     Attributes:
-        ended: called with the exit of an actor, in its last step.
-        opened: called when actors can be started again.
+        ended: A callback that gets the exit of an actor, in the last step of the actor.
+        opened: A callback for the moment from which actors can be started again.
     """
 
     def __init__(self, log: ErrorLog) -> None:

@@ -1,6 +1,6 @@
-"""`PartExits`: what follows when an actor of a runtime that is no run's owner crashes.
+"""`PartExits`: restart the parts of a runtime after a crash; the owners of runs are the registry's.
 
-Theory of operation. Each part has a restart window of its own and is never given up: it begins again after a pause that
+Theory of operation. Each part has a separate restart window and is never given up: it begins again after a pause that
 grows, its crash is logged, and `RecentCrashes` names the part for a minute. Only the store can end the runtime.
 """
 
@@ -32,10 +32,10 @@ class PartExits:
     """Callbacks of the runtime's supervisor.
 
     Attributes:
-        failure: of the store; None if there is none.
+        failure: The failure of the store, or None.
         open: the store is open. Before that, a failure is raised by `open_runtime` itself.
         crashes: names parts that have crashed of late.
-        ended: called when the part of that id has ended for good.
+        ended: Callbacks for the final end of a part, by the id of the part.
     """
 
     def __init__(self, log: ErrorLog) -> None:

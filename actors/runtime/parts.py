@@ -44,7 +44,7 @@ from .starting import Starter
 from .work_taker import WorkTaker
 
 THREADS: Final = 32
-"""Sync tools that may run at once in one runtime."""
+"""Sync tools that may run concurrently in one runtime."""
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -94,7 +94,7 @@ class _StoreKind:
 
     Attributes:
         clock: returns the clock of a store, unless `open_runtime` was given one.
-        spread: of the wakeup timer.
+        spread: The spread of the wakeup timer, in seconds.
         moved: reads what other processes do to runs; None: there are none.
     """
 
@@ -167,7 +167,7 @@ def assemble(
     moved_runs = None if kind.moved is None else kind.moved(services, registry, reports)
     directory.work, directory.ability = taker.nudge, taker.ability
     if moved_runs is not None:
-        directory.moved = moved_runs.note
+        directory.on_move = moved_runs.note
     reader = kind.reader(services, registry, table, reports)
 
     def handle(run_id: str, thread_id: str) -> Run[object]:

@@ -1,4 +1,4 @@
-"""`Queueing`: how a new run gets its owner, as `start` was asked: at once here, or from a queue."""
+"""`Queueing`: the options of `start` about the owner of a new run: an owner here, immediately, or one from a queue."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Queueing:
         put(self, "background", self.background is True or needs is not None)
 
     def check_deps(self, deps: object, *, here: bool) -> None:
-        """Check that a run of a queue, or of an agent that is not `here`, has no deps of its own.
+        """Check that a run of a queue, or of an agent that is not `here`, has no separate deps.
 
         Raises:
             UsageError: it has.

@@ -25,7 +25,6 @@ from ..contract.rows import RunInfo, RunOutline, RunRecord
 from ..contract.run_lists import RunPage, RunQuery
 from ..contract.secrets.redaction import Redactor
 from ..contract.state import LAST_AGENT, KeyId
-from ..contract.waiting_for import WaitingFor
 from ..engine.lost_questions import lost_questions
 from ..errors import (
     RunDegradedError,
@@ -80,7 +79,7 @@ class RunReader:
 
     The gateway is built on this class. Rows (`record`, `outline`, `ticket`, `info`) are private: they are as stored,
     and must pass the redactor before they are shown. Pages, views, outcomes and events are already redacted. Every
-    method that reads raises UsageError for a run id that is no str, RuntimeClosed once the runtime is closed,
+    method that reads raises UsageError for a run id that is not a str, RuntimeClosed once the runtime is closed,
     StoreUnavailable while the store does not answer, and StoreError if a row of the run is damaged.
     """
 
@@ -312,18 +311,16 @@ class RunReader:
         if record.at_rest and not done:
             self._asks_anew(record)  # a later view shows the new ticket
         reason = None if done else await self._lack_of_view(record)
-        waits = None if done else await self._wait(record, reason)
+        waits = None
+        if not done:
+            unowned = self._registry.get(record.info.run_id) is None and not record.at_rest
+            outline = await self.outline(record.info.run_id) if unowned or may_be_held(record) else None
+            waits = waiting_for(self._registry, record, outline, reason, services.clock.now())
         degraded_code = None if reason is None else reason[0]
         return await in_steps(view_steps(record, thread, services.redactor, degraded_code, waits))
 
     async def _lack_of_view(self, record: RunRecord) -> tuple[str, str] | None:
         return self.missing_requirement(record)
-
-    async def _wait(self, record: RunRecord, lack: tuple[str, str] | None) -> WaitingFor | None:
-        run_id = record.info.run_id
-        unowned = self._registry.get(run_id) is None and not record.at_rest
-        outline = await self.outline(run_id) if unowned or may_be_held(record) else None
-        return waiting_for(self._registry, record, outline, lack, self._services.clock.now())
 
     async def part(self, run_id: str, sha256: str) -> bytes:
         """Return the bytes of an image or a file in the run's thread; see `Run.part`.

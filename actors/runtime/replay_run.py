@@ -25,7 +25,7 @@ from ..replay.report import ReplayReport
 from .start_request import mode_given
 
 PAGE: Final = 1000
-"""Events, or commits, read at once; other tasks may run between two pages."""
+"""Events, or commits, of one page; other tasks may run between two pages."""
 BREATH: Final = 32
 """Entries folded between two checkpoints."""
 

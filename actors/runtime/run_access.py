@@ -118,7 +118,7 @@ class RunAccess(Protocol):
         """Start a run that begins where another run was at the end of a step."""
 
     async def revive_run(self, run_id: str) -> bool:
-        """Let a dead letter be claimed again; False if the run is none."""
+        """Let a dead letter be claimed again; False for any other run."""
 
     async def queues(self) -> Sequence[QueueInfo]:
         """Return the queues, by name."""

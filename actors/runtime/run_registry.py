@@ -61,8 +61,8 @@ class RunRegistry:
     and takes a slot back without queueing when its work continues: a human's decision does not wait behind new work.
 
     Attributes:
-        max_running: most runs that work at once; None: no limit.
-        changed: called when `room` may have changed; None: no part wants to know.
+        max_running: The most runs that work concurrently; None: no limit.
+        on_change: A callback for a possible change of `room`, or None.
         closing: no run starts any more.
     """
 
@@ -75,7 +75,7 @@ class RunRegistry:
     _queue: OrderedDict[str, OwnedRun] = attrs.field(init=False, factory=OrderedDict)
     _live: int = attrs.field(init=False, default=0)
     _slots_taken: int = attrs.field(init=False, default=0)
-    changed: Callable[[], None] | None = attrs.field(init=False, default=None)
+    on_change: Callable[[], None] | None = attrs.field(init=False, default=None)
     closing: bool = attrs.field(init=False, default=False)
 
     def __repr__(self) -> str:
@@ -191,7 +191,7 @@ class RunRegistry:
     # --- owners ------------------------------------------------------------------------------------------------------
 
     def posted(self, run_id: str, item: InboxItem) -> None:
-        """Hint a durable command to the run's actor, and start an actor if there is none (`Owners`)."""
+        """Hint a durable command to the run's actor, which is started if it is missing (`Owners`)."""
         run, cancel = self._runs.get(run_id), item.command.kind == "cancel"
         actor = None if run is None else run.actor
         if actor is None:
@@ -321,8 +321,8 @@ class RunRegistry:
         if place is not Place.WORKING:
             if is_move:
                 self._admit()
-        elif self.changed is not None:
-            self.changed()
+        elif self.on_change is not None:
+            self.on_change()
 
     def admit_child(self, run_id: str, agent: Agent[object], deps: object) -> None:
         """Let a child run that was taken up from the store work in its parent's slot, with the parent's deps."""
@@ -374,7 +374,7 @@ class RunRegistry:
         held: bool = False,
         abandon: str | None = None,
         burial: ForcedEnd | None = None,
-        left: Mapping[str, OverrunBody] | None = None,
+        overrun_bodies: Mapping[str, OverrunBody] | None = None,
     ) -> None:
         """Give a run an actor; if a command started one already, add agent and deps to that actor.
 
@@ -397,7 +397,7 @@ class RunRegistry:
         actor = RunActor(
             self.services, run_id, permissions=RunPermissions(admitted=admitted, draining=self.closing),
             begin=begin, agent=agent, deps=deps, has_deps=deps is not None, abandon=abandon, burial=burial,
-            left=left or run.overran, refusals=run.refusals,
+            overrun_bodies=overrun_bodies or run.overran, refusals=run.refusals,
         )  # fmt: skip
         self._move(run, place)
         run.actor, run.degraded, run.overran = actor, None, EMPTY
@@ -415,8 +415,8 @@ class RunRegistry:
             raise
         if actor.ref is None:
             run.spec = spec
-        if self.changed is not None:
-            self.changed()
+        if self.on_change is not None:
+            self.on_change()
 
     def start_again(self) -> None:
         """Start the actors for which there was no place while their supervisor began again."""
@@ -428,18 +428,18 @@ class RunRegistry:
     def _again(self, run: OwnedRun, before: RunActor, *, held: bool) -> None:
         """Give a run its next owner, because the supervisor of the owners has crashed."""
         ready, begin = self._next_claim(run, before), before.begin
-        if ready is not None:
-            begin, held = WithClaim(ready.claim), ready.held
+        begin = begin if ready is None else WithClaim(ready.claim)
         self.spawn(
-            run.run_id, begin, agent=before.agent, deps=before.deps if before.has_deps else None, held=held,
-            abandon=before.abandon, burial=before.burial, left=before.left,
+            run.run_id, begin, agent=before.agent, deps=before.deps if before.has_deps else None,
+            held=held if ready is None else ready.held, abandon=before.abandon, burial=before.burial,
+            overrun_bodies=before.overrun_bodies,
         )  # fmt: skip
         if run.actor is not None:
             run.actor.needed = before.needed
 
     @staticmethod
     def _next_claim(run: OwnedRun, before: RunActor) -> ReadyRun | None:
-        """Return the claim that came while a run had an owner; None if there is none, or the owner's was newer."""
+        """Return the claim that came while a run had an owner; None without one, or if the owner's claim was newer."""
         ready, run.next_claim = run.next_claim, None
         return None if ready is None or before.token >= ready.claim.token else ready
 
@@ -469,7 +469,7 @@ class RunRegistry:
         if actor.degraded is not None:
             self._refused(run, actor, actor.degraded, held=was_held)
         else:
-            if run.logged is not None or run.sequence is not None:
+            if run.logged_code is not None or run.sequence is not None:
                 run.forget_refusals()
             self.services.agents.failing.discard(ref.id)
         self._follow(run, actor, exit_, held=was_held)
@@ -485,7 +485,7 @@ class RunRegistry:
             cause = "it returned" if exit_.error is None else failure_text(exit_.error)
             why = f"the run's owner crashed again and again: {cause}"
             if before.abandon is None:
-                self.spawn(run_id, begin, abandon=why, left=before.left)
+                self.spawn(run_id, begin, abandon=why, overrun_bodies=before.overrun_bodies)
             elif before.burial is None:  # the ordinary end could not be written either
                 self._inter(run_id, why, needed=before.needed)
             else:  # the forced end failed, too: the run stays for the next start
@@ -516,8 +516,8 @@ class RunRegistry:
     def _degrade(self, run: OwnedRun, reason: tuple[str, str]) -> None:
         """Record why the run is not worked on here, and log each new reason once."""
         run.degraded = reason
-        if run.logged != reason[0]:
-            run.logged = reason[0]
+        if run.logged_code != reason[0]:
+            run.logged_code = reason[0]
             logger.warning("run %s has no owner here (%s): %s", run.run_id, *reason)
 
     def _leave(self, run: OwnedRun) -> None:
@@ -525,8 +525,9 @@ class RunRegistry:
         actor, run.actor, run.spec = run.actor, None, None
         self._live -= 1
         self._move(run, Place.ABSENT)
-        if actor is not None and actor.left and (actor.durable is None or actor.durable.row.status is not DONE):
-            run.overran = {key: body for key, body in actor.left.items() if not body.ended.is_set()} or EMPTY
+        bodies = EMPTY if actor is None else actor.overrun_bodies
+        if actor is not None and bodies and (actor.durable is None or actor.durable.row.status is not DONE):
+            run.overran = {key: body for key, body in bodies.items() if not body.ended.is_set()} or EMPTY
 
     @property
     def _has_slot(self) -> bool:
@@ -541,15 +542,15 @@ class RunRegistry:
                 run.actor.permissions.admitted = True
                 if run.actor.ref is not None:
                     run.actor.ref.nudge()
-        if self.changed is not None:
-            self.changed()
+        if self.on_change is not None:
+            self.on_change()
 
     def close(self) -> None:
         """Refuse new runs, and wake the tasks in `join`, which then raise RuntimeClosed."""
         self.closing = True
         self.services.signals.runtime.rested()
-        if self.changed is not None:
-            self.changed()
+        if self.on_change is not None:
+            self.on_change()
 
     async def drain(self, seconds: float) -> None:
         """Refuse commands, and let live runs reach a durable point for at most this many seconds."""

@@ -28,6 +28,7 @@ from ..contract.run_lists import RunFilters, RunPage
 from ..contract.spec import AgentSpec, Execution
 from ..entry import checks_options
 from ..errors import UnknownRun, UsageError
+from ..evidence.account import RunEvidence
 from ..options import unknown_option
 from ..processes import QueueInfo
 from ..replay.report import ReplayReport
@@ -36,6 +37,7 @@ from ..services.agents import Override
 from ..services.clock import Clock
 from ..services.sanitize import name_of, run_id_of
 from .commands import RunCommands
+from .evidence_of import read_log
 from .handle import Run, followed
 from .listing import query_of
 from .parts import RuntimeParts
@@ -151,14 +153,14 @@ class Runtime:
         A run begins in this process, or, with `background=True`, waits in its queue until a process has room
         (`max_running`). `queue` is the queue's name (default: the agent's key), `at` the earliest time at which the run
         begins (with time zone), `priority` -100 to 100: each step counts like ten seconds of waiting. Each of the three
-        implies `background`. Such a run takes no deps of its own. In a store that several processes share, a run for
+        implies `background`. Such a run takes no `deps`. In a store that several processes share, a run for
         which this process has no room, or whose agent only another process has (give its key), waits in its queue,
         too. While an open run was started with the same `dedupe`, a text of 1 to 256 characters, that run is returned,
         whatever its content. None of these options is part of the content.
 
         Raises:
             UsageError: an argument is invalid; or `agent` is None and no run of the thread has completed.
-            InvalidAttachment: an attachment is no Image or File, or they are too many or too large together.
+            InvalidAttachment: an attachment is not an Image or File, or they are too many or too large together.
             UnknownAgent: no agent has this key, here or in a live process that shares the store; or none the key that a
                 handoff names.
             AgentDefinitionError: the agent has no model, or does not fit to the agents of its handoffs.
@@ -259,7 +261,7 @@ class Runtime:
         deps: object = None,
         may_join: MayJoin | None = None,
     ) -> Run[Any]:
-        """Start a new run that begins where another run was at the end of `step`, in a thread of its own.
+        """Start a new run that begins where another run was at the end of `step`, in a new thread.
 
         Step 0 is the beginning of the run, before its first step. The fork gets the history and the state keys of both
         scopes as of that step; later writes of either run do not reach the other.
@@ -335,7 +337,7 @@ class Runtime:
         """Return the same runtime for another principal: who starts, forks, decides and commands with that one.
 
         Raises:
-            UsageError: the name is none of a principal.
+            UsageError: the name is not valid for a principal.
         """
         return Runtime(self._parts, name_of(name, "principal"))
 
@@ -437,6 +439,20 @@ class Runtime:
                 services.store, run_id, with_agent, services.redactor, own=agent is None, known=agents
             )
         return await played(replay)
+
+    async def evidence(self, run_id: str) -> RunEvidence:
+        """Return who allowed what in a run, and what came of it: the account of its log, child runs included.
+
+        Reads the whole log. The texts are those of the events: redacted, and each at most 4,096 characters.
+
+        Raises:
+            UnknownRun: no run has this id.
+            RuntimeClosed: the runtime is closed.
+            StoreError: an event is damaged, or the store cannot be read.
+        """
+        run_id, services = run_id_of(run_id), self._parts.services
+        with services.signals.looking():
+            return (await read_log(services.store, run_id)).account
 
     @checks_options
     @contextmanager

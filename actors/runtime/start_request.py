@@ -198,7 +198,7 @@ def in_thread(new: NewRun, thread_id: str) -> NewRun:
 def fork_of(
     parent: RunRecord, thread: Sequence[Message], step: int, run_id: str, now: datetime, *, by: str | None = None
 ) -> NewRun:
-    """Return a new run that begins with the history of `parent` as of the end of `step`, in a thread of its own.
+    """Return a new run that begins with the history of `parent` as of the end of `step`, in a new thread.
 
     Messages that wait in the parent's row for its next step are history, too: they join the thread before that step.
 

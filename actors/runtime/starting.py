@@ -1,4 +1,4 @@
-"""Write a new run and give it an owner, in a thread of its own or in a named one.
+"""Write a new run and give the run an owner, in a new thread or in a named one.
 
 Theory of operation. A named thread may be read only by permitted callers. The check needs the thread's runs, which may
 change before the run is written; so `create_run` gets the number of runs that were checked (`thread_runs`), refuses if

@@ -1,4 +1,4 @@
-"""Whether a caller may read a thread: the one question of every road into it, such as start, fork and send.
+"""Decide whether a caller may read a thread. Every road into a thread asks, such as start, fork and send.
 
 Theory of operation. A model reads the whole thread of its run and may repeat any of it. So a caller who brings words
 into a thread, or copies it, needs the right to see each run that wrote a message there; `may_join` says whether the
@@ -34,7 +34,7 @@ async def open_to(
     up_to: str | None = None,
     copied: Sequence[Message] | None = None,
 ) -> bool:
-    """Return True if a principal may read a thread, or an emptied thread of its own.
+    """Return True if a principal may read a thread, or owns a thread that is empty now.
 
     Args:
         store: has the thread.

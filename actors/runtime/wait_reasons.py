@@ -1,4 +1,4 @@
-"""What a run waits for: why `wait()` does not return yet.
+"""The reason why `wait()` does not return yet: another run, deps, a slot, people or tasks.
 
 Theory of operation. Reasons have an order, and the first that applies is returned: another run works on the thread;
 agent or deps are missing here; the deps provider has not answered; no process has taken the run from its queue; no slot

@@ -4,8 +4,8 @@ Theory of operation. Every run has its owner here from the start, except those t
 a run that is ready is left, the taker looks once a second; while one is left that will be ready later, it sleeps until
 then; else it waits, and costs nothing. In a shared store `SharedTaker` looks for the runs of all processes.
 
-What was claimed is kept until it has an owner, because no other part knows of the claim: a crash of the taker in
-between would strand the runs.
+The taker keeps a claimed run until the run has an owner, because no other part knows of the claim: a crash of the
+taker in between would strand the run.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class WorkTaker:
         self._services, self._registry, self._agents = services, registry, agents
         self._some = trio.Event()
         self._more = False  # runs may be left that were ready and found no room
-        self._left = False  # runs may be without an owner: poll
+        self._polls = False  # runs may be without an owner: poll
         self._at: datetime | None = None  # when the next run becomes ready
-        self._claimed: deque[ReadyRun] = deque()
+        self._ready_runs: deque[ReadyRun] = deque()
 
     def __repr__(self) -> str:
         return f"<WorkTaker, room for {'any number' if self._registry.room is None else self._registry.room}>"
@@ -57,8 +57,8 @@ class WorkTaker:
 
     def nudge(self) -> None:
         """Look for work soon: there may be some."""
-        self._left = self._more = True
-        self._registry.changed = self.noted
+        self._polls = self._more = True
+        self._registry.on_change = self.noted
         self._some.set()
 
     def noted(self) -> None:
@@ -69,10 +69,10 @@ class WorkTaker:
     async def recover(self) -> None:
         """Take up the runs that need an owner."""
         store, now = self._services.store, self._services.clock.now()
-        self._claimed.extend(await retry_until_available(store.claim_ready, sys.maxsize, self.ability(), now))
+        self._ready_runs.extend(await retry_until_available(store.claim_ready, sys.maxsize, self.ability(), now))
         self._take()
         await retry_until_available(self._look_ahead)
-        if self._left or self._at is not None:
+        if self._polls or self._at is not None:
             self._some.set()  # the body waits already
 
     async def body(self, ctx: ActorContext[object]) -> None:
@@ -81,7 +81,7 @@ class WorkTaker:
         self._take()
         claimed_at = -math.inf
         while True:
-            until = trio.current_time() + POLL * self._services.jitter() if self._left else math.inf
+            until = trio.current_time() + POLL * self._services.jitter() if self._polls else math.inf
             if self._at is not None:
                 until = min(until, self._services.clock.trio_time(self._at))
             clock_watch = nullcontext() if self._at is None else self._services.clock_watch.waiting(self)
@@ -95,7 +95,7 @@ class WorkTaker:
             try:
                 await self._claim()
             except StoreUnavailable:
-                self._left = True
+                self._polls = True
 
     async def _claim(self) -> None:
         """Claim what is ready, as far as there is room."""
@@ -106,7 +106,7 @@ class WorkTaker:
                 self._more = True
                 return
             most = AT_ONCE if room is None else min(room, AT_ONCE)
-            self._claimed.extend(await services.store.claim_ready(most, self.ability(), services.clock.now()))
+            self._ready_runs.extend(await services.store.claim_ready(most, self.ability(), services.clock.now()))
             if registry.closing:  # the store gives back what no actor has
                 return
             if self._take() < most:
@@ -116,14 +116,14 @@ class WorkTaker:
 
     def _take(self) -> int:
         """Give owners to the claimed runs; returns how many there were."""
-        count = len(self._claimed)
-        while self._claimed:
-            self._registry.take(self._claimed.popleft())
+        count = len(self._ready_runs)
+        while self._ready_runs:
+            self._registry.take(self._ready_runs.popleft())
         return count
 
     async def _look_ahead(self) -> None:
         """Find out whether runs are left in queues that are paused or at their limit, or that are ready later."""
         queues = await self._services.store.queues()
-        self._left = any(queue.ready for queue in queues)
+        self._polls = any(queue.ready for queue in queues)
         self._at = min((queue.later for queue in queues if queue.later is not None), default=None)
-        self._registry.changed = self.noted if self._left else None
+        self._registry.on_change = self.noted if self._polls else None

@@ -72,7 +72,7 @@ class Agents:
 
     Attributes:
         by_key: the agents; `find` adds those that a start brings along.
-        overrides: in effect now, the newest last.
+        overrides: The overrides in effect, the newest last.
         failing: runs for which the provider of deps failed the last time, which was logged.
     """
 
@@ -80,11 +80,11 @@ class Agents:
     _deps: Any
     _redactor: Redactor
     _log: ErrorLog
-    _named: Callable[[str], Model]
+    _model_by_name: Callable[[str], Model]
     overrides: list[Override] = attrs.field(init=False, factory=list)
     failing: set[str] = attrs.field(init=False, factory=set)
     _graphs: dict[str, Mapping[str, Agent[object]]] = attrs.field(init=False, factory=dict)
-    _joined: dict[str, AgentSpec] = attrs.field(init=False, factory=dict)
+    _joined_specs: dict[str, AgentSpec] = attrs.field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
         self._add(tuple(other for agent in self.by_key.values() for other in agent.reached))
@@ -122,8 +122,8 @@ class Agents:
         todo, seen_ids = [*reversed(agents)], set[int]()
         while todo:
             agent = todo.pop()
-            registered = self.by_key.get(agent.key) or new.setdefault(agent.key, agent)
-            if registered.spec.digest != agent.spec.digest:
+            other = self.by_key.get(agent.key) or new.setdefault(agent.key, agent)
+            if other.spec.digest != agent.spec.digest:
                 raise UsageError(f"another agent has the key {agent.key!r} in this runtime; keys must be unique")
             if id(agent) not in seen_ids:
                 seen_ids.add(id(agent))
@@ -158,11 +158,11 @@ class Agents:
         """
         if not agent.handoffs:
             return agent.spec
-        spec = self._joined.get(agent.key)
+        spec = self._joined_specs.get(agent.key)
         if spec is None:
             graph = self.graph(agent)
             check_graph(graph)
-            spec = self._joined[agent.key] = joined_spec(graph)
+            spec = self._joined_specs[agent.key] = joined_spec(graph)
         return spec
 
     def acting(self, agent: Agent[object], key: str | None) -> Agent[object]:
@@ -205,7 +205,7 @@ class Agents:
             for key in self.by_key.keys() - before:  # the key is free for the agent that is made right
                 del self.by_key[key]
             self._graphs.clear()  # both are caches, and may hold agents that are not known any more
-            self._joined.clear()
+            self._joined_specs.clear()
             raise
         return agent
 
@@ -226,9 +226,9 @@ class Agents:
         """Return the model of a request: the newest override, else the chosen one, else the agent's own.
 
         Args:
-            agent: asks.
+            agent: The agent that asks.
             fallback: number of a fallback of the agent, from 1; 0: its model.
-            chosen: by a hook, for this request.
+            chosen: The model that a hook chose for this request.
 
         Raises:
             AgentDefinitionError: the agent has none, or no provider makes a model of this name.
@@ -240,7 +240,7 @@ class Agents:
             if override.agents is None or agent.key in override.agents:
                 model = override.model
         if isinstance(model, str):
-            return self._named(model)
+            return self._model_by_name(model)
         if model is None:
             raise AgentDefinitionError(f"agent {agent.key!r} has no model; give it one: Agent(..., model=...)")
         return model
@@ -275,7 +275,7 @@ class Agents:
 
     @property
     def has_deps(self) -> bool:
-        """True if there are deps for runs that were started with some of their own: given ones, or a provider."""
+        """True if runs that were started with separate deps get deps: from a value for all runs, or a provider."""
         return self._deps is not None
 
     def own_deps(self, info: RunInfo) -> Any:

@@ -61,7 +61,11 @@ class StoreReports(ChangeSignals):
             case RunsPruned():
                 self.pruned()
             case OutageChanged(error=error):
-                self._note_outage(error)
+                self.outage = error  # until the end, runs wait for receipts, and commands get store_unavailable
+                what = "the store answers again"
+                if error is not None:
+                    what = f"the store does not answer ({failure_text(error)}); it is tried again for its patience"
+                self._log.note(RUN, logging.WARNING, what)
             case PartCrashed(part=part, error=error):
                 self.crashes.note(STORE_NAME)  # names the store for a minute
                 self._log.bug(RUN, f"{part} crashed; it begins again", error, child=STORE_NAME)
@@ -72,7 +76,7 @@ class StoreReports(ChangeSignals):
         """Receive a report about other processes."""
         match event:
             case ChangedElsewhere():
-                self._directory.moved(event.run_id, event.last)
+                self._directory.on_move(event.run_id, event.last)
             case WorkFound():
                 self._directory.work()
             case ThreadFreed():
@@ -88,12 +92,3 @@ class StoreReports(ChangeSignals):
                 self.renamed(event.epoch)
             case _:
                 assert_never(event)
-
-    def _note_outage(self, error: Exception | None) -> None:
-        """Note an outage or its end. Meanwhile runs wait for receipts, and commands get store_unavailable."""
-        self.outage = error
-        if error is None:
-            self._log.note(RUN, logging.WARNING, "the store answers again")
-        else:
-            text = f"the store does not answer ({failure_text(error)}); it is tried again for its patience"
-            self._log.note(RUN, logging.WARNING, text)

@@ -179,8 +179,7 @@ class ChangeSignals:
         """Return the number of runs that a task waits for or follows."""
         return len(self._signals)
 
-    # --- readers
-    # -------------------------------------------------------------------------------------------------------
+    # --- readers -----------------------------------------------------------------------------------------------------
 
     def signal(self, run_id: str) -> RunSignal:
         """Return the run's signal, the same object for all holders.

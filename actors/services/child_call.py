@@ -45,7 +45,7 @@ class ChildCall:
         call_id, attempt, arguments: The id, attempt and arguments of the call.
         child_run: The id of the child run.
         tool: the agent's tool; None if the agent has no such tool any more.
-        known: the child's tickets that the parent has mirrors of.
+        known_tickets: the child's tickets that the parent has mirrors of.
         deps: The deps of the parent run.
         submit: hands an input to the parent's run loop.
         nudge: lets the parent's run loop look whether the run can leave memory.
@@ -58,7 +58,7 @@ class ChildCall:
     child_run: str
     tool: AgentTool | None
     arguments: JSONObject
-    known: tuple[str, ...]
+    known_tickets: tuple[str, ...]
     deps: object
     submit: Callable[[Input], None]
     nudge: Callable[[], None]
@@ -94,7 +94,7 @@ def child_call(
         child_run=row.child_run or "",
         tool=tool if isinstance(tool, AgentTool) else None,
         arguments=row.arguments,
-        known=tuple(mirror.ticket.child_ticket_id or "" for mirror in row.mirrors),
+        known_tickets=tuple(mirror.ticket.child_ticket_id or "" for mirror in row.mirrors),
         deps=deps,
         submit=children.submit_input,
         nudge=children.nudge,

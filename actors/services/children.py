@@ -125,7 +125,7 @@ class Child:
     notice: trio.Event | None = None
     at_deadline: Callable[[], Input | None] | None = None
     _over: bool = attrs.field(init=False, default=False)
-    _ended: trio.Event | None = attrs.field(init=False, default=None)
+    _end_event: trio.Event | None = attrs.field(init=False, default=None)
 
     def __repr__(self) -> str:
         return f"<Child {self.key!r}{' parked' if self.mailbox is not None else ''}>"
@@ -133,17 +133,17 @@ class Child:
     @property
     def ended(self) -> trio.Event:
         """Set in the child's last synchronous step; created on first access."""
-        if self._ended is None:
-            self._ended = trio.Event()
+        if self._end_event is None:
+            self._end_event = trio.Event()
             if self._over:
-                self._ended.set()
-        return self._ended
+                self._end_event.set()
+        return self._end_event
 
     def conclude(self) -> None:
         """Publish the child's exit: its last synchronous step."""
         self._over = True
-        if self._ended is not None:
-            self._ended.set()
+        if self._end_event is not None:
+            self._end_event.set()
         if self.mailbox is not None:
             self.mailbox.close()
 
@@ -190,18 +190,18 @@ class Children:
         inputs: their submitted inputs, oldest first.
         messages: text buffers by message id.
         calls: output buffers by call id and attempt.
-        left: overrun bodies by key: abandoned threads, and bodies left by earlier incarnations.
-        watched: by key: when to check a child that may ignore the end of its time, and the check.
+        overrun_bodies: The overrun bodies by key: abandoned threads, and bodies of earlier incarnations.
+        checks: A time and a check by key, for each child that may ignore the end of its time.
         nudge: lets the run actor look at the inputs.
         crash: a child crashed in a way that crashes the run actor; else None.
-        turn: called in the last step of a child, to process what the child submitted.
-        fence: asked before an effect begins; None: only a newer claim can void the run's.
-        kept: a step, and the bytes of its results here so far.
+        turn: A callback in the last step of a child, which processes the inputs of the child.
+        fence: The check of the claim before an effect begins; None: only a newer claim can void the run's.
+        result_bytes: The number of a step, and the bytes of the results of that step here so far.
     """
 
     __slots__ = (
-        "_ended", "_gone", "_hushed", "_nursery", "_questions", "_split", "calls", "crash", "fence", "inputs", "kept",
-        "left", "live", "messages", "nudge", "turn", "watched",
+        "_all_gone", "_discards_deltas", "_ended", "_nursery", "_questions", "_split", "calls", "checks", "crash",
+        "fence", "inputs", "live", "messages", "nudge", "overrun_bodies", "result_bytes", "turn",
     )  # fmt: skip
 
     def __init__(
@@ -214,9 +214,9 @@ class Children:
         claim_is_good: Callable[[], bool] | None = None,
     ) -> None:
         self._nursery = nursery
-        self.left = overrun_bodies
-        self._hushed = False
-        self._gone: trio.Event | None = None
+        self.overrun_bodies = overrun_bodies
+        self._discards_deltas = False
+        self._all_gone: trio.Event | None = None
         self._ended = False
         self.crash: BaseException | None = None
         self._split = split
@@ -224,11 +224,11 @@ class Children:
         self.fence = None if claim_is_good is None else ClaimFence(self, claim_is_good)
         self.live: dict[str, Child] = {}
         self.inputs: list[Input] = []  # a list: an empty deque costs 0.8 KB, for every run that waits
-        self.kept = _NOTHING_KEPT
+        self.result_bytes = _NOTHING_KEPT
         self.messages: Mapping[str, DeltaBuffers] = EMPTY
         self.calls: Mapping[tuple[str, int], DeltaBuffers] = EMPTY
         self._questions: TaskRequests | None = None
-        self.watched: Mapping[str, tuple[float, Callable[[], float | None]]] = EMPTY
+        self.checks: Mapping[str, tuple[float, Callable[[], float | None]]] = EMPTY
 
     def start(
         self,
@@ -253,7 +253,7 @@ class Children:
         if self._ended:  # started by a child that is ending itself: `end` does not see it
             child.scope.cancel("the run's owner has gone")
         self.live[key] = child
-        self._nursery.start_soon(self._run, child, body, broke, self.left.get(key), name=key)
+        self._nursery.start_soon(self._run, child, body, broke, self.overrun_bodies.get(key), name=key)
         return child
 
     async def _run(
@@ -288,15 +288,15 @@ class Children:
             self._broke(child, failure, broke)
         finally:
             self.live.pop(child.key, None)
-            self.watched = self.watched and _without(self.watched, child.key)
+            self.checks = self.checks and _without(self.checks, child.key)
             child.conclude()
-            if self._gone is not None and not self.live:
-                self._gone.set()
+            if self._all_gone is not None and not self.live:
+                self._all_gone.set()
             if not self._ended:
                 self.turn()
 
     def _broke(self, child: Child, error: BaseException, broke: Callable[[BaseException], Input] | None) -> None:
-        """Turn a crash into an input, or into the run actor's own crash if there is no `broke`."""
+        """Turn a crash into an input, or without a `broke` into a crash of the run actor."""
         if self._ended or child.muted:
             return
         if broke is None or isinstance(error, NewerRelease):  # not the model's fault, nor the tool's
@@ -332,9 +332,9 @@ class Children:
             self._questions.close()
         grace = self.cancel_all("the run's owner has gone")
         if self.live and wait:
-            self._gone = trio.Event()
+            self._all_gone = trio.Event()
             with cleanup(grace + SLACK, what="wait for the run's children"):
-                await self._gone.wait()
+                await self._all_gone.wait()
         return self.still_left()
 
     @property
@@ -360,7 +360,7 @@ class Children:
     def cancel_all(self, reason: str) -> float:
         """Cancel every child; returns the longest grace among them, in seconds."""
         grace = 0.0
-        self._hushed = True
+        self._discards_deltas = True
         for streams in (*self.messages.values(), *self.calls.values()):
             streams.discard_further()
         for child in tuple(self.live.values()):
@@ -389,7 +389,7 @@ class Children:
     def streams(self) -> DeltaBuffers:
         """Return empty buffers."""
         streams = DeltaBuffers(DeltaBuffer(self.nudge, self._split), DeltaBuffer(self.nudge, self._split))
-        if self._hushed:
+        if self._discards_deltas:
             streams.discard_further()
         return streams
 
@@ -463,22 +463,22 @@ class Children:
         item = Unfinished(
             call_id=call_of(child.key), tool=child.tool, grace=child.grace, stack=" > ".join(stack[-FRAMES:])
         )
-        self.left = {**self.left, child.key: OverrunBody(item, end)}
+        self.overrun_bodies = {**self.overrun_bodies, child.key: OverrunBody(item, end)}
         self.submit_input(BodyOverran(item=item))
 
     def given_up(self, child: Child) -> bool:
         """Return True if this child overran its grace and its call continues without it."""
-        overrun = self.left.get(child.key)
+        overrun = self.overrun_bodies.get(child.key)
         return overrun is not None and overrun.ended is child.ended
 
     def watch(self, key: str, at: float, check: Callable[[], float | None]) -> None:
         """Check a child at this time (trio's). The check returns when to check it again, or None."""
-        self.watched = {**self.watched, key: (at, check)}
+        self.checks = {**self.checks, key: (at, check)}
 
     def look(self) -> None:
-        """Run the due checks of `watched`: whether a child ignores the end of its time."""
+        """Run the due `checks` that are due: whether a child ignores the end of its time."""
         now = trio.current_time()
-        for key, (at, check) in self.watched.items():
+        for key, (at, check) in self.checks.items():
             if now >= at and (again := check()) is not None:
                 self.watch(key, again, check)
 
@@ -488,7 +488,7 @@ class Children:
         `who` names the plugins at fault, for the report.
         """
         self.live.pop(child.key, None)
-        self.watched = _without(self.watched, child.key)
+        self.checks = _without(self.checks, child.key)
         child.key, child.muted = f"{child.key} ({who})", True
         while child.key in self.live:  # an older child of that name is still alive
             child.key += "'"
@@ -498,7 +498,7 @@ class Children:
 
     def live_left(self) -> bool:
         """Return True if an overrun body is still alive."""
-        return any(not body.ended.is_set() for body in self.left.values())
+        return any(not body.ended.is_set() for body in self.overrun_bodies.values())
 
     def noticed(self) -> bool:
         """Return True if there is news of a child run at which its watcher has not looked yet."""
@@ -506,7 +506,7 @@ class Children:
 
     def still_left(self) -> Mapping[str, OverrunBody]:
         """Return what is unresponsive after a cancel and its grace, by key: overrun bodies and running children."""
-        running = {key: body for key, body in self.left.items() if not body.ended.is_set()}
+        running = {key: body for key, body in self.overrun_bodies.items() if not body.ended.is_set()}
         for key, child in self.live.items():
             if not child.ours:
                 item = Unfinished(call_id=call_of(key), tool=child.tool, grace=child.grace, stack=self.where(child))

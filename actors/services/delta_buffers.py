@@ -48,7 +48,7 @@ class DeltaBuffer:
         self._size = 0
         self._ready = 0
         self._room: trio.Event | None = None
-        self._hushed = False
+        self._discards_further = False
 
     def add(self, text: str) -> None:
         """Add text immediately, whatever its size (for threads, which limit their own pace)."""
@@ -61,7 +61,7 @@ class DeltaBuffer:
 
     def discard_further(self) -> None:
         """Stop all waiting for room: the work is being stopped and no more text is taken."""
-        self._hushed = True
+        self._discards_further = True
         if self._room is not None:
             self._room.set()
 
@@ -72,7 +72,7 @@ class DeltaBuffer:
             TypeError: the text is not a str.
         """
         for piece in pieces(text):
-            while self._size > BUFFER_LIMIT and not self._hushed:
+            while self._size > BUFFER_LIMIT and not self._discards_further:
                 if self._room is None:
                     self._room = trio.Event()
                 await self._room.wait()

@@ -71,7 +71,7 @@ class EventBuffer:
         self.replaced = False
         self._frames: list[bytes] = []
         self._bytes = 0
-        self._cached: EventSlice | None = None
+        self._newest_slice: EventSlice | None = None
         self._whole = False  # the cached slice is full
 
     def __repr__(self) -> str:
@@ -85,7 +85,7 @@ class EventBuffer:
         if last - len(frames) != self.head:
             self._frames.clear()
             self._bytes = 0
-            self._cached = None
+            self._newest_slice = None
         self.head = last
         self._frames.extend(frames)
         self._bytes += sum(map(len, frames))
@@ -103,7 +103,7 @@ class EventBuffer:
     def replace(self) -> None:
         """Drop all events: another log has replaced the one that they belong to."""
         self.head, self.replaced = -1, True
-        self._frames, self._bytes, self._cached = [], 0, None
+        self._frames, self._bytes, self._newest_slice = [], 0, None
 
     def slice(self, after: int) -> EventSlice | None:
         """Return the events after `after`, at most one slice; None if there are none or they are not in memory.
@@ -113,11 +113,11 @@ class EventBuffer:
         start = after - self.head + len(self._frames)
         if not 0 <= start < len(self._frames):
             return None
-        newest = self._cached
+        newest = self._newest_slice
         if newest is None or newest.first != after + 1 or not (self._whole or newest.last == self.head):
             frames, full = within(self._frames[start : start + SLICE_FRAMES])
             self._whole = full or len(frames) == SLICE_FRAMES
-            self._cached = newest = EventSlice(after + 1, frames)
+            self._newest_slice = newest = EventSlice(after + 1, frames)
         return newest
 
 

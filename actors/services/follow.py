@@ -37,13 +37,13 @@ class EventSource:
     Attributes:
         store: all events.
         signals: the newest events of followed runs, and signals of new ones.
-        degraded: returns why a run is not worked on here, or None.
-        lack: returns why no process works on a run; None: the store is not shared, so `degraded` says all.
+        why_degraded: returns why a run is not worked on here, or None.
+        lack: returns why no process works on a run; None: the store is not shared, so `why_degraded` says all.
     """
 
     store: Store
     signals: ChangeSignals
-    degraded: Callable[[RunRecord], tuple[str, str] | None]
+    why_degraded: Callable[[RunRecord], tuple[str, str] | None]
     lack: Callable[[RunRecord], Awaitable[tuple[str, str] | None]] | None = None
 
 
@@ -77,9 +77,9 @@ class Follower:
         self.tail = tail
         self._source = source
         self._until = until
-        self._seen: RunRecord | None = None
-        self._looked = False  # the store's log ended at `after`, since the tail is held
-        self._known = False  # the run was at `after` or later and not done: its end will come as an event
+        self._record: RunRecord | None = None
+        self._read_to_end = False  # the store's log ended at `after`, since the tail is held
+        self._end_will_come = False  # the run was at `after` or later and not done: its end will come as an event
 
     def __repr__(self) -> str:
         return f"<Follower of {self.run_id} after {self.after}>"
@@ -117,10 +117,10 @@ class Follower:
         """Return True if the store may have the next event and memory does not: call `fetch`."""
         if self.ended or self.tail.head == self.after:
             return False
-        return self.tail.head > self.after or not self._looked
+        return self.tail.head > self.after or not self._read_to_end
 
     async def fetch(self) -> EventSlice | None:
-        """Return the next slice, from memory or from the store; None if there is none yet.
+        """Return the next slice, from memory or from the store; None before new events.
 
         Raises:
             StoreUnavailable, StoreDown, StoreError: the store cannot be read.
@@ -136,7 +136,7 @@ class Follower:
             frames = await self._source.store.events(self.run_id, after=after, limit=PAGE, max_bytes=PAGE_BYTES)
         self._check_log()
         if not frames:
-            self._looked, self._known = True, False
+            self._read_to_end, self._end_will_come = True, False
             return None
         return self.given(EventSlice(after + 1, frames))
 
@@ -157,7 +157,7 @@ class Follower:
             ends = events.ends
         except SchemaError as error:
             raise StoreError(f"event {events.last} of run {self.run_id} cannot be read: {error}") from error
-        self.after, self.ended, self._looked = events.last, ends, False
+        self.after, self.ended, self._read_to_end = events.last, ends, False
         return events
 
     async def finished(self) -> bool:
@@ -175,7 +175,7 @@ class Follower:
         if self.ended:
             return True
         self._check_log()
-        fresh = not self._known or self._until == "rest"
+        fresh = not self._end_will_come or self._until == "rest"
         if fresh:
             try:
                 with self._source.signals.looking():
@@ -183,24 +183,24 @@ class Follower:
             except NewerRelease:  # its events can be read, and the last one says so
                 if self._until == "rest":
                     raise
-                self._known = True
+                self._end_will_come = True
                 return False
             self._check_log()
             if record is None:
                 raise UnknownRun(self.run_id)
-            row, self._seen = record.row, record
+            row, self._record = record.row, record
             done = row.status is RunStatus.DONE
             # a cursor beyond the last event may never see the end
-            self._known = not done and row.last_sequence >= self.after
+            self._end_will_come = not done and row.last_sequence >= self.after
             if row.last_sequence > self.after:
-                self._looked = False  # the run has new events: fetch again
+                self._read_to_end = False  # the run has new events: fetch again
                 return False
             if done or (self._until == "rest" and record.at_rest):
                 return True
-        reason = None if self._seen is None else self._source.degraded(self._seen)
-        if self._source.lack is not None and self._seen is not None and (fresh or reason is not None):
+        reason = None if self._record is None else self._source.why_degraded(self._record)
+        if self._source.lack is not None and self._record is not None and (fresh or reason is not None):
             with self._source.signals.looking():
-                reason = await self._source.lack(self._seen)
+                reason = await self._source.lack(self._record)
         if reason is not None and not self.behind():
             raise RunDegradedError(self.run_id, *reason)
         return False

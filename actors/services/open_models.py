@@ -51,7 +51,7 @@ class OpenModels:
         self._tasks = tasks
         self._closed = False
         self.breakers = Breakers()
-        self._named: dict[str, Model] = {}
+        self._by_name: dict[str, Model] = {}
         self._open: dict[int, _Opening] = {}  # by the model's identity: models may compare equal as they like
 
     def __repr__(self) -> str:
@@ -63,9 +63,9 @@ class OpenModels:
         Raises:
             AgentDefinitionError: no provider makes a model of this name.
         """
-        model = self._named.get(name)
+        model = self._by_name.get(name)
         if model is None:
-            model = self._named[name] = resolve_model(name, self._providers)
+            model = self._by_name[name] = resolve_model(name, self._providers)
         return model
 
     async def opened(self, model: Model) -> None:

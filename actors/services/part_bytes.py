@@ -33,16 +33,16 @@ class PartBytes:
     _services: Services
     _thread_id: str
     needed: bool = False
-    _known: Mapping[str, bytes] = attrs.field(default=_NONE, repr=False)
+    _bytes_of: Mapping[str, bytes] = attrs.field(default=_NONE, repr=False)
 
     def keep(self, parts: Iterable[Part]) -> None:
         """Take the bytes of parts that join the thread."""
         self.needed = True
-        self._known = {**self._known, **{part.sha256: part.data for part in parts if part.data is not None}}
+        self._bytes_of = {**self._bytes_of, **{part.sha256: part.data for part in parts if part.data is not None}}
 
     def forget(self) -> None:
         """Leave the bytes to the store: all commits are durable, and a run that waits should be small."""
-        self._known = _NONE
+        self._bytes_of = _NONE
 
     def note(self, carriers: Iterable[Message | CallRow | Command]) -> None:
         """Note whether messages, calls or commands have parts."""
@@ -58,14 +58,14 @@ class PartBytes:
             StoreDown: the store has failed for good.
         """
         parts = [part for message in messages for part in message.parts if part.sha256 and part.data is None]
-        missing = {part.sha256 for part in parts if part.sha256 not in self._known}
+        missing = {part.sha256 for part in parts if part.sha256 not in self._bytes_of}
         if missing:
             read_parts = self._services.store.parts
-            self._known = {
-                **self._known,
+            self._bytes_of = {
+                **self._bytes_of,
                 **await retry_until_available(read_parts, self._thread_id, tuple(sorted(missing))),
             }
-        bytes_of = self._known
+        bytes_of = self._bytes_of
         return [
             replace(
                 message, parts=tuple(replace(part, data=bytes_of.get(part.sha256, part.data)) for part in message.parts)

@@ -14,11 +14,11 @@ from typing import Any, Final, Literal, get_args
 
 import attrs
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from ..contract.codec import MESSAGE_LIMIT, normalise
 from ..contract.converters import converter
-from ..contract.decisions import Command, Decision, SetResult, Suspend
+from ..contract.decisions import Command, CommandKind, Decision, SetResult, Suspend
 from ..contract.excerpt import excerpt
 from ..contract.ids import content_digest
 from ..contract.json_schema import unusable_schema
@@ -34,7 +34,7 @@ LATEST: Final = 100 * 365 * 86_400.0
 """Longest wait of a ticket in seconds: a hundred years, because a moment after year 9999 has no date."""
 
 FINISHES: Final[tuple[str, ...]] = get_args(FinishReason)
-_KINDS: Final = ("decide", "cancel", "send", "pause", "expire", "wake")
+_KINDS: Final[tuple[str, ...]] = get_args(CommandKind)
 _CANCEL_MODES: Final = ("now", "after_step")
 _DECIDING: Final = ("decide", "expire")
 """Kinds of commands that need a decision."""
@@ -188,11 +188,13 @@ def object_of(value: object, what: str) -> JSONObject:
 
 
 def _str(value: object, what: str, limit: int = VALUE_LIMIT) -> str:
+    if type(value) is str and value.isascii() and len(value) <= limit:
+        return value
     if not isinstance(value, str):
         raise InvalidValue(f"{what} is {type(value).__name__}, not str")
     if str.__len__(value) > limit:
         raise InvalidValue(f"{what} is too large: {too_large(str.__len__(value), limit)}")
-    return value if type(value) is str and value.isascii() else text_of(value, limit)
+    return text_of(value, limit)
 
 
 # --- tools -----------------------------------------------------------------------------------------------------------
@@ -308,6 +310,7 @@ def response_of(response: object) -> ModelResponse:
 
 
 _COUNTS: Final = Usage.__struct_fields__
+_WHOLE: Final = frozenset({int})
 
 
 def usage_of(usage: object) -> Usage:
@@ -318,8 +321,10 @@ def usage_of(usage: object) -> Usage:
     """
     if not isinstance(usage, Usage):
         raise InvalidValue(f"usage is {type(usage).__name__}, not Usage")
-    for name in _COUNTS:
-        count = getattr(usage, name)
+    *counts, incomplete = astuple(usage)
+    if {*map(type, counts)} == _WHOLE and min(counts) >= 0 and max(counts) <= GREATEST and incomplete is msgspec.UNSET:
+        return usage  # as nearly all are
+    for name, count in zip(_COUNTS, (*counts, incomplete), strict=False):
         if type(count) is not int or not 0 <= count <= GREATEST:
             if name == "incomplete" and count is msgspec.UNSET:
                 continue

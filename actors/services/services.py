@@ -116,7 +116,7 @@ class Directory:
         child_runs: starts and watches child runs.
         work: looks for runs to claim.
         ability: returns the runs that this process can work on.
-        moved: reads what other processes did to a run.
+        on_move: reads what other processes did to a run.
     """
 
     registry: Owners = attrs.field(init=False)
@@ -124,7 +124,7 @@ class Directory:
     child_runs: ChildWork = attrs.field(init=False)
     work: Callable[[], None] = attrs.field(init=False)
     ability: Callable[[], Ability] = attrs.field(init=False)
-    moved: Callable[[str, int], None] = attrs.field(init=False)
+    on_move: Callable[[str, int], None] = attrs.field(init=False)
 
     def retry(self, run_id: str) -> bool:
         """Give a run that is degraded here an owner, to try again. False if it has one."""

@@ -54,7 +54,7 @@ class StreamRedactor:
         self._redactor = redactor
         self._within = lru_cache(maxsize=64)(StreamRedactor)
         self._spans, self._search = redactor.spans, redactor.search
-        self._begun = re.compile(rf"(?:{'|'.join(_alternatives(redactor.heads))})\Z").search
+        self._search_head = re.compile(rf"(?:{'|'.join(_alternatives(redactor.heads))})\Z").search
 
     def within(self, workspace: str | None) -> StreamRedactor:
         """Return the redactor of a run, which also knows the run's workspace directory."""
@@ -102,7 +102,7 @@ class StreamRedactor:
     def _open(self, text: str, spans: tuple[Span, ...]) -> int:
         """Return where something begins that reaches the end of the text and is, or may become, a secret."""
         size = len(text)
-        open_start = self._begun(text, max(0, size - REACH))
+        open_start = self._search_head(text, max(0, size - REACH))
         end = size if open_start is None else open_start.start()
         name = _NAME.search(text, max(0, size - REACH))
         if name is not None:

@@ -26,7 +26,7 @@ GONE: Final = "The run has no owner here any more: nothing can be asked of it."
 
 @attrs.define(eq=False)
 class _TaskRequest:
-    answered: trio.Event = attrs.field(factory=trio.Event)
+    answer_event: trio.Event = attrs.field(factory=trio.Event)
     value: Any = None
     fault: str | None = None
 
@@ -57,7 +57,7 @@ class TaskRequests:
         question = self._open[number] = _TaskRequest()
         self._owe(make(number))
         try:
-            await question.answered.wait()
+            await question.answer_event.wait()
         finally:
             del self._open[number]
         if question.fault is not None:
@@ -69,12 +69,12 @@ class TaskRequests:
         question = self._open.get(effect.ask)
         if question is not None:
             question.value, question.fault = effect.value, effect.fault
-            question.answered.set()
+            question.answer_event.set()
 
     def close(self) -> None:
         """Fail all open requests; no answer will come."""
         self._closed = True
         for question in self._open.values():
-            if not question.answered.is_set():
+            if not question.answer_event.is_set():
                 question.fault = GONE
-                question.answered.set()
+                question.answer_event.set()

@@ -66,10 +66,10 @@ class WakeupTimer:
             spread: most seconds by which it looks later than the moment, drawn each time.
         """
         self._store, self._clock, self._watch, self._owners, self._spread = store, clock, watch, owners, spread
-        self._jumped = False
+        self._clock_jumped = False
         self._at: float = math.inf
         self._set = trio.Event()
-        self._refused = 0
+        self._refusals = 0
         self._deadlines: dict[str, datetime] = {}
         self._again: dict[str, float] = {}
         self._due: deque[ReadyRun] = deque()  # claimed, and without an owner yet: no other part knows of the claim
@@ -79,7 +79,7 @@ class WakeupTimer:
 
     def nudge(self) -> None:
         """Recompute what is due after a clock jump."""
-        self._jumped = True
+        self._clock_jumped = True
         self._set.set()
 
     def by(self, moment: datetime | None) -> None:
@@ -125,8 +125,8 @@ class WakeupTimer:
                 with self._watch.waiting(self), trio.move_on_at(self._at):
                     await self._set.wait()
             self._set = trio.Event()
-            if self._jumped:
-                self._jumped = False
+            if self._clock_jumped:
+                self._clock_jumped = False
                 await self._look_ahead()
             if trio.current_time() >= self._at:
                 if self._spread:
@@ -141,11 +141,11 @@ class WakeupTimer:
             self.forget(run_id)
             self._owners.retry(run_id)
         with suppress(StoreUnavailable):
-            self._due.extend(await self._store.claim_due(now, self._owners.ability(), limit=BATCH + self._refused))
+            self._due.extend(await self._store.claim_due(now, self._owners.ability(), limit=BATCH + self._refusals))
         due = len(self._due)
         count = self._take()
         # refused runs stay due: a longer page keeps them from hiding the runs behind them
-        self._refused = due - count
+        self._refusals = due - count
         if count or (run_ids and not due):
             await trio.lowlevel.checkpoint()
         else:

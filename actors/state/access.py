@@ -41,15 +41,16 @@ class State:
 
     Args:
         snapshot: the state to read.
-        known: the declared keys, against which a key of the same name is checked.
+        keys: The declared keys, against which a key of the same name is checked.
     """
 
-    __slots__ = ("_known", "_own", "_snapshot", "_used")  # slots make `state.name = 3` an error instead of a lost write
+    # slots make `state.name = 3` an error instead of a lost write
+    __slots__ = ("_keys", "_own", "_snapshot", "_used_keys")
 
     def __init__(self, snapshot: StateSnapshot = EMPTY, keys: Keys | None = None) -> None:
-        self._snapshot, self._known = snapshot, keys or {}
+        self._snapshot, self._keys = snapshot, keys or {}
         self._own: dict[KeyId, object] = {}
-        self._used: dict[KeyId, KeySpec] = {}
+        self._used_keys: dict[KeyId, KeySpec] = {}
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} at revision {self.revision}: {len(self._snapshot.cells)} keys>"
@@ -87,7 +88,7 @@ class State:
         return (False, None) if cell is None else (True, cell.value)
 
     def _check(self, key: StateKey[Any]) -> None:
-        spec = self._known.get(key.id, self._used.get(key.id))
+        spec = self._keys.get(key.id, self._used_keys.get(key.id))
         if spec is not None and spec is not key.spec:
             raise StateError(
                 f"there are two state keys named {str(key.id)!r}; declare one, import it where it is used, or rename it"
@@ -101,7 +102,7 @@ class State:
         for scope in SCOPES:
             other = KeyId(scope, key.name)
             cell = self._snapshot.cells.get(other)
-            if cell is not None and cell.persistent and other not in self._known and other not in self._used:
+            if cell is not None and cell.persistent and other not in self._keys and other not in self._used_keys:
                 raise StateError(
                     f"state key {key.name!r} is stored with scope {scope!r} and read with scope {key.scope!r}; "
                     "give it the scope that it has, another name, or declare both keys in Agent(state=[...])"
@@ -168,20 +169,20 @@ class WritableState(State):
             self._writes[before] = replace(self._writes[before], result=None)
         self._latest[key.id] = len(self._writes)
         self._writes.append(write)
-        self._used[key.id] = key.spec
+        self._used_keys[key.id] = key.spec
         self._own[key.id] = write.result
 
     def copy(self) -> WritableState:
         """Return a state with the same writes."""
-        new = WritableState(self._snapshot, self._known)
+        new = WritableState(self._snapshot, self._keys)
         new._writes, new._latest = list(self._writes), dict(self._latest)
-        new._used, new._own = dict(self._used), dict(self._own)
+        new._used_keys, new._own = dict(self._used_keys), dict(self._own)
         return new
 
     def view(self) -> State:
         """Return the present values, read only."""
-        new = State(self._snapshot, self._known)
-        new._used, new._own = dict(self._used), dict(self._own)
+        new = State(self._snapshot, self._keys)
+        new._used_keys, new._own = dict(self._used_keys), dict(self._own)
         return new
 
     def close(self, why: str) -> WritableState:
@@ -196,7 +197,7 @@ class WritableState(State):
     @property
     def used(self) -> Keys:
         """The keys that were written."""
-        return dict(self._used)
+        return dict(self._used_keys)
 
 
 def updated(key: StateKey[Any], update: object) -> Write:

@@ -63,6 +63,7 @@ __all__ = [
 publish("greenroom.testing", globals(), __all__)
 
 if TYPE_CHECKING:
+    from .dialect_kit import check_dialect as check_dialect
     from .store_kit.kit import SHARED_SCENARIOS as SHARED_SCENARIOS
     from .store_kit.kit import STORE_SCENARIOS as STORE_SCENARIOS
     from .store_kit.kit import OpenStore as OpenStore
@@ -75,6 +76,10 @@ _STORE_KIT = ("SHARED_SCENARIOS", "STORE_SCENARIOS", "OpenStore", "Scenario", "S
 
 
 def __getattr__(name: str) -> Any:
+    if name == "check_dialect":  # for authors of dialects, and loaded on demand, too
+        from .dialect_kit import check_dialect  # noqa: PLC0415 - see above
+
+        return check_dialect
     if name not in _STORE_KIT:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from .store_kit import kit as store_kit  # noqa: PLC0415 - see above

@@ -67,7 +67,7 @@ class AutoModel(_TestModel):
         self._only = None if call_tools == "all" else frozenset(names)
         self._output = output
         self._seed = seed
-        self._called: dict[tuple[str, str], dict[int, tuple[str, ...]]] = {}  # (run, agent) -> tools of each answer
+        self._answers: dict[tuple[str, str], dict[int, tuple[str, ...]]] = {}  # (run, agent) -> tools of each answer
 
     async def _step(self, request: ModelRequest) -> tuple[Part, ...]:
         answers = self._answers_of(request)
@@ -91,11 +91,11 @@ class AutoModel(_TestModel):
         An answer at or after the present position has been lost, with a process that ended before its commit.
         """
         who = (request.run_id, request.agent)
-        answers = self._called.pop(who, {})
-        if len(self._called) >= RUNS:
-            del self._called[next(iter(self._called))]
+        answers = self._answers.pop(who, {})
+        if len(self._answers) >= RUNS:
+            del self._answers[next(iter(self._answers))]
         earlier_answers = {number: tools for number, tools in answers.items() if number < request.model_attempts}
-        self._called[who] = earlier_answers  # as its newest entry
+        self._answers[who] = earlier_answers  # as its newest entry
         return earlier_answers
 
     def _value(self, request: ModelRequest, name: str, schema: JSONObject) -> JSONObject:

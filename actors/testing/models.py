@@ -202,10 +202,10 @@ class _TestModel(Model):
             raise UsageError(f"keep={keep!r}: give a number of requests, 0 or more, or None for all of them")
         self._chunk = chunk
         self._requests: deque[ModelRequest] = deque(maxlen=keep)
-        self._received = 0
+        self._request_count = 0
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}, {self._received} requests>"
+        return f"<{type(self).__name__}, {self._request_count} requests>"
 
     @property
     def requests(self) -> tuple[ModelRequest, ...]:
@@ -215,7 +215,7 @@ class _TestModel(Model):
     @property
     def received(self) -> int:
         """The number of received requests, kept or not."""
-        return self._received
+        return self._request_count
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[ModelEvent]]:
@@ -225,7 +225,7 @@ class _TestModel(Model):
             ModelError: the step fails, or the script has no more steps; from the iteration.
         """
         self._requests.append(request)
-        self._received += 1
+        self._request_count += 1
         self._note(request, request.model_attempts)
         async with aclosing(self._play(request)) as events:
             yield events
@@ -284,15 +284,17 @@ class ScriptedModel(_TestModel):
             raise UsageError(f"steps={steps!r}: give a list of steps")
         self._steps = tuple(_parts(step, f"step {index}") for index, step in enumerate(steps))
         self._playing: dict[tuple[str, str], int] = {}  # (run, agent) -> answers, of those that have not got all
-        self._played: dict[tuple[str, str], int] = {}  # and of those that have
-        self._forgotten = 0
+        self._finished_runs: dict[tuple[str, str], int] = {}  # and of those that have
+        self._forgotten_runs = 0
 
     def remaining(self, run_id: str) -> int:
         """Return how many steps a run has not received yet (of its agents, the most advanced one).
 
         For a run without a request that is the whole script; also for a forgotten one among more than 10,000 runs.
         """
-        counts = [count for book in (self._playing, self._played) for (run, _), count in book.items() if run == run_id]
+        counts = [
+            count for book in (self._playing, self._finished_runs) for (run, _), count in book.items() if run == run_id
+        ]
         return len(self._steps) - max(counts, default=0)
 
     def assert_complete(self) -> None:
@@ -302,26 +304,28 @@ class ScriptedModel(_TestModel):
             AssertionError: names the runs and their missing steps (of at most 100 runs); or the model had no request;
                 or more than 10,000 runs were in the middle of the script at once, and some were forgotten.
         """
-        if self._steps and not self._received:
+        if self._steps and not self._request_count:
             raise AssertionError(f"the model was never asked; its script has {len(self._steps)} steps")
         lines = [
             f"run {run!r}, agent {agent!r}: step {index} was not played: {_shown(self._steps[index])}"
             for (run, agent), count in islice(self._playing.items(), 100)
             for index in range(count, len(self._steps))
         ]
-        if self._forgotten:
-            lines.append(f"more than {RUNS:,} runs were playing it at once; {self._forgotten:,} of them were forgotten")
+        if self._forgotten_runs:
+            lines.append(
+                f"more than {RUNS:,} runs were playing it at once; {self._forgotten_runs:,} of them were forgotten"
+            )
         if lines:
             raise AssertionError("the script was not played to its end\n" + "\n".join(lines))
 
     def _note(self, request: ModelRequest, attempts: int) -> None:
         who = (request.run_id, request.agent)
-        count = max(self._playing.pop(who, 0), self._played.pop(who, 0), attempts)
-        book = self._played if count >= len(self._steps) else self._playing
+        count = max(self._playing.pop(who, 0), self._finished_runs.pop(who, 0), attempts)
+        book = self._finished_runs if count >= len(self._steps) else self._playing
         book[who] = count  # as its newest entry
         if len(book) > RUNS:
             del book[next(iter(book))]
-            self._forgotten += book is self._playing
+            self._forgotten_runs += book is self._playing
 
     async def _step(self, request: ModelRequest) -> tuple[Part, ...]:
         if request.model_attempts >= len(self._steps):

@@ -51,7 +51,7 @@ class PatternText:
     """
 
     def __init__(self, pattern: str, rng: Random) -> None:
-        self._left = 0
+        self._room = 0
         try:
             self._tree = _parser.parse(pattern)
         except (_constants.error, RecursionError, OverflowError) as error:
@@ -66,15 +66,15 @@ class PatternText:
         Raises:
             UnknownPattern: no text can be made for a part of the expression.
         """
-        self._groups, self._more, self._left = {}, more, LONGEST
+        self._groups, self._more, self._room = {}, more, LONGEST
         return self._all(self._tree)
 
     def _all(self, nodes: Iterable[tuple[_Node, _Node]]) -> str:
         return "".join(self._one(op, value) for op, value in nodes)
 
     def _one(self, op: _Node, value: _Node) -> str:
-        self._left -= 1
-        if self._left < 0:
+        self._room -= 1
+        if self._room < 0:
             raise UnknownPattern(f"no text of more than {LONGEST:,} characters is made for a pattern")
         if op is _constants.LITERAL:
             return chr(value)

@@ -97,7 +97,7 @@ class _Values:
     def __init__(self, root: JSONObject, rng: Random) -> None:
         self._root = root
         self._rng = rng
-        self._left = _NODES
+        self._nodes_left = _NODES
 
     @cached_property
     def _validator(self) -> Any:
@@ -129,8 +129,8 @@ class _Values:
         Raises:
             UnsupportedSchema: there is none.
         """
-        self._left -= 1
-        if self._left < 0 or depth > _DEEPEST:
+        self._nodes_left -= 1
+        if self._nodes_left < 0 or depth > _DEEPEST:
             raise UnsupportedSchema(path, "no value was found within the limits of size and depth")
         if schema is True or schema == {}:
             return self._rng.choice([self._letters(1, 6), self._rng.randint(0, 9), True, None])

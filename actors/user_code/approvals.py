@@ -22,12 +22,12 @@ BUILT_IN: Final = "(approval)"
 
 @attrs.frozen
 class ApprovalNeed:
-    """Whether a person must approve a call, according to its tool.
+    """The need of an approval of a call, according to the tool.
 
     Attributes:
         needed: a person must approve.
-        doubt: how the predicate failed; then approval is needed, to be safe.
-        error: the predicate's exception.
+        doubt: The failure of the predicate, as a text; a call in doubt needs an approval.
+        error: The predicate's exception.
     """
 
     needed: bool

@@ -72,7 +72,7 @@ async def call_user(
     Args:
         function: async or sync. A sync function runs in the event loop.
         args: its arguments, copies.
-        name: of the function in `watch`.
+        name: The name of the function in `watch`.
         limit: seconds. A value that is returned later does not count; an exception that is raised later does.
         watch: notes that the function is running, and until when; None: the caller bounds the time otherwise.
         answers: exceptions that count as if the function had returned them.

@@ -30,7 +30,7 @@ class Disabled:
     """The answer of the predicates.
 
     Attributes:
-        names: of the tools that are not enabled, in the agent's order.
+        names: The names of the tools that are not enabled, in the agent's order.
         faults: a sentence for each predicate that failed.
     """
 

@@ -30,7 +30,7 @@ async def in_order(
     """Ask guardrails one after the other, up to the first that does not allow; return its report.
 
     Args:
-        guardrails: in order.
+        guardrails: The guardrails, in the order of the questions.
         ctx: their context.
         value: makes a copy of what is judged.
         watch: notes which guardrail is running, and until when.

@@ -1,4 +1,4 @@
-"""`HookDeadlines`: detect user code of one phase that ignores the end of its time, without a task of its own.
+"""`HookDeadlines`: detect user code of one phase that ignores the end of its time, without a separate task.
 
 Theory of operation. The time limits of hooks and predicates are cancel scopes, and code behind a shield ignores them;
 the run would wait for that code without bound. So the caller of such code notes here when it must have ended, and the
@@ -69,7 +69,7 @@ def start_until_obeyed(
     The phase is started again then, without that code, until all of it obeys.
 
     Args:
-        children: of the run.
+        children: The tasks of the run.
         start: starts the child.
         shortest: the shortest time limit of the phase, in seconds; infinite: nothing is watched.
         given_up: the names of the code that is not called.

@@ -1,9 +1,9 @@
 """Run the hooks of one phase: concurrently, on one snapshot, merged into one answer.
 
-Theory of operation. All hooks of a phase run at once on the same snapshot of the state. Their answers are merged in the
-order of registration. A hook whose answer conflicts with an earlier one runs again, alone, on the merged state. Each
-hook ends in one of four ways: an answer, a failure that its plugin ignores, a failure that ends the run, or a cancel
-because another hook ended the phase.
+Theory of operation. All hooks of a phase run concurrently on the same snapshot of the state. Their answers are merged
+in the order of registration. A hook whose answer conflicts with an earlier one runs again, alone, on the merged state.
+Each hook ends in one of four ways: an answer, a failure that its plugin ignores, a failure that ends the run, or a
+cancel because another hook ended the phase.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class HookRequest:
         context: makes a hook's context from a view of the state and the edits so far.
         find_model: returns the model of a name.
         watch: notes which hooks are running, and until when.
-        tell: called for each failed hook, including ignored failures.
+        tell: A callback for each failed hook, including ignored failures.
     """
 
     phase: Phase
@@ -96,7 +96,7 @@ async def run_hooks(request: HookRequest) -> PhaseDone:
             board.take(plugin, answer, fresh=True)
         return board.done()
     except HookFailed as failure:
-        return request.done(failure=text_of(str(failure)), ignored=tuple(board.ignored), spent=tuple(board.spent))
+        return request.done(failure=text_of(str(failure)), ignored=tuple(board.failures), spent=tuple(board.spendings))
 
 
 class _HookAnswers:
@@ -106,10 +106,10 @@ class _HookAnswers:
         self._request = request
         self.state = WritableState(request.snapshot, request.agent.spec.keys)
         self.edits: list[CallEdit] = []
-        self.ignored: list[str] = []
-        self.spent: list[Spent] = []
-        self._touched: dict[Any, str] = {}
-        self._taken: dict[str, Mutation] = {}
+        self.failures: list[str] = []
+        self.spendings: list[Spent] = []
+        self._fields: dict[Any, str] = {}
+        self._mutations: dict[str, Mutation] = {}
 
     async def ask(self, plugin: Plugin, state: State, edits: tuple[CallEdit, ...]) -> Mutation | None:
         """Run one hook and return its checked answer; None for no request or an ignored failure."""
@@ -121,7 +121,7 @@ class _HookAnswers:
             self._note_failure(plugin, failure)
             return None
         for model, usage in () if mutation is None else mutation.spent:
-            self.spent.append(Spent(by=name_of(plugin), usage=usage, model=model))
+            self.spendings.append(Spent(by=name_of(plugin), usage=usage, model=model))
         return mutation
 
     def _note_failure(self, plugin: Plugin, failure: HookFailed) -> None:
@@ -133,7 +133,7 @@ class _HookAnswers:
         self._request.tell(name_of(plugin), failure)
         if plugin.on_error == "fail" and self._request.phase is not Phase.RUN_END:
             raise failure
-        self.ignored.append(text_of(str(failure)))
+        self.failures.append(text_of(str(failure)))
 
     def take(self, plugin: Plugin, answer: Mutation | None, *, fresh: bool = False) -> bool:
         """Merge an answer. Returns False if it conflicts with an earlier answer that this hook had not seen."""
@@ -141,7 +141,7 @@ class _HookAnswers:
             return True
         touched_fields = answer.touched()
         for what, how in touched_fields.items():
-            before = self._touched.get(what)
+            before = self._fields.get(what)
             if not fresh and before is not None and "exclusive" in (before, how):
                 return False
         trial = self.state.copy()
@@ -151,8 +151,8 @@ class _HookAnswers:
             self._note_failure(plugin, failure)
             return True
         self.state = trial
-        self._touched.update(touched_fields)
-        self._taken[name_of(plugin)] = answer
+        self._fields.update(touched_fields)
+        self._mutations[name_of(plugin)] = answer
         # the newer edit of a call wins, except that a dropped call stays dropped
         dropped_calls = {edit.call_id for edit in self.edits if edit.arguments is None}
         new = [replace(edit, by=name_of(plugin)) for edit in answer.edits if edit.call_id not in dropped_calls]
@@ -166,7 +166,7 @@ class _HookAnswers:
         ticket_requests: tuple[Suspend, ...] = ()
         trims = list[Trimmed]()
         for plugin in self._request.plugins:
-            answer = self._taken.get(name_of(plugin), Mutation())
+            answer = self._mutations.get(name_of(plugin), Mutation())
             request = request.joined(answer.request)
             end = end if end is not None else answer.reason
             ticket_requests += answer.ticket_requests
@@ -179,9 +179,9 @@ class _HookAnswers:
             edits=tuple(self.edits),
             end=end,
             ticket_requests=ticket_requests,
-            ignored=tuple(self.ignored),
+            ignored=tuple(self.failures),
             trimmed=tuple(trims),
-            spent=tuple(self.spent),
+            spent=tuple(self.spendings),
         )
 
 

@@ -36,7 +36,8 @@ async def ask_instructions(
     """
     outcome = await call_user(function, ctx, name=_WATCHED_AS, limit=PREDICATE_TIMEOUT, watch=watch)
     answer = answer_of(outcome, _FAILED, "instructions: the function did not answer")
-    text = answer_of(capture(_text, answer), _FAILED)
+    # also `isinstance` may run code of a class of the program
+    text = answer_of(capture(lambda: text_of(answer) if isinstance(answer, str) else None), _FAILED)
     if text is None:
         raise HookFailed(f"instructions: the function returned {shown(answer)}; return a str")
     if len(text.encode()) > LARGE:
@@ -44,8 +45,3 @@ async def ask_instructions(
             f"instructions: the function returned {len(text.encode()):,} bytes; at most {LARGE:,} are sent"
         )
     return text
-
-
-def _text(answer: object) -> str | None:
-    """Return a text as a plain str, which may run the code of a class of the program's; None if it is no text."""
-    return text_of(answer) if isinstance(answer, str) else None

@@ -10,7 +10,7 @@ takes the lock next goes on with it. The result is kept in the record of the thr
 from __future__ import annotations
 
 import os
-import shutil
+from functools import partial
 from typing import Final
 
 import attrs
@@ -19,7 +19,7 @@ import trio
 from .allowlist import is_usable
 from .difference import Replacement
 from .errors import UnknownProposal, WorkspaceError
-from .journal import Journal, load_journal, perform, save_journal, with_permissions
+from .journal import Contents, Journal, load_journal, perform, save_journal, with_permissions
 from .proposals import keep, part_of
 from .records import ApplyResult, Move, OpenProposal, ThreadFolder, WorktreeRecord, now, request_of
 from .worktrees import Shadow, move_tree
@@ -66,7 +66,8 @@ async def recover(shadow: Shadow) -> None:
     path = shadow.state / "journal.json"
     journal = await trio.to_thread.run_sync(load_journal, path)
     if journal is not None:
-        await trio.to_thread.run_sync(_perform, shadow, journal, True)
+        async with shadow.contents(journal.replacements) as contents:
+            await trio.to_thread.run_sync(partial(_perform, shadow, journal, contents, again=True))
 
 
 async def merge(shadow: Shadow, ours: str, theirs: str) -> tuple[str, tuple[str, ...]]:
@@ -99,26 +100,23 @@ async def _replace(
 ) -> tuple[str, ...]:
     """Replace what differs; return the paths that have changed since, of which there are none if all is done."""
     replacements = await shadow.replacements(current, merged)
-    _check(shadow, replacements)
+    await trio.to_thread.run_sync(_check, shadow, replacements)
     known = await trio.to_thread.run_sync(with_permissions, shadow.root, replacements)
-    stage = shadow.state / "stage"
-    await trio.to_thread.run_sync(lambda: shutil.rmtree(stage, ignore_errors=True))
-    await shadow.stage(current, merged, known, stage)
     await keep(shadow, thread, request[2])
     key, (name, proposal, base) = thread.folder.name, request
     journal = Journal(key=key, request=name, proposal=proposal, base=base, replacements=known)
-    return await trio.to_thread.run_sync(_begin, shadow, journal)
+    async with shadow.contents(known) as contents:
+        return await trio.to_thread.run_sync(_begin, shadow, journal, contents)
 
 
-def _begin(shadow: Shadow, journal: Journal) -> tuple[str, ...]:
+def _begin(shadow: Shadow, journal: Journal, contents: Contents) -> tuple[str, ...]:
     save_journal(shadow.state / "journal.json", journal)
-    return _perform(shadow, journal, False)
+    return _perform(shadow, journal, contents, again=False)
 
 
-def _perform(shadow: Shadow, journal: Journal, again: bool) -> tuple[str, ...]:
+def _perform(shadow: Shadow, journal: Journal, contents: Contents, *, again: bool) -> tuple[str, ...]:
     """Perform a journal, write the result into the record of the thread, and remove the journal."""
-    stage = shadow.state / "stage"
-    moved = perform(shadow.root, journal.replacements, stage, again=again)
+    moved = perform(shadow.root, journal.replacements, contents, again=again)
     thread = ThreadFolder(shadow.state / "threads" / journal.key)
     record = thread.load()
     if record is not None and not moved:
@@ -128,7 +126,6 @@ def _perform(shadow: Shadow, journal: Journal, again: bool) -> tuple[str, ...]:
         thread.save(record.with_result(journal.request, result))
     os.sync()  # the files are durable before the journal goes
     (shadow.state / "journal.json").unlink()
-    shutil.rmtree(stage, ignore_errors=True)
     return moved
 
 

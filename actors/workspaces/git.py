@@ -132,6 +132,21 @@ class Git:
                     break
         return b"".join(chunks)[:most], size > most
 
+    async def save_blob(self, digest: str, path: Path) -> None:
+        """Write a content to a new file.
+
+        Raises:
+            GitFailed: there is no such content.
+        """
+        words = ("cat-file", "blob", digest)
+        command, environment = self._command(words, None, None), self._environment(None)
+        with await trio.to_thread.run_sync(path.open, "xb") as file:
+            result = await trio.run_process(
+                command, stdout=file, capture_stderr=True, check=False, cwd=self.folder, env=environment
+            )
+        if result.returncode:
+            raise _failed(words, result.returncode, result.stderr)
+
     async def line(self, *words: str, data: bytes = b"", index: Path | None = None) -> str:
         """Return the one line that a command prints. Raises as `run`."""
         return (await self.run(*words, data=data, index=index))[1].decode("utf-8", "replace").strip()
@@ -251,7 +266,16 @@ async def init_disposable(git: Git, folder: Path, objects: Iterable[Path], commi
 
 
 async def _in(git: Git, folder: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
-    command = [git.program, "-c", "core.fsmonitor=false", "-C", str(folder), *words]
+    command = [
+        git.program,
+        "-c",
+        "core.fsmonitor=false",
+        "-c",
+        "safe.bareRepository=explicit",
+        "-C",
+        str(folder),
+        *words,
+    ]
     environment = clean_environment(git.folder)
     return await trio.run_process(command, env=environment, capture_stdout=True, capture_stderr=True, check=False)
 

@@ -1,7 +1,7 @@
 """Replace files of a folder, all or none, also if the process ends between two of them.
 
 Theory of operation. A journal has, for each path, the version that the folder has now and the version that it gets;
-the contents of both lie in a stage in the state folder. Each path then is in one of three states: the old version is
+the shadow repository has the contents. Each path then is in one of three states: the old version is
 there (write the new one), the new version is there (nothing to do), or something else is (a person has changed the
 file meanwhile: what was written is put back). So to begin, to go on after a crash and to find that all was done
 already are the same function, `perform`.
@@ -12,9 +12,10 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
-from typing import Final, Literal
+from typing import BinaryIO, Final, Literal
 
 import attrs
 import msgspec
@@ -59,10 +60,39 @@ class Journal:
     replacements: tuple[Replacement, ...]
 
 
-def save_journal(path: Path, journal: Journal) -> None:
-    """Write the journal; it and the stage before it are durable when this returns.
+@attrs.frozen
+class Contents:
+    """Contents of versions, by their digests: in memory, or large ones as files.
 
-    One sync for all files of the stage: an fsync of each takes seconds for a thousand files.
+    Attributes:
+        texts: Those in memory.
+        folder: The folder of the others, each under its digest.
+    """
+
+    texts: Mapping[str, bytes]
+    folder: Path
+
+    def open(self, version: Version) -> BinaryIO:
+        """Open the content of a version; of a link, its target.
+
+        Raises:
+            WorkspaceError: the content is in neither.
+        """
+        if version.digest in self.texts:
+            return BytesIO(self.texts[version.digest])
+        try:
+            return (self.folder / version.digest).open("rb")
+        except OSError as error:
+            raise WorkspaceError(f"the content {version.digest} is gone from the state folder; apply again") from error
+
+    def __repr__(self) -> str:
+        return f"<Contents: {len(self.texts)} in memory>"
+
+
+def save_journal(path: Path, journal: Journal) -> None:
+    """Write the journal; it and the objects of both trees are durable when this returns.
+
+    One sync for all objects: an fsync of each takes seconds for a thousand files.
     """
     os.sync()
     replace_text(path, msgspec.json.encode(journal).decode())
@@ -82,7 +112,7 @@ def with_permissions(root: Path, replacements: Iterable[Replacement]) -> tuple[R
         return tuple(attrs.evolve(one, permissions=_permissions(top, one.path)) for one in replacements)
 
 
-def perform(root: Path, replacements: Sequence[Replacement], stage: Path, *, again: bool) -> tuple[str, ...]:
+def perform(root: Path, replacements: Sequence[Replacement], contents: Contents, *, again: bool) -> tuple[str, ...]:
     """Bring each path to its new version, or none.
 
     Files are removed first, so that a file can become a folder. Each one is compared with its old version immediately
@@ -91,7 +121,7 @@ def perform(root: Path, replacements: Sequence[Replacement], stage: Path, *, aga
     Args:
         root: The folder.
         replacements: The paths with both versions.
-        stage: The folder with the contents.
+        contents: The contents of both versions.
         again: An earlier process may have written some of the new versions.
 
     Returns:
@@ -104,37 +134,39 @@ def perform(root: Path, replacements: Sequence[Replacement], stage: Path, *, aga
     with opened_root(root) as top:
         states = {one.path: _state(top, one) for one in ordered}
         moved = tuple(path for path, state in states.items() if state == "moved")
+        if again:
+            _discard_halves(top, ordered)
         written = [one for one in ordered if again and states[one.path] == "new"]
         try:
             for one in () if moved else ordered:
                 state = _state(top, one)
-                if state == "moved" or (state == "old" and not _replace(top, one, stage)):
+                if state == "moved" or (state == "old" and not _replace(top, one, contents)):
                     moved = (one.path,)
                     break
                 if state == "old":
                     written.append(one)
         except BaseException:  # such as a full disk: the folder is as it was, then the caller learns why
-            _put_back(top, written, stage)
+            _put_back(top, written, contents)
             raise
         if moved:
-            _put_back(top, written, stage)
+            _put_back(top, written, contents)
     return moved
 
 
-def force(root: Path, replacements: Iterable[Replacement], stage: Path) -> None:
+def force(root: Path, replacements: Iterable[Replacement], contents: Contents) -> None:
     """Bring each path of a worktree to its new version, whatever is there now."""
     ordered = sorted(replacements, key=lambda one: (one.new is not None, one.path))
     with opened_root(root) as top:
         for one in ordered:
             parts = tuple(one.path.split("/"))
             _clear_way(top, parts)
-            _write(top, one, one.new, stage / "new" / one.path)
+            _write(top, one, one.new, contents)
 
 
-def _replace(top: int, one: Replacement, stage: Path) -> bool:
+def _replace(top: int, one: Replacement, contents: Contents) -> bool:
     """Write the new version; False if something is in the way, such as a folder or a link in place of a folder."""
     try:
-        _write(top, one, one.new, stage / "new" / one.path)
+        _write(top, one, one.new, contents)
     except OutsideWorkspace as error:
         if isinstance(error.__cause__, PermissionError):
             raise WorkspaceError(f"{one.path!r:.300} cannot be written: {error.__cause__.strerror}") from error
@@ -142,11 +174,21 @@ def _replace(top: int, one: Replacement, stage: Path) -> bool:
     return True
 
 
-def _put_back(top: int, written: Sequence[Replacement], stage: Path) -> None:
+def _discard_halves(top: int, ordered: Iterable[Replacement]) -> None:
+    """Remove the file that a process was writing when it ended."""
+    for parents in {tuple(one.path.split("/")[:-1]) for one in ordered}:
+        try:
+            with opened_folder(top, parents) as folder:
+                discard(folder, TEMPORARY)
+        except OutsideWorkspace:  # the folder was never made
+            continue
+
+
+def _put_back(top: int, written: Sequence[Replacement], contents: Contents) -> None:
     """Bring paths back to their old versions: new files go first, so that a folder can be a file again."""
     for one in sorted(written, key=lambda one: (one.old is not None, one.path)):
         if _state(top, one) == "new":
-            _write(top, one, one.old, stage / "old" / one.path)
+            _write(top, one, one.old, contents)
 
 
 def _state(top: int, one: Replacement) -> State:
@@ -175,21 +217,22 @@ def _present(folder: int, name: str) -> Version | Literal["other"] | None:
     return "other" if digest is None else Version(mode, digest)
 
 
-def _write(top: int, one: Replacement, version: Version | None, content: Path) -> None:
+def _write(top: int, one: Replacement, version: Version | None, contents: Contents) -> None:
     *parents, name = one.path.split("/")
     if version is None:
         _remove(top, tuple(parents), name)
         return
-    with opened_folder(top, tuple(parents), make=True) as folder, mapped(one.path):
+    source = contents.open(version)
+    with source, opened_folder(top, tuple(parents), make=True) as folder, mapped(one.path):
         facts = look(folder, name)
         if facts is not None and stat.S_ISDIR(facts.st_mode):
             os.rmdir(name, dir_fd=folder)  # refuses, unless it is empty
         if version.mode == LINK:
-            new_link(folder, name, os.readlink(content))
+            new_link(folder, name, os.fsdecode(source.read()))
             return
         executable = version.mode == PROGRAM
         mode = None if one.permissions is None else _with_execution(one.permissions, executable=executable)
-        with content.open("rb") as source, new_file(folder, name, mode=mode, executable=executable) as file:
+        with new_file(folder, name, mode=mode, executable=executable) as file:
             shutil.copyfileobj(source, file, 1 << 20)
 
 

@@ -3,7 +3,7 @@
 STATE/NAME-DIGEST/                  one workspace
     lock                            held while anything below changes
     shadow.git/                     all versions
-    journal.json, stage/            an apply that has not ended
+    journal.json                    an apply that has not ended
     threads/KEY/record.json, tree/  one thread: what is known, and its worktree
 """
 

@@ -8,6 +8,7 @@ import shutil
 import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,7 @@ import attrs
 import trio
 
 from ..contract.secrets.redaction import Redactor
+from ..contract.stepwise import drained
 from ..errors import UsageError
 from .allowlist import check_name, find_workspace, parts_of
 from .apply import apply, recover
@@ -313,7 +315,12 @@ async def open_workspaces(
             await init_shadow(shadow.git)
         shadows[workspace.name] = shadow
     name = await trio.to_thread.run_sync(_place, place)
-    return Workspaces(name, shadows, redact or Redactor().text)
+    return Workspaces(name, shadows, redact or partial(_redacted, Redactor()))
+
+
+def _redacted(redactor: Redactor, text: str) -> str:
+    """Redact in steps, because one search in a whole difference would hold the interpreter lock for too long."""
+    return drained(redactor.text_steps(text))
 
 
 def _begun(record: WorktreeRecord | None) -> WorktreeRecord:

@@ -20,6 +20,7 @@ from .walk import (
     MOST_FILES,
     MOST_NAMES,
     LeftOut,
+    Level,
     WalkedFile,
     digests,
     read_level,
@@ -122,21 +123,26 @@ async def walk_folder(git: Git, root: Path, rules: FolderRules) -> tuple[list[Wa
     while folders:
         read = partial(read_level, root, folders, rules.withheld, linked=rules.linked)
         level = await trio.to_thread.run_sync(read)
-        candidates = [file.path for file in level.files] + ["/".join(parts) + "/" for parts in level.folders]
-        ignored_names = await _ignored(git, root, rules, candidates)
-        ignored_names -= rules.tracked | parents
-        files += [file for file in level.files if file.path not in ignored_names]
+        ignored_names = await _ignored(git, root, rules, level) - rules.tracked - parents
+        kept_files, folders = await trio.to_thread.run_sync(_without, level, ignored_names)
+        files += kept_files
         left_out += level.left_out
-        folders = [parts for parts in level.folders if "/".join(parts) + "/" not in ignored_names]
-        size = sum(file.size for file in files)
+        size += sum(file.size for file in kept_files)
         names += level.names
-        _check_limits(files=len(files), size=size, names=names)
-    files.sort(key=lambda file: file.folder)
+        check_limits(files=len(files), size=size, names=names)
+    await trio.to_thread.run_sync(lambda: files.sort(key=lambda file: file.folder))
     left_out.sort(key=lambda one: one.path)
     return files, left_out[:MOST_LEFT_OUT]
 
 
-def _check_limits(*, files: int, size: int, names: int) -> None:
+def _without(level: Level, names: frozenset[str]) -> tuple[list[WalkedFile], list[Parts]]:
+    """Return the files and folders of a level whose names (a folder's with a slash at its end) are not given."""
+    files = [file for file in level.files if file.path not in names]
+    return files, [parts for parts in level.folders if "/".join(parts) + "/" not in names]
+
+
+def check_limits(*, files: int, size: int, names: int) -> None:
+    """Raise WorkspaceTooLarge if a walk has found more than a folder may have."""
     way_out = "; let .gitignore leave out what no run needs"
     if files > MOST_FILES:
         raise WorkspaceTooLarge(f"the folder has {files:,} files or more; the limit is {MOST_FILES:,}{way_out}")
@@ -146,14 +152,15 @@ def _check_limits(*, files: int, size: int, names: int) -> None:
         raise WorkspaceTooLarge(f"the folder has {names:,} names or more; the limit is {MOST_NAMES:,}{way_out}")
 
 
-async def _ignored(git: Git, root: Path, rules: FolderRules, names: Sequence[str]) -> set[str]:
-    if not names:
-        return set()
+async def _ignored(git: Git, root: Path, rules: FolderRules, level: Level) -> frozenset[str]:
+    """Return the names of a level that git ignores, those of folders with a slash at the end."""
+    data = await trio.to_thread.run_sync(_joined, level)
+    if not data:
+        return NO_FILES
     config = {"core.excludesFile": str(rules.exclude or os.devnull)}
-    data = await trio.to_thread.run_sync(_joined, names)
     words = ("check-ignore", "--no-index", "-z", "--stdin")
     _, output = await git.run(*words, data=data, tree=root, config=config, accept=(0, 1))
-    return set(await trio.to_thread.run_sync(_names, output))
+    return await trio.to_thread.run_sync(_names, output)
 
 
 async def _missing(git: Git, names: set[str]) -> frozenset[str]:
@@ -182,7 +189,8 @@ def _names(output: bytes) -> frozenset[str]:
     return frozenset(os.fsdecode(output).split("\0")) - {""}
 
 
-def _joined(names: Sequence[str]) -> bytes:
+def _joined(level: Level) -> bytes:
+    names = [file.path for file in level.files] + ["/".join(parts) + "/" for parts in level.folders]
     return os.fsencode("\0".join(names))
 
 

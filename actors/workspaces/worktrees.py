@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -14,16 +14,21 @@ import attrs
 import trio
 
 from .allowlist import DEEPEST, is_inside, is_repository, is_usable
+from .blobs import blob_sizes, read_blobs
 from .difference import Replacement, parse_replacements
 from .errors import OutsideWorkspace, WorkspaceTooLarge
 from .git import Git, Lent, init_disposable, lend, lent_by
-from .journal import force
+from .journal import Contents, force
 from .paths import Parts, look, mapped, new_file, new_link, opened_file, opened_folder, opened_root, remove_all
 from .records import Move, ThreadFolder, WorktreeRecord, now, scratch_folder
 from .snapshots import FolderRules, FolderSnapshot, names_in, snapshot, tracked_by, walk_folder
 from .walk import MOST_BYTES, MOST_NAMES
 from .withheld import Withheld
 
+MOST_IN_MEMORY: Final = 64 * 1024 * 1024
+"""Bytes of contents that an apply holds in memory."""
+LARGE: Final = 1024 * 1024
+"""Bytes from which a content becomes a file first."""
 _WORK_TREE: Final = ".git"
 
 
@@ -100,30 +105,25 @@ class Shadow:
             return await self.git.line("write-tree", index=index)
 
     @asynccontextmanager
-    async def staged(self, old: str, new: str, replacements: Sequence[Replacement]) -> AsyncIterator[Path]:
-        """Make a folder with the contents of both versions of each path, for as long as the block runs."""
-        async with scratch_folder(self.state, "stage-") as folder:
-            await self.stage(old, new, replacements, folder)
-            yield folder
+    async def contents(self, replacements: Sequence[Replacement]) -> AsyncIterator[Contents]:
+        """Read the contents of both versions of each path, for as long as the block runs.
 
-    async def stage(self, old: str, new: str, replacements: Sequence[Replacement], folder: Path) -> None:
-        """Write the contents of both versions of each path below `old` and `new` of a folder."""
-        for side, tree in (("old", old), ("new", new)):
-            paths = [one.path for one in replacements if getattr(one, side) is not None]
-            await self.check_out(tree, folder / side, paths)
+        Small ones are read into memory, up to 64 MiB together: as files they would cost most of the time of an apply.
+        """
+        sizes = await blob_sizes(self.git, replacements)
+        texts, large = await trio.to_thread.run_sync(_split, sizes)
+        async with scratch_folder(self.state, "contents-") as folder:
+            for digest in large:
+                await self.git.save_blob(digest, folder / digest)
+            yield Contents(await read_blobs(self.git, texts), folder)
 
-    async def check_out(self, tree: str, folder: Path, paths: Iterable[str] | None = None) -> None:
-        """Write files of a tree below a new folder: all, or those at the paths."""
+    async def check_out(self, tree: str, folder: Path) -> None:
+        """Write the files of a tree below a new folder."""
         await trio.to_thread.run_sync(lambda: folder.mkdir(parents=True))
         async with scratch_folder(self.git.folder, "index-") as scratch:
             index = scratch / "index"
             await self.git.run("read-tree", tree, index=index)
-            words = ["-a"] if paths is None else ["-z", "--stdin"]
-            data = b"" if paths is None else os.fsencode("\0".join(paths))
-            if data or paths is None:
-                await self.git.run(
-                    "checkout-index", "-q", f"--prefix={folder}/", *words, data=data, index=index, tree=folder
-                )
+            await self.git.run("checkout-index", "-q", f"--prefix={folder}/", "-a", index=index, tree=folder)
 
 
 async def make_tree(shadow: Shadow, thread: ThreadFolder, base: str, files: str | None = None) -> None:
@@ -179,8 +179,8 @@ async def finish_move(shadow: Shadow, thread: ThreadFolder, record: WorktreeReco
         return record
     old, new = record.move.old, record.move.new
     replacements = await shadow.replacements(old, new)
-    async with shadow.staged(old, new, replacements) as stage:
-        await trio.to_thread.run_sync(force, thread.tree, replacements, stage)
+    async with shadow.contents(replacements) as contents:
+        await trio.to_thread.run_sync(force, thread.tree, replacements, contents)
     await make_repository(shadow, thread, record.base)
     record = attrs.evolve(record, move=None)
     await trio.to_thread.run_sync(thread.save, record)
@@ -263,3 +263,12 @@ def _everything(root: int, start: Parts) -> Iterable[tuple[Parts, str]]:
                 yield parts, name
                 if is_folder and len(parts) < DEEPEST:
                     todo.append((*parts, name))
+
+
+def _split(sizes: Mapping[str, int]) -> tuple[list[str], list[str]]:
+    """Return which contents are read into memory, the smallest first, and which become files."""
+    texts, large, total = list[str](), list[str](), 0
+    for digest, size in sorted(sizes.items(), key=lambda item: item[1]):
+        total += size
+        (texts if size < LARGE and total <= MOST_IN_MEMORY else large).append(digest)
+    return texts, large

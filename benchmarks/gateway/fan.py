@@ -53,9 +53,9 @@ class Fan:
             if not self.rate:
                 more += ["--window", str(WINDOW), "--credit", str(server.orders)]
             if self.peer is None:
-                arguments = follower(server, clients=clients, last=server.announced["last"] + events, more=more)
+                arguments = follower(server, clients=clients, last=server.announcement["last"] + events, more=more)
             else:
-                arguments = ["follow", "--plain", "--path", "/", "--port", str(server.announced["port"]), *more]
+                arguments = ["follow", "--plain", "--path", "/", "--port", str(server.announcement["port"]), *more]
                 arguments += ["--clients", str(clients), "--last", str(events)]
             with play(server, arguments) as report:
                 self._check(report)

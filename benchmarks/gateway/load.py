@@ -99,7 +99,7 @@ class Bench:
     """A server that waits for its orders.
 
     Attributes:
-        announced: its announcement at the start (`port`...). orders: where its orders are written.
+        announcement: its announcement at the start (`port`...). orders: where its orders are written.
     """
 
     def __init__(self, command: Sequence[str], arguments: Mapping[str, Any]) -> None:
@@ -107,7 +107,7 @@ class Bench:
         self._server = Measured([*command, json.dumps(arguments)], stdin=pipe_end)
         os.close(pipe_end)
         try:
-            self.announced = self._server.data()
+            self.announcement = self._server.data()
         except BaseException:  # a server that did not start well must not outlive its benchmark
             self.close()
             raise
@@ -207,7 +207,7 @@ def follower(
         server: ours. clients: how many. last: sequence at which they are done.
         after: where they begin; None: behind what is there already. more: arguments.
     """
-    place = server.announced
+    place = server.announcement
     begin = place["last"] if after is None else after
     where = ["--port", str(place["port"]), "--run", place["run"], "--token", TOKEN]
     return ["follow", *where, "--clients", str(clients), "--after", str(begin), "--last", str(last), *more]

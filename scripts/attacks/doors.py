@@ -134,9 +134,9 @@ async def through_a_door(bad: gr.Agent[Any], dice: Dice) -> None:
 
 def doors(dice: Dice) -> None:
     """User code raises anything, anywhere."""
-    bad, threaded = behind_a_door(dice)
+    bad, has_thread = behind_a_door(dice)
     # An exception that leaves a task or a thread of a tool's own is trio's before it is ours: trio asks it for a repr
     # and for another traceback, and does not survive methods that raise.
     trios = not {table.in_a_nursery, table.with_a_thread}.isdisjoint(bad.tools)
     table.boom.error = strange(dice, tame=trios)
-    (real if threaded else virtual)(partial(through_a_door, bad, dice))
+    (real if has_thread else virtual)(partial(through_a_door, bad, dice))

@@ -160,8 +160,8 @@ async def grow(town: Town) -> None:
             by = dice.choice(NAMES)
             fork = await runtime.fork(record.info.run_id, step=step, by=by)
             history = await runtime.store.messages((await fork.view()).thread_id)
-            for shown in CANARY.findall(" ".join(f"{message.content} {message.parts}" for message in history)):
-                town.given[shown].add(by)
+            for canary_read in CANARY.findall(" ".join(f"{message.content} {message.parts}" for message in history)):
+                town.given[canary_read].add(by)
     elif kind == "send":
         waiting = (await runtime.runs(status="waiting")).runs
         if waiting:

@@ -116,6 +116,7 @@ from greenroom.actors.plugins.policies import IdleTimeout as IdleTimeout
 from greenroom.actors.plugins.policies import Recovery as Recovery
 from greenroom.actors.plugins.policies import Retry as Retry
 from greenroom.actors.plugins.window import ContextWindow as ContextWindow
+from greenroom.actors.evidence.account import RunEvidence as RunEvidence
 from greenroom.actors.replay.report import Difference as Difference
 from greenroom.actors.replay.report import ReplayReport as ReplayReport
 from greenroom.actors.replay.report import Unreplayable as Unreplayable
@@ -214,6 +215,7 @@ __all__ = [
     "RunCommands",
     "RunCounts",
     "RunDegradedError",
+    "RunEvidence",
     "RunExists",
     "RunFailedError",
     "RunInfo",

@@ -1,4 +1,4 @@
-"""Extensions: plugins that an agent may have beside its own.
+"""Extensions: plugins and tools that an agent may have beside its own, and workspaces for the tools.
 
 rules = [gr.ext.Rule("allow", effect="shell", where={"argv": ["git", "status", "*"]})]
 agent = gr.Agent("coder", tools=[shell], plugins=[gr.ext.Permission(rules)])
@@ -13,18 +13,36 @@ from greenroom.actors.permission.remembered import RememberedRule as RememberedR
 from greenroom.actors.permission.remembered import remember as remember
 from greenroom.actors.permission.rules import Rule as Rule
 from greenroom.actors.permission.subject import Subject as Subject
+from greenroom.actors.workspaces.difference import ChangedFile as ChangedFile
+from greenroom.actors.workspaces.errors import WorkspaceError as WorkspaceError
+from greenroom.actors.workspaces.proposals import Proposal as Proposal
+from greenroom.actors.workspaces.records import ApplyResult as ApplyResult
+from greenroom.actors.workspaces.service import Workspace as Workspace
+from greenroom.actors.workspaces.service import Workspaces as Workspaces
+from greenroom.actors.workspaces.service import Worktree as Worktree
+from greenroom.actors.workspaces.service import open_workspaces as open_workspaces
+from greenroom.actors.workspaces.tools.workspace_tools import workspace_tools as workspace_tools
 from greenroom.supervision.public import publish as _publish
 
 __all__ = [
+    "ApplyResult",
+    "ChangedFile",
     "Judgement",
     "Permission",
+    "Proposal",
     "RememberedRule",
     "Rule",
     "RuleMatch",
     "RuleMemory",
     "Subject",
+    "Workspace",
+    "WorkspaceError",
+    "Workspaces",
+    "Worktree",
     "load_rules",
+    "open_workspaces",
     "remember",
+    "workspace_tools",
 ]
 
 _publish(__name__, globals(), __all__)

@@ -92,6 +92,8 @@ async def play_runs(play, runtime):
     assert late.status == 409
     assert (await play("POST", f"{at}/commands", body={"type": "send", "text": "more"})).status == 409
     assert (await play("POST", f"{at}/commands", body={"type": "cancel", "mode": "now"})).status in (202, 409)
+    account = (await play("GET", f"{at}/evidence")).json()
+    assert ticket["ticketId"] in {one["ticketId"] for call in account["calls"] for one in call["tickets"]}
     page = (await play("GET", f"{at}/events?after=2&limit=1000")).json()
     assert page["done"]
     behind = (await play("GET", f"{at}/events?after={page['head']}")).json()

@@ -144,7 +144,7 @@ BOTH: dict[tuple[str, str], tuple[list[Any], list[Any]]] = {
 
 @pytest.mark.rule("L-9")
 @pytest.mark.parametrize(("first", "second"), BOTH, ids=map(" before ".join, BOTH))
-async def test_of_two_faults_the_one_that_is_checked_first_is_reported(play, autojump_clock, first, second):
+async def test_the_first_of_two_faults_of_a_command_is_reported(play, autojump_clock, first, second):
     script, acts = BOTH[first, second]
     life = await play(*script, do=acts)
     assert life.replies[-1] == f"rejected {first}"

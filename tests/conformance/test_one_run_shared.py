@@ -8,7 +8,7 @@ from tests.support.shared import Cluster, cluster, owner_of, until
 
 import greenroom as gr
 from greenroom.testing import call, delay
-from greenroom.transport.cli.one_run import OneRunClaims
+from greenroom.transport.server.one_run import OneRunClaims
 
 HELPER = "helper"
 

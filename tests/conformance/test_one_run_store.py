@@ -6,7 +6,7 @@ import trio
 
 import greenroom as gr
 from greenroom.actors.testing.store_kit._tools import create, new_run, opened
-from greenroom.transport.cli.one_run import OneRunStore
+from greenroom.transport.server.one_run import OneRunStore
 
 from ..support.runs import agent
 

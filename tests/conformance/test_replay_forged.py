@@ -86,7 +86,7 @@ class Gathering(Death):
             replay = await replay_of(runtime.store, run_id, made, redactor, own=True, known=known)
             self.written[run_id] = Written(
                 program=self.program,
-                stored=replay._stored,
+                stored=replay._run,
                 agent=made,
                 known=known,
                 spec=replay._fold._spec,

@@ -173,6 +173,7 @@ ROADS = {
     "GET /v1/runs": [(Ask("GET", "/v1/runs?thread=open"), TOKEN), (Ask("GET", "/v1/runs?counts=true"), TOKEN)],
     "POST /v1/runs": [(Ask("POST", "/v1/runs", START), JOIN)],
     "GET /v1/runs/{run}": [(Ask("GET", "/v1/runs/bob-open"), SEE)],
+    "GET /v1/runs/{run}/evidence": [(Ask("GET", "/v1/runs/bob-open/evidence"), SEE)],
     "GET /v1/runs/{run}/events": [(Ask("GET", "/v1/runs/bob-open/events"), SEE)],
     "POST /v1/runs/{run}/fork": [
         (Ask("POST", "/v1/runs/bob-done/fork", {"step": 1}), COPY),

@@ -16,8 +16,7 @@ import trio
 
 from greenroom.actors.stores.postgres.store import PostgresStore
 from greenroom.actors.testing.store_kit._tools import create, new_run, opened
-from greenroom.transport.cli.workers import Workers
-from greenroom.transport.terminal.open_screen import open_screen
+from greenroom.transport.server.workers import Workers
 
 from .cli_kit import PATIENCE, Cli
 from .serving_kit import AGENTS, Server
@@ -194,7 +193,7 @@ async def test_a_worker_that_was_declared_dead_before_is_buried_under_its_new_na
     """As after a long SIGSTOP: it goes on as another process of the store, whose name begins with the old one."""
     times: dict[str, Any] = {"lease": 60.0, "turn": 0.2}
     parent, worker = PostgresStore(postgres_url, **times), PostgresStore(postgres_url, name="worker", **times)
-    workers = Workers(parent, (), {}, 1, (), open_screen(machine=True))
+    workers = Workers(parent, (), {}, 1, (), lambda *_: None)
     async with opened(parent), opened(worker):
         assert await parent.bury("worker")
         with trio.fail_after(10):

@@ -1,11 +1,11 @@
 """What every life of a run keeps, whatever happens in it: as data, one sentence per broken promise."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 import greenroom as gr
-from greenroom.actors.contract.calls import CallStatus, derive_run_status
+from greenroom.actors.contract.calls import CallStatus
 from greenroom.actors.contract.catalogue import CATALOGUE, TERMINAL_EVENTS
 from greenroom.actors.contract.commits import Commit, EventDraft
 from greenroom.actors.contract.lifecycle import STAGES, RunStatus, Stage
@@ -86,6 +86,16 @@ def _broken_commits(log: Sequence[Commit]) -> Iterator[str]:
         terminal = [draft.type for draft in commit.events if draft.type in TERMINAL_EVENTS]
         if terminal and commit.events[-1].type != terminal[0]:
             yield f"commit at {last}: something follows {terminal[0]}"
+
+
+def derive_run_status(calls: Iterable[CallStatus]) -> RunStatus:
+    """Return one step's status: any call running or resuming -> running; else any suspended -> waiting; else done."""
+    waiting = False
+    for status in calls:
+        if status is CallStatus.RUNNING or status is CallStatus.RESUMING:
+            return RunStatus.RUNNING
+        waiting = waiting or status is CallStatus.SUSPENDED
+    return RunStatus.WAITING if waiting else RunStatus.DONE
 
 
 def _broken_status(commit: Commit, calls: Sequence[CallRow]) -> Iterator[str]:

@@ -134,7 +134,20 @@ def test_a_list_of_runs_takes_the_keywords_of_the_page():
 
 def test_a_runtime_has_the_names_that_a_user_needs_and_no_other():
     """More would be a part of the runtime that embedders come to lean on: put it on the reader or the commands."""
-    own = {"agents", "clock", "closed", "commands", "get", "join", "override", "reader", "replay", "resume", "start"}
+    own = {
+        "agents",
+        "clock",
+        "closed",
+        "commands",
+        "evidence",
+        "get",
+        "join",
+        "override",
+        "reader",
+        "replay",
+        "resume",
+        "start",
+    }
     of_access = {name for name in dir(gr.RunAccess) if not name.startswith("_")}
     assert {name for name in dir(gr.Runtime) if not name.startswith("_")} == own | of_access | {"as_principal", "store"}
     assert [name for name in dir(gr.RunCommands) if not name.startswith("_")] == [

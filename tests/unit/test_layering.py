@@ -28,8 +28,10 @@ ALLOWED = {
 
 # Deciding happens here: no trio, no await, no clock, no randomness, no files. The time comes in with every input.
 PURE = (
+    *(f"actors/backends/{name}.py" for name in ("dialect", "items", "jsonrpc", "lines", "dialects/*")),
     "actors/contract/*",
     "actors/engine/*",
+    "actors/evidence/*",
     "actors/models/codecs/*",
     *(
         f"actors/permission/{name}.py"
@@ -71,9 +73,10 @@ ROOMS = {
     "actors": (
         {"abc", "contract", "state"},
         {"engine"},
-        {"agents", "models", "plugins", "replay", "stores", "tools"},
+        {"agents", "evidence", "models", "plugins", "replay", "stores", "tools"},
         {"workspaces"},
         {"permission"},
+        {"backends"},
         {"services"},
         {"user_code"},
         {"run"},
@@ -97,7 +100,7 @@ ALONE = ("actors/contract/*", "actors/engine/*", "actors/replay/*")
 PROCESSES = "greenroom.actors.processes"
 
 # A run knows no workspace, no rules and no program: these are plugins and tools to it.
-WORK = ("workspaces", "permission")
+WORK = ("workspaces", "permission", "backends")
 WORKLESS = tuple(f"actors/{room}/*" for room in ("engine", "replay", "run", "services", "stores", "user_code"))
 
 # Folders are a library of their own: it leans on no part that works on runs, and only the opening of a runtime on it.
@@ -105,8 +108,8 @@ WORKSPACES = "actors/workspaces/*"
 APART_FROM_WORKSPACES = frozenset({"engine", "stores", "replay"})
 USERS_OF_WORKSPACES = (WORKSPACES, "actors/permission/*", "actors/backends/*", "actors/runtime/open_runtime.py")
 
-# Whatever starts a program decides what it may see; that is one module.
-STARTERS = ("actors/workspaces/git.py",)
+# Whatever starts a program decides what it may see; these are two modules.
+STARTERS = ("actors/workspaces/git.py", "actors/backends/process.py")
 STARTS = frozenset({"run_process", "open_process", "Popen"})
 
 # A library at the edge has one folder that knows it; everything else goes through our own port.
@@ -410,6 +413,7 @@ CLEAN = {
     "actors/contract/__init__.py": "",
     "actors/contract/ids.py": "import datetime\nfrom ..errors import GreenroomError\nAt = datetime.datetime\n",
     "actors/engine/step.py": "from greenroom.supervision import exits\nG = exits.Gone\ndef f(s):\n    return s.now\n",
+    "actors/backends/dialect.py": "",
     "actors/permission/rules.py": "",
     "actors/workspaces/paths.py": "",
     "actors/models/http.py": "import httpx\nfrom ..contract.ids import RunId\n",
@@ -439,7 +443,10 @@ PLANTED = [
     ("actors/replay/x.py", "import greenroom.actors.processes", "is not to know of processes"),
     ("actors/contract/x.py", "from ..engine.step import f", "from a room above"),
     ("actors/workspaces/x.py", "from ..permission.rules import Rule", "from a room above"),
+    ("actors/permission/x.py", "from ..backends.dialect import Dialect", "from a room above"),
     ("actors/run/x.py", "from ..permission.rules import Rule", "is not to know of workspaces"),
+    ("actors/engine/x.py", "from ..backends.dialect import Dialect", "is not to know of workspaces"),
+    ("actors/backends/dialects/x.py", "import subprocess", "is sans-IO and imports subprocess"),
     ("actors/stores/x.py", "from ..workspaces import paths", "is not to know of workspaces"),
     ("actors/user_code/x.py", "from ..run.loop import run", "from a room above"),
     ("transport/gateway/x.py", "from ..server.serve import serve", "from a room above"),

@@ -41,15 +41,11 @@ class _Beside(MetaPathFinder):
 def load_agent(target: str) -> Agent[object]:
     """Return the agent of `file.py`, `file.py:name`, `module` or `module:name`.
 
-    Output of the file during its import goes to standard error.
-
     Raises:
         AgentLoadError: There is no such file or module, the import fails, or it has no such agent; the message lists
             the existing agents.
     """
-    place, _, name = target.partition(":")
-    with redirect_stdout(sys.stderr):
-        module = _module(place, target)
+    module, place, name = _loaded(target)
     return _agent_of(module, place, name)
 
 
@@ -59,13 +55,16 @@ def load_agents(target: str) -> tuple[Agent[object], ...]:
     Raises:
         AgentLoadError: As for `load_agent`.
     """
-    place, _, name = target.partition(":")
-    if name:
-        return (load_agent(target),)
-    with redirect_stdout(sys.stderr):
-        module = _module(place, target)
-    by_identity = {id(value): value for value in vars(module).values() if isinstance(value, Agent)}
+    module, place, name = _loaded(target)
+    by_identity = {id(value): value for value in vars(module).values() if isinstance(value, Agent) and not name}
     return tuple(by_identity.values()) or (_agent_of(module, place, name),)
+
+
+def _loaded(target: str) -> tuple[ModuleType, str, str]:
+    """Return the module, its place, and the name in it; the output of the import goes to standard error."""
+    place, _, name = target.partition(":")
+    with redirect_stdout(sys.stderr):
+        return _module(place, target), place, name
 
 
 def _module(place: str, target: str) -> ModuleType:

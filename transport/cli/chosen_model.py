@@ -9,6 +9,8 @@ import attrs
 import greenroom as gr
 from greenroom.actors.models import resolve_model
 
+from . import paths
+
 
 def with_model(agent: gr.Agent[object], given: argparse.Namespace) -> gr.Agent[object]:
     """Return the agent with the model that the options name; the agent itself without them.
@@ -29,5 +31,4 @@ def with_model(agent: gr.Agent[object], given: argparse.Namespace) -> gr.Agent[o
 
 def model_options(given: argparse.Namespace) -> list[str]:
     """Return the options as they are typed, for the command that continues the run."""
-    pairs = (("--model", given.model), ("--base-url", given.base_url))
-    return [word for option, value in pairs if value is not None for word in (option, value)]
+    return paths.flags({"--model": given.model, "--base-url": given.base_url})

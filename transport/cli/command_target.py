@@ -6,8 +6,10 @@ run is resumed; submitting a command executes no run.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import argparse
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import attrs
 import trio
@@ -15,10 +17,13 @@ import trio
 import greenroom as gr
 
 from ..client import ConnectionState, connect
-from . import paths
+from ..server.one_run import OneRunStore
+from ..terminal.open_screen import open_screen
+from ..terminal.screen import Screen
+from . import paths, places
+from .hidden import hidden_values
 from .inspect import MANY, only
-from .one_run import OneRunStore
-from .owner import PATIENCE, PAUSE, Found, ServedBy, Shared, Unowned
+from .owner import PATIENCE, PAUSE, Owner, ServedBy, Stored, find_in_time
 from .places import Place
 from .run_report import how_to_resume
 
@@ -60,7 +65,7 @@ class CommandTarget:
 
 @asynccontextmanager
 async def open_target(
-    place: Found, *, patient: bool = False, on_change: Callable[[ConnectionState], None] | None = None
+    owner: Owner, *, patient: bool = False, on_change: Callable[[ConnectionState], None] | None = None
 ) -> AsyncIterator[CommandTarget]:
     """Open the runs of a place. `patient`: wait for a gateway or a store that does not answer.
 
@@ -68,27 +73,43 @@ async def open_target(
         ConnectError: The gateway does not answer, or refuses.
         StoreOpenError: The database cannot be opened.
     """
-    if isinstance(place, ServedBy):
-        async with connect(place.url, token=place.token, patient=patient, on_change=on_change) as client:
-            yield CommandTarget(client)
-        return
     async with AsyncExitStack() as stack:
-        if isinstance(place, Shared):
-            store = place.store.opened(patience=None) if patient else place.store.opened()
-            runtime = await stack.enter_async_context(gr.open_runtime(store, secrets=place.secrets))
-            where: Place = place.store
-        else:
-            runtime, where = await _open_file(stack, place), place.database
-        yield CommandTarget(runtime.as_principal(paths.user()), runtime, where)
+        if isinstance(owner, ServedBy):
+            client = connect(owner.url, token=owner.token, patient=patient, on_change=on_change)
+            yield CommandTarget(await stack.enter_async_context(client))
+            return
+        runtime = await _open_runtime(stack, owner, None if patient else places.PATIENCE)
+        yield CommandTarget(runtime.as_principal(paths.user()), runtime, owner.place)
 
 
-async def _open_file(stack: AsyncExitStack, place: Unowned) -> gr.Runtime:
-    """Open a database; waits for other commands that have it open at the same time."""
+async def _open_runtime(stack: AsyncExitStack, owner: Stored, patience: float | None) -> gr.Runtime:
+    """Open a store; waits for other commands that have a file open at the same time."""
     until = trio.current_time() + PATIENCE
     while True:
+        place = owner.place
+        store = OneRunStore(place) if isinstance(place, Path) else place.opened(patience=patience)
         try:
-            return await stack.enter_async_context(gr.open_runtime(OneRunStore(place.database), secrets=place.secrets))
+            return await stack.enter_async_context(gr.open_runtime(store, secrets=owner.secrets))
         except gr.StoreOpenError as error:
             if not isinstance(error.__cause__, BlockingIOError) or trio.current_time() >= until:
                 raise
         await trio.sleep(PAUSE)
+
+
+def at_run(given: argparse.Namespace, act: Callable[[CommandTarget, str, Screen], Awaitable[int]]) -> int:
+    """Find the run that the options name, call `act` with the target, the run's id and a screen, return its exit code.
+
+    Raises:
+        GreenroomError: The run cannot be found or reached; or as `act` does.
+    """
+
+    async def perform() -> int:
+        owner = await find_in_time(given)
+        screen = open_screen(machine=given.json, secrets=hidden_values(given))
+        try:
+            async with open_target(owner) as target:
+                return await act(target, await target.whole_id(given.run_id), screen)
+        finally:
+            screen.close()
+
+    return trio.run(perform)

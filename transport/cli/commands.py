@@ -233,6 +233,20 @@ COMMANDS: Final[Mapping[str, CommandLine]] = {
   greenroom replay run_4f1c --db support.db --agent support.py --step   input by input: state before, effects, events
   greenroom replay run_4f1c --db support.db --agent new.py:support      finds the first event that another agent changes
 """),
+    "evidence": _command(
+        "evidence:evidence", "show who allowed what in a run",
+        "Show who started a run, each of its calls with the rule or the person that let it pass, and what came of it. "
+        "The account is read from the log. --export writes account and log into a file; keep the file elsewhere, and "
+        "--check compares the log with it later. Works while a process has the database open.",
+        RUN_ID, *_kept(),
+        option("--export FILE", "write account, all events and a SHA-256 over them"),
+        option("--check FILE", "name the first event that was changed, dropped, added or moved since FILE was made"),
+        option("--json", "one JSON object"),
+        examples="""\
+  greenroom evidence run_4f1c --db support.db                        the account
+  greenroom evidence run_4f1c --db support.db --export run.evidence   a file to keep elsewhere
+  greenroom evidence run_4f1c --db support.db --check run.evidence    0: untouched, 1: an event differs, 2: no such file
+"""),
     "prune": _command(
         "prune:prune", "delete runs that ended long ago",
         "Delete the runs of a database that ended long ago, with the messages of threads that have no run left, and "

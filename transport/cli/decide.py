@@ -8,10 +8,10 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 import attrs
-import trio
 
 import greenroom as gr
 from greenroom.actors.contract.casing import wire_of
@@ -20,14 +20,11 @@ from greenroom.actors.contract.decisions import ACTION_WORDS, asks_outcome
 from ..terminal import text_format
 from ..terminal.approval_prompt import answerable_by_yes, barred, details, read_value
 from ..terminal.keyboard import Keyboard, is_interactive
-from ..terminal.open_screen import open_screen
 from ..terminal.screen import Screen, complain
 from . import exits, paths
-from .command_target import open_target
-from .follow import where
-from .hidden import hidden_values
+from .command_target import CommandTarget, at_run
 from .outcome_output import plain_ticket
-from .owner import Found, find_in_time
+from .owner import where
 
 SLEEPS: Final = "No process works on the run now; the command acts when the run is resumed:"
 
@@ -68,38 +65,32 @@ def _edited(text: str) -> dict[str, Any]:
 def _run(given: argparse.Namespace) -> int:
     if given.all and (given.target is not None or given.id is not None):
         raise gr.UsageError(f"--all decides every open ticket; omit {'--id' if given.target is None else 'TARGET'}")
-    place, screen = trio.run(find_in_time, given), open_screen(machine=given.json, secrets=hidden_values(given))
-    try:
-        return trio.run(_decide, given, place, screen)
-    finally:
-        screen.close()
+    return at_run(given, partial(_decide, given))
 
 
-async def _decide(given: argparse.Namespace, place: Found, screen: Screen) -> int:
-    async with open_target(place) as target:
-        run_id = await target.whole_id(given.run_id)
-        tickets = _chosen(given, await target.access.view(run_id), screen)
-        if tickets is None:
-            return exits.USAGE
-        if len(tickets) > 1 and (given.edit is not None or given.result is not None):
-            raise gr.UsageError("--edit and --result are for one decision; name it as TARGET")
-        run_tickets = [ticket.ticket_id for ticket in tickets if ticket.call_id is None]
-        if given.text is not None and run_tickets:
-            way = "omit --text (--reason has the reason), or name another TARGET"
-            raise gr.UsageError(
-                f"{run_tickets[0]} holds the run: to deny it ends the run, and the model reads nothing of it; {way}"
-            )
-        for ticket in tickets:
-            _show(ticket, given, screen)
-            if reason := barred(ticket, target.access.principal):
-                raise gr.UsageError(f"{ticket.ticket_id}: {reason[0].lower()}{reason[1:]}")
-        if not await _confirmed(given, tickets, screen):
-            screen.row("Nothing was decided.", "dim")
-            return exits.WAITING
-        codes = [await _hand_in(target.access, given, ticket, screen) for ticket in tickets]
-        later = await target.later(run_id)
-        if later is not None and exits.COMPLETED in codes:
-            screen.row(f"{SLEEPS} {later}", "warn")
+async def _decide(given: argparse.Namespace, target: CommandTarget, run_id: str, screen: Screen) -> int:
+    tickets = _chosen(given, await target.access.view(run_id), screen)
+    if tickets is None:
+        return exits.USAGE
+    if len(tickets) > 1 and (given.edit is not None or given.result is not None):
+        raise gr.UsageError("--edit and --result are for one decision; name it as TARGET")
+    run_tickets = [ticket.ticket_id for ticket in tickets if ticket.call_id is None]
+    if given.text is not None and run_tickets:
+        way = "omit --text (--reason has the reason), or name another TARGET"
+        raise gr.UsageError(
+            f"{run_tickets[0]} holds the run: to deny it ends the run, and the model reads nothing of it; {way}"
+        )
+    for ticket in tickets:
+        _show(ticket, given, screen)
+        if reason := barred(ticket, target.access.principal):
+            raise gr.UsageError(f"{ticket.ticket_id}: {reason[0].lower()}{reason[1:]}")
+    if not await _confirmed(given, tickets, screen):
+        screen.row("Nothing was decided.", "dim")
+        return exits.WAITING
+    codes = [await _hand_in(target.access, given, ticket, screen) for ticket in tickets]
+    later = await target.later(run_id)
+    if later is not None and exits.COMPLETED in codes:
+        screen.row(f"{SLEEPS} {later}", "warn")
     return max(codes)
 
 
@@ -186,16 +177,8 @@ async def _confirmed(given: argparse.Namespace, tickets: Sequence[gr.Ticket], sc
 
 async def _hand_in(runs: gr.RunAccess, given: argparse.Namespace, ticket: gr.Ticket, screen: Screen) -> int:
     result = await runs.decide(ticket.run_id, decision_about(ticket, given))
-    screen.outcome(
-        {
-            "type": "answer",
-            "runId": ticket.run_id,
-            "ticketId": ticket.ticket_id,
-            "tool": ticket.tool,
-            "decision": given.command,
-            **answered(result),
-        }
-    )
+    about = wire_of(ticket, ("run_id", "ticket_id", "tool"))
+    screen.outcome({"type": "answer", **about, "decision": given.command, **answered(result)})
     if given.all and result.code == "already_decided":
         screen.row(f"{ticket.ticket_id} was decided meanwhile: {result.detail}", "dim")
         return exits.COMPLETED

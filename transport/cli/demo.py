@@ -57,7 +57,7 @@ def demo(given: argparse.Namespace) -> int:
         deps=folder_of,
         serve=approve == "ask" and not given.no_serve,
         shown=shown,
-        again=resuming(["demo"], [*([] if given.db is None else ["--db", str(given.db)]), *model_options(given)]),
+        again=resuming(["demo"], [*paths.flags({"--db": given.db}), *model_options(given)]),
         change=partial(change_of, folder),
     )
     collect_rarely()

@@ -17,15 +17,16 @@ from greenroom.supervision.nursery import open_collapsing_nursery
 from ..client import ConnectError, ConnectionState, LogReset
 from ..client.endpoint import read_endpoint
 from ..terminal import text_format
+from ..terminal.interrupts import Interrupts
 from ..terminal.open_screen import open_screen
 from ..terminal.screen import Screen
 from ..terminal.timeline import Timeline
-from . import exits, outcome_output, owner, paths
+from . import exits, outcome_output, paths
 from .command_target import open_target
-from .inspect import reading, whole_id
-from .places import SharedStore
+from .inspect import reading, record_of
+from .owner import Owner, ServedBy, Stored, find, where
 from .run_report import how_to_resume
-from .session import FRAME, Interrupts
+from .session import FRAME
 
 SETTLED: Final = 5
 """Ticks without an event after which a waiting run is reported as waiting; in a replay the answer follows at once."""
@@ -36,15 +37,11 @@ LOOK: Final = 0.5
 
 def follow(given: argparse.Namespace) -> int:
     """Run the command."""
-    place, screen = owner.find(given), open_screen(machine=given.json)
+    owner, screen = find(given), open_screen(machine=given.json)
     try:
-        return trio.run(Follow(given, screen).run, place)
+        return trio.run(Follow(given, screen).run, owner)
     finally:
         screen.close()
-
-
-Elsewhere = owner.ServedBy | owner.Unowned
-"""Another server of the database, or the file without one."""
 
 
 class Follow:
@@ -61,77 +58,75 @@ class Follow:
     def __repr__(self) -> str:
         return f"<Follow of {self._run_id} at {self._timeline.last}>"
 
-    async def run(self, place: owner.Found) -> int:
+    async def run(self, owner: Owner) -> int:
         """Follow the run until its end or an interrupt; show the stored events of a run without an owner."""
-        if isinstance(place, owner.Unowned):
-            return await self._stored(place)
+        if isinstance(owner, Stored) and isinstance(owner.place, Path):
+            return await self._stored(owner.place)
         stop = Interrupts("")
         async with stop.listening(self._screen):
             with stop.gently:
-                return await (self._through(place) if isinstance(place, owner.ServedBy) else self._shared(place))
-        return self._left()
+                return await self._through(owner)
+        command = paths.typed("follow", self._run_id, "--after", self._timeline.last, *where(self._given))
+        self._screen.row()
+        self._screen.row(f"continue with: {command}")
+        return self._told("interrupted", exits.INTERRUPTED, resume=command)
 
-    # --- at a gateway ------------------------------------------------------------------------------------------------
+    # --- live --------------------------------------------------------------------------------------------------------
 
-    async def _through(self, place: owner.ServedBy) -> int:
-        """Follow the run at successive servers of the database.
-
-        In the file when there is no server and the run has ended.
-        """
-        patient = False
+    async def _through(self, owner: Owner) -> int:
+        """Follow the run in a shared store, or at successive servers of a file; in the file once the run has ended."""
+        patient = isinstance(owner, Stored)
         while True:
             await trio.lowlevel.checkpoint()
             try:
-                server = await self._at(place, patient=patient)
+                result = await self._at(owner, patient=patient)
             except ConnectError:
-                server = self._server()  # a new server may have a new token
-                if server == place:
+                result = find(self._given)  # a new server may have a new token
+                if result == owner:
                     raise
-            if isinstance(server, int):
-                return server
-            if isinstance(server, owner.Unowned):
-                return await self._stored(server)
-            place, patient = server, True
+            if isinstance(result, int):
+                return result
+            if isinstance(result, Stored) and isinstance(result.place, Path):
+                return await self._stored(result.place)
+            owner, patient = result, True
 
-    async def _at(self, place: owner.ServedBy, *, patient: bool) -> int | Elsewhere:
-        """Follow the run at one server; return the exit code, or the place to continue."""
-        here, seen = trio.CancelScope(), list[Elsewhere]()
-        async with open_target(place, patient=patient, on_change=self._connection) as target:
+    async def _at(self, owner: Owner, *, patient: bool) -> int | Owner:
+        """Follow the run at one place; return the exit code, or the place to continue."""
+        here, next_owners = trio.CancelScope(), list[Owner]()
+        place = read_endpoint(owner.url).url if isinstance(owner, ServedBy) else owner.place
+        async with open_target(owner, patient=patient, on_change=self._connection) as target:
             self._run_id = await target.whole_id(self._run_id)
-            self._screen.row(f"run {self._run_id} at {read_endpoint(place.url).url}", "dim")
+            where_it_is = f"at {place}" if isinstance(owner, ServedBy) else f"in {text_format.clean(str(place))}"
+            self._screen.row(f"run {self._run_id} {where_it_is}", "dim")
             async with open_collapsing_nursery() as nursery:
                 nursery.start_soon(self._tick)
-                nursery.start_soon(self._look_around, place, seen, here)
+                if isinstance(owner, ServedBy) and owner.database is not None:
+                    nursery.start_soon(self._look_around, owner, next_owners, here)
                 code: int | None = None
                 with here:
                     code = await self._events(target.access)
                 nursery.cancel_scope.cancel()
-        return seen[0] if code is None else code
+        return next_owners[0] if code is None else code
 
-    async def _look_around(self, place: owner.ServedBy, seen: list[Elsewhere], here: trio.CancelScope) -> None:
+    async def _look_around(self, owner: ServedBy, next_owners: list[Owner], here: trio.CancelScope) -> None:
         """Search, while there is no connection, for another server, or for the end of the run in the file."""
-        while place.database is not None:
+        while True:
             await trio.sleep(LOOK)
-            server = await self._elsewhere(place) if self._trouble else None
-            if server is not None:
-                seen.append(server)
+            next_owner = await self._elsewhere(owner) if self._trouble else None
+            if next_owner is not None:
+                next_owners.append(next_owner)
                 here.cancel()
 
-    async def _elsewhere(self, place: owner.ServedBy) -> Elsewhere | None:
+    async def _elsewhere(self, owner: ServedBy) -> Owner | None:
         try:
-            server = self._server()
+            now = find(self._given)
         except gr.GreenroomError:
             return None  # a server that is starting, or one without a gateway
-        if isinstance(server, owner.ServedBy):
-            return None if server == place else server
-        async with reading(server.database) as store:
+        if isinstance(now, ServedBy):
+            return None if now == owner else now
+        async with reading(now.place) as store:
             record = await store.load(self._run_id)
-        return server if record is not None and record.row.status is gr.RunStatus.DONE else None
-
-    def _server(self) -> Elsewhere:
-        found = owner.find(self._given)
-        assert not isinstance(found, owner.Shared)  # noqa: S101 - the options named a server or a file before
-        return found
+        return now if record is not None and record.row.status is gr.RunStatus.DONE else None
 
     async def _events(self, runs: gr.RunAccess) -> int:
         """Follow the run to its end; from its first event again if the log of a shared store is replaced."""
@@ -166,29 +161,13 @@ class Follow:
             if self._asked is not None and self._quiet >= SETTLED:
                 self._feed_command()
 
-    # --- in a shared store -------------------------------------------------------------------------------------------
-
-    async def _shared(self, place: owner.Shared) -> int:
-        """Follow the run in a shared store, whichever process works on it."""
-        async with open_target(place, patient=True) as target:
-            self._run_id = await target.whole_id(self._run_id)
-            self._screen.row(f"run {self._run_id} in {text_format.clean(str(place.store))}", "dim")
-            async with open_collapsing_nursery() as nursery:
-                nursery.start_soon(self._tick)
-                code = await self._events(target.access)
-                nursery.cancel_scope.cancel()
-            return code
-
     # --- in a file ---------------------------------------------------------------------------------------------------
 
-    async def _stored(self, place: owner.Unowned) -> int:
+    async def _stored(self, database: Path) -> int:
         """Show the stored events of a run without an owner."""
-        database = place.database
         async with reading(database) as store:
-            self._run_id = await whole_id(store, self._run_id)
-            record = await store.load(self._run_id)
-            if record is None:
-                raise gr.UnknownRun(self._run_id)
+            record = await record_of(store, self._run_id)
+            self._run_id = record.info.run_id
             self._screen.row(f"run {self._run_id} in {text_format.clean(str(database))}", "dim")
             event: gr.Event | None = None
             while frames := await store.events(self._run_id, after=self._timeline.last):
@@ -200,13 +179,13 @@ class Follow:
             if record.row.status is gr.RunStatus.DONE:
                 return self._over(record.row.stage)
         again = how_to_resume(record.info, database)
-        if record.row.status is gr.RunStatus.WAITING:
+        waiting = record.row.status is gr.RunStatus.WAITING
+        if waiting:
             self._feed_command()
         self._screen.row()
         self._screen.row(f"No process works on the run now; its stage is {record.row.stage.value}.", "warn")
         self._screen.row(f"continue with:  {again}")
-        status = "waiting" if record.row.status is gr.RunStatus.WAITING else "interrupted"
-        return self._told(status, exits.WAITING, resume=again)
+        return self._told("waiting" if waiting else "interrupted", exits.WAITING, resume=again)
 
     # --- output ------------------------------------------------------------------------------------------------------
 
@@ -232,24 +211,7 @@ class Follow:
         codes = {gr.Stage.FAILED: exits.FAILED, gr.Stage.CANCELLED: exits.CANCELLED}
         return self._told(stage.value, codes.get(stage, exits.COMPLETED))
 
-    def _left(self) -> int:
-        command = paths.typed("follow", self._run_id, "--after", self._timeline.last, *where(self._given))
-        self._screen.row()
-        self._screen.row(f"continue with: {command}")
-        return self._told("interrupted", exits.INTERRUPTED, resume=command)
-
     def _told(self, status: str, code: int, /, **more: object) -> int:
         report = {"type": "outcome", "runId": self._run_id, "status": status, "exit": code}
         self._screen.outcome({**report, "after": self._timeline.last, **more})
         return code
-
-
-def where(given: argparse.Namespace) -> list[str]:
-    """Return the options that name the place, as typed, without a token."""
-    options: list[tuple[str, Path | str | None]] = [
-        ("--db", given.db),
-        ("--store", None if given.store is None else str(SharedStore(given.store))),
-        ("--url", None if given.url is None else given.url.partition("#")[0]),
-        ("--token-file", given.token_file),
-    ]
-    return [part for name, value in options if value is not None for part in (name, str(value))]

@@ -6,9 +6,8 @@ import argparse
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import trio
 
@@ -16,15 +15,16 @@ import greenroom as gr
 from greenroom.actors.abc import Store
 from greenroom.actors.contract.casing import wire_of
 from greenroom.actors.contract.envelope import decode_event
-from greenroom.actors.contract.rows import RunInfo
+from greenroom.actors.contract.rows import RunInfo, RunRecord
 from greenroom.actors.contract.run_lists import RunFilters, RunQuery, RunSummary
 from greenroom.actors.contract.secrets.redaction import Redactor
+from greenroom.actors.contract.stepwise import drained
+from greenroom.actors.run.view import view_steps
 from greenroom.actors.runtime.listing import query_of, shown_page
 from greenroom.actors.runtime.wait_reasons import stored_wait
-from greenroom.actors.store_events import ignore
 from greenroom.actors.stores.sqlite.store import owner_of
-from greenroom.supervision.nursery import open_collapsing_nursery
 
+from ..server.open_store import open_store
 from ..terminal.open_screen import open_screen
 from . import exits, places, run_report
 from .hidden import hidden_values
@@ -42,29 +42,8 @@ async def reading(place: Place) -> AsyncIterator[Store]:
         StoreOpenError: The file or the store cannot be read.
     """
     store = gr.SQLiteStore(place, read_only=True) if isinstance(place, Path) else place.opened()
-    async with opened(store):
+    async with open_store(store):
         yield store
-
-
-@asynccontextmanager
-async def opened(store: Store) -> AsyncIterator[Store]:
-    """Open a store without a runtime for the block.
-
-    Raises:
-        StoreOpenError: The store cannot be opened.
-    """
-    ready = trio.Event()
-
-    class StoreStarted:
-        def started(self, _: object = None) -> None:
-            ready.set()
-
-    # not `nursery.start`, which makes an internal error of Ctrl-C and a store that fails at the same time
-    async with open_collapsing_nursery() as nursery:
-        nursery.start_soon(partial(store.run, ignore, task_status=StoreStarted()))
-        await ready.wait()
-        yield store
-        nursery.cancel_scope.cancel()
 
 
 async def newest_unfinished(database: Path, agent: str) -> str:
@@ -91,10 +70,20 @@ async def info_of(place: Place, wanted: str) -> RunInfo:
         StoreOpenError: The database cannot be read.
     """
     async with reading(place) as store:
-        record = await store.load(await whole_id(store, wanted))
+        return (await record_of(store, wanted)).info
+
+
+async def record_of(store: Store, wanted: str, *, calls: Literal["step", "all"] = "step") -> RunRecord:
+    """Return the rows of a run; the beginning of its id is sufficient.
+
+    Raises:
+        UsageError: Several ids have this prefix.
+        UnknownRun: No id has this prefix.
+    """
+    record = await store.load(await whole_id(store, wanted), calls=calls)
     if record is None:
         raise gr.UnknownRun(wanted)
-    return record.info
+    return record
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------
@@ -106,8 +95,7 @@ def runs(given: argparse.Namespace) -> int:
     filters = {name: value for name in RunFilters.__annotations__ if (value := getattr(given, name, None)) is not None}
     if given.status == gr.RunStatus.WAITING:
         filters.setdefault("order", "waiting_longest")
-    query = query_of(**filters)
-    page = shown_page(trio.run(_page, place, query), Redactor(hidden))
+    page = shown_page(trio.run(_page, place, query_of(**filters)), Redactor(hidden))
     screen = open_screen(machine=given.json, secrets=hidden)
     now = datetime.now(UTC)
     for summary in page.runs:
@@ -151,21 +139,15 @@ def show(given: argparse.Namespace) -> int:
 
 async def _report(place: Place, wanted: str, redactor: Redactor) -> run_report.RunReport:
     async with reading(place) as store:
-        run_id = await whole_id(store, wanted)
-        record = await store.load(run_id, calls="all")
-        if record is None:
-            raise gr.UnknownRun(wanted)
+        record = await record_of(store, wanted, calls="all")
+        run_id, redactor = record.info.run_id, redactor.within(record.info.workspace)
         lines = (await store.summaries([run_id])).runs if store.shared else ()
-        return run_report.RunReport(
-            record,
-            tuple(await store.messages(record.info.thread_id)),
-            await _events(store, run_id),
-            redactor,
-            place=place,
-            owner=owner_of(place) if isinstance(place, Path) else None,
-            summary=lines[0] if lines else None,
-            waiting_for=stored_wait(record, await store.outline(run_id), datetime.now(UTC)),
-        )
+        thread = tuple(await store.messages(record.info.thread_id))
+        waits = stored_wait(record, await store.outline(run_id), datetime.now(UTC))
+        view = drained(view_steps(record, thread, redactor, None, waits))
+        owner = owner_of(place) if isinstance(place, Path) else None
+        events = await _events(store, run_id)
+        return run_report.RunReport(record, view, events, redactor, place, owner, lines[0] if lines else None)
 
 
 async def whole_id(store: Store, wanted: str) -> str:
@@ -192,9 +174,8 @@ def only(candidates: Sequence[str], wanted: str) -> str:
         raise gr.UnknownRun(wanted)
     if len(candidates) > 1:
         count = "Many" if len(candidates) >= MANY else len(candidates)
-        raise gr.UsageError(
-            f"{count} runs begin with {wanted!r}, such as {candidates[0]} and {candidates[1]}; write more of it"
-        )
+        examples = f"{candidates[0]} and {candidates[1]}"
+        raise gr.UsageError(f"{count} runs begin with {wanted!r}, such as {examples}; write more of it")
     return candidates[0]
 
 

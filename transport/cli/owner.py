@@ -18,7 +18,7 @@ from greenroom.actors.stores.sqlite.store import owner_of
 
 from . import paths, places, tokens
 from .hidden import hidden_values
-from .places import SharedStore
+from .places import Place, SharedStore
 
 URL: Final = "GREENROOM_URL"
 TOKEN: Final = "GREENROOM_TOKEN"  # noqa: S105 - the name of a variable
@@ -31,10 +31,7 @@ PAUSE: Final = 0.05
 
 @attrs.frozen(kw_only=True)
 class ServedBy:
-    """A gateway. `database` is the database whose lock file named the gateway.
-
-    None if the gateway was named directly.
-    """
+    """A gateway. `database` is the file whose lock file named the gateway; None if an option or a variable did."""
 
     url: str
     token: str | None = attrs.field(repr=False)
@@ -42,34 +39,22 @@ class ServedBy:
 
 
 @attrs.frozen(kw_only=True)
-class Unowned:
-    """A database that no process has open. `secrets` are the values to hide while it is open."""
+class Stored:
+    """A file that no process has open, or a shared store. `secrets` are the values to hide while it is open."""
 
-    database: Path
+    place: Place
     secrets: tuple[str, ...] = attrs.field(default=(), repr=False)
 
 
-@attrs.frozen(kw_only=True)
-class Shared:
-    """A shared store, which is opened directly. `secrets` are the values to hide while it is open."""
-
-    store: SharedStore
-    secrets: tuple[str, ...] = attrs.field(default=(), repr=False)
-
-
-Found = ServedBy | Unowned | Shared
+Owner = ServedBy | Stored
 
 
 class NoGateway(StoreOpenError):
     """A process uses the database and serves no gateway."""
 
 
-async def find_in_time(given: argparse.Namespace) -> Found:
-    """Do the same as `find`, but wait for concurrent commands that have the database open.
-
-    Raises:
-        UsageError, StoreOpenError: See `find`.
-    """
+async def find_in_time(given: argparse.Namespace) -> Owner:
+    """Do the same as `find`, but wait for concurrent commands that have the database open."""
     until = trio.current_time() + PATIENCE
     while True:
         try:
@@ -80,7 +65,7 @@ async def find_in_time(given: argparse.Namespace) -> Found:
         await trio.sleep(PAUSE)
 
 
-def find(given: argparse.Namespace) -> Found:
+def find(given: argparse.Namespace) -> Owner:
     """Return the owner of a run's database, or the database itself; a shared store has no single owner.
 
     Options have precedence over the environment; without either, the demo's database is used.
@@ -97,13 +82,12 @@ def find(given: argparse.Namespace) -> Found:
         return ServedBy(url=url, token=_token(given) or os.environ.get(TOKEN) or None)
     database = places.kept(given)
     if isinstance(database, SharedStore):
-        return Shared(store=database, secrets=hidden_values(given))
+        return Stored(place=database, secrets=hidden_values(given))
     if not database.exists():
-        way = "name one with --db, or a server with --url"
-        raise StoreOpenError(f"there is no database {database}; {way}")
+        raise StoreOpenError(f"there is no database {database}; name one with --db, or a server with --url")
     owner = owner_of(database)
     if owner is None:
-        return Unowned(database=database, secrets=hidden_values(given))
+        return Stored(place=database, secrets=hidden_values(given))
     if owner.url is None:
         who = f"process {owner.pid}" if owner.pid else "a process"
         raise NoGateway(
@@ -112,8 +96,7 @@ def find(given: argparse.Namespace) -> Found:
         )
     token = _token(given)
     if token is None:
-        file = owner.token_file
-        token = os.environ.get(TOKEN) or None if file is None else tokens.read(Path(file))
+        token = os.environ.get(TOKEN) or None if owner.token_file is None else tokens.read(Path(owner.token_file))
     return ServedBy(url=owner.url, token=token, database=database)
 
 
@@ -136,3 +119,10 @@ def _token(given: argparse.Namespace) -> str | None:
     if token is not None and file is not None:
         raise UsageError("--token and --token-file both name a token; give one of them")
     return tokens.read(file) if file is not None else token or None
+
+
+def where(given: argparse.Namespace) -> list[str]:
+    """Return the options that name the place, as typed, without a token."""
+    store = None if given.store is None else SharedStore(given.store)
+    url = None if given.url is None else given.url.partition("#")[0]
+    return paths.flags({"--db": given.db, "--store": store, "--url": url, "--token-file": given.token_file})

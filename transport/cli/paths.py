@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from greenroom.actors.errors import StoreOpenError
@@ -66,6 +67,11 @@ def program() -> str:
 def typed(*words: object) -> str:
     """Return a command of this program as it is typed in a shell."""
     return shlex.join([program(), *map(str, words)])
+
+
+def flags(options: Mapping[str, object]) -> list[str]:
+    """Return options with their values as they are typed; those without a value are left out."""
+    return [str(word) for name, value in options.items() if value is not None for word in (name, value)]
 
 
 def user() -> str:

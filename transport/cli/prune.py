@@ -14,11 +14,13 @@ import greenroom as gr
 from greenroom.actors.stores.sqlite.store import owner_of
 
 from ..client import connect
+from ..server.open_store import open_store
 from ..terminal import text_format
 from ..terminal.open_screen import open_screen
 from . import exits, places
-from .inspect import opened, reading
-from .owner import NoGateway, ServedBy, Shared, find_in_time
+from .inspect import reading
+from .owner import NoGateway, ServedBy, find_in_time
+from .places import SharedStore
 
 _UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 
@@ -28,21 +30,13 @@ def prune(given: argparse.Namespace) -> int:
     try:
         before = datetime.now(UTC) - given.older_than
     except OverflowError as error:
-        raise gr.UsageError(
-            f"--older-than {given.older_than.days}d is before the year 1; give a shorter time"
-        ) from error
+        age = f"--older-than {given.older_than.days}d"
+        raise gr.UsageError(f"{age} is before the year 1; give a shorter time") from error
     pruned = trio.run(_pruned, given, before)
     screen = open_screen(machine=given.json)
-    screen.outcome(
-        {
-            "runs": pruned.runs,
-            "messages": pruned.messages,
-            "freedBytes": pruned.freed,
-            "reusableBytes": pruned.reusable,
-            "before": before,
-            "dryRun": given.dry_run,
-        }
-    )
+    counts = {"runs": pruned.runs, "messages": pruned.messages}
+    sizes = {"freedBytes": pruned.freed, "reusableBytes": pruned.reusable}
+    screen.outcome({**counts, **sizes, "before": before, "dryRun": given.dry_run})
     screen.row(_told(pruned, dry_run=given.dry_run))
     return exits.COMPLETED
 
@@ -76,28 +70,29 @@ async def _pruned(given: argparse.Namespace, before: datetime) -> gr.Pruned:
         async with reading(places.kept(given)) as store:
             return await store.prune(before, dry_run=True)
     try:
-        place = await find_in_time(given)
+        owner = await find_in_time(given)
     except NoGateway as error:
         database = places.kept(given)
-        pid = owner.pid if isinstance(database, Path) and (owner := owner_of(database)) is not None else 0
+        pid = holder.pid if isinstance(database, Path) and (holder := owner_of(database)) is not None else 0
         who = f"process {pid}" if pid else "another process"
         raise gr.StoreOpenError(
             f"{database} is open in {who}, and one process owns a file: stop that one first, or let its program call "
             "`await runtime.store.prune(before)`; --dry-run looks without opening it"
         ) from error
-    if isinstance(place, ServedBy):
-        async with connect(place.url, token=place.token) as client:
+    if isinstance(owner, ServedBy):
+        async with connect(owner.url, token=owner.token) as client:
             return await client.prune(before)
-    if isinstance(place, Shared):
-        async with opened(place.store.opened()) as store:
+    place = owner.place
+    if isinstance(place, SharedStore):
+        async with open_store(place.opened()) as store:
             return await store.prune(before)
-    size = _size(place.database)
-    async with opened(gr.SQLiteStore(place.database)) as store:
+    size = _size(place)
+    async with open_store(gr.SQLiteStore(place)) as store:
         pruned = await store.prune(before)
     if pruned.reusable:  # from an older release: space is returned only by rewriting the file, once
-        async with opened(gr.SQLiteStore(place.database, compact=True)):
+        async with open_store(gr.SQLiteStore(place, compact=True)):
             pass
-    return attrs.evolve(pruned, freed=max(0, size - _size(place.database)), reusable=0)
+    return attrs.evolve(pruned, freed=max(0, size - _size(place)), reusable=0)
 
 
 def _size(database: Path) -> int:

@@ -66,9 +66,8 @@ def _agent_for(key: str, target: str | None, database: Place) -> tuple[gr.Agent[
     if target is None:
         if key == KEY:
             return census(), {}
-        raise gr.UsageError(
-            f"the run is of the agent {key!r}, which {database} does not hold; name it: --agent FILE.py"
-        )
+        way = "name it: --agent FILE.py"
+        raise gr.UsageError(f"the run is of the agent {key!r}, which {database} does not hold; {way}")
     agents = load_agents(target)
     same = [agent for agent in agents if agent.key == key]
     if same or len(agents) == 1:

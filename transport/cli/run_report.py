@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final
 
+import attrs
+
 import greenroom as gr
 from greenroom.actors.contract import casing
-from greenroom.actors.contract.messages import Message
 from greenroom.actors.contract.rows import RunInfo, RunRecord
 from greenroom.actors.contract.run_lists import RunSummary
 from greenroom.actors.contract.secrets.redaction import Redactor
-from greenroom.actors.contract.stepwise import drained
 from greenroom.actors.engine.initial_row import shown_workspace
-from greenroom.actors.run.view import RunView, view_steps
+from greenroom.actors.run.view import RunView
 from greenroom.actors.stores.sqlite.store import Owner
 
 from ..demo.census import KEY as DEMO
@@ -97,25 +97,17 @@ def _ago(moment: datetime, now: datetime) -> str:
     return f"{text_format.duration(max(1.0, (now - moment).total_seconds()))} ago"
 
 
+@attrs.define(eq=False, repr=False)
 class RunReport:
-    """A report of one run."""
+    """A report of one run of a place; `owner` has a file open, `summary` is the run's line in a shared store."""
 
-    def __init__(
-        self,
-        record: RunRecord,
-        thread: tuple[Message, ...],
-        events: tuple[gr.Event, ...],
-        redactor: Redactor,
-        *,
-        place: Place,
-        owner: Owner | None = None,
-        summary: RunSummary | None = None,
-        waiting_for: gr.WaitingFor | None = None,
-    ) -> None:
-        self._record, self._events = record, events
-        self._redactor = redactor.within(record.info.workspace)
-        self._view: RunView = drained(view_steps(record, thread, redactor, None, waiting_for))
-        self._place, self._owner, self._summary = place, owner, summary
+    _record: RunRecord
+    _view: RunView
+    _events: Sequence[gr.Event]
+    _redactor: Redactor
+    _place: Place
+    _owner: Owner | None
+    _summary: RunSummary | None
 
     def __repr__(self) -> str:
         return f"<RunReport of {self._view.run_id}>"
@@ -123,13 +115,12 @@ class RunReport:
     def plain(self, *, events: bool) -> dict[str, Any]:
         """Return the report for programs: one object."""
         view, info = self._view, self._record.info
-        data: dict[str, Any] = casing.wire_of(
-            view, ("run_id", "agent", "active_agent", "by", "title", "status", "stage")
-        )
-        data |= {"createdAt": info.created_at, "workspace": shown_workspace(info.workspace)}
-        data |= casing.wire_of(view, ("step", "last_sequence", "usage"))
         waits = view.waiting_for
-        data |= {
+        data: dict[str, Any] = {
+            **casing.wire_of(view, ("run_id", "agent", "active_agent", "by", "title", "status", "stage")),
+            "createdAt": info.created_at,
+            "workspace": shown_workspace(info.workspace),
+            **casing.wire_of(view, ("step", "last_sequence", "usage")),
             "calls": dict(view.calls),
             "tickets": [plain_ticket(ticket) for ticket in view.tickets],
             "tasks": {name: casing.wire(task) for name, task in view.tasks.items()},
@@ -137,7 +128,7 @@ class RunReport:
             "waitingFor": None if waits is None else casing.wire_of(waits, ("kind", "detail", "run_id")),
             "termination": casing.wire(view.termination),
             "output": self._redactor.value(self._record.row.output),
-            "resume": None if view.status is gr.RunStatus.DONE else self._again(),
+            "resume": None if view.status is gr.RunStatus.DONE else how_to_resume(info, self._place),
         }
         if self._summary is not None:
             data |= casing.wire_of(self._summary, ("queue", "owner", "dead"))
@@ -146,13 +137,14 @@ class RunReport:
     def tell(self, screen: Screen, *, now: datetime, events: bool) -> None:
         """Print the report for people: run, history, open tickets, end, next command."""
         self._head(screen, now)
-        if events:
-            self._every_event(screen)
-        else:
-            timeline = Timeline()
-            for event in self._events:
-                for line in timeline.tell(event):
-                    screen.line(line)
+        timeline = Timeline()
+        for event in self._events:
+            if events:
+                payload, time = text_format.arguments(event.payload, 160), f"{event.timestamp:%H:%M:%S.%f}"[:-3]
+                screen.row(f"{event.sequence:>5}  {time}  {event.type:<24}  {payload}")
+                continue
+            for line in timeline.tell(event):
+                screen.line(line)
         self._open_tickets(screen)
         self._end(screen)
 
@@ -161,40 +153,29 @@ class RunReport:
         agents = dict.fromkeys((view.agent, view.active_agent))
         names = " → ".join(map(text_format.clean, agents))
         screen.row(f"{view.run_id}  {names}  {view.stage.value}", "strong")
-        by = text_format.clean(view.by)
+        workspace, by = shown_workspace(info.workspace), text_format.clean(view.by)
         started = f"started {info.created_at:%Y-%m-%d %H:%M:%S} UTC ({_ago(info.created_at, now)}) by {by}"
-        screen.row(
-            started + (f" in {text_format.clean(shown)}" if (shown := shown_workspace(info.workspace)) else ""), "dim"
-        )
-        input_text = next((event.payload.get("input", "") for event in self._events[:1]), "")
-        screen.row(f"asked: {text_format.one_line(input_text, 500)}")
-        for part in (part for event in self._events[:1] for part in event.payload.get("attachments", ())):
+        screen.row(f"{started} in {text_format.clean(workspace)}" if workspace else started, "dim")
+        first = self._events[0].payload if self._events else {}
+        screen.row(f"asked: {text_format.one_line(first.get('input', ''), 500)}")
+        for part in first.get("attachments", ()):
             screen.row(f"with:  {text_format.attached(part)}")
         usage = view.usage
         counts = [
             text_format.plural(view.step, "step"),
             text_format.plural(len(view.calls), "call"),
             text_format.plural(view.last_sequence, "event"),
-        ]
-        counts += [
             text_format.plural(usage.requests, "model request"),
             f"{usage.input:,} tokens in, {usage.output:,} out" + (" as far as reported" if usage.incomplete else ""),
         ]
         screen.row(" · ".join(counts), "dim")
         screen.row()
 
-    def _every_event(self, screen: Screen) -> None:
-        for event in self._events:
-            payload = text_format.arguments(event.payload, 160)
-            screen.row(f"{event.sequence:>5}  {event.timestamp:%H:%M:%S.%f}"[:-3] + f"  {event.type:<24}  {payload}")
-
     def _open_tickets(self, screen: Screen) -> None:
         for ticket in self._view.tickets:
+            about = f"{text_format.subject(ticket.tool)} ({ticket.reason}, {ticket.ticket_id})"
             screen.row()
-            screen.row(
-                f"waits for a decision: {text_format.subject(ticket.tool)} ({ticket.reason}, {ticket.ticket_id})",
-                "warn",
-            )
+            screen.row(f"waits for a decision: {about}", "warn")
             for text, style in details(ticket, whole=True):
                 screen.row(text, style)
 
@@ -220,28 +201,22 @@ class RunReport:
 
     def _further(self) -> str:
         """Return the next command: while a process owns the run, no other process may resume it."""
-        if self._summary is not None:
-            return self._elsewhere(self._summary)
-        if self._owner is None:
-            return f"continue with: {self._again()}"
-        if self._owner.url is None:
-            who = f"process {self._owner.pid}" if self._owner.pid else "another process"
+        summary, owner = self._summary, self._owner
+        if summary is not None and summary.dead is not None:
+            why = text_format.one_line(self._redactor.text(summary.dead), 300)
+            return f"a dead letter ({why}): {self._command('runs', 'revive')} lets it be claimed again"
+        if summary is not None:  # any process may work on the run of a shared store
+            who = "no process works on it now" if summary.owner is None else f"process {summary.owner} works on it"
+            return f"{who}; follow it: {self._command('follow')}"
+        if owner is None:
+            return f"continue with: {how_to_resume(self._record.info, self._place)}"
+        if owner.url is None:
+            who = f"process {owner.pid}" if owner.pid else "another process"
             return f"{who} has it open: what it asks is answered there"
         return f"follow it: {self._command('follow')}"
 
-    def _elsewhere(self, summary: RunSummary) -> str:
-        """Return the next command for a run of a shared store, which any process may work on."""
-        if summary.dead is not None:
-            why = text_format.one_line(self._redactor.text(summary.dead), 300)
-            return f"a dead letter ({why}): {self._command('runs', 'revive')} lets it be claimed again"
-        who = "no process works on it now" if summary.owner is None else f"process {summary.owner} works on it"
-        return f"{who}; follow it: {self._command('follow')}"
-
     def _command(self, *words: str) -> str:
         return paths.typed(*words, self._view.run_id, *options(self._place))
-
-    def _again(self) -> str:
-        return how_to_resume(self._record.info, self._place)
 
 
 def how_to_resume(info: RunInfo, place: Place) -> str:

@@ -6,33 +6,32 @@ import argparse
 import io
 import logging
 import os
-import resource
+import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import trio
 
 import greenroom as gr
 from greenroom.actors.abc import Store
-from greenroom.supervision.nursery import open_collapsing_nursery
 
-from ..bearer_token import new_token
+from ..gateway.descriptors import raise_soft_limit
+from ..server.hosting import EVERYWHERE, CannotBind, GatewayOptions, hosting
 from ..server.serve import Address
+from ..server.workers import WorkerLink, WorkerOptions, Workers, open_workers
 from ..terminal import text_format
+from ..terminal.interrupts import Interrupts
 from ..terminal.open_screen import open_screen
 from ..terminal.screen import Screen
 from . import exits, places, tokens
 from .agents import load_agents
 from .collector import collect_rarely
 from .hidden import hidden_values
-from .hosting import EVERYWHERE, GatewayOptions, hosting, unbound
 from .places import STORE, Place, SharedStore
-from .session import Interrupts
-from .workers import WorkerLink, WorkerOptions, serve_with_workers
 
 DRAIN: Final = 5.0
 """Seconds for live runs to reach a durable point when the server stops."""
@@ -40,15 +39,14 @@ DRAIN: Final = 5.0
 STOPS_SHARED: Final = "Ctrl-C stops it; other processes continue the runs, or the next one that starts."
 """How a server on a shared store says that nothing is lost."""
 
-
-FILES: Final = 65_536
-"""Open files that the server requests from the system: a socket per client, and the store's files."""
+CONNECTIONS: Final = 49_000
+"""Connections for which the server requests descriptors: some 65,000 with the store's files."""
 
 EXECUTABLE: Final = (sys.executable, "-P", "-m", "greenroom.transport.cli")
 """The command of a worker; -P: modules of the present folder do not replace installed ones."""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen
 class Service:
     """The service: agents, place of the runs (None: memory), gateway options, and the maximum number of running runs.
 
@@ -60,8 +58,8 @@ class Service:
     gate: GatewayOptions
     max_running: int | None
     shown: bool
-    secrets: tuple[str, ...] = ()
-    link: WorkerLink | None = None
+    secrets: tuple[str, ...]
+    link: WorkerLink | None
 
     def store(self) -> Store | None:
         """Return the store, not open yet; None for memory."""
@@ -72,17 +70,16 @@ class Service:
 
 def serve(given: argparse.Namespace) -> int:
     """Run the command."""
-    place, link = places.chosen(given), None if given.worker is None else WorkerLink.read(given.worker)
+    place, link = places.chosen(given), None if given.worker is None else _link(given.worker)
     _check(given, place)
-    if given.workers is not None and link is None:
-        return _parent(given, place)
-    agents = tuple(agent for target in given.agents for agent in load_agents(target))
-    shown = tokens.shown()
-    database = place if isinstance(place, Path) else None
-    with ExitStack() as stack:
-        file = tokens.file_for(database, given.token_file, stack, printed=shown)
+    shown, secrets = tokens.shown(), hidden_values(given)
+    with ExitStack() as stack, naming_options():
+        if isinstance(place, SharedStore) and given.workers is not None and link is None:
+            return _parent(given, place, stack, shown=shown)
+        agents = tuple(agent for target in given.agents for agent in load_agents(target))
+        file = tokens.file_for(place if isinstance(place, Path) else None, given.token_file, stack, printed=shown)
         gate = GatewayOptions(
-            token=new_token() if file is None else tokens.kept(file),
+            token=tokens.of(file),
             token_file=file,
             host=given.host,
             port=given.port,
@@ -91,20 +88,34 @@ def serve(given: argparse.Namespace) -> int:
             on_abort=given.on_abort,
             sockets=() if link is None else link.sockets(),
         )
-        service = Service(
-            agents=agents,
-            place=place,
-            gate=gate,
-            max_running=given.max_running,
-            shown=shown,
-            secrets=hidden_values(given),
-            link=link,
-        )
-        _allow_files()
+        service = Service(agents, place, gate, given.max_running, shown, secrets, link)
+        raise_soft_limit(CONNECTIONS)
         collect_rarely()
         quiet = link is not None  # the parent speaks for its workers
-        screen = Screen(io.StringIO()) if quiet else open_screen(machine=given.json, secrets=service.secrets)
+        screen = Screen(io.StringIO()) if quiet else open_screen(machine=given.json, secrets=secrets)
         return trio.run(_serve, service, screen)
+
+
+@contextmanager
+def naming_options() -> Iterator[None]:
+    """Name the options that choose another address in the error for one that cannot be bound.
+
+    Raises:
+        GreenroomError: The address cannot be bound.
+    """
+    try:
+        yield
+    except CannotBind as error:
+        free = "choose one with --port, or a free one with --port 0"
+        way = free if error.taken else "choose another with --host and --port"
+        raise gr.GreenroomError(f"{error}; {way}") from error
+
+
+def _link(text: str) -> WorkerLink:
+    try:
+        return WorkerLink.read(text)
+    except ValueError as error:
+        raise gr.UsageError("--worker is for the processes that --workers starts") from error
 
 
 def _check(given: argparse.Namespace, place: Place | None) -> None:
@@ -116,9 +127,8 @@ def _check(given: argparse.Namespace, place: Place | None) -> None:
     """
     shared = isinstance(place, SharedStore)
     if not given.agents and not shared:
-        raise gr.UsageError(
-            "name an agent, such as support.py:agent; only a gateway to a shared store has none: --store"
-        )
+        way = "only a gateway to a shared store has none: --store"
+        raise gr.UsageError(f"name an agent, such as support.py:agent; {way}")
     if given.workers is not None and not shared:
         way = "processes share runs only in a shared store: add --store URL"
         raise gr.UsageError(f"--workers {given.workers}: {way}")
@@ -129,38 +139,58 @@ def _check(given: argparse.Namespace, place: Place | None) -> None:
 # --- a parent with workers -------------------------------------------------------------------------------------------
 
 
-def _parent(given: argparse.Namespace, place: Place | None) -> int:
-    assert isinstance(place, SharedStore)  # noqa: S101 - checked before
-    shown, hidden = tokens.shown(), hidden_values(given)
-    screen = open_screen(machine=given.json, secrets=hidden)
-    with ExitStack() as stack:
-        printed = tokens.file_for(None, given.token_file, stack, printed=shown)
-        file = printed or tokens.file_for(None, None, stack, printed=False)
-        assert file is not None  # noqa: S101 - a temporary one if no other
-        token = tokens.kept(file)
+def _parent(given: argparse.Namespace, place: SharedStore, stack: ExitStack, *, shown: bool) -> int:
+    screen = open_screen(machine=given.json, secrets=hidden_values(given))
+    token_file = tokens.file_for(None, given.token_file, stack, printed=shown)
+    file = token_file or tokens.file_for(None, None, stack, printed=False)
+    assert file is not None  # noqa: S101 - a temporary one if no other
+    token = tokens.kept(file)
 
-        def announce(host: str, port: int, pids: Sequence[int]) -> None:
-            address = Address(host=EVERYWHERE.get(host, host), port=port, token=token)
-            gate = GatewayOptions(token=token, token_file=printed)
-            _show(screen, address, gate, given.agents, shown=shown, workers=pids)
-            screen.row(f"runs:     {text_format.clean(str(place))}", "dim")
-            screen.row(STOPS_SHARED, "dim")
-            log_to_the_operator()
+    def announce(workers: Workers) -> None:
+        host, port = workers.address
+        address = Address(host=EVERYWHERE.get(host, host), port=port, token=token)
+        _show(screen, address, token_file, given.agents, shown=shown, workers=sorted(workers.pids))
+        screen.row(f"runs:     {text_format.clean(str(place))}", "dim")
+        screen.row(STOPS_SHARED, "dim")
+        log_to_the_operator()
 
-        options = WorkerOptions(
-            count=given.workers,
-            host=given.host,
-            port=given.port,
-            command=[*EXECUTABLE, "serve", *_words(given, file)],
-            environment={**os.environ, STORE: place.url},  # not in the command line, which others can see
-            announce=announce,
-        )
-        try:
-            return trio.run(serve_with_workers, place.opened(patience=None), options, screen)
-        except OSError as error:
-            raise unbound(given.host, given.port, error) from error
-        finally:
-            screen.close()
+    def on_end(index: int, code: int, pause: float) -> None:
+        reason = signal.Signals(-code).name if code < 0 else f"code {code}"
+        again = f" in {pause:.1f} s" if pause else ""
+        screen.row(f"Worker {index} ended ({reason}); its runs are free, and it is replaced{again}.", "warn")
+
+    options = WorkerOptions(
+        count=given.workers,
+        host=given.host,
+        port=given.port,
+        command=[*EXECUTABLE, "serve", *_words(given, file)],
+        environment={**os.environ, STORE: place.url},  # not in the command line, which others can see
+        on_end=on_end,
+    )
+    try:
+        return trio.run(_serve_with_workers, place.opened(patience=None), options, announce, screen)
+    finally:
+        screen.close()
+
+
+async def _serve_with_workers(
+    store: Store, options: WorkerOptions, announce: Callable[[Workers], None], screen: Screen
+) -> int:
+    """Serve until interrupted; return the exit code: that of a worker if one ended before all served."""
+    stop, code = Interrupts(), None
+    async with open_workers(store, options) as (workers, nursery), stop.listening(screen):
+        with stop.in_order():
+            code = await nursery.start(workers.run)
+            if code is None:
+                announce(workers)
+                await trio.sleep_forever()
+        await workers.stop()
+    if code is not None:
+        return int(code)
+    if stop.abruptly.cancel_called:
+        return exits.INTERRUPTED
+    screen.row("Stopped; nothing is lost.", "dim")
+    return exits.COMPLETED
 
 
 def _words(given: argparse.Namespace, token_file: Path) -> list[str]:
@@ -181,14 +211,6 @@ def _words(given: argparse.Namespace, token_file: Path) -> list[str]:
 # --- one process -----------------------------------------------------------------------------------------------------
 
 
-def _allow_files() -> None:
-    """Raise the limit of open files: the usual soft limit, 1,024, is below the gateway's own limit of connections."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-
-
 async def _serve(service: Service, screen: Screen) -> int:
     stop = Interrupts()
     try:
@@ -203,48 +225,31 @@ async def _serve(service: Service, screen: Screen) -> int:
             ) as runtime,
         ):
             with stop.in_order():
-                async with hosting(runtime, service.gate) as address, _linked(service.link, stop):
+                link = service.link
+                joined = nullcontext() if link is None else link.serving(stop.gently.cancel)
+                async with hosting(runtime, service.gate) as address, joined:
                     await _announce(service, runtime, address, screen)
                     log_to_the_operator()
                     await trio.sleep_forever()
     finally:
         screen.close()
-    if stop.at_once.cancel_called:
-        text = (
-            "Stopped at once; unfinished work continues at the next start." if stop.begun else "Stopped at the start."
-        )
-        screen.row(text, "warn")
+    if stop.abruptly.cancel_called:
+        later = "Stopped at once; unfinished work continues at the next start."
+        screen.row(later if stop.begun else "Stopped at the start.", "warn")
         return exits.INTERRUPTED
     screen.row("Stopped; nothing is lost." if service.place else "Stopped.", "dim")
     return exits.COMPLETED
 
 
-@asynccontextmanager
-async def _linked(link: WorkerLink | None, stop: Interrupts) -> AsyncIterator[None]:
-    """Report to the parent, and stop when the parent has ended."""
-    if link is None:
-        yield
-        return
-    parent = link
-
-    async def watch() -> None:
-        await parent.orphaned()
-        stop.gently.cancel()
-
-    async with open_collapsing_nursery() as nursery:
-        nursery.start_soon(watch)
-        link.report_ready()
-        yield
-        nursery.cancel_scope.cancel()
-
-
 async def _announce(service: Service, runtime: gr.Runtime, address: Address, screen: Screen) -> None:
     keys = sorted(agent.key for agent in service.agents)
-    _show(screen, address, service.gate, keys, shown=service.shown)
+    _show(screen, address, service.gate.token_file, keys, shown=service.shown)
     if service.place is None:
         screen.row("runs:     in memory only; --db FILE keeps them", "warn")
     elif service.link is None:
-        await _report_runs(service.place, runtime, screen)
+        count = len(await runtime.store.open_runs()) if isinstance(service.place, Path) else 0
+        unfinished = f", {text_format.plural(count, 'run')} not finished" if count else ""
+        screen.row(f"runs:     {text_format.clean(str(service.place))}{unfinished}", "dim")
     kept = "Ctrl-C stops it; runs continue at the next start." if service.place else "Ctrl-C stops it."
     screen.row(STOPS_SHARED if runtime.store.shared else kept, "dim")
 
@@ -252,37 +257,32 @@ async def _announce(service: Service, runtime: gr.Runtime, address: Address, scr
 def _show(
     screen: Screen,
     address: Address,
-    gate: GatewayOptions,
+    token_file: Path | None,
     agents: Sequence[str],
     *,
     shown: bool,
     workers: Sequence[int] = (),
 ) -> None:
     """Show the address of the server, to programs and to people."""
-    console = address.console if shown else f"{address.url}/"
-    screen.outcome(
-        {
-            "type": "serving",
-            "url": address.url,
-            "console": console,
-            "tokenFile": None if gate.token_file is None else str(gate.token_file),
-            "pid": os.getpid(),
-            "agents": list(agents),
-            **({"workers": list(workers)} if workers else {}),
-        }
-    )
+    facts = address_facts(address, token_file, shown=shown)
+    more = {"workers": list(workers)} if workers else {}
+    screen.outcome({**facts, "pid": os.getpid(), "agents": list(agents), **more})
     named = ", ".join(text_format.one_line(key, 40) for key in agents) or "the runs of other processes"
     many = f" with {text_format.plural(len(workers), 'worker')}" if workers else ""
     screen.row(f"Serving {named} at {address.url}{many}", "strong")
-    screen.row(f"console:  {console}")
-    if gate.token_file is not None:
-        screen.row(f"token:    {text_format.clean(str(gate.token_file))}", "dim")
+    screen.row(f"console:  {facts['console']}")
+    if token_file is not None:
+        screen.row(f"token:    {text_format.clean(str(token_file))}", "dim")
 
 
-async def _report_runs(place: Place, runtime: gr.Runtime, screen: Screen) -> None:
-    taken = len(await runtime.store.open_runs()) if isinstance(place, Path) else 0
-    going_on = f", {text_format.plural(taken, 'run')} not finished" if taken else ""
-    screen.row(f"runs:     {text_format.clean(str(place))}{going_on}", "dim")
+def address_facts(address: Address, token_file: Path | None, *, shown: bool) -> dict[str, Any]:
+    """Return the address of a gateway for programs; with the token in the console's URL if it may be `shown`."""
+    return {
+        "type": "serving",
+        "url": address.url,
+        "console": address.console if shown else f"{address.url}/",
+        "tokenFile": None if token_file is None else str(token_file),
+    }
 
 
 def log_to_the_operator() -> None:

@@ -6,9 +6,8 @@ does not block the run: the run continues, and the screen catches up afterwards.
 
 from __future__ import annotations
 
-import signal
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -17,20 +16,21 @@ import attrs
 import trio
 
 import greenroom as gr
+from greenroom.actors.abc import Store
 from greenroom.actors.contract.envelope import decode_event
 from greenroom.actors.run.view import RunView
 from greenroom.actors.stores.sqlite.store import owner_of
 from greenroom.supervision.nursery import open_collapsing_nursery
 
-from ..bearer_token import new_token
+from ..server.one_run import OneRunClaims, OneRunStore
 from ..terminal import text_format
 from ..terminal.approval_prompt import FileChange, answerable_by_yes, ask, barred
+from ..terminal.interrupts import Interrupts
 from ..terminal.keyboard import Keyboard
 from ..terminal.screen import Screen
 from ..terminal.timeline import Timeline
 from . import exits, outcome_output, paths, tokens
 from .inspect import whole_id
-from .one_run import OneRunClaims, OneRunStore, one_run_store
 from .outcome_output import plain_ticket
 from .places import Place, options
 
@@ -76,56 +76,6 @@ class RunJob:
     change: Callable[[gr.Ticket], FileChange | None] = attrs.field(default=lambda _: None)
 
 
-class Interrupts:
-    """A handler of interrupts: the first one ends the session in order, the second one at once.
-
-    Before `in_order` is called there is nothing to end in order: the store is being opened. Then the first one ends the
-    block at once.
-
-    Attributes:
-        gently, at_once: the scopes of the two ends.
-        interrupted: an interrupt has come.
-        begun: `in_order` was called.
-    """
-
-    def __init__(self, note: str = "Stopping in order (again to stop at once) ...") -> None:
-        self._note = note
-        self.gently = trio.CancelScope()
-        self.at_once = trio.CancelScope()
-        self.interrupted = False
-        self.begun = False
-
-    def __repr__(self) -> str:
-        return f"<Interrupts: {'interrupted' if self.interrupted else 'none'}>"
-
-    @asynccontextmanager
-    async def listening(self, screen: Screen) -> AsyncIterator[None]:
-        """Handle SIGINT and SIGTERM for the block."""
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            async with open_collapsing_nursery() as nursery:
-                nursery.start_soon(self._listen, signals, screen)
-                with self.at_once:
-                    yield
-                nursery.cancel_scope.cancel()
-
-    def in_order(self) -> trio.CancelScope:
-        """Return the scope that the first interrupt cancels from now on; the second one ends what follows the scope."""
-        self.begun = True
-        return self.gently
-
-    async def _listen(self, signals: AsyncIterator[int], screen: Screen) -> None:
-        async for _ in signals:
-            if self.interrupted or not self.begun:
-                self.interrupted = True
-                self.at_once.cancel()
-                continue
-            self.interrupted = True
-            if self._note:
-                screen.row()
-                screen.row(self._note, "dim")
-            self.gently.cancel()
-
-
 async def work(job: RunJob, screen: Screen) -> int:
     """Run a session and return its exit code.
 
@@ -134,7 +84,13 @@ async def work(job: RunJob, screen: Screen) -> int:
     """
     stop = Interrupts()
     session = Session(job, screen)
-    store, session.claims = one_run_store(job.database)
+    database = job.database
+    store: Store | None = None
+    if isinstance(database, Path):
+        store = OneRunStore(database)
+    elif database is not None:
+        store = database.opened(patience=None)
+        session.claims = OneRunClaims(store)
     try:
         async with (
             stop.listening(screen),
@@ -152,9 +108,9 @@ async def work(job: RunJob, screen: Screen) -> int:
                     session.console = await _console(job, runtime, screen, stack)
                     return await session.run(runtime)
     except gr.StoreOpenError as error:
-        if not isinstance(job.database, Path) or not _owned(job.database):
+        if not isinstance(database, Path) or not _owned(database):
             raise
-        raise gr.StoreOpenError(f"{error} ({paths.typed('runs', '--db', job.database)})") from error
+        raise gr.StoreOpenError(f"{error} ({paths.typed('runs', '--db', database)})") from error
     finally:
         screen.close()
     return session.interrupted()
@@ -164,20 +120,22 @@ async def _console(job: RunJob, runtime: gr.Runtime, screen: Screen, stack: Asyn
     """Start the gateway and return the line about the console; a failure does not affect the run."""
     if not job.serve:
         return ""
-    from .hosting import GatewayOptions, hosting  # noqa: PLC0415 - a session without a console does without its import time
+    from ..server.hosting import GatewayOptions, hosting  # noqa: PLC0415 - only a console needs its import time
+    from .serve import address_facts, naming_options  # noqa: PLC0415 - the same
 
     try:
         database = job.database if isinstance(job.database, Path) else None
         file = tokens.file_for(database, None, stack, printed=job.shown)
-        gate = GatewayOptions(token=new_token() if file is None else tokens.kept(file), token_file=file)
-        address = await stack.enter_async_context(hosting(runtime, gate))
+        with naming_options():
+            address = await stack.enter_async_context(
+                hosting(runtime, GatewayOptions(token=tokens.of(file), token_file=file))
+            )
     except (gr.GreenroomError, OSError) as error:
         return f"no console: {text_format.one_line(str(error), 300)}"
-    console = address.console if job.shown else f"{address.url}/"
-    screen.outcome(
-        {"type": "serving", "url": address.url, "console": console, "tokenFile": None if file is None else str(file)}
-    )
-    return f"console {console}" if job.shown else f"console {console} (token in {text_format.clean(str(file))})"
+    facts = address_facts(address, file, shown=job.shown)
+    screen.outcome(facts)
+    console = f"console {facts['console']}"
+    return console if job.shown else f"{console} (token in {text_format.clean(str(file))})"
 
 
 def _owned(database: Path) -> bool:
@@ -246,14 +204,12 @@ class Session:
         )
         self._run_id = run.id
         await runtime.resume(run.id)  # a run with this id may have existed already
-        left = [run_id for run_id, _ in others if run_id != run.id]
-        many = f"{text_format.plural(len(left), 'earlier run')} not finished; the newest continues with:"
-        note = f"{many} {job.again(left[-1])}" if left else ""
-        said = [
-            text_format.one_line(job.text, 200),
-            *(f"[{text_format.attached(one.part.facts())}]" for one in job.attachments),
-        ]
-        self._head(f"{job.agent.key}: {' '.join(filter(None, said))}", run.id, note)
+        earlier = [run_id for run_id, _ in others if run_id != run.id]
+        many = f"{text_format.plural(len(earlier), 'earlier run')} not finished; the newest continues with:"
+        note = f"{many} {job.again(earlier[-1])}" if earlier else ""
+        attachments = [f"[{text_format.attached(one.part.facts())}]" for one in job.attachments]
+        input_words = filter(None, (text_format.one_line(job.text, 200), *attachments))
+        self._head(f"{job.agent.key}: {' '.join(input_words)}", run.id, note)
         return run
 
     async def _resume(self, runtime: gr.Runtime, wanted: str) -> gr.Run[object]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Any, Final
 
 import trio
 
@@ -17,13 +18,11 @@ from ..terminal import text_format
 from ..terminal.open_screen import open_screen
 from ..terminal.screen import Screen, complain
 from . import exits, owner, places
-from .command_target import open_target
+from .command_target import CommandTarget, at_run, open_target
 from .hidden import hidden_values
 from .inspect import reading
 from .owner import find_in_time
 from .places import SharedStore
-
-T = TypeVar("T")
 
 FIELDS: Final = ("name", "max_running", "paused", "ready", "working", "oldest", "scheduled", "later")
 _WARNINGS: Final = ("warnings", "lacking", "fault")
@@ -36,20 +35,17 @@ def revive(given: argparse.Namespace) -> int:
     """Let a dead letter be claimed again."""
     if given.run_id is None:
         raise gr.UsageError("greenroom runs revive lacks the RUN_ID")
-    run_id, revived = trio.run(_revive, given)
-    screen = open_screen(machine=given.json, secrets=hidden_values(given))
+    return at_run(given, _revive)
+
+
+async def _revive(target: CommandTarget, run_id: str, screen: Screen) -> int:
+    revived = await target.access.revive_run(run_id)
     screen.outcome({"runId": run_id, "revived": revived})
     if not revived:
         complain(f"run {run_id} is no dead letter; `greenroom runs` marks those that are")
         return exits.FAILED
     screen.row(f"{run_id} may be claimed again", "good")
     return exits.COMPLETED
-
-
-async def _revive(given: argparse.Namespace) -> tuple[str, bool]:
-    async with open_target(await find_in_time(given)) as target:
-        run_id = await target.whole_id(given.run_id)
-        return run_id, await target.access.revive_run(run_id)
 
 
 # --- queues ----------------------------------------------------------------------------------------------------------
@@ -119,20 +115,18 @@ def db(given: argparse.Namespace) -> int:
 
     screen = open_screen(machine=given.json, secrets=hidden_values(given))
 
-    async def aside(function: Callable[..., T], *arguments: object) -> T:
-        """Call a function in a thread that Ctrl-C leaves behind: the server may not answer."""
-        return await trio.to_thread.run_sync(function, *arguments, abandon_on_cancel=True)
+    # in a thread that Ctrl-C leaves behind: the server may not answer
+    aside = partial(trio.to_thread.run_sync, abandon_on_cancel=True)
 
-    async def adopted() -> Mapping[str, Any]:
+    async def facts_of() -> Mapping[str, Any]:
+        if given.action != "adopt":
+            return await aside({"show": show, "migrate": migrate, "level": level}[given.action], place.url)
         before = await aside(beats, place.url)
         if before:
             await trio.sleep(WATCHED)
         return await aside(adopt, place.url, before)
 
-    if given.action == "adopt":
-        facts = trio.run(adopted)
-    else:
-        facts = trio.run(aside, {"show": show, "migrate": migrate, "level": level}[given.action], place.url)
+    facts = trio.run(facts_of)
     screen.outcome(dict(facts))
     _told(facts, screen)
     return exits.STORE if facts.get("lacking") or facts.get("fault") else exits.COMPLETED

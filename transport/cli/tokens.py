@@ -58,6 +58,15 @@ def file_for(
     return folder / "token"
 
 
+def of(file: Path | None) -> str:
+    """Return the token of a gateway with this token file; a new one without a file.
+
+    Raises:
+        UsageError: See `kept`.
+    """
+    return new_token() if file is None else kept(file)
+
+
 def kept(path: Path) -> str:
     """Return the token in a file, created (0600) if it does not exist; clients keep the token across server restarts.
 

@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 import attrs
+from msgspec.structs import replace
 
 import greenroom as gr
 from greenroom.actors.agents.attachments import attachment_of, decoded, decoded_url
@@ -19,6 +20,7 @@ from greenroom.actors.contract.lifecycle import RunStatus
 from greenroom.actors.contract.plain import JSONObject
 from greenroom.actors.contract.rows import RunInfo
 from greenroom.actors.contract.waiting_for import WaitingFor
+from greenroom.actors.evidence.account import RunEvidence
 from greenroom.actors.processes import QueueInfo
 from greenroom.actors.run.view import RunView
 from greenroom.actors.runtime.listing import query_of
@@ -128,6 +130,21 @@ class Api:
         if waits is None or waits.run_id is None or await self._sees(who, waits.run_id):
             return view
         return attrs.evolve(view, waiting_for=attrs.evolve(waits, run_id=None))
+
+    async def evidence(self, who: Principal, run_id: str) -> RunEvidence:
+        """Return the account of a run, without the child runs that the principal may not see.
+
+        Raises:
+            Refused: not_allowed, unknown_run.
+        """
+        who.need("follow")
+        await self._visible(who, run_id)
+        with _refusals():
+            return await self._seen_by(who, await self.runtime.evidence(run_id))
+
+    async def _seen_by(self, who: Principal, account: RunEvidence) -> RunEvidence:
+        children = [child for child in account.children if await self._sees(who, child.run_id)]
+        return replace(account, children=tuple([await self._seen_by(who, child) for child in children]))
 
     def query(self, who: Principal, fields: JSONObject) -> gr.RunQuery:
         """Build the query of a list from a request; the names are those of the frame `watch`.

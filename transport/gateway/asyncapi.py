@@ -20,10 +20,7 @@ REPLIES: Final[Mapping[str, tuple[str, ...]]] = {
     "unwatch": ("gw.unwatched", "gw.error"),
     "start": ("gw.ack", "gw.error"),
     "fork": ("gw.ack", "gw.error"),
-    "decide": ("gw.ack", "gw.error"),
-    "cancel": ("gw.ack", "gw.error"),
-    "send": ("gw.ack", "gw.error"),
-    "pause": ("gw.ack", "gw.error"),
+    **dict.fromkeys(COMMANDS, ("gw.ack", "gw.error")),
     "ping": ("gw.tick", "gw.error"),
 }
 """Type of a client frame -> types of its possible answers, with the same id."""

@@ -19,6 +19,7 @@ from greenroom.actors.contract.messages import Usage
 from greenroom.actors.contract.plain import JSONObject
 from greenroom.actors.contract.tasks import TaskStatus
 from greenroom.actors.contract.waiting_for import WaitKind
+from greenroom.actors.evidence.account import RunEvidence
 
 from ..protocol.codes import ERRORS
 from ..protocol.lines import Counts, Newest, RunLine, TerminationLine
@@ -229,11 +230,12 @@ class ErrorBody(ResponseBody, frozen=True, kw_only=True):
     error: Refusal
 
 
-BODIES: Final[Mapping[str, type[ResponseBody]]] = {
+BODIES: Final[Mapping[str, type[msgspec.Struct]]] = {
     cls.__name__: cls
     for cls in (
         Health,
         RunBody,
+        RunEvidence,
         AgentList,
         QueueLine,
         QueueList,

@@ -11,7 +11,7 @@ import attrs
 import msgspec
 
 import greenroom as gr
-from greenroom.actors.contract.casing import wire_of
+from greenroom.actors.contract.casing import wire, wire_of
 from greenroom.actors.contract.catalogue import TERMINAL_EVENTS
 from greenroom.actors.contract.envelope import event_type
 from greenroom.actors.contract.plain import JSONObject
@@ -157,6 +157,11 @@ async def fork_run(gateway: Gateway, request: Request) -> Response:
 async def one_run(gateway: Gateway, request: Request) -> Response:
     """Serve one consistent snapshot of a run."""
     return json_response(plain_view(await gateway.api.view(request.who, request.params["run"])))
+
+
+async def evidence(gateway: Gateway, request: Request) -> Response:
+    """Serve the account of a run."""
+    return json_response(wire(await gateway.api.evidence(request.who, request.params["run"])))
 
 
 async def command(gateway: Gateway, request: Request) -> Response:
@@ -323,6 +328,11 @@ ROUTES: Final[tuple[Route[Gateway], ...]] = (
     Route(
         method="GET", template="/v1/runs/{run}", handler=one_run, scope="follow",
         summary="A run as it is", responses={200: ("One consistent snapshot.", "RunBody")},
+    ),
+    Route(
+        method="GET", template="/v1/runs/{run}/evidence", handler=evidence, scope="follow",
+        summary="Who allowed what in a run, and what came of it",
+        responses={200: ("The account of its log, child runs included.", "RunEvidence")},
     ),
     Route(
         method="GET", template="/v1/runs/{run}/events", handler=events, scope="follow",

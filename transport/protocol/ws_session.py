@@ -276,6 +276,8 @@ class WebSocketSession:
         Raises:
             Refused: gw.error is the answer.
         """
+        if isinstance(frame, up.RunCommand):
+            return (ExecuteCommand(frame),)
         match frame:
             case up.Subscribe():
                 return self._subscribe(frame)
@@ -285,7 +287,7 @@ class WebSocketSession:
                 return self._watch(frame)
             case up.Unwatch():
                 return self._unwatch(frame)
-            case up.Start() | up.Fork() | up.Decide() | up.Cancel() | up.Send() | up.Pause():
+            case up.Start() | up.Fork():
                 return (ExecuteCommand(frame),)
             case up.Ping():
                 return (ReadHeads(requested=True),)

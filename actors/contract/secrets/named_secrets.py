@@ -38,7 +38,7 @@ class NamedSecrets:
         self._forms = sorted(forms, key=lambda text: (-len(text), text))
         self._longest = len(self._forms[0]) if self._forms else 0
         self.heads = sorted({form[: head_length(form)] for form in self._forms}, key=lambda head: (-len(head), head))
-        self._begun = re.compile("|".join(map(re.escape, self.heads)) or r"(?!)").search
+        self._search_head = re.compile("|".join(map(re.escape, self.heads)) or r"(?!)").search
 
     def pieces(self, text: str) -> Steps[list[Span]]:
         """Return the spans of a text in order; where two overlap, the later one begins behind the earlier one.
@@ -70,7 +70,7 @@ class NamedSecrets:
         for start in range(0, max(1, len(text)), WINDOW):
             if start:
                 yield
-            if self._begun(text, start, start + WINDOW + SHORTEST) is not None:
+            if self._search_head(text, start, start + WINDOW + SHORTEST) is not None:
                 return True
         return False
 
@@ -80,7 +80,7 @@ class NamedSecrets:
         spans: list[Span] = []
         for cut, behind in _cuts(text):
             least = max(begin, cut - self._longest)
-            first = self._begun(text, least, cut)
+            first = self._search_head(text, least, cut)
             if first is not None:
                 length = self._overlap(text[first.start() : cut])
                 if length:

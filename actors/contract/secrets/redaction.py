@@ -348,7 +348,7 @@ class _Within(Redactor):
         self.finder, self._harmless = base.finder, base._harmless
         self._roots = spellings(workspace.rstrip("/\\"))
         behind = "|".join(map(re.escape, sorted(self._roots, key=lambda text: (-len(text), text))))
-        self._found = re.compile(rf"(?:{behind})(?![\w\-])(?!\.\w)").finditer
+        self._matches = re.compile(rf"(?:{behind})(?![\w\-])(?!\.\w)").finditer
         self._base_search = base._search
         self._search = self._look
         self._about = lru_cache(maxsize=4096)(self._judge_key)
@@ -372,7 +372,7 @@ class _Within(Redactor):
         The directory may be below a home directory; then the directory's name wins.
         """
         at, size = 0, len(text)
-        places = [Span(m.start(), m.end(), WORKSPACE, m.start(), m.end() == size) for m in self._found(text)]
+        places = [Span(m.start(), m.end(), WORKSPACE, m.start(), m.end() == size) for m in self._matches(text)]
         for span in self.finder.pieces(text):
             if span is None:
                 yield None

@@ -78,12 +78,12 @@ class Finder:
     """
 
     def __init__(self, forms: Iterable[str], *, shapes: bool = True) -> None:
-        self._named = NamedSecrets(forms)
-        heads = [(head[0], f"{re.escape(head[1:])}") for head in self._named.heads]
+        self._named_secrets = NamedSecrets(forms)
+        heads = [(head[0], f"{re.escape(head[1:])}") for head in self._named_secrets.heads]
         all_shapes = [shape for part in PARTS.values() for shape in part] if shapes else []
         self.search = re.compile(expression([*heads, *all_shapes]) or r"(?!)").search
         shape_pattern = re.compile(expression(all_shapes) or r"(?!)")
-        self._shaped, self._shaped_here = shape_pattern.search, shape_pattern.match
+        self._search_shape, self._match_shape = shape_pattern.search, shape_pattern.match
 
     def masked(self, text: str) -> str:
         """Return the text with secrets masked; the same object if nothing is hidden."""
@@ -95,7 +95,7 @@ class Finder:
 
     def pieces(self, text: str) -> Iterator[Span | None]:
         """Yield the spans of a text, and None between two windows of the search."""
-        named_spans = iter((yield from self._named.pieces(text)))
+        named_spans = iter((yield from self._named_secrets.pieces(text)))
         secret = next(named_spans, None)
         at = position = 0
         while True:
@@ -128,10 +128,10 @@ class Finder:
     def _first(self, text: str, position: int, stop: int) -> re.Match[str] | None:
         """Return the first candidate that begins before `stop`."""
         if stop >= len(text):
-            return self._shaped(text, position)
-        while (match := self._shaped(text, position, stop + _OVERLAP)) is not None and match.start() < stop:
+            return self._search_shape(text, position)
+        while (match := self._search_shape(text, position, stop + _OVERLAP)) is not None and match.start() < stop:
             # the end of the window may have cut the match, and was no end of the text
-            whole = self._shaped_here(text, match.start())
+            whole = self._match_shape(text, match.start())
             if whole is not None:
                 return whole
             position = match.start() + 1
@@ -140,7 +140,7 @@ class Finder:
     @property
     def heads(self) -> Iterable[str]:
         """The beginnings by which named secrets are found."""
-        return self._named.heads
+        return self._named_secrets.heads
 
 
 def _behind(span: Span, at: int) -> Span:

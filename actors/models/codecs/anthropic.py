@@ -76,8 +76,8 @@ class AnthropicCodec(Codec):
         self._version = api_version
         self._native = native
         sampling = SAMPLING if api_version == SAMPLED else {}
-        self._renamed = {**RENAMED, **sampling}
-        self.settings = (*self._renamed, "parallel_tool_calls", "thinking")
+        self._wire_names = {**RENAMED, **sampling}
+        self.settings = (*self._wire_names, "parallel_tool_calls", "thinking")
 
     @override
     def auth(self, key: str) -> Mapping[str, str]:
@@ -97,7 +97,7 @@ class AnthropicCodec(Codec):
             "max_tokens": MAX_TOKENS,
             "messages": _merged(rest),
             "stream": True,
-            **renamed(settings, self._renamed),
+            **renamed(settings, self._wire_names),
         }
         if system:
             body["system"] = system

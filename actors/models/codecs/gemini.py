@@ -222,7 +222,7 @@ class GeminiDecoder(Decoder):
         self._text: list[str] = []
         self._calls: list[PartialCall] = []
         self._parts_kept: list[dict[str, JSONValue]] = []
-        self._joined: list[list[str]] = []  # the texts of the parts that are kept, in pieces
+        self._text_pieces: list[list[str]] = []  # the texts of the parts that are kept, in pieces
         self._reason = ""
         self._why = ""
 
@@ -265,14 +265,14 @@ class GeminiDecoder(Decoder):
         """Keep a part that goes back; texts in pieces become one part, and thoughts go back by their signature only."""
         before = self._parts_kept[-1] if self._parts_kept else {}
         if part.keys() == before.keys() == {"text"}:
-            self._joined[-1].append(string(part.get("text")))
+            self._text_pieces[-1].append(string(part.get("text")))
         elif part and not (part.get("thought") and "thoughtSignature" not in part):
             sized_part, call = besides(part, "text"), part.get("functionCall")
             if isinstance(call, Mapping):
                 sized_part["functionCall"] = {name: value for name, value in call.items() if name != "args"}
             self.keep(sized_part)
             self._parts_kept.append(dict(part))
-            self._joined.append([string(part.get("text"))])
+            self._text_pieces.append([string(part.get("text"))])
 
     @override
     def response(self) -> ModelResponse:
@@ -286,7 +286,7 @@ class GeminiDecoder(Decoder):
             raise ModelError(
                 f"a filter of the provider stopped the answer: {reason}", kind="content_filtered", usage=self.usage
             )
-        for part, pieces in zip(self._parts_kept, self._joined, strict=True):
+        for part, pieces in zip(self._parts_kept, self._text_pieces, strict=True):
             if "text" in part:
                 part["text"] = "".join(pieces)
         finish: FinishReason = "content_filter" if is_filtered else FINISHES.get(self._reason, "other")

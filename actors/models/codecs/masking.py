@@ -27,8 +27,8 @@ class KeyMask:
 
     def __init__(self, keys: Iterable[str] = ()) -> None:
         texts = {text for key in keys if len(key) >= SHORTEST_KEY for text in spellings(key)}
-        self._spelled = sorted(texts, key=lambda text: (-len(text), text))
-        self._keys = re.compile("|".join(map(re.escape, self._spelled))) if texts else None
+        self._spellings = sorted(texts, key=lambda text: (-len(text), text))
+        self._keys = re.compile("|".join(map(re.escape, self._spellings))) if texts else None
 
     def __repr__(self) -> str:
         return f"<KeyMask {'of a key' if self._keys else 'of nothing'}>"
@@ -57,7 +57,7 @@ class KeyMask:
     def unfinished(self, text: str) -> int:
         """Return how many characters at the end of a text may be the beginning of a key."""
         longest = 0
-        for key in self._spelled:
+        for key in self._spellings:
             at = text.find(key[0], max(0, len(text) - len(key) + 1))
             while at >= 0 and len(text) - at > longest:
                 if key.startswith(text[at:]):
@@ -72,16 +72,16 @@ class StreamMask:
 
     def __init__(self, mask: KeyMask) -> None:
         self._mask = mask
-        self._held = ""
+        self._tail = ""
 
     def feed(self, text: str) -> str:
         """Return the part of the text so far that can be shown."""
-        text = self._mask.text(self._held + text)
+        text = self._mask.text(self._tail + text)
         size = len(text) - self._mask.unfinished(text)
-        self._held = text[size:]
+        self._tail = text[size:]
         return text[:size]
 
     def end(self) -> str:
         """Return the rest: the text has ended, so it begins no key."""
-        rest, self._held = self._held, ""
+        rest, self._tail = self._tail, ""
         return rest

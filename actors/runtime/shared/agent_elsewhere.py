@@ -29,7 +29,8 @@ from ...contract.plain import JSONObject
 from ...contract.spec import AgentSpec, Execution, execution_data
 
 FRESH: Final = 3.0
-"""Seconds for which what others publish is good: a decision that it refuses is judged again with what is read anew."""
+"""Seconds for which published definitions count as fresh: a decision that older ones refuse is judged again, after a
+second read."""
 LARGEST: Final = 256 * 1024
 """Bytes of the schemas that are published of one agent; only the process that works on the run checks the others."""
 
@@ -156,7 +157,7 @@ class AgentsElsewhere(Protocol):
 
 
 class NoAgents:
-    """There are no other processes (`AgentsElsewhere`)."""
+    """The publications of a store that no other process has open (`AgentsElsewhere`)."""
 
     known: Published = MappingProxyType({})
     fresh = known
@@ -172,7 +173,7 @@ class NoAgents:
 
 @attrs.define(eq=False)
 class PublishedAgents:
-    """What the processes of a shared store publish, read when it is needed, and kept for a moment."""
+    """The agents that the processes of a shared store publish, read on demand, and kept for a moment."""
 
     _store: Store
     known: Published = attrs.field(init=False, factory=dict)

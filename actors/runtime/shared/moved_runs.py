@@ -2,14 +2,15 @@
 
 Theory of operation. Each signal of a run without an owner here holds a watch of the store (`change_signals.py`), which
 reports that the run has new events, or changed otherwise. One task reads for all: for a followed run a page of events,
-once for the process regardless of the number of followers; for a run that is waited for its line, because a rest is no
-event of its own. Reports of one run that come meanwhile are one report. What is read is published exactly as if the run
-had its owner here.
+once for the process regardless of the number of followers; for an awaited run its line, because a rest is not an
+event. Several reports of one run that come meanwhile count as one. The task publishes the events and lines exactly as
+if the run had its owner here.
 
-Reports are hints, so the lines of all these runs are read together every few seconds, too: an owner that vanished,
-and a run that became a dead letter, are no events. What is noted here of runs that were degraded here is forgotten once
-they have new events, which are of another process then. Lists hear of other processes by a sweep every two seconds, for
-as long as a list is watched.
+Reports are hints, so the task also reads the lines of all these runs together every few seconds: neither an owner that
+vanished nor a run that became a dead letter makes an event. The registry forgets why a run was degraded here as soon as
+the run has new events, because another process wrote them.
+
+Lists hear of other processes by a sweep every two seconds, for as long as a list is watched.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ SWEEP: Final = 2.0
 AT_A_LOOK: Final = 500
 """Most runs, of those of which something is noted here, that one look reads."""
 RECENT: Final = 64
-"""Newest events of a run that the first report reads; followers further behind read pages of their own."""
+"""Newest events of a run that the first report reads; followers further behind read separate pages."""
 
 
 class MovedRuns:
@@ -43,16 +44,16 @@ class MovedRuns:
 
     def __init__(self, services: Services, registry: RunRegistry, signals: ChangeSignals) -> None:
         self._services, self._registry, self._signals = services, registry, signals
-        self._moved: dict[str, int] = {}
-        self._looked = ""  # what is noted of the runs up to this id was looked at
+        self._to_read: dict[str, int] = {}
+        self._looked_up_to = ""  # what is noted of the runs up to this id was looked at
         self._some = trio.Event()
 
     def __repr__(self) -> str:
-        return f"<MovedRuns: {len(self._moved)} to read>"
+        return f"<MovedRuns: {len(self._to_read)} to read>"
 
     def note(self, run_id: str, last: int) -> None:
         """Note that a run has events up to sequence `last`, or changed otherwise."""
-        self._moved[run_id] = max(last, self._moved.get(run_id, 0))
+        self._to_read[run_id] = max(last, self._to_read.get(run_id, 0))
         self._some.set()
 
     async def body(self, ctx: ActorContext[object]) -> None:
@@ -64,13 +65,13 @@ class MovedRuns:
             while True:
                 await self._some.wait()
                 self._some = trio.Event()
-                while self._moved:
+                while self._to_read:
                     await self._read_next()
 
     async def _read_next(self) -> None:
         """Read what is new of one run. The store reports each move once: a read that fails is noted again."""
-        run_id = next(iter(self._moved))
-        last, done = self._moved.pop(run_id), False
+        run_id = next(iter(self._to_read))
+        last, done = self._to_read.pop(run_id), False
         try:
             await self._read(run_id, last)
             done = True
@@ -137,8 +138,8 @@ class MovedRuns:
         Raises:
             StoreError: the runs cannot be read.
         """
-        some = sorted(run_id for run_id in self._registry.noted() if run_id > self._looked)[:AT_A_LOOK]
-        self._looked = some[-1] if len(some) == AT_A_LOOK else ""
+        some = sorted(run_id for run_id in self._registry.noted() if run_id > self._looked_up_to)[:AT_A_LOOK]
+        self._looked_up_to = some[-1] if len(some) == AT_A_LOOK else ""
         if not some:
             return
         progress_by_run = await self._services.store.progress(some)

@@ -2,7 +2,7 @@
 
 Theory of operation. Runs that are not at rest and have no owner belong to all processes. Each process claims at most as
 many as it has room for: when the store reports work, when room becomes free and more runs may be ready, and once a
-second, because reports are hints. What was claimed gets an actor at once.
+second, because reports are hints. A claimed run gets an actor immediately.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class SharedTaker(WorkTaker):
 
     def __init__(self, services: Services, registry: RunRegistry, agents: Agents) -> None:
         super().__init__(services, registry, agents)
-        self._left = True  # always: polls, because reports may be lost
+        self._polls = True  # always: polls, because reports may be lost
         self._ahead = math.inf
-        self._published: tuple[Mapping[str, str], int | None] | None = None
+        self._publication: tuple[Mapping[str, str], int | None] | None = None
 
     def ability(self) -> Ability:
         """Return the runs that this process can work on."""
@@ -43,11 +43,11 @@ class SharedTaker(WorkTaker):
         """Publish the room and the agents if they have changed, and look for work if there is room."""
         super().noted()
         agents_here, room = self._agents.by_key, self._registry.room
-        agents, free = self._published or ({}, -1)
+        agents, free = self._publication or ({}, -1)
         if free == room and agents.keys() == agents_here.keys():
             return
-        self._published = {key: published(agent) for key, agent in agents_here.items()}, room
-        self._services.store.publish(self._published[0], room=room)
+        self._publication = {key: published(agent) for key, agent in agents_here.items()}, room
+        self._services.store.publish(self._publication[0], room=room)
 
     async def recover(self) -> None:
         """Take up the runs that need an owner, as far as there is room."""
@@ -55,7 +55,7 @@ class SharedTaker(WorkTaker):
         signals = self._services.signals
         signals.watch = self._services.store.watch
         signals.owned = lambda run_id: self._registry.get(run_id) is not None
-        self._registry.changed = self.noted
+        self._registry.on_change = self.noted
         self.noted()
         await retry_until_available(self._claim)
 

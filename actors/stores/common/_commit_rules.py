@@ -42,29 +42,29 @@ class RunFacts(msgspec.Struct, frozen=True, gc=False):
     done: bool
 
 
-def admit(found: RunFacts | None, claim: Claim, commit: Commit, fault: Exception | None = None) -> Receipt | None:
+def admit(run_facts: RunFacts | None, claim: Claim, commit: Commit, fault: Exception | None = None) -> Receipt | None:
     """Return the receipt that refuses a commit; None if the commit may be written.
 
     Args:
-        found: The run; None if it does not exist, or if a commit under this claim could not be written.
+        run_facts: The run; None if it does not exist, or if a commit under this claim could not be written.
         claim: The claim under which the commit was submitted.
         commit: The commit to write.
         fault: The reason why the commit cannot be written, even in its turn.
     """
-    if found is None or claim.token != found.token or claim.run_id != commit.run_id:
+    if run_facts is None or claim.token != run_facts.token or claim.run_id != commit.run_id:
         return lease_lost(commit, claim)
-    if commit.expected_last != found.last:
+    if commit.expected_last != run_facts.last:
         text = (
-            f"run {commit.run_id}: the commit follows event {commit.expected_last}, but the newest is {found.last};"
+            f"run {commit.run_id}: the commit follows event {commit.expected_last}, but the newest is {run_facts.last};"
             " load the run again"
         )
-        return Receipt(kind="lease_lost", last=found.last, error=LeaseLost(text))
-    if found.done:
+        return Receipt(kind="lease_lost", last=run_facts.last, error=LeaseLost(text))
+    if run_facts.done:
         fault = InvalidCommit(f"run {commit.run_id} is done; nothing follows its terminal event")
     if fault is not None:
         return Receipt(kind="failed", error=unwritable(commit.run_id, fault))
-    if commit.row.stage in TERMINAL and found.posted > max(found.consumed, commit.consumed, commit.row.inbox):
-        return Receipt(kind="inbox_ahead", last=found.last)
+    if commit.row.stage in TERMINAL and run_facts.posted > max(run_facts.consumed, commit.consumed, commit.row.inbox):
+        return Receipt(kind="inbox_ahead", last=run_facts.last)
     return None
 
 
@@ -104,25 +104,25 @@ class PlaceFacts(msgspec.Struct, frozen=True, gc=False):
     active: str | None = None
 
 
-def place(found: PlaceFacts, new: NewRun) -> Created | None:
-    """Return why a new run is not written; None if it is, behind `found.active` if there is one.
+def place(facts: PlaceFacts, new: NewRun) -> Created | None:
+    """Return why a new run is not written; None if it is, behind `facts.active` if there is one.
 
     Raises:
         InvalidCommit: the run cannot be written.
         ThreadBusy: the thread has an active run and new.on_busy is "refuse".
     """
-    existing = found.existing
+    existing = facts.existing
     if existing is not None:
         deduplicated = existing.run_id != new.info.run_id
-        return Created(claim=None, held=found.held, existing=existing, deduplicated=deduplicated)
-    if found.pruned is not None:
-        return Created(claim=None, pruned=found.pruned)
+        return Created(claim=None, held=facts.held, existing=existing, deduplicated=deduplicated)
+    if facts.pruned is not None:
+        return Created(claim=None, pruned=facts.pruned)
     if (fault := birth_fault(new)) is not None:
         raise fault
-    if new.thread_runs not in (None, found.runs):
+    if new.thread_runs not in (None, facts.runs):
         return Created(claim=None, thread_changed=True)
-    if found.active is not None and new.on_busy == "refuse":
-        thread, active = new.info.thread_id, found.active
+    if facts.active is not None and new.on_busy == "refuse":
+        thread, active = new.info.thread_id, facts.active
         text = f"thread {thread!r} is busy with run {active!r}; wait for its end, or start with on_busy='queue'"
         raise ThreadBusy(text, active=active)
     return None
@@ -186,8 +186,8 @@ def journaled(facts: CommandContext, command: Command, result: CommandResult) ->
         command = attrs.evolve(command, parts=light(command.parts))
     if decision is None or call is None or not (early or decision.target == call.call_id):
         return command
-    shown = call.fingerprint if facts.ticket is None else facts.ticket.fingerprint
-    bound = attrs.evolve(decision, fingerprint=decision.fingerprint or shown)
+    fingerprint = call.fingerprint if facts.ticket is None else facts.ticket.fingerprint
+    bound = attrs.evolve(decision, fingerprint=decision.fingerprint or fingerprint)
     return attrs.evolve(command, decision=bound, early=early or command.early)
 
 

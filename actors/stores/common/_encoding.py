@@ -67,15 +67,15 @@ def encode_commit(commit: Commit, frames: Sequence[bytes]) -> EncodedRows:
     tickets = [_ticket_row(ticket) for ticket in commit.tickets]
     messages = encode_messages(commit.messages) if commit.messages else ()
     state = _encode_state(commit.state) if commit.state else ()
-    taken = dump_taken(commit.taken) if commit.taken else b""
+    entries = dump_taken(commit.taken) if commit.taken else b""
     parts = encode_parts(commit.parts) if commit.parts else ()
-    size = len(row) + len(taken) + sum(map(len, frames))
+    size = len(row) + len(entries) + sum(map(len, frames))
     for rows in (calls, tickets, messages, state, parts):
         for values in rows:
             size += len(values[-1] or b"")
     if size > COMMIT_LIMIT:
         raise size_fault(commit.run_id, size)
-    return EncodedRows(row, calls, tickets, messages, state, size, taken=taken, parts=parts)
+    return EncodedRows(row, calls, tickets, messages, state, size, taken=entries, parts=parts)
 
 
 def encode_again(commit: Commit, frames: Sequence[bytes]) -> tuple[EncodedRows | None, Exception | None]:
@@ -97,12 +97,12 @@ def encode_new(new: NewRun, frame: bytes) -> EncodedRows:
     row, info = codec.dump(new.row), codec.dump(new.info)
     messages = encode_messages(new.messages) if new.messages else ()
     state = _encode_state(new.state) if new.state else ()
-    taken = dump_taken(new.taken) if new.taken else b""
+    entries = dump_taken(new.taken) if new.taken else b""
     size = (
         len(row)
         + len(info)
         + len(frame)
-        + len(taken)
+        + len(entries)
         + sum(len(values[-1]) for rows in (messages, state) for values in rows)
     )
     parts = encode_parts(new.parts) if new.parts else ()
@@ -110,7 +110,7 @@ def encode_new(new: NewRun, frame: bytes) -> EncodedRows:
     copied = 0 if new.thread_parent is None else sum(len(values[-1]) for values in messages)
     if size - copied > COMMIT_LIMIT:
         raise size_fault(new.info.run_id, size - copied)
-    return EncodedRows(row, (), (), messages, state, size, info, taken, parts)
+    return EncodedRows(row, (), (), messages, state, size, info, entries, parts)
 
 
 def _ticket_row(ticket: Ticket) -> Row:

@@ -14,13 +14,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import Final
 
 import trio
 
 from ...errors import StoreDown
-from ._requests import CommitRequest, PendingRequest
-from ._write_queue import WriteQueue, Writer
+from ._write_queue import Queued, R, WriteQueue, Writer
 
 LONGEST: Final = 0.001
 """Seconds after which a busy trio thread gives at its next opportunity."""
@@ -28,12 +27,12 @@ FULL: Final = 100
 """Requests that are given to the writer immediately."""
 
 
-class GatheringQueue(WriteQueue, trio.abc.Instrument):
+class GatheringQueue(WriteQueue[R], trio.abc.Instrument):
     """See the module. Requests are kept only within `gathering`, and only while the writer has none."""
 
-    def __init__(self, make_writer: Callable[[WriteQueue], Writer], down: StoreDown | None = None) -> None:
+    def __init__(self, make_writer: Callable[[WriteQueue[R]], Writer], down: StoreDown | None = None) -> None:
         super().__init__(make_writer, down)
-        self._kept: deque[CommitRequest | PendingRequest[Any]] = deque()
+        self._kept: deque[Queued] = deque()
         self._since = 0.0
         self._gathers = False
 
@@ -49,7 +48,7 @@ class GatheringQueue(WriteQueue, trio.abc.Instrument):
             self._give()
             trio.lowlevel.remove_instrument(self)
 
-    def put(self, request: CommitRequest | PendingRequest[Any]) -> None:
+    def put(self, request: Queued) -> None:
         """Queue a request; the writer gets it when trio has nothing else to do, or immediately if the writer works."""
         if not self._gathers or self.down is not None:
             super().put(request)
@@ -79,7 +78,7 @@ class GatheringQueue(WriteQueue, trio.abc.Instrument):
         super().shut(down)
 
     def _give(self) -> None:
-        kept = self._kept
-        while kept:
-            self._waiting.put(kept[0])
-            kept.popleft()  # only now: nothing is lost if memory ran out
+        requests = self._kept
+        while requests:
+            self._waiting.put(requests[0])
+            requests.popleft()  # only now: nothing is lost if memory ran out

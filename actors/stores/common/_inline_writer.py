@@ -9,16 +9,16 @@ trio's clock.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Generic
 
 import trio
 
-from ._requests import Request
 from ._restarts import Restarts
-from ._write_queue import Execute, WriteQueue, failed, pauses
+from ._write_queue import Execute, R, WriteQueue, failed, pauses
 from .faults import Outage
 
 
-class InlineWriter:
+class InlineWriter(Generic[R]):
     """Executes requests as they are queued; in an outage, the task in `serve` retries.
 
     Args:
@@ -31,8 +31,8 @@ class InlineWriter:
 
     def __init__(
         self,
-        queue: WriteQueue,
-        execute: Execute,
+        queue: WriteQueue[R],
+        execute: Execute[R],
         *,
         patience: float,
         batch: int,
@@ -42,7 +42,7 @@ class InlineWriter:
         self._execute = execute
         self._patience = patience
         self._most = batch
-        self._batch: Sequence[Request] = ()  # retried unchanged
+        self._batch: Sequence[R] = ()  # retried unchanged
         self._busy = self._paused = False
         self._trouble = trio.Event()
         self._restarts = Restarts(queue.report)

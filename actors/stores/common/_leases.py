@@ -106,8 +106,8 @@ class BeatWatch(Generic[K]):
         if self._looked is None or now - self._looked > _MISSED * self._times.turn:
             self._watched.clear()
         self._looked = now
-        for gone in self._watched.keys() - beats.keys():
-            del self._watched[gone]
+        for absent in self._watched.keys() - beats.keys():
+            del self._watched[absent]
         still: dict[K, int] = {}
         for process, beat in beats.items():
             watched = self._watched.get(process)

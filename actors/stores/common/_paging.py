@@ -17,13 +17,13 @@ def page(frames: Iterable[bytes], max_bytes: int | None) -> Sequence[bytes]:
     """Return the frames up to the one that reaches `max_bytes`; later frames are not fetched."""
     if max_bytes is None:
         return tuple(frames)
-    taken, size = [], 0
+    frames_of_page, size = [], 0
     for frame in frames:
-        taken.append(frame)
+        frames_of_page.append(frame)
         size += len(frame)
         if size >= max_bytes:
             break
-    return tuple(taken)
+    return tuple(frames_of_page)
 
 
 Position = tuple[int, int]

@@ -262,16 +262,16 @@ class ProcessMachine(Generic[K]):
             repair=reconnected or self._turns % self._every == 0,
         )
 
-    def repair(self, owned: Mapping[str, int], known: Mapping[str, int]) -> Repairs:
+    def repair(self, owned: Mapping[str, int], claims: Mapping[str, int]) -> Repairs:
         """Compare the runs that the storage says this process owns with the claims that the process knows.
 
         A claim whose answer is on its way looks like a stray; so a run is given back only if the look before found it.
 
         Args:
-            owned: run -> token, read after `known`.
-            known: run -> token of the newest claims.
+            owned: run -> token, read after `claims`.
+            claims: run -> token of the newest claims.
         """
-        strays = {(run_id, token) for run_id, token in owned.items() if known.get(run_id, 0) < token}
+        strays = {(run_id, token) for run_id, token in owned.items() if claims.get(run_id, 0) < token}
         repeated, self._strays = strays & self._strays, strays
-        lost = {run_id: token for run_id, token in known.items() if owned.get(run_id) != token}
+        lost = {run_id: token for run_id, token in claims.items() if owned.get(run_id) != token}
         return Repairs(strays=dict(sorted(repeated)), lost=lost)

@@ -23,8 +23,7 @@ from ._commit_rules import InvalidCommit
 from ._encoding import encode_commit, encode_new
 from ._outages import NoThread
 from ._requests import CommitRequest, CreateRequest
-from ._requests_api import RequestStore
-from ._write_queue import WriteQueue
+from ._requests_api import RequestQueue, RequestStore
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -67,7 +66,7 @@ class QueryStore(RequestStore, Generic[C]):
 
     _queries: Queries[C]
     _lists: ListQueries[C]
-    _commits: WriteQueue
+    _commits: RequestQueue
     _limiter: trio.CapacityLimiter
 
     @abc.abstractmethod

@@ -11,10 +11,13 @@ import math
 import types
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import compress
+from operator import is_not
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 import attrs
 import msgspec
+from msgspec.structs import astuple
 
 from ...contract import codec
 from ...contract.codec import SchemaError
@@ -47,15 +50,15 @@ _ENTRIES: Final = {_STORED_AS.get(kind, kind.__name__): kind for kind in get_arg
 _VERDICTS: Final = {kind.__name__: kind for kind in get_args(Verdict)}
 
 
-def dump_taken(taken: Sequence[RecordEntry]) -> bytes:
+def dump_taken(entries: Sequence[RecordEntry]) -> bytes:
     """Encode entries; entries that cannot be encoded become one `RecordGap`, so that the commit succeeds."""
     try:
-        return codec.dump_data([_plain(entry) for entry in taken])
+        return codec.dump_data([_plain(entry) for entry in entries])
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001 - a value that its writer should have refused: the run matters more than its record
         why = RecordGap(why=f"an entry cannot be encoded: {codec.failure_text(error)}")
-        return codec.dump_data([_plain(RecordEntry(taken[-1].at, why))])
+        return codec.dump_data([_plain(RecordEntry(entries[-1].at, why))])
 
 
 def load_taken(body: bytes, items: Items) -> tuple[RecordEntry, ...]:
@@ -73,10 +76,10 @@ def load_taken(body: bytes, items: Items) -> tuple[RecordEntry, ...]:
         raise SchemaError(f"the record of a run cannot be read: {codec.failure_text(error)}") from error
 
 
-def _plain(taken: RecordEntry) -> list[Any]:
-    kind = type(taken.entry)
-    data = [milliseconds(taken.at), _STORED_AS.get(kind, kind.__name__), _form(kind)[0](taken.entry)]
-    return [*data, taken.reduced] if taken.reduced else data
+def _plain(entry: RecordEntry) -> list[Any]:
+    kind = type(entry.entry)
+    data = [milliseconds(entry.at), _STORED_AS.get(kind, kind.__name__), _form(kind)[0](entry.entry)]
+    return [*data, entry.reduced] if entry.reduced else data
 
 
 def _taken(data: list[Any], items: Items) -> RecordEntry:
@@ -114,31 +117,32 @@ def _form(hint: Any) -> tuple[Write, Read]:
 
 
 def _struct(kind: Any) -> tuple[Write, Read]:
-    hints = get_type_hints(kind)
-    fields = [
-        (field.name, field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory(), *form)
-        for field in msgspec.structs.fields(kind)
-        for form in (_form(hints[field.name]),)
+    hints, fields = get_type_hints(kind), msgspec.structs.fields(kind)
+    defaults = [
+        field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory() for field in fields
     ]
-    reads = {name: read for name, _, _, read in fields}
+    forms = [(field.name, *_form(hints[field.name])) for field in fields]
+    reads = {name: read for name, _, read in forms}
 
-    def write(value: object) -> dict[str, JSONValue]:
-        written = {}
-        for name, default, write_field, _ in fields:
-            given = getattr(value, name)
-            if default is msgspec.NODEFAULT or (given is not default and given != default):
-                written[name] = write_field(given)
+    def write(value: Any) -> dict[str, JSONValue]:
+        written, values = {}, astuple(value)
+        # most fields have their default: a loop in Python over all of them was a fourteenth of a run
+        for (name, write_field, _), field, default in compress(
+            zip(forms, values, defaults, strict=True), map(is_not, values, defaults)
+        ):
+            if default is msgspec.NODEFAULT or field != default:
+                written[name] = field if write_field is _same else write_field(field)
         return written
 
     def read(data: dict[str, JSONValue], items: Items) -> Any:
-        return kind(**{name: reads[name](given, items) for name, given in data.items()})
+        return kind(**{name: reads[name](field, items) for name, field in data.items()})
 
     return write, read
 
 
 def _light(part: Part) -> dict[str, JSONValue]:
     """Return a part as JSON, without its bytes: a fold needs none."""
-    return {name: given for name in part.__struct_fields__ if name != "data" and (given := getattr(part, name))}
+    return {name: field for name in part.__struct_fields__ if name != "data" and (field := getattr(part, name))}
 
 
 def _same(value: object) -> Any:
@@ -156,7 +160,7 @@ def _verdict(value: object) -> list[Any]:
 
 def _keys(keys: Keys) -> list[Any]:
     """Return state keys as JSON; of a reducer only its existence, because its results are in `RecordEntry.reduced`."""
-    return [[key.scope, key.name, known.persistent, known.reduce is not None] for key, known in keys.items()]
+    return [[key.scope, key.name, rules.persistent, rules.reduce is not None] for key, rules in keys.items()]
 
 
 def _read_keys(data: Any, _: Items) -> Keys:

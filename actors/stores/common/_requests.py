@@ -16,7 +16,7 @@ from ...contract.claims import Claim
 from ...contract.commits import Commit, Created, Deliver, NewRun, Receipt
 from ...contract.decisions import Command, CommandResult, InboxItem
 from ...contract.rows import Judge
-from ...errors import StoreDown
+from ...errors import StoreDown, UsageError
 from ...processes import Ability, ReadyRun, Taken
 from ...store_events import CommandPosted, Report, RunCommitted, RunsPruned
 
@@ -172,6 +172,17 @@ class QueueRequest(PendingRequest[None]):
     name: str
     max_running: int | None
     paused: bool
+
+    def check(self) -> None:
+        """Check the limit.
+
+        Raises:
+            UsageError: it is less than 1.
+        """
+        most = self.max_running
+        if most is not None and (type(most) is not int or most < 1):
+            way = "give an int of at least 1, or None; paused=True stops a queue"
+            raise UsageError(f"max_running={most!r:.100}: {way}")
 
 
 @attrs.define(eq=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Protocol, TypeVar
 
 from typing_extensions import override
 
@@ -21,6 +22,7 @@ from ._requests import (
     CreateRequest,
     DueRequest,
     GiveBackRequest,
+    PendingRequest,
     PostRequest,
     PruneRequest,
     QueueRequest,
@@ -29,7 +31,18 @@ from ._requests import (
     ReviveRequest,
 )
 from ._timestamps import milliseconds
-from ._write_queue import WriteQueue
+
+T = TypeVar("T")
+
+
+class RequestQueue(Protocol):
+    """The queue of a store; `WriteQueue` satisfies the protocol, whatever requests its writer executes."""
+
+    def put(self, request: CommitRequest) -> None:
+        """See `WriteQueue.put`."""
+
+    async def ask(self, request: PendingRequest[T]) -> T:
+        """See `WriteQueue.ask`."""
 
 
 class RequestStore(Store):
@@ -38,7 +51,7 @@ class RequestStore(Store):
     Refusals and cancellation: see `WriteQueue.ask`.
     """
 
-    _queue: WriteQueue
+    _queue: RequestQueue
 
     @override
     async def create_run(self, new: NewRun, frame: bytes, *, claim: bool = True) -> Created:
@@ -67,10 +80,9 @@ class RequestStore(Store):
 
     @override
     async def set_queue(self, name: str, *, max_running: int | None = None, paused: bool = False) -> None:
-        if max_running is not None and (type(max_running) is not int or max_running < 1):
-            way = "give an int of at least 1, or None; paused=True stops a queue"
-            raise UsageError(f"max_running={max_running!r:.100}: {way}")
-        await self._queue.ask(QueueRequest(name, max_running, paused))
+        request = QueueRequest(name, max_running, paused)
+        request.check()
+        await self._queue.ask(request)
 
     @override
     async def revive_run(self, run_id: str) -> bool:
@@ -107,5 +119,5 @@ class RequestStore(Store):
             swept = await self._queue.ask(PruneRequest(milliseconds(before)))
             runs, messages = runs + swept.runs, messages + swept.messages
             if not swept.more:
-                left, reusable = await self._sizes()
-                return Pruned(runs=runs, messages=messages, freed=max(0, size - left), reusable=reusable)
+                remaining_bytes, reusable = await self._sizes()
+                return Pruned(runs=runs, messages=messages, freed=max(0, size - remaining_bytes), reusable=reusable)

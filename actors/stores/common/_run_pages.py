@@ -123,11 +123,11 @@ def positions(
     A page with unreadable rows needs more runs than its limit.
     """
     while True:
-        found = find(behind)
-        yield found
-        if len(found) <= query.limit:
+        batch = find(behind)
+        yield batch
+        if len(batch) <= query.limit:
             return
-        behind = found[-1]
+        behind = batch[-1]
 
 
 def page_of(query: RunQuery, lines: Iterable[Line], counts: RunCounts | None) -> RunPage:
@@ -152,12 +152,12 @@ def page_of(query: RunQuery, lines: Iterable[Line], counts: RunCounts | None) ->
 
 def whole_page(lines: Iterable[RunSummary | str], counts: RunCounts | None) -> RunPage:
     """Return all lines as one page; an id is of an unreadable run."""
-    found = tuple(lines)
+    lines_of_page = tuple(lines)
     return RunPage(
-        runs=tuple(line for line in found if not isinstance(line, str)),
+        runs=tuple(line for line in lines_of_page if not isinstance(line, str)),
         cursor=None,
         counts=counts,
-        unreadable=tuple(line for line in found if isinstance(line, str)),
+        unreadable=tuple(line for line in lines_of_page if isinstance(line, str)),
     )
 
 

@@ -45,12 +45,12 @@ class StateHistory:
         One run at a time works on a thread, in the order of their numbers.
         """
         for entries in self._entries.values():
-            known = (
+            versions = (
                 version
                 for version in reversed(entries)
                 if version.run < run or (version.run == run and version.step <= step)
             )
-            if (newest := next(known, None)) is not None:
+            if (newest := next(versions, None)) is not None:
                 yield _as_known(newest, run)
 
     def forget(self, oldest: int | None) -> None:

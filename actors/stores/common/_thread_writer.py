@@ -11,14 +11,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Generic
 
 import trio
 
 from ...errors import StoreDown
-from ._requests import Request
 from ._restarts import Restarts
-from ._write_queue import LARGEST_BATCH, Execute, WriteQueue, failed, pauses
+from ._write_queue import LARGEST_BATCH, Execute, R, WriteQueue, failed, pauses
 from .faults import Outage
 
 LOOK: Final = 2.0
@@ -28,7 +27,7 @@ LONGEST_STOP: Final = 60.0
 """Seconds that closing waits for a thread that hangs in the disk; then the thread is abandoned."""
 
 
-class ThreadWriter:
+class ThreadWriter(Generic[R]):
     """Executes requests in a thread of its own. Made in the trio thread, for one opening of the store.
 
     Args:
@@ -42,8 +41,8 @@ class ThreadWriter:
 
     def __init__(
         self,
-        queue: WriteQueue,
-        execute: Execute,
+        queue: WriteQueue[R],
+        execute: Execute[R],
         *,
         patience: float,
         look: Callable[[], None] = lambda: None,
@@ -109,7 +108,7 @@ class ThreadWriter:
             elif more:
                 self._look()
 
-    def _write(self, batch: Sequence[Request]) -> tuple[Sequence[Request], Sequence[Any]]:
+    def _write(self, batch: Sequence[R]) -> tuple[Sequence[R], Sequence[Any]]:
         """Execute a batch until it is written; returns the requests that are left to settle, and their results.
 
         An outage may settle some of them before. Without any left, the retries look whether the store answers again.
@@ -139,15 +138,15 @@ class ThreadWriter:
             return batch, results
         raise AssertionError("pauses() never ends")
 
-    def _settled_before(self, batch: Sequence[Request], outage: Outage) -> Sequence[Request]:
+    def _settled_before(self, batch: Sequence[R], outage: Outage) -> Sequence[R]:
         """Settle the requests that an outage need not hold up; returns the others."""
         if not outage.settled:
             return batch
         settled = [request for request in batch if request in outage.settled]
-        left = [request for request in batch if request not in outage.settled]
-        self._queue.keep(left)
+        remaining_requests = [request for request in batch if request not in outage.settled]
+        self._queue.keep(remaining_requests)
         self._soon(self._settle, settled, [outage.settled[request] for request in settled])
-        return left
+        return remaining_requests
 
     def _soon(self, function: Any, *arguments: object) -> None:
         self._token.run_sync_soon(function, *arguments)
@@ -158,7 +157,7 @@ class ThreadWriter:
 
     # --- in the trio thread ------------------------------------------------------------------------------------------
 
-    def _settle(self, batch: Sequence[Request], results: Sequence[object]) -> None:
+    def _settle(self, batch: Sequence[R], results: Sequence[object]) -> None:
         """The writes of a thread that was left to itself have been settled as "down"."""
         if not self._deserted:
             self._queue.settle(batch, results)

@@ -13,16 +13,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from queue import Empty, SimpleQueue
-from typing import Any, Final, NoReturn, Protocol, TypeVar
+from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar
 
 import trio
 
 from ...errors import StoreDown
 from ...store_events import OutageChanged, Report, ignore
 from ._outages import Damaged, no_answer
-from ._requests import CommitRequest, PendingRequest, Request
+from ._requests import PendingRequest
+
+
+class Queued(Protocol):
+    """A request in a queue. The type of its result belongs to the request, so that here a result may be any."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that the request carries."""
+
+    def settle(self, result: Any, report: Report) -> None:
+        """Report what the request changed, and deliver its result."""
+
+    def lose(self, error: StoreDown, report: Report) -> None:
+        """Settle the request as down."""
+
 
 T = TypeVar("T")
+R = TypeVar("R", bound=Queued)
 
 FIRST_PAUSE: Final = 0.05
 """Seconds until the first retry; most locks are released by then."""
@@ -38,7 +54,7 @@ LARGEST_BATCH: Final = 1_000
 LARGEST_BYTES: Final = 8 * 2**20
 """Bytes of the requests of a transaction beyond which no other is added: each of them waits for all of them."""
 
-Execute = Callable[[Sequence[Request]], Sequence[Any]]
+Execute = Callable[[Sequence[R]], Sequence[object]]
 """Writes requests as one transaction: one result each. Raises Outage; any other exception ends the writer."""
 
 
@@ -84,8 +100,8 @@ class Writer(Protocol):
         """Write until cancelled or the store has failed, and then the rest of the queue."""
 
 
-class WriteQueue:
-    """Accepts requests in order and has them executed by a writer.
+class WriteQueue(Generic[R]):
+    """Accepts requests of the kinds `R` in order and has them executed by a writer.
 
     The callers bound the queue: a run takes streamed text only when none of its commits is in flight, and a command's
     task waits for the result.
@@ -100,12 +116,12 @@ class WriteQueue:
 
     _writer: Writer
 
-    def __init__(self, make_writer: Callable[[WriteQueue], Writer], down: StoreDown | None = None) -> None:
+    def __init__(self, make_writer: Callable[[WriteQueue[R]], Writer], down: StoreDown | None = None) -> None:
         """`make_writer`: called at each opening. `down`: why requests are refused before the first opening."""
         self._make_writer = make_writer
         self.report: Report = ignore
         self._waiting: SimpleQueue[Any] = SimpleQueue()
-        self._taken: Sequence[Request] = ()
+        self._taken: Sequence[R] = ()
         self.unsettled = 0
         self.outage: Exception | None = None
         self.down: StoreDown | None = down or closed()
@@ -123,7 +139,7 @@ class WriteQueue:
         self.down = self.outage = self.wake = None
         self._writer = self._make_writer(self)
 
-    def put(self, request: CommitRequest | PendingRequest[Any]) -> None:
+    def put(self, request: Queued) -> None:
         """Queue a request. A writer in the calling task settles it before this returns, except in an outage."""
         if self.down is not None:
             request.lose(self.down, self.report)
@@ -171,14 +187,14 @@ class WriteQueue:
     # --- the writer's side
     # -----------------------------------------------------------------------------------------------
 
-    def take(self, most: int, *, wait: float | None = None) -> tuple[Sequence[Request], bool]:
+    def take(self, most: int, *, wait: float | None = None) -> tuple[Sequence[R], bool]:
         """Return the next requests, at most `most` and not many bytes; with False if they precede `end`.
 
         Args:
             most: most requests to take.
             wait: seconds to wait for the first; None: do not wait.
         """
-        batch: list[Request] = []
+        batch: list[R] = []
         more, size = True, 0
         try:
             request = self._waiting.get_nowait() if wait is None else self._waiting.get(timeout=wait)
@@ -203,7 +219,7 @@ class WriteQueue:
         """Note that the requests taken last are written; `settle` follows."""
         self._taken = ()
 
-    def keep(self, batch: Sequence[Request]) -> None:
+    def keep(self, batch: Sequence[R]) -> None:
         """Note that of the requests taken last only these are still to be written; `settle` of the others follows."""
         self._taken = batch
 
@@ -211,7 +227,7 @@ class WriteQueue:
         """Mark the end of the queue, for a writer that waits in `take`."""
         self._waiting.put(None)
 
-    def settle(self, batch: Sequence[Request], results: Sequence[Any]) -> None:
+    def settle(self, batch: Sequence[R], results: Sequence[object]) -> None:
         """Deliver results in commit order. A receiver that raises affects no other receiver, and ends the store."""
         failure = None
         for index, request in enumerate(batch):  # a strict zip costs ten times as much, for each commit

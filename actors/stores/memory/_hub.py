@@ -152,11 +152,11 @@ class Hub:
 
     def agents(self) -> Mapping[str, frozenset[str]]:
         """Return the agents of the living processes: key -> texts, as published."""
-        known = dict[str, set[str]]()
+        digests_of = dict[str, set[str]]()
         for process in self.living():
             for key, digest in process.agents.items():
-                known.setdefault(key, set()).add(digest)
-        return {key: frozenset(digests) for key, digests in known.items()}
+                digests_of.setdefault(key, set()).add(digest)
+        return {key: frozenset(digests) for key, digests in digests_of.items()}
 
     # --- hints -------------------------------------------------------------------------------------------------------
 
@@ -180,6 +180,6 @@ class Hub:
 
     def forget_dead(self) -> None:
         """Delete the rows of dead processes that own no run."""
-        left = set(self.abandoned())
-        for name in [process.name for process in self.processes.values() if process.dead and process.name not in left]:
+        owners = set(self.abandoned())
+        for name in [name for name, process in self.processes.items() if process.dead and name not in owners]:
             del self.processes[name]

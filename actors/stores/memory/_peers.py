@@ -40,6 +40,7 @@ from ..common._requests import (
     QueueRequest,
     ReadyRequest,
     ReleaseRequest,
+    Request,
     ReviveRequest,
 )
 from ..common._restarts import Restarts
@@ -66,8 +67,8 @@ class Peer:
         hub: Hub,
         ledger: MemoryTables,
         report: Report,
-        queue: WriteQueue,
-        writer: InlineWriter,
+        queue: WriteQueue[Request],
+        writer: InlineWriter[Request],
         *,
         name: str,
         level: int,

@@ -251,7 +251,7 @@ class RunTables:
 
     def facts(self, command: Command) -> CommandContext:
         """Return the facts for the judge."""
-        known = self.ids.get(command.command_id)
+        position = self.ids.get(command.command_id)
         ticket = call = None
         if command.decision is not None:
             target = command.decision.target
@@ -260,7 +260,7 @@ class RunTables:
         facts = CommandContext(
             stage=self.row.stage,
             pending=self.pending,
-            known=None if known is None else self.inbox[known - 1],
+            known=None if position is None else self.inbox[position - 1],
             ticket=ticket,
             call=call,
             agent=self.info.agent,

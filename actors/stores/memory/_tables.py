@@ -53,8 +53,8 @@ class MemoryTables(WorkTables):
         if refusal is not None:
             return refusal
         copied = self._copied(new, thread)
-        known = {message.id for message in copied}
-        messages = [*copied, *(message for message in new.messages if message.id not in known)]
+        copied_ids = {message.id for message in copied}
+        messages = [*copied, *(message for message in new.messages if message.id not in copied_ids)]
         fault = unencoded_birth_fault(new, frame) or _commit_rules.repeated(thread_id, thread.repeated(messages))
         if fault is not None:
             raise fault
@@ -161,10 +161,10 @@ class MemoryTables(WorkTables):
         if run is None:
             raise UnknownRun(run_id)
         while True:
-            seen, count = run.row, len(run.inbox)
+            row, count = run.row, len(run.inbox)
             facts = run.facts(command)
             result = _commit_rules.judged(judge, facts, command)
-            if run.row is seen and len(run.inbox) == count:  # a judge that writes to the run is asked again
+            if run.row is row and len(run.inbox) == count:  # a judge that writes to the run is asked again
                 break
         if result.status != "accepted":
             return PostResult(result)

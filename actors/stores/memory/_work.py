@@ -316,5 +316,5 @@ def _fires(run: RunTables, now: datetime, ability: Ability, served: Container[st
 
 
 def _able(ability: Ability, run: RunTables) -> bool:
-    known = ability.agents is None or run.info.agent in ability.agents
-    return known and (ability.deps or not run.info.has_deps)
+    has_agent = ability.agents is None or run.info.agent in ability.agents
+    return has_agent and (ability.deps or not run.info.has_deps)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
-from itertools import islice
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Self
 
 import trio
 from typing_extensions import override
@@ -16,17 +15,10 @@ from typing_extensions import override
 from ...abc import Pruned, StoreStatistics
 from ...contract.codec import SCHEMA_VERSION
 from ...contract.commits import Receipt
-from ...contract.decisions import InboxItem, Ticket
-from ...contract.lifecycle import STATUS, RunStatus, Stage
-from ...contract.messages import Message
-from ...contract.recording import RecordDelta
-from ...contract.rows import RunOutline, RunRecord, ThreadInfo
-from ...contract.run_lists import RunPage, RunProgress, RunQuery, RunSummary
-from ...contract.state import StateWrite
-from ...errors import StoreDown, StoreOpenError, UnknownRun, UsageError
+from ...contract.run_lists import RunProgress
+from ...errors import StoreDown, StoreOpenError, UsageError
 from ...processes import ProcessInfo, QueueInfo
 from ...store_events import Report
-from ..common import _paging
 from ..common._inline_writer import InlineWriter
 from ..common._leases import LeaseTimes
 from ..common._requests import (
@@ -51,14 +43,14 @@ from ..common._write_queue import PATIENCE, WriteQueue
 from ..common.faults import Faults, meet
 from ._hub import HintPolicy, Hub, StoreTime
 from ._peers import Peer
-from ._rows import RunTables
+from ._reads import TableReads
 from ._tables import MemoryTables
 
 PRUNED_AT_ONCE: Final = 1_000
 """Runs per slice of a prune: other requests wait for some milliseconds."""
 
 
-class MemoryStore(RequestStore):
+class MemoryStore(TableReads, RequestStore):
     """Runs in memory, for one process, as long as this object lives.
 
     Objects are kept as they are, without a codec. A commit is applied inside `submit`: its receipt is delivered before
@@ -81,7 +73,7 @@ class MemoryStore(RequestStore):
         self._ledger = MemoryTables()
         self._epoch = secrets.token_hex(8)
         self._faults, self._patience = faults, patience
-        self._queue = WriteQueue(self._make_writer)
+        self._queue: WriteQueue[Request] = WriteQueue(self._make_writer)
         self._serving = False
         self._commits = self._events = self._posts = 0
         self._hub: Hub | None = None
@@ -215,7 +207,7 @@ class MemoryStore(RequestStore):
         finally:
             self._serving, self._peer = False, None
 
-    def _make_writer(self, queue: WriteQueue) -> InlineWriter:
+    def _make_writer(self, queue: WriteQueue[Request]) -> InlineWriter[Request]:
         self._writer = InlineWriter(queue, self._execute, patience=self._patience, batch=1)
         return self._writer
 
@@ -290,11 +282,6 @@ class MemoryStore(RequestStore):
         return self._ledger
 
     @override
-    async def open_runs(self) -> Sequence[tuple[str, bool]]:
-        ledger = await self._read()
-        return tuple((name, run.held) for name, run in ledger.runs.items() if run.ended is None)
-
-    @override
     async def queues(self) -> Sequence[QueueInfo]:
         return (await self._read()).queues(self._time.now())
 
@@ -322,107 +309,12 @@ class MemoryStore(RequestStore):
         await self._read()
         return self._peer is not None and self._peer.bury(process)
 
-    @override
-    async def next_due(self) -> datetime | None:
-        ledger = await self._read()
-        return min((moment for moment, _ in ledger.timers()), default=None)
-
-    @override
-    async def load(self, run_id: str, *, calls: Literal["step", "all"] = "step") -> RunRecord | None:
-        run = (await self._read()).runs.get(run_id)
-        if run is None:
-            return None
-        rows = [call for call in run.calls.values() if calls == "all" or call.step == run.row.step]
-        rows.sort(key=lambda call: (call.step, call.index))
-        shown = {call.call_id for call in rows}
-        return RunRecord(
-            info=run.info,
-            row=run.row,
-            calls=tuple(rows),
-            tickets=tuple(
-                ticket
-                for ticket in run.tickets.values()
-                if calls == "all" or ticket.status == "open" or ticket.call_id in shown
-            ),
-            inbox=run.unconsumed(),
-            call_ids=frozenset(run.calls),
-            state=run.state_now(),
-        )
-
-    @override
-    async def outline(self, run_id: str) -> RunOutline | None:
-        ledger = await self._read()
-        run = ledger.runs.get(run_id)
-        return None if run is None else run.outline(ledger.place(run))
-
-    @override
-    async def ticket(self, run_id: str, target: str) -> Ticket | None:
-        run = (await self._read()).runs.get(run_id)
-        return None if run is None else run.ticket(target)
-
-    @override
-    async def thread(self, thread_id: str) -> ThreadInfo | None:
-        return (await self._read()).thread(thread_id)
-
     async def _sizes(self) -> tuple[int, int]:
         await self._read()
         return 0, 0
 
     async def _forecast(self, before: datetime) -> Pruned:
         return (await self._read()).forecast(milliseconds(before))
-
-    @override
-    async def state_at(self, run_id: str, step: int) -> Sequence[StateWrite]:
-        run = (await self._read()).runs.get(run_id)
-        if run is None:
-            raise UnknownRun(run_id)
-        return run.state_at(step)
-
-    @override
-    async def events(
-        self, run_id: str, *, after: int = 0, limit: int = 1000, max_bytes: int | None = None
-    ) -> Sequence[bytes]:
-        run = (await self._read()).runs.get(run_id)
-        return () if run is None else _paging.page(run.frames[after : after + limit], max_bytes)
-
-    @override
-    async def commands(self, run_id: str) -> Sequence[InboxItem]:
-        run = (await self._read()).runs.get(run_id)
-        return () if run is None else run.journal(0)
-
-    @override
-    async def record(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[RecordDelta]:
-        run = (await self._read()).runs.get(run_id)
-        return () if run is None else tuple(run.record[after : after + limit])
-
-    @override
-    async def messages(self, thread_id: str) -> Sequence[Message]:
-        thread = (await self._read()).threads.get(thread_id)
-        return () if thread is None else tuple(thread.messages)
-
-    @override
-    async def parts(self, thread_id: str, digests: Sequence[str]) -> Mapping[str, bytes]:
-        thread = (await self._read()).threads.get(thread_id)
-        return {} if thread is None else {name: thread.parts[name] for name in digests if name in thread.parts}
-
-    @override
-    async def runs(self, query: RunQuery) -> RunPage:
-        behind = _paging.start(query)
-        ledger = await self._read()
-        listed = list(islice(_listed(ledger, query, behind), query.limit + 1))
-        page = listed[: query.limit]
-        return RunPage(
-            runs=tuple(summary for _, summary in page),
-            cursor=_paging.encode(query, page[-1][0]) if len(listed) > len(page) else None,
-            counts=ledger.counts() if query.counts else None,
-        )
-
-    @override
-    async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:
-        ledger = await self._read()
-        known = (ledger.runs.get(name) for name in run_ids)
-        lines = tuple(run.summary() for run in known if run is not None)
-        return RunPage(runs=lines, cursor=None, counts=ledger.counts() if counts else None)
 
     @override
     async def progress(self, run_ids: Sequence[str]) -> Mapping[str, RunProgress]:
@@ -438,24 +330,3 @@ class MemoryStore(RequestStore):
             posts=self._posts,
             queued=self._queue.unsettled,
         )
-
-
-def _listed(
-    ledger: MemoryTables, query: RunQuery, behind: _paging.Position | None
-) -> Iterator[tuple[_paging.Position, RunSummary]]:
-    """The runs of a list, in its order, behind a position."""
-    longest = query.order == "waiting_longest"
-    wanted = STATUS[query.status] if isinstance(query.status, Stage) else query.status
-    pool = ledger.runs if wanted in (None, RunStatus.DONE) and not longest else ledger.open
-    runs: Iterable[RunTables] = reversed(pool.values())
-    if longest:
-        runs = sorted(pool.values(), key=lambda run: (run.since or 0, run.number))
-    for run in runs:
-        position = (run.since or 0, run.number) if longest else (0, run.number)
-        if behind is not None and (position <= behind if longest else run.number >= behind[1]):
-            continue
-        if wanted is not None and run.row.status is not wanted:
-            continue  # the cheapest filter first: only the remaining runs become lines
-        summary = run.summary()
-        if query.matches(summary):
-            yield position, summary

@@ -258,9 +258,9 @@ class _RunClaim:
 
     def _earlier(self, link: Link, process: int) -> list[ClaimedRun]:
         """Return what an execution has claimed whose answer was lost."""
-        found = _claimed(link.persistent(_MINE_BY_NONCE, (process, self.nonce))) if self.sent else []
+        runs = _claimed(link.persistent(_MINE_BY_NONCE, (process, self.nonce))) if self.sent else []
         self.sent = True
-        return found
+        return runs
 
 
 @attrs.define(eq=False)
@@ -269,15 +269,15 @@ class ClaimReady(_RunClaim):
 
     def __call__(self, link: Link, process: int) -> list[ClaimedRun]:
         """Claim; returns the runs in the order of their turns."""
-        if found := self._earlier(link, process):
-            return found
+        if earlier_runs := self._earlier(link, process):
+            return earlier_runs
         *rows, marker = link.persistent(
             _CLAIM_READY, (self.most, *self._due(self.most), *self._take(process, self.most))
         )
         claimed, limited = _claimed(rows), bool(marker[3])
-        left = self.most - len(claimed)
-        if left > 0 and limited:
-            values = (*self._due(left), *self._take(process, left))
+        room = self.most - len(claimed)
+        if room > 0 and limited:
+            values = (*self._due(room), *self._take(process, room))
             link.unknown = bool(claimed)  # a lock must not lose them: the claim is executed again, and finds them
             claimed += _claimed(link.burst(((_LOCK_LIMITED, ()), (_CLAIM_LIMITED, values))))
         return claimed
@@ -296,8 +296,8 @@ class ClaimDue(_RunClaim):
 
     def __call__(self, link: Link, process: int) -> list[ClaimedRun]:
         """Claim, earliest first."""
-        if found := self._earlier(link, process):
-            return found
+        if earlier_runs := self._earlier(link, process):
+            return earlier_runs
         now = _moment(self.now)
         fires = (*_able(self.ability, self.level), self.ability.unserved, now, self.level)
         values = (now, *fires, self.most, now, now, *fires, self.most, self.most, process, self.nonce, process)
@@ -431,13 +431,13 @@ def queues(link: Link) -> list[QueueInfo]:
 
 def processes(link: Link) -> list[ProcessInfo]:
     """Return the processes, oldest first."""
-    found = []
+    infos = []
     for row in link.persistent(_PROCESSES):
         name, host, pid, version, level, beat, dead, room, started, age, agents, digests, runs = row
         info = ProcessInfo(name=name, host=host, pid=pid, version=version, level=level, beat=beat, dead=dead, room=room)
         keys = dict(zip(agents, digests, strict=True))
-        found.append(attrs.evolve(info, started_at=_time(started), beat_age=age, agents=keys, runs=runs))
-    return found
+        infos.append(attrs.evolve(info, started_at=_time(started), beat_age=age, agents=keys, runs=runs))
+    return infos
 
 
 def agents(link: Link) -> dict[str, frozenset[str]]:

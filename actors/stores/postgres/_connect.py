@@ -214,10 +214,10 @@ class Link:
         """Return a statement with the schema in it."""
         if "{s}" not in statement:  # not kept, because it may contain the number of a process
             return statement.encode()
-        known = self._texts.get(statement)
-        if known is None:
-            known = self._texts[statement] = statement.replace("{s}", self._schema).encode()
-        return known
+        encoded_text = self._texts.get(statement)
+        if encoded_text is None:
+            encoded_text = self._texts[statement] = statement.replace("{s}", self._schema).encode()
+        return encoded_text
 
     def execute(self, text: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
         """Execute one statement, a transaction of its own, and return its rows.

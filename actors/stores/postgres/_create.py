@@ -146,9 +146,9 @@ class RunCreator:
             InvalidCommit, ThreadBusy: see `place`.
         """
         run_id = new.info.run_id
-        found = self._link.persistent(_FIND, (run_id, new.dedupe, run_id))
-        if found:
-            number, token, held, info, name, behind = found[0]
+        rows = self._link.persistent(_FIND, (run_id, new.dedupe, run_id))
+        if rows:
+            number, token, held, info, name, behind = rows[0]
             if name == run_id and token == self._token:  # written by this request; the answer was lost
                 return self._created(number, held, behind)
             try:
@@ -220,12 +220,12 @@ class RunCreator:
         if newest and newest[0][0]:
             return int(newest[0][0]), own
         history = self._link.persistent(_HISTORY, new.thread_parent)
-        known = {name for _, name, _, _ in history}
-        return 0, [*history, *(message for message in own if message[1] not in known)]
+        history_ids = {name for _, name, _, _ in history}
+        return 0, [*history, *(message for message in own if message[1] not in history_ids)]
 
     def _parent(self, new: NewRun, rows: EncodedRows) -> int | None:
         """Return the number of the thread that a fork copies bytes from."""
         if new.thread_parent is None or all(data is not None for _, data in rows.parts):
             return None
-        found = self._link.persistent(_PARENT, (new.thread_parent[0],))
-        return int(found[0][0]) if found else None
+        parents = self._link.persistent(_PARENT, (new.thread_parent[0],))
+        return int(parents[0][0]) if parents else None

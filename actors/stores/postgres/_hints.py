@@ -349,8 +349,8 @@ class PgHints:
         self._commands = {}
         moves: dict[int, int] = {}
         if self._moves and now >= self._moved_at + self._gathers:
-            taken = [*self._moves.items()][:_LONGEST]
-            moves = dict(taken)
+            due_moves = [*self._moves.items()][:_LONGEST]
+            moves = dict(due_moves)
             for number in moves:
                 del self._moves[number]
         work: dict[tuple[int, bool], list[str]] = {}
@@ -408,8 +408,8 @@ class PgHints:
         sent = sum(channel != own for channel, _ in job.sends)
         if job.sends:
             channels, payloads = zip(*job.sends, strict=True)
-            taken = self._notify(_SEND, (Texts(channels), Texts(payloads)))
-            self.tests += bool(taken) and own in channels
+            accepted_rows = self._notify(_SEND, (Texts(channels), Texts(payloads)))
+            self.tests += bool(accepted_rows) and own in channels
         if job.moves:
             moves = Bigints(job.moves), Bigints(job.moves.values())
             watchers = len(self._notify(_MOVED, (self.prefix, *moves, job.process)))

@@ -47,11 +47,11 @@ def missing_indexes(
     An index that another session is making is invalid, too. Of tables of a newer version nothing is known here: the
     list is empty.
     """
-    wanted = [index for migration in migrations for index in migration.indexes]
-    if not wanted or version_of(session, schema) != len(migrations):
+    indexes = [index for migration in migrations for index in migration.indexes]
+    if not indexes or version_of(session, schema) != len(migrations):
         return []
-    known = dict(session.execute(_VALID, (schema, [index.name for index in wanted])))
-    return [(index, index.name in known) for index in wanted if not known.get(index.name)]
+    validity = dict(session.execute(_VALID, (schema, [index.name for index in indexes])))
+    return [(index, index.name in validity) for index in indexes if not validity.get(index.name)]
 
 
 def may_make_indexes(session: SchemaSession, schema: str) -> bool:

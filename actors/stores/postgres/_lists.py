@@ -57,9 +57,9 @@ def _lines(link: Link, query: RunQuery, behind: Position | None) -> Iterator[Lin
     def find(after: Position | None) -> list[Position]:
         return [(since, number) for since, number in link.execute(*_DIALECT.statement(query, after, "runs"))]
 
-    for found in positions(query, behind, find):
-        for start in range(0, len(found), _LINES):
-            some = {number: (since, number) for since, number in found[start : start + _LINES]}
+    for candidates in positions(query, behind, find):
+        for start in range(0, len(candidates), _LINES):
+            some = {number: (since, number) for since, number in candidates[start : start + _LINES]}
             for number, line, read in _read(link, "number", Bigints(some)):
                 yield some[number], line, read
 
@@ -69,13 +69,13 @@ def _read(
 ) -> Iterator[tuple[int, RunSummary | str, int]]:
     """Yield lines of a list (for an unreadable run, its id), and the bytes read for each."""
     for number, run_id, *columns, briefs, count in link.execute(_LINES_OF[key], (values,)):
-        known = [brief for brief in briefs or () if brief is not None]
+        filled_briefs = [brief for brief in briefs or () if brief is not None]
         line: RunSummary | str
         try:
-            line = _summary(columns, known, count)
+            line = _summary(columns, filled_briefs, count)
         except codec.SchemaError:
             line = run_id
-        yield number, line, sum(map(len, (*columns[-2:], *known)))
+        yield number, line, sum(map(len, (*columns[-2:], *filled_briefs)))
 
 
 def _summary(columns: Sequence[Any], briefs: Sequence[bytes], count: int) -> RunSummary:
@@ -97,8 +97,12 @@ def _summary(columns: Sequence[Any], briefs: Sequence[bytes], count: int) -> Run
 
 def counts(link: Link) -> RunCounts:
     """Return how many runs are not done."""
-    found = dict(link.execute(_COUNTS))
-    return RunCounts(created=found.get("created", 0), running=found.get("running", 0), waiting=found["waiting"])
+    numbers = dict(link.execute(_COUNTS))
+    return RunCounts(
+        created=numbers.get("created", 0),
+        running=numbers.get("running", 0),
+        waiting=numbers["waiting"],
+    )
 
 
 def progress(link: Link, run_ids: Sequence[str]) -> Mapping[str, RunProgress]:

@@ -184,22 +184,22 @@ class PgPeers:
         """
         self._report = report
         soon = self.interruptible(links, answer=self._profile.answer, connecting=_CONNECTING)
-        kept = trio.CancelScope()
+        scope = trio.CancelScope()
         try:
             async with soon, open_collapsing_nursery() as nursery:
-                nursery.start_soon(self._keep, kept)  # not `start`: see `watching`
+                nursery.start_soon(self._keep, scope)  # not `start`: see `watching`
                 try:
                     yield
                 finally:
-                    kept.cancel()
+                    scope.cancel()
         except BaseExceptionGroup as group:  # the desks meet the same fault while they write their queues
             raise_bare(one_of(group))
 
-    async def _keep(self, kept: trio.CancelScope) -> None:
+    async def _keep(self, scope: trio.CancelScope) -> None:
         with trio.CancelScope(shield=True):
             failure: StoreDown | None = None
             try:
-                with kept:
+                with scope:
                     async with open_collapsing_nursery() as nursery:
                         keeper = partial(self.keeper.serve, self._report)
                         sender = partial(self._hints.serve, self._report)
@@ -377,12 +377,12 @@ class PgPeers:
         return agent is not None
 
     def _bury(self, link: Link, bury: BuryProcess) -> bool:
-        found, freed = bury(link, self.process)
+        lived, freed = bury(link, self.process)
         self._freed += freed.count
         self._dead_letters += freed.dead_letters
         if freed.agents:
             self._soon(self._hints.work, sorted(freed.agents))
-        return found
+        return lived
 
     # --- of the port -------------------------------------------------------------------------------------------------
 

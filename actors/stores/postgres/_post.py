@@ -189,11 +189,11 @@ class CommandPoster:
             raise NewerRelease(f"run {self._request.run_id} was written by a newer release; upgrade Greenroom")
         position, body, answer, nonce, ticket, call, prior, early_at, early, unread = rest
         row = None if blob is None else codec.glance(JudgedRow, blob)
-        known = None if body is None else (codec.load(Command, body), codec.load(CommandResult, answer))
+        earlier = None if body is None else (codec.load(Command, body), codec.load(CommandResult, answer))
         context = CommandContext(
             stage=Stage(stage),
             pending=posted - consumed,
-            known=known,
+            known=earlier,
             ticket=None if ticket is None else codec.load(Ticket, ticket),
             call=None if call is None else codec.load(CallRow, call),
             prior=None if prior is None else codec.load(Command, prior),
@@ -209,6 +209,6 @@ class CommandPoster:
             call_id = "" if context.call is None else context.call.call_id
             if early_at > consumed or (row is not None and call_id in row.early):
                 context = attrs.evolve(context, prior=codec.load(Command, early))
-        mine = known is not None and nonce == self._nonce
-        item = InboxItem(position=position, command=known[0]) if mine and known is not None else None
+        mine = earlier is not None and nonce == self._nonce
+        item = InboxItem(position=position, command=earlier[0]) if mine and earlier is not None else None
         return _Facts(number, posted, count, context, item, owner)

@@ -33,8 +33,8 @@ def numbered(text: bytes) -> tuple[bytes, tuple[str, ...]]:
     """Return a statement with $1, $2 and so on for its places, and the names of the places if they have names."""
     names: dict[bytes, int] = {}
 
-    def place(found: re.Match[bytes]) -> bytes:
-        name = found[1] or b"%d" % len(names)
+    def place(match: re.Match[bytes]) -> bytes:
+        name = match[1] or b"%d" % len(names)
         return b"$%d" % names.setdefault(name, len(names) + 1)
 
     return _PLACE.sub(place, text), tuple(name.decode() for name in names)
@@ -97,8 +97,8 @@ class PreparedStatements:
             psycopg.Error: the server refuses the statement, or the connection is lost.
         """
         query, names = numbered(text)
-        given = [parameters[name] for name in names] if isinstance(parameters, Mapping) else parameters
-        values = form.dump_sequence(given, [psycopg.adapt.PyFormat.AUTO] * len(given))
+        arguments = [parameters[name] for name in names] if isinstance(parameters, Mapping) else parameters
+        values = form.dump_sequence(arguments, [psycopg.adapt.PyFormat.AUTO] * len(arguments))
         types = tuple(form.types or ())
         name = self._names.pop((query, types), None)
         if name is None:

@@ -96,21 +96,21 @@ def sweep(link: Link, before: int) -> PruneSlice:
 
 
 def _take_runs(link: Link, before: int) -> PruneSlice | None:
-    found = link.persistent(_FIND, (Moment(before), RUNS))
-    if not found:
+    rows = link.persistent(_FIND, (Moment(before), RUNS))
+    if not rows:
         return None
-    infos = [readable(RunInfo, blob) for *_, blob in found]  # an unreadable run can still be deleted
+    infos = [readable(RunInfo, blob) for *_, blob in rows]  # an unreadable run can still be deleted
     values = (
-        Bigints([number for number, *_ in found]),
+        Bigints([number for number, *_ in rows]),
         Texts(["" if info is None else info.content for info in infos]),
         Texts(["" if info is None else facts_of(info) for info in infos]),
-        Blobs([None if info is None else blob for (*_, blob), info in zip(found, infos, strict=True)]),
+        Blobs([None if info is None else blob for (*_, blob), info in zip(rows, infos, strict=True)]),
     )
-    gone = link.persistent(_TAKE, values)
-    left = {thread for _, thread, empty in gone if not empty}
-    if left:
-        link.persistent(_DROP_HIDDEN, (Bigints(sorted(left)),))
-    return PruneSlice(runs=len(gone)) if gone else None
+    deleted_rows = link.persistent(_TAKE, values)
+    threads_with_runs = {thread for _, thread, empty in deleted_rows if not empty}
+    if threads_with_runs:
+        link.persistent(_DROP_HIDDEN, (Bigints(sorted(threads_with_runs)),))
+    return PruneSlice(runs=len(deleted_rows)) if deleted_rows else None
 
 
 _SIZE: Final = """SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c

@@ -129,13 +129,13 @@ class ReadLinks:
             silence, begun = self._silence, time.monotonic()
             with nullcontext() if silence is None or link.opened_connection is not None else silence.asked():
                 try:
-                    found = self._attempts(link, query, snapshot, *args, **kwargs)
+                    result = self._attempts(link, query, snapshot, *args, **kwargs)
                 except StoreUnavailable as error:
                     if link.opened_connection is None and not link.unknown:
                         self._silence = _Silence(error, time.monotonic() - begun)
                     raise
                 self._silence = None
-                return found
+                return result
         finally:
             self._idle.append(link)
             if self._closed:
@@ -232,8 +232,8 @@ def load_row(link: Link, number: int, run_id: str, blob: bytes) -> RunRow:
         return row
     names = Texts([sent_text.command_id for sent_text in row.sent])
     sql = "SELECT command_id, body FROM {s}.inbox WHERE run = %s AND command_id = ANY(%s)"
-    known = {name: codec.load(Command, body) for name, body in link.execute(sql, (number, names))}
-    commands = {str(name): known.get(str(name)) or Command(command_id=str(name), kind="send") for name in names}
+    bodies = {name: codec.load(Command, body) for name, body in link.execute(sql, (number, names))}
+    commands = {str(name): bodies.get(str(name)) or Command(command_id=str(name), kind="send") for name in names}
     return whole(run_id, row, commands)
 
 
@@ -266,8 +266,8 @@ def thread(link: Link, thread_id: str) -> ThreadInfo | None:
         return None
     number, owner, created, runs = rows[0]
     pruned = link.execute("SELECT info FROM {s}.members WHERE thread = %s ORDER BY facts", (number,))
-    left = link.execute("SELECT info FROM {s}.runs WHERE thread = %s ORDER BY number", (number,))
-    return thread_of(thread_id, owner, created, runs, (info for (info,) in (*pruned, *left)))
+    rows_of_runs = link.execute("SELECT info FROM {s}.runs WHERE thread = %s ORDER BY number", (number,))
+    return thread_of(thread_id, owner, created, runs, (info for (info,) in (*pruned, *rows_of_runs)))
 
 
 def _number(link: Link, run_id: str) -> tuple[int, int] | None:
@@ -282,10 +282,10 @@ def state_at(link: Link, run_id: str, step: int) -> tuple[StateWrite, ...]:
     Raises:
         UnknownRun: no run has this id.
     """
-    found = _number(link, run_id)
-    if found is None:
+    run = _number(link, run_id)
+    if run is None:
         raise UnknownRun(run_id)
-    number, thread = found
+    number, thread = run
     rows = link.execute(_STATE_AT, {"run": number, "thread": thread, "step": step})
     return writes_of(rows, number)
 
@@ -296,17 +296,17 @@ def events(link: Link, run_id: str, after: int, limit: int, max_bytes: int | Non
         AND e.seq > %s ORDER BY e.seq LIMIT %s"""
     if max_bytes is None:
         return tuple(frame for (frame,) in link.execute(sql, (run_id, after, limit)))
-    taken: list[bytes] = []
+    page: list[bytes] = []
     chunk = min(_FIRST_PAGE, limit)
     while chunk:
-        rows = link.execute(sql, (run_id, after + len(taken), chunk))
-        before = len(taken)
-        taken += _paging.page((frame for (frame,) in rows), max_bytes - sum(map(len, taken)))
-        full = len(taken) - before < len(rows) or sum(map(len, taken)) >= max_bytes
+        rows = link.execute(sql, (run_id, after + len(page), chunk))
+        before = len(page)
+        page += _paging.page((frame for (frame,) in rows), max_bytes - sum(map(len, page)))
+        full = len(page) - before < len(rows) or sum(map(len, page)) >= max_bytes
         if full or len(rows) < chunk:
             break
-        chunk = min(2 * chunk, limit - len(taken))
-    return tuple(taken)
+        chunk = min(2 * chunk, limit - len(page))
+    return tuple(page)
 
 
 def commands(link: Link, run_id: str) -> Sequence[InboxItem]:
@@ -318,11 +318,11 @@ def commands(link: Link, run_id: str) -> Sequence[InboxItem]:
 
 def record(link: Link, run_id: str, after: int, limit: int) -> Sequence[RecordDelta]:
     """Return a page of a run's record. Commands are stored in the inbox only, and filled in from there."""
-    found = _number(link, run_id)
-    if found is None:
+    run = _number(link, run_id)
+    if run is None:
         return ()
     sql = "SELECT last, body FROM {s}.record WHERE run = %s ORDER BY number LIMIT %s OFFSET %s"
-    rows = link.execute(sql, (found[0], limit, after))
+    rows = link.execute(sql, (run[0], limit, after))
     items = {item.position: item for item in commands(link, run_id)} if rows else {}
     return tuple(RecordDelta(last, load_taken(body, items)) for last, body in rows)
 

@@ -213,7 +213,7 @@ class BatchEntry:
                 break
             streak += 1
         began = self.pieces[-streak].commit if streak else last
-        asked = self._asked(streak) if streak else ()
+        summaries = self._asked(streak) if streak else ()
         return (
             self.number,
             self.token,
@@ -232,7 +232,7 @@ class BatchEntry:
             int(0 < streak < len(self.pieces)),
             None if row.next_due is None else milliseconds(row.next_due),
             milliseconds(last.at if self.ends else began.at),
-            min(asked, default=None),
+            min(summaries, default=None),
             self.pieces[-1].rows.row,
         )
 

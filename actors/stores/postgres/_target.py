@@ -92,28 +92,28 @@ class PgTarget:
                 "the address of the database cannot be read; write postgresql://user@host:port/database?schema=name,"
                 " or key=value as for libpq"
             ) from None
-        given = {**_environment(fields), **fields}
+        settings = {**_environment(fields), **fields}
         schema = ours.get("schema", SCHEMA)
         quoted(schema)
-        secrets = tuple(value for name, value in given.items() if "password" in name and value)
-        whole = {**{name: value for name, value in _DEFAULTS.items() if name not in given}, **_ENCODING, **fields}
-        if "sslmode" not in given and not _near(given):
+        secrets = tuple(value for name, value in settings.items() if "password" in name and value)
+        whole = {**{name: value for name, value in _DEFAULTS.items() if name not in settings}, **_ENCODING, **fields}
+        if "sslmode" not in settings and not _near(settings):
             whole["sslmode"] = "verify-full"
-            if "sslrootcert" not in given and not Path("~/.postgresql/root.crt").expanduser().exists():
+            if "sslrootcert" not in settings and not Path("~/.postgresql/root.crt").expanduser().exists():
                 whole["sslrootcert"] = "system"
-        if "," in given.get("host", "") or "," in given.get("hostaddr", ""):
+        if "," in settings.get("host", "") or "," in settings.get("hostaddr", ""):
             whole.setdefault("target_session_attrs", "read-write")
-        places = _places(given)
+        places = _places(settings)
         return cls(
             whole,
             schema,
             _flag("pooled", ours),
             ours.get("listen"),
-            _described(given, schema),
+            _described(settings, schema),
             secrets,
             place=", ".join(places),
             hosts=len(places),
-            patience=_patience({**given, **whole}),
+            patience=_patience({**settings, **whole}),
         )
 
     def __repr__(self) -> str:
@@ -208,13 +208,13 @@ def _flag(name: str, fields: Mapping[str, str]) -> bool:
 
 def _environment(fields: Mapping[str, str]) -> dict[str, str]:
     """Return what libpq reads from the environment and from a service file."""
-    known = {}
+    values = {}
     for option in psycopg.pq.Conninfo.get_defaults():
         value = os.environ.get(option.envvar.decode()) if option.envvar else None
         if value:
-            known[option.keyword.decode()] = value
-    service = fields.get("service", known.get("service"))
-    return known if service is None else {**known, **_service(service)}
+            values[option.keyword.decode()] = value
+    service = fields.get("service", values.get("service"))
+    return values if service is None else {**values, **_service(service)}
 
 
 def _service(name: str) -> dict[str, str]:
@@ -223,7 +223,7 @@ def _service(name: str) -> dict[str, str]:
     if folder := os.environ.get("PGSYSCONFDIR"):
         places.append(f"{folder}/pg_service.conf")
     for place in places:
-        found: dict[str, str] = {}
+        fields: dict[str, str] = {}
         section = ""
         with contextlib.suppress(OSError, UnicodeDecodeError):
             for line in Path(place).expanduser().read_text(encoding="utf-8").splitlines():
@@ -232,9 +232,9 @@ def _service(name: str) -> dict[str, str]:
                     section = text[1:-1]
                 elif section == name and "=" in text and not text.startswith("#"):
                     key, _, value = text.partition("=")
-                    found[key.strip()] = value.strip()
-        if found:
-            return found
+                    fields[key.strip()] = value.strip()
+        if fields:
+            return fields
     return {}
 
 

@@ -105,11 +105,11 @@ def free_threads(link: Link, threads: Sequence[int]) -> list[FirstRun]:
     Raises:
         Outage: the server is unavailable; call it again.
     """
-    found = link.burst([(_LOOPS, ()), (_FREE, (Bigints(threads),))])
-    behind = Bigints(thread for thread, *_, late, _ in found if late)
+    rows = link.burst([(_LOOPS, ()), (_FREE, (Bigints(threads),))])
+    behind = Bigints(thread for thread, *_, late, _ in rows if late)
     runs = [
         FirstRun(thread, number, run_id, owner, agent, freed)
-        for thread, number, run_id, owner, agent, late, freed in found
+        for thread, number, run_id, owner, agent, late, freed in rows
         if number is not None and not late
     ]
     return runs + _place(link, behind) if behind else runs

@@ -205,7 +205,7 @@ class TurnStatements:
         alive, reconnected = any(row[3] for row in rows), self.link.opened != self._opened
         if alive:
             self._opened = self.link.opened
-        _, _, _, _, clock, named, work, unread, oldest, _ = rows[0]
+        _, _, _, _, clock, stored_epoch, work, unread, oldest, _ = rows[0]
         return BeatAnswer(
             sent=sent,
             read=read,
@@ -213,7 +213,7 @@ class TurnStatements:
             beats={number: beat for number, beat, dead, *_ in rows if not dead and number != self.process},
             dead=[number for number, _, dead, *_ in rows if dead],
             offset=_offset(clock, began, ended),
-            epoch=epoch(self.link) if reconnected else str(named or ""),
+            epoch=epoch(self.link) if reconnected else str(stored_epoch or ""),
             reconnected=reconnected,
             work=work,
             unread=unread,

@@ -52,8 +52,8 @@ class UnthreadedQuery:
         pgconn = connection.pgconn
         form = psycopg.adapt.Transformer(connection)
         # as bigint whatever its size: the types of a prepared statement are fixed
-        given = [Int8(value) if isinstance(value, int) else value for value in parameters]
-        values = form.dump_sequence(given, [psycopg.adapt.PyFormat.BINARY] * len(given))
+        arguments = [Int8(value) if isinstance(value, int) else value for value in parameters]
+        values = form.dump_sequence(arguments, [psycopg.adapt.PyFormat.BINARY] * len(arguments))
         try:
             with link.sorted(), trio.CancelScope(shield=True):
                 if self._prepared != link.opened:

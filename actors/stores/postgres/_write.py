@@ -82,8 +82,8 @@ class ClaimBook:
 
     def forget(self, run_id: str, token: int) -> None:
         """Forget a claim that is of no more use; a newer one stays."""
-        known = self._claims.get(run_id)
-        if known is not None and known.token <= token:
+        claim = self._claims.get(run_id)
+        if claim is not None and claim.token <= token:
             self._claims.pop(run_id, None)
 
     def tokens(self) -> Mapping[str, int]:
@@ -207,12 +207,12 @@ class CommitWriter:
             if group is not None and not group.takes(request):
                 blocked.add(key)
                 continue
-            taken = self._admitted(place, request, alone=group is None)
-            if taken is None:
+            admitted = self._admitted(place, request, alone=group is None)
+            if admitted is None:
                 if self._results[place] is None:
                     blocked.add(key)
                 continue
-            claim, rows = taken
+            claim, rows = admitted
             if group is None:
                 group = groups[key] = _Group(claim, BatchEntry(claim.number, claim.token, claim.nth + 1))
             group.add(place, request, rows)
@@ -243,16 +243,16 @@ class CommitWriter:
         run_id, token = request.commit.run_id, request.claim.token
         if request.claim.run_id != run_id:
             return None
-        known = self._book.find(run_id) or self._claims.get((run_id, token))
-        if known is None:
+        claim_of_run = self._book.find(run_id) or self._claims.get((run_id, token))
+        if claim_of_run is None:
             rows = self._link.persistent(_FIND, (run_id,))
             if not rows or rows[0][1] != token:
                 return None
-            known = self._book.add(run_id, OwnClaim(*rows[0]))
-        if known.token != token or known.broken:
+            claim_of_run = self._book.add(run_id, OwnClaim(*rows[0]))
+        if claim_of_run.token != token or claim_of_run.broken:
             return None
-        self._claims[run_id, token] = known
-        return known
+        self._claims[run_id, token] = claim_of_run
+        return claim_of_run
 
     # --- a statement -------------------------------------------------------------------------------------------------
 
@@ -285,13 +285,13 @@ class CommitWriter:
         answers = {row[0]: row[1:] for row in rows}
         meet(self._faults, "after_commit")
         missing = [group.entry.number for i, group in enumerate(groups, 1) if i not in answers]
-        found = self._look(missing) if missing else {}
+        runs = self._look(missing) if missing else {}
         self._count(groups, answers)
         for i, group in enumerate(groups, 1):
             if i in answers:
                 self._written(group, *answers[i])
             else:
-                self._not_returned(group, found.get(group.entry.number))
+                self._not_returned(group, runs.get(group.entry.number))
         self._wrote([(group.entry.number, group.entry.last.last) for i, group in enumerate(groups, 1) if i in answers])
 
     @staticmethod
@@ -377,20 +377,20 @@ class CommitWriter:
             if opened is None or opened > 0 or (late or 0) > 0:
                 self._ends[thread] = (entry.number, group.places[-1])
 
-    def _not_returned(self, group: _Group, found: _Found | None) -> None:
+    def _not_returned(self, group: _Group, run: _Found | None) -> None:
         """Note the receipts of an entry that the statement did not write."""
         entry = group.entry
-        if found is not None and found.run.token == entry.token:
-            if found.commits == entry.nth:  # written before; its answer was lost
-                self._written(group, found.run.posted, found.thread, None, None)
+        if run is not None and run.run.token == entry.token:
+            if run.commits == entry.nth:  # written before; its answer was lost
+                self._written(group, run.run.posted, run.thread, None, None)
                 return
             first = self._batch[group.places[0]]
-            if len(group.places) > 1 and admit(found.run, first.claim, first.commit) is None:
+            if len(group.places) > 1 and admit(run.run, first.claim, first.commit) is None:
                 self._write_singly([group])  # only the terminal commit is refused
                 return
         for place in group.places:
             request = self._batch[place]
-            receipt = admit(None if found is None else found.run, request.claim, request.commit)
+            receipt = admit(None if run is None else run.run, request.claim, request.commit)
             # a commit that would fit follows one of this entry that does not
             self._results[place] = receipt or lease_lost(request.commit, request.claim)
 
@@ -400,9 +400,9 @@ class CommitWriter:
 
     def _failed(self, request: CommitRequest, claim: OwnClaim, error: Exception) -> Receipt:
         """Return the receipt of a commit with a fault, and fail the later ones under its claim if it was its turn."""
-        found = self._look([claim.number]).get(claim.number)
+        run = self._look([claim.number]).get(claim.number)
         fault = unwritable(request.commit.run_id, error, self._link.target.hidden(str(error)))
-        receipt = admit(None if found is None else found.run, request.claim, request.commit, fault)
+        receipt = admit(None if run is None else run.run, request.claim, request.commit, fault)
         assert receipt is not None  # noqa: S101 - there is a fault
         claim.broken = claim.broken or receipt.kind == "failed"
         return receipt

@@ -137,20 +137,20 @@ def show(url: str) -> Mapping[str, Any]:
         schema = link.target.schema
         version, name, user, fsync, commits, names, standby, most, encrypted, encoding = link.execute(_SERVER)[0]
         connected, synchronous = _optional(link, _STANDBYS, (None, None))
-        known, lacking, fault = _version_and_rights(link)
+        version_of_tables, lacking, fault = _version_and_rights(link)
         facts: dict[str, Any] = {
             "server": f"PostgreSQL {version}, database {name}, role {user}",
             "connection": "encrypted" if encrypted else "not encrypted",
             "connections": f"{_optional(link, _CONNECTIONS, ('?',))[0]} of {most}",
-            "schema": _version(schema, known),
+            "schema": _version(schema, version_of_tables),
             "replication": _replication(connected, synchronous, names),
         }
-        if known and not lacking and fault is None:
+        if version_of_tables and not lacking and fault is None:
             facts |= _contents(link)
         facts["warnings"] = _warnings(fsync=fsync, commits=commits, names=names, connected=connected, standby=standby)
         if encoding == UNCHECKED:
             facts["warnings"].append(_UNCHECKED)
-        if known and known > 0:
+        if version_of_tables and version_of_tables > 0:
             missing = [index.name for index, _ in missing_indexes(link, schema)] if not lacking else []
             facts["warnings"] += [_without(missing)] if missing else []
         return facts | {"lacking": lacking, "fault": fault}
@@ -164,11 +164,11 @@ def _version_and_rights(link: Link) -> tuple[int | None, Sequence[str], str | No
     except StoreOpenError as error:
         fault = str(error)
     try:
-        known = version_of(link, schema)
-        missing = lacking_rights(link, schema) if known else ()
+        version = version_of(link, schema)
+        missing = lacking_rights(link, schema) if version else ()
     except StoreDown:  # not even the version: the list says which rights to grant
         return -1, [f"USAGE on the schema {schema}", "SELECT, INSERT, UPDATE, DELETE on its tables"], fault
-    if known == 0 and not link.execute("SELECT has_database_privilege(current_database(), 'CREATE')")[0][0]:
+    if version == 0 and not link.execute("SELECT has_database_privilege(current_database(), 'CREATE')")[0][0]:
         return 0, ["CREATE on the database, to make the tables: let an owner run `greenroom db migrate`"], fault
     by_right: dict[str, list[str]] = {}
     for right, _, table in (one.partition(" on ") for one in missing):
@@ -177,20 +177,20 @@ def _version_and_rights(link: Link) -> tuple[int | None, Sequence[str], str | No
     try:
         check(link, schema)
     except StoreOpenError as error:
-        return known, lacking, str(error)
-    return known, lacking, None
+        return version, lacking, str(error)
+    return version, lacking, None
 
 
-def _version(schema: str, known: int | None) -> str:
-    if known is None:
+def _version(schema: str, version: int | None) -> str:
+    if version is None:
         return f"{schema}: tables of another program"
     newest = len(PG_MIGRATIONS)
-    if known < 0:
+    if version < 0:
         return f"{schema}: the role may not read it"
-    if known == 0:
+    if version == 0:
         return f"{schema}: empty; the first process that opens the store, or `greenroom db migrate`, makes the tables"
-    way = "" if known == newest else "; run `greenroom db migrate`" if known < newest else "; upgrade Greenroom"
-    return f"{schema}: version {known} of {newest}{way}"
+    way = "" if version == newest else "; run `greenroom db migrate`" if version < newest else "; upgrade Greenroom"
+    return f"{schema}: version {version} of {newest}{way}"
 
 
 def _replication(connected: int | None, synchronous: int | None, names: str) -> str:
@@ -203,17 +203,17 @@ def _replication(connected: int | None, synchronous: int | None, names: str) -> 
 
 
 def _warnings(*, fsync: str, commits: str, names: str, connected: int | None, standby: bool) -> list[str]:
-    found = []
+    warnings = []
     if standby:
-        found.append("this server is a standby: a store needs the primary")
+        warnings.append("this server is a standby: a store needs the primary")
     if fsync != "on":
-        found.append("fsync is off: a crash of the machine may damage the database")
+        warnings.append("fsync is off: a crash of the machine may damage the database")
     if commits == "off":
-        found.append("synchronous_commit is off: a crash of the server loses commits that were confirmed")
+        warnings.append("synchronous_commit is off: a crash of the server loses commits that were confirmed")
     if connected and not names:
         lost = "a failover may lose commits that were confirmed; set synchronous_standby_names"
-        found.append(f"replication is asynchronous: {lost}")
-    return found
+        warnings.append(f"replication is asynchronous: {lost}")
+    return warnings
 
 
 def _contents(link: Link) -> dict[str, Any]:
@@ -228,8 +228,8 @@ def _contents(link: Link) -> dict[str, Any]:
 def _processes(link: Link) -> list[dict[str, Any]]:
     rows = link.execute(_PROCESSES)
     names = ("name", "host", "pid", "version", "level", "beat", "dead", "beatAge", "runs")
-    found = [dict(zip(names, row, strict=True)) for row in rows]
-    return [one | {"beatAge": _age(one["beatAge"])} for one in found]
+    processes = [dict(zip(names, row, strict=True)) for row in rows]
+    return [one | {"beatAge": _age(one["beatAge"])} for one in processes]
 
 
 def _age(seconds: float | None) -> str:

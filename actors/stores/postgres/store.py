@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from importlib import metadata
-from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
+from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
 
 import attrs
 import trio
@@ -28,10 +28,11 @@ from ..common._inline_writer import InlineWriter
 from ..common._leases import LEASE, MARGIN, TURN, LeaseTimes
 from ..common._outages import NoThread
 from ..common._query_store import QueryStore
+from ..common._requests import CommitRequest
 from ..common._restarts import Restarts
 from ..common._thread_writer import ThreadWriter
 from ..common._timestamps import milliseconds
-from ..common._write_queue import Execute, WriteQueue, Writer, pauses
+from ..common._write_queue import Execute, R, WriteQueue, Writer, pauses
 from ..common.faults import FOLLOW_UP, OPEN, Faults, Outage
 from . import _claims as _pg_claims
 from . import _lists as _pg_lists
@@ -96,10 +97,10 @@ class _MergedOutages:
         self._report(event)
 
 
-class _AskQueue(WriteQueue):
+class _AskQueue(WriteQueue[AskRequest]):
     """The queue of the desk that is asked; refuses also while the other desk is stalled."""
 
-    other: WriteQueue
+    other: WriteQueue[CommitRequest]
 
     def refusal(self) -> Exception | None:
         """Return why requests are refused now."""
@@ -178,7 +179,9 @@ class PostgresStore(QueryStore[Link]):
         self._readers: ReadLinks | None = None
         self._committer: CommitWriter | None = None
         self._asker: AskWriter | None = None
-        self._commits: GatheringQueue = GatheringQueue(lambda queue: self._make_writer(queue, self._execute_commits, 0))
+        self._commits: GatheringQueue[CommitRequest] = GatheringQueue(
+            lambda queue: self._make_writer(queue, self._execute_commits, 0)
+        )
         self._queue: _AskQueue = _AskQueue(lambda queue: self._make_writer(queue, self._execute_asks, 1))
         self._queue.other = self._commits
 
@@ -252,7 +255,7 @@ class PostgresStore(QueryStore[Link]):
         failure: StoreDown | None = None
         async with trio.open_nursery() as nursery:
 
-            async def serve(queue: WriteQueue) -> None:
+            async def serve(queue: WriteQueue[R]) -> None:
                 nonlocal failure
                 try:
                     await queue.serve()
@@ -350,7 +353,7 @@ class PostgresStore(QueryStore[Link]):
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
-    def _make_writer(self, queue: WriteQueue, execute: Execute, desk: int) -> Writer:
+    def _make_writer(self, queue: WriteQueue[R], execute: Execute[R], desk: int) -> Writer:
         def renew() -> None:
             self._links[desk].close()  # what was on its way is sent again over another connection
 
@@ -358,7 +361,7 @@ class PostgresStore(QueryStore[Link]):
             return InlineWriter(queue, execute, patience=self._patience, batch=MOST, renew=renew)
         return ThreadWriter(queue, execute, patience=self._patience, renew=renew, most=MOST)
 
-    def _execute_commits(self, batch: Sequence[Any]) -> Sequence[object]:
+    def _execute_commits(self, batch: Sequence[CommitRequest]) -> Sequence[object]:
         if self._committer is None:
             raise StoreDown("the store is not open")
         return self._committer.execute(batch)
@@ -388,11 +391,11 @@ class PostgresStore(QueryStore[Link]):
     @override
     def statistics(self) -> StoreStatistics:
         counts = StoreStatistics() if self._committer is None else self._committer.statistics
-        asked = StoreStatistics() if self._asker is None else self._asker.statistics
+        ask_counts = StoreStatistics() if self._asker is None else self._asker.statistics
         counts = attrs.evolve(
             counts,
-            posts=asked.posts,
-            transactions=counts.transactions + asked.transactions,
+            posts=ask_counts.posts,
+            transactions=counts.transactions + ask_counts.transactions,
             repeated=self._repeated(),
             queued=self._queue.unsettled + self._commits.unsettled,
         )

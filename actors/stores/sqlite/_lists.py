@@ -47,8 +47,8 @@ def _lines(connection: sqlite3.Connection, query: RunQuery, behind: Position | N
     def find(after: Position | None) -> Sequence[Position]:
         return connection.execute(*_DIALECT.statement(query, after, _table(query))).fetchall()
 
-    for found in positions(query, behind, find):
-        for position in found:
+    for candidates in positions(query, behind, find):
+        for position in candidates:
             yield position, *_line(connection, position[1])
 
 
@@ -127,6 +127,6 @@ def counts(connection: sqlite3.Connection) -> RunCounts:
 def summaries(connection: sqlite3.Connection, run_ids: Iterable[str], counted: bool) -> RunPage:
     """Return the lines of these runs, in this order."""
     sql = "SELECT number FROM runs WHERE run_id = ?"
-    found = (connection.execute(sql, (run_id,)).fetchone() for run_id in run_ids)
-    lines = (_line(connection, number[0])[0] for number in found if number is not None)
+    rows = (connection.execute(sql, (run_id,)).fetchone() for run_id in run_ids)
+    lines = (_line(connection, number[0])[0] for number in rows if number is not None)
     return whole_page(lines, counts(connection) if counted else None)

@@ -191,8 +191,8 @@ def _open(path: Path) -> Key:
     writable = os.access(path, os.W_OK)
     descriptor = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
     key = key_of(os.fstat(descriptor))
-    known = _inodes.setdefault(key, _Inode([]))  # replaced since it was looked at, by one that is open: keep this too
-    known.descriptors.append(descriptor)
+    inode = _inodes.setdefault(key, _Inode([]))  # replaced since it was looked at, by one that is open: keep this too
+    inode.descriptors.append(descriptor)
     return key
 
 

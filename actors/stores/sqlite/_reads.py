@@ -174,8 +174,8 @@ def next_due(connection: sqlite3.Connection) -> datetime | None:
     """Return when the earliest timer of a run that waits or is in a queue fires."""
     waiting = f"SELECT min(next_due) FROM runs INDEXED BY runs_due WHERE {DUE}"  # noqa: S608 - constants
     queued = f"SELECT min(next_due) FROM runs INDEXED BY runs_overdue WHERE {OVERDUE}"  # noqa: S608 - constants
-    found = [at for (at,) in (*connection.execute(waiting), *connection.execute(queued)) if at is not None]
-    return moment(min(found)) if found else None
+    moments = [at for (at,) in (*connection.execute(waiting), *connection.execute(queued)) if at is not None]
+    return moment(min(moments)) if moments else None
 
 
 def load(connection: sqlite3.Connection, run_id: str, calls: Literal["step", "all"]) -> RunRecord | None:
@@ -210,9 +210,9 @@ def outline(connection: sqlite3.Connection, run_id: str) -> RunOutline | None:
     values = connection.execute(sql, (run_id,)).fetchone()
     if values is None:
         return None
-    thread, *found = values
-    behind = active_run(connection, thread) if found[6] else None
-    return outline_of(run_id, (*found[:11], behind, *found[11:]))
+    thread, *run_columns = values
+    behind = active_run(connection, thread) if run_columns[6] else None
+    return outline_of(run_id, (*run_columns[:11], behind, *run_columns[11:]))
 
 
 def ticket(connection: sqlite3.Connection, run_id: str, target: str) -> Ticket | None:
@@ -229,8 +229,8 @@ def thread(connection: sqlite3.Connection, thread_id: str) -> ThreadInfo | None:
         return None
     number, owner, created, runs = columns
     pruned_facts = connection.execute("SELECT info FROM members WHERE thread = ? ORDER BY facts", (number,)).fetchall()
-    left = connection.execute("SELECT info FROM runs WHERE thread = ? ORDER BY number", (number,)).fetchall()
-    return thread_of(thread_id, owner, created, runs, (info for (info,) in (*pruned_facts, *left)))
+    rows_of_runs = connection.execute("SELECT info FROM runs WHERE thread = ? ORDER BY number", (number,)).fetchall()
+    return thread_of(thread_id, owner, created, runs, (info for (info,) in (*pruned_facts, *rows_of_runs)))
 
 
 def _calls(connection: sqlite3.Connection, number: int, step: int | None) -> tuple[CallRow, ...]:
@@ -318,8 +318,8 @@ def record(connection: sqlite3.Connection, run_id: str, after: int, limit: int) 
 def parts(connection: sqlite3.Connection, thread_id: str, digests: Sequence[str]) -> Mapping[str, bytes]:
     """Return the bytes of a thread's images and files, by digest."""
     sql = "SELECT body FROM parts WHERE thread = (SELECT number FROM threads WHERE thread_id = ?) AND sha256 = ?"
-    found = ((name, connection.execute(sql, (thread_id, name)).fetchone()) for name in digests)
-    return {name: columns[0] for name, columns in found if columns is not None}
+    rows = ((name, connection.execute(sql, (thread_id, name)).fetchone()) for name in digests)
+    return {name: columns[0] for name, columns in rows if columns is not None}
 
 
 def messages(connection: sqlite3.Connection, thread_id: str) -> Sequence[Message]:

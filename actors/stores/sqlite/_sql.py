@@ -146,11 +146,11 @@ def add_record(connection: sqlite3.Connection, values: Sequence[object]) -> None
 
 
 def _add(connection: sqlite3.Connection, statements: Mapping[int, str], values: Sequence[Any]) -> None:
-    start, left = 0, len(values) // 3
+    start, remaining_rows = 0, len(values) // 3
     for size in _CHUNKS:
-        while left >= size:
+        while remaining_rows >= size:
             connection.execute(statements[size], values[start : start + 3 * size])
-            start, left = start + 3 * size, left - size
+            start, remaining_rows = start + 3 * size, remaining_rows - size
 
 
 def add_rows(connection: sqlite3.Connection, number: int, thread: int, step: int, blobs: EncodedRows) -> None:
@@ -200,7 +200,7 @@ def active_run(connection: sqlite3.Connection, thread: int) -> str | None:
     return None if columns is None else str(columns[0])
 
 
-def release(connection: sqlite3.Connection, number: int, thread: int, left: Sequence[Message]) -> str | None:
+def release(connection: sqlite3.Connection, number: int, thread: int, late_input: Sequence[Message]) -> str | None:
     """Let the oldest held run of the thread work, if the ended run was the active one; returns its id.
 
     `left`: input of the ended run, if it was never admitted. It is appended now, and so is the input of runs that ended
@@ -212,12 +212,12 @@ def release(connection: sqlite3.Connection, number: int, thread: int, left: Sequ
     if dispatch == "held":
         return None
     if not followed:  # most threads have one run; each statement competes for the interpreter's lock
-        _append(connection, thread, number, left)
+        _append(connection, thread, number, late_input)
         return None
     held = "thread = ? AND ended_at IS NULL AND dispatch = 'held' ORDER BY number LIMIT 1"
     sql = f"SELECT number, run_id FROM {OPEN} WHERE {held}"  # noqa: S608 - constants
     columns = connection.execute(sql, (thread,)).fetchone()
-    _append(connection, thread, number, left)
+    _append(connection, thread, number, late_input)
     _append_late(connection, thread, number, 1 << 62 if columns is None else int(columns[0]))
     if columns is None:
         return None
@@ -238,8 +238,8 @@ def _append_late(connection: sqlite3.Connection, thread: int, after: int, before
 
 def _append(connection: sqlite3.Connection, thread: int, number: int, messages: Sequence[Message]) -> None:
     for name, produced, body in encode_messages(messages):
-        known = "SELECT 1 FROM messages WHERE thread = ? AND id = ?"
-        if connection.execute(known, (thread, name)).fetchone() is None:
+        statement = "SELECT 1 FROM messages WHERE thread = ? AND id = ?"
+        if connection.execute(statement, (thread, name)).fetchone() is None:
             connection.execute(_ADD_MESSAGE, (thread, name, number, produced, body))
 
 
@@ -319,8 +319,8 @@ def load_row(connection: sqlite3.Connection, number: int, run_id: str, blob: byt
     commands: dict[str, Command] = {}
     for sent_text in row.sent:
         name = sent_text.command_id
-        known = find_command(connection, number, name)
-        commands[name] = Command(command_id=name, kind="send") if known is None else known[0]
+        command = find_command(connection, number, name)
+        commands[name] = Command(command_id=name, kind="send") if command is None else command[0]
     return whole(run_id, row, commands)
 
 

@@ -322,9 +322,9 @@ class TransactionWriter:
 
     def _find(self, run_id: str) -> tuple[int, int] | None:
         """Return number and thread of a run, or None."""
-        known = self._known.get(run_id) or self._changes.known.get(run_id)
-        if known is not None:
-            return known
+        place = self._known.get(run_id) or self._changes.known.get(run_id)
+        if place is not None:
+            return place
         sql = "SELECT number, thread FROM runs WHERE run_id = ?"
         columns: tuple[int, int] | None = self._connection.execute(sql, (run_id,)).fetchone()
         return columns
@@ -439,13 +439,13 @@ class TransactionWriter:
     def _claim_ready(self, request: ReadyRequest) -> Sequence[ReadyRun]:
         changes, room = self._changes, request.room
         older = self._older if changes.older is None else changes.older
-        rows, left = _work_sql.ready(
+        rows, more = _work_sql.ready(
             self._connection, room, request.ability, request.now, self._base, older=older, served=self._served
         )
         if rows:
             self._served = rows[-1].queue
         claimed = [self._claim_row(row) for row in rows]
-        changes.older = left
+        changes.older = more
         return claimed
 
     def _claim_due(self, request: DueRequest) -> Sequence[ReadyRun]:

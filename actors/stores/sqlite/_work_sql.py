@@ -79,28 +79,28 @@ def ready(
         older: also look for runs that earlier openings have claimed.
         served: the queue of the run that was claimed last.
     """
-    found = dict[str, list[ReadyRow]]()
+    runs_of_queue = dict[str, list[ReadyRow]]()
     sql = f"SELECT {_COLUMNS} FROM runs INDEXED BY runs_ready WHERE unclaimed AND queue = ? AND {_READY}"  # noqa: S608 - constants
     for name in _names(connection):
         rows = connection.execute(f"{sql} ORDER BY rank, number", (name, milliseconds(now)))
-        found[name] = list(islice(_able(rows, ability), room))
+        runs_of_queue[name] = list(islice(_able(rows, ability), room))
         rows.close()
-    left = False
+    older_left = False
     if older:
         sql = f"SELECT {_COLUMNS}, {_READY} FROM runs INDEXED BY runs_to_do WHERE {TO_DO}"  # noqa: S608 - constants
         earlier = connection.execute(f"{sql} AND token <= ? AND NOT unclaimed", (milliseconds(now), base)).fetchall()
-        left = bool(earlier)
+        older_left = bool(earlier)
         for row in _able(earlier, ability):
-            found.setdefault(row.queue, []).append(row)
-    for name, runs in found.items():
+            runs_of_queue.setdefault(row.queue, []).append(row)
+    for name, runs in runs_of_queue.items():
         runs.sort()
         del runs[_places(connection, name, room, base) :]
-    return _in_turn(found, room, served), left
+    return _in_turn(runs_of_queue, room, served), older_left
 
 
-def _in_turn(found: Mapping[str, Sequence[ReadyRow]], room: int, served: str) -> Sequence[ReadyRow]:
+def _in_turn(queues: Mapping[str, Sequence[ReadyRow]], room: int, served: str) -> Sequence[ReadyRow]:
     """Return the first runs of each queue, then the second ones, and so on, beginning after the queue served last."""
-    turns = [(index, row.queue <= served, row.queue, row) for runs in found.values() for index, row in enumerate(runs)]
+    turns = [(index, row.queue <= served, row.queue, row) for runs in queues.values() for index, row in enumerate(runs)]
     return [row for *_, row in sorted(turns, key=lambda turn: turn[:3])[:room]]
 
 
@@ -135,9 +135,9 @@ def _places(connection: sqlite3.Connection, queue: str, room: int, base: int) ->
 def due(connection: sqlite3.Connection, now: datetime, ability: Ability, limit: int) -> Sequence[ReadyRow]:
     """Return the runs that wait or are in a queue and whose timer fired, earliest first."""
     rows = connection.execute(_DUE_RUNS, {"now": milliseconds(now)})
-    found = list(islice(_able(rows, ability), limit))
+    rows_due = list(islice(_able(rows, ability), limit))
     rows.close()
-    return found
+    return rows_due
 
 
 def ready_run(row: ReadyRow, token: int) -> ReadyRun:

@@ -127,7 +127,8 @@ class SQLiteStore(SoleProcess, QueryStore[sqlite3.Connection]):
         self._file: OpenFile | None = None
         self._epoch = ""
         refused = StoreDown(f"{self.path} was opened with read_only=True; open it for writing") if read_only else None
-        self._queue = self._commits = WriteQueue(self._make_writer, refused)
+        self._queue: WriteQueue[Request] = WriteQueue(self._make_writer, refused)
+        self._commits = self._queue
 
     def __repr__(self) -> str:
         """Return the path, the kind of writer, and whether the store is open."""
@@ -268,7 +269,7 @@ class SQLiteStore(SoleProcess, QueryStore[sqlite3.Connection]):
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
-    def _make_writer(self, queue: WriteQueue) -> Writer:
+    def _make_writer(self, queue: WriteQueue[Request]) -> Writer:
         if self.threaded:
             return ThreadWriter(queue, self._execute, patience=self._patience, look=self._look)
         return InlineWriter(queue, self._execute, patience=self._patience, batch=LARGEST_BATCH)

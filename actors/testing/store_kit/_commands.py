@@ -47,9 +47,9 @@ async def an_accepted_command_is_journaled_and_told(store: Store, reports: Repor
         result = await store.post(me, command, judge)
         expect((result.status, result.command_id), ("accepted", command.command_id), "a message is accepted")
         expect(len(reports.items), number, "the hook was called before post returned")
-    wanted = [InboxItem(position=i, command=posted) for i, posted in enumerate(commands, 1)]
-    expect(reports.items, [(me, item) for item in wanted], "the hook got the items, positions from 1")
-    expect(list((await loaded(store, me)).inbox), wanted, "and they are in the inbox")
+    items = [InboxItem(position=i, command=posted) for i, posted in enumerate(commands, 1)]
+    expect(reports.items, [(me, item) for item in items], "the hook got the items, positions from 1")
+    expect(list((await loaded(store, me)).inbox), items, "and they are in the inbox")
 
 
 @scenario
@@ -65,8 +65,8 @@ async def the_same_command_again_is_a_duplicate(store: Store, reports: ReportLog
     await author.end()
     late = await store.post(me, say("c1"), judge)
     expect(late.status, "duplicate", "the answer is kept after the end")
-    kept = [(item.position, item.command.command_id) for item in await store.commands(me)]
-    expect(kept, [(1, "c1")], "the command is kept, too")
+    journal = [(item.position, item.command.command_id) for item in await store.commands(me)]
+    expect(journal, [(1, "c1")], "the command is kept, too")
     expect(list(await store.commands("unknown")), [], "an unknown run has no commands")
     expect(len(reports.items), 1, "only the first one was journaled")
 
@@ -149,10 +149,10 @@ async def the_judge_sees_ticket_call_and_earlier_decision(store: Store, _: Repor
     suspended = call_row("a", at=CallPosition.PARKED)
     waiting = replace(author.row, step=1, stage=Stage.NEEDS_APPROVAL, agent="teller")
     await author.write(row=waiting, calls=(suspended,), tickets=(ticket_row(me, 1, "a"),))
-    seen: list[CommandContext] = []
+    contexts: list[CommandContext] = []
 
     def look(facts: CommandContext, command: Command) -> CommandResult:
-        seen.append(facts)
+        contexts.append(facts)
         return judge(facts, command)
 
     winner = decide("d1", "a")
@@ -163,16 +163,16 @@ async def the_judge_sees_ticket_call_and_earlier_decision(store: Store, _: Repor
     await author.write(tickets=(used, ticket_row(me, 2, "a")))
     await store.post(me, decide("d3", f"{me}.t1"), look)
     await store.post(me, decide("d4", "a"), look)
-    tickets = [facts.ticket and facts.ticket.ticket_id for facts in seen]
+    tickets = [facts.ticket and facts.ticket.ticket_id for facts in contexts]
     expect(tickets, [f"{me}.t1", f"{me}.t1", f"{me}.t1", f"{me}.t2"], "by id, or the newest of the call")
-    expect([facts.call for facts in seen], [suspended] * 4, "with the ticket's call")
+    expect([facts.call for facts in contexts], [suspended] * 4, "with the ticket's call")
     named_call = Decision(target="a", action="resume", decision_id="d1", fingerprint="print of a")
     bound = attrs.evolve(winner, decision=named_call)
-    expect([facts.prior for facts in seen], [None, bound, bound, None], "with the decision that the ticket has")
-    expect([facts.pending for facts in seen], [0, 0, 0, 0], "consumed commands are not pending")
+    expect([facts.prior for facts in contexts], [None, bound, bound, None], "with the decision that the ticket has")
+    expect([facts.pending for facts in contexts], [0, 0, 0, 0], "consumed commands are not pending")
     await store.post(me, say("hello"), look)
-    named = [(facts.agent, facts.active_agent) for facts in seen]
-    expect(named, [*[("clerk", "teller")] * 4, ("clerk", None)], "agent and active agent, the second for a decision")
+    agents = [(facts.agent, facts.active_agent) for facts in contexts]
+    expect(agents, [*[("clerk", "teller")] * 4, ("clerk", None)], "agent and active agent, the second for a decision")
 
 
 @scenario
@@ -191,8 +191,8 @@ async def an_early_decision_occupies_its_call(store: Store, _: ReportLog, me: st
     expect(blocked.code, "already_decided", "an early decision that is not consumed yet counts for the first ticket")
     early = Decision(target="a", action="resume", decision_id="d1")
     await author.write(row=replace(author.row, inbox=1, early={"a": early}), consumed=1)
-    kept = await store.post(me, decide("d3", f"{me}.t1"), judge)
-    expect(kept.code, "already_decided", "so does one that the run keeps for its call")
+    result = await store.post(me, decide("d3", f"{me}.t1"), judge)
+    expect(result.code, "already_decided", "so does one that the run keeps for its call")
     await author.write(row=replace(author.row, early={}))
     free = await store.post(me, decide("d3", f"{me}.t1"), judge)
     expect(free.status, "accepted", "one that was used up does not block the call's later tickets")
@@ -261,25 +261,25 @@ async def runs_are_listed_newest_first_in_pages(store: Store, _: ReportLog, me: 
         author = await create(store, new_run(f"{me}.{i}", f"{me}.t{i % 2}", agent=me))
         if i in (2, 3):
             await author.end()
-    seen: list[str] = []
+    run_ids: list[str] = []
     query = RunQuery(agent=me, limit=3)
     while True:
         page = await store.runs(query)
-        seen += [summary.info.run_id for summary in page.runs]
+        run_ids += [summary.info.run_id for summary in page.runs]
         if page.cursor is None:
             break
         expect(len(page.runs), 3, "a page that is not the last is full")
-        await create(store, new_run(f"{me}.late{len(seen)}", f"{me}.late{len(seen)}", agent=me))
+        await create(store, new_run(f"{me}.late{len(run_ids)}", f"{me}.late{len(run_ids)}", agent=me))
         query = attrs.evolve(query, cursor=page.cursor)
-    expect(seen, [f"{me}.{i}" for i in reversed(range(7))], "newest first, each once")
+    expect(run_ids, [f"{me}.{i}" for i in reversed(range(7))], "newest first, each once")
     done = await store.runs(RunQuery(agent=me, status=RunStatus.DONE))
     expect([one.info.run_id for one in done.runs], [f"{me}.3", f"{me}.2"], "by status")
     expect({one.row.stage for one in done.runs}, {Stage.COMPLETED}, "with the row as it is")
     thread = await store.runs(RunQuery(agent=me, thread_id=f"{me}.t1", status=RunStatus.CREATED))
     expect([one.info.run_id for one in thread.runs], [f"{me}.5", f"{me}.1"], "by thread and status")
-    for prefix, named in ((f"{me}.late", [f"{me}.late6", f"{me}.late3"]), (f"{me}.5", [f"{me}.5"]), (f"{me}%", [])):
+    for prefix, matches in ((f"{me}.late", [f"{me}.late6", f"{me}.late3"]), (f"{me}.5", [f"{me}.5"]), (f"{me}%", [])):
         by_prefix = await store.runs(RunQuery(prefix=prefix, limit=5))
-        expect([one.info.run_id for one in by_prefix.runs], named, f"by the beginning of the id ({prefix})")
+        expect([one.info.run_id for one in by_prefix.runs], matches, f"by the beginning of the id ({prefix})")
     nobody = await store.runs(RunQuery(agent=f"{me}.unknown"))
     expect((nobody.runs, nobody.cursor), ((), None), "an empty page is the last")
 
@@ -315,8 +315,8 @@ async def prune_deletes_whole_done_runs(store: Store, reports: ReportLog, me: st
     pruned = await store.prune(then + timedelta(seconds=1))
     expect((pruned.runs, pruned.messages), (1, 0), "the one that ended before is deleted")
     expect(reports.sweeps, 1, "a slice that deleted runs is reported once")
-    left = [posted.info.run_id for posted in (await store.runs(RunQuery(agent=me))).runs]
-    expect(left, [f"{me}.open", f"{me}.edge"], "the others stay")
+    remaining_runs = [posted.info.run_id for posted in (await store.runs(RunQuery(agent=me))).runs]
+    expect(remaining_runs, [f"{me}.open", f"{me}.edge"], "the others stay")
     expect((await store.load(old.run_id), list(await store.events(old.run_id))), (None, []), "nothing of it is left")
     await refused(UnknownRun, store.post(old.run_id, say("c1"), judge), "not even for commands")
     expect([posted.id for posted in await store.messages(me)], ["m1"], "the thread's history stays")

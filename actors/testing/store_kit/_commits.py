@@ -130,8 +130,8 @@ async def receipts_come_in_order_and_events_are_contiguous(store: Store, _: Repo
         store.submit(author.claim, commit, frames, lambda receipt: order.append(receipt.last))
     await author.write()
     expect(order, [2, 5, 5, 75, 77, 94], "each receipt names the newest event, in order")
-    wanted = [frame(me, n) for n in range(1, 96)]
-    expect(list(await store.events(me)), wanted, "no event is missing, doubled or out of order")
+    expected = [frame(me, n) for n in range(1, 96)]
+    expect(list(await store.events(me)), expected, "no event is missing, doubled or out of order")
     expect((await loaded(store, me)).row, author.row, "the newest row is the one that counts")
 
 
@@ -201,8 +201,8 @@ async def a_commit_that_can_not_be_written_fails_alone(store: Store, _: ReportLo
         bad.send(bad.make(1)),
     ]
     kinds = [(await item.receipt()).kind for item in sent]
-    wanted = ["committed", "failed", "lease_lost", "committed", "lease_lost"]
-    expect(kinds, wanted, "a repeated message id fails its commit and the run's later ones, and no other run")
+    expected = ["committed", "failed", "lease_lost", "committed", "lease_lost"]
+    expect(kinds, expected, "a repeated message id fails its commit and the run's later ones, and no other run")
     record = await loaded(store, bad.run_id)
     expect((record.row, record.state), (before, ()), "nothing of the failed commits was written")
     expect([item.id for item in await store.messages(bad.run_id)], ["m1"], "no message of them either")
@@ -263,13 +263,13 @@ async def events_are_read_in_pages(store: Store, _: ReportLog, me: str) -> None:
     """The bounds after and limit cut the events by sequence."""
     author = await create(store, new_run(me, me))
     await author.write(24)
-    seen: list[bytes] = []
-    while page := await store.events(me, after=len(seen), limit=7):
+    frames: list[bytes] = []
+    while page := await store.events(me, after=len(frames), limit=7):
         expect(len(page) <= 7, True, "a page is no longer than its limit")
-        seen += page
-    expect(seen, [frame(me, n) for n in range(1, 26)], "the pages together are all events")
+        frames += page
+    expect(frames, [frame(me, n) for n in range(1, 26)], "the pages together are all events")
     expect(list(await store.events(me, after=99)), [], "there is nothing behind the end")
-    sizes = [len(item) for item in seen]
+    sizes = [len(item) for item in frames]
     page = await store.events(me, max_bytes=sum(sizes[:5]))
     expect(len(page), 5, "a page ends with the event that brings it to its bytes")
     expect(len(await store.events(me, max_bytes=sum(sizes[:5]) + 1)), 6, "and not before")
@@ -293,7 +293,7 @@ async def load_is_one_consistent_snapshot(store: Store, _: ReportLog, me: str) -
         while True:
             record = await loaded(store, me)
             step = record.row.step
-            seen = (len(record.calls), sum(write.value for write in record.state), record.row.last_sequence - 1)
-            expect(seen, (step, step, step), "calls, state and row are of the same commit")
+            snapshot = (len(record.calls), sum(write.value for write in record.state), record.row.last_sequence - 1)
+            expect(snapshot, (step, step, step), "calls, state and row are of the same commit")
             if step == 30:
                 break

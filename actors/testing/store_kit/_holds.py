@@ -26,16 +26,16 @@ async def a_ticket_of_the_run_itself_belongs_to_no_call(store: Store, _: ReportL
     expect(
         (record.row.run_tickets, record.row.pause, record.tickets), ((ticket,), pause, (ticket,)), "it is as written"
     )
-    seen: list[CommandContext] = []
+    contexts: list[CommandContext] = []
 
     def look(facts: CommandContext, command: Command) -> CommandResult:
-        seen.append(facts)
+        contexts.append(facts)
         return judge(facts, command)
 
     results = [await store.post(me, decide(name, f"{me}.t1"), look) for name in ("d1", "d2")]
     expect([result.code for result in results], [None, "already_decided"], "one decision wins")
-    expect([(facts.ticket, facts.call) for facts in seen], [(ticket, None)] * 2, "there is a ticket and no call")
-    expect(seen[1].prior and seen[1].prior.command_id, "d1", "the earlier decision is known")
+    expect([(facts.ticket, facts.call) for facts in contexts], [(ticket, None)] * 2, "there is a ticket and no call")
+    expect(contexts[1].prior and contexts[1].prior.command_id, "d1", "the earlier decision is known")
     expect((await store.post(me, decide("d3", ""), judge)).code, "unknown_target", "no call's id is empty")
 
 
@@ -43,10 +43,10 @@ async def a_ticket_of_the_run_itself_belongs_to_no_call(store: Store, _: ReportL
 async def the_judge_of_a_pause_knows_whether_the_run_is_leaving(store: Store, _: ReportLog, me: str) -> None:
     """From the moment that the way out is written, whatever the stage says."""
     author = await create(store, new_run(me, me))
-    seen: list[bool] = []
+    answers: list[bool] = []
 
     def look(facts: CommandContext, command: Command) -> CommandResult:
-        seen.append(facts.leaving)
+        answers.append(facts.leaving)
         return judge(facts, command)
 
     for number, cursor in enumerate(
@@ -54,4 +54,4 @@ async def the_judge_of_a_pause_knows_whether_the_run_is_leaving(store: Store, _:
     ):
         await author.write(row=replace(author.row, stage=Stage.RUNNING, position=cursor))
         await store.post(me, Command(command_id=f"p{number}", kind="pause"), look)
-    expect(seen, [False, False, True, True], "a run leaves from stopping on")
+    expect(answers, [False, False, True, True], "a run leaves from stopping on")

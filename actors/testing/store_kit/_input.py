@@ -63,10 +63,10 @@ async def texts_that_wait_are_loaded_whole_and_in_their_place(store: Store, _: R
 @scenario
 async def the_judge_of_a_text_is_told_what_waits(store: Store, _: ReportLog, me: str) -> None:
     """The judge of new input knows the number and bytes of all waiting texts: in the run's row and in its inbox."""
-    seen: list[tuple[int, int]] = []
+    waiting: list[tuple[int, int]] = []
 
     def noting(facts: CommandContext, command: Command) -> CommandResult:
-        seen.append((facts.inputs, facts.input_bytes))
+        waiting.append((facts.inputs, facts.input_bytes))
         return judge(facts, command)
 
     author = await create(store, new_run(me, me))
@@ -80,4 +80,4 @@ async def the_judge_of_a_text_is_told_what_waits(store: Store, _: ReportLog, me:
     )
     await author.write(row=row, consumed=1)
     await store.post(me, say("c3", "z"), noting)
-    expect(seen, [(0, 0), (1, 2), (2, 5)], "the judge receives every text that waits")
+    expect(waiting, [(0, 0), (1, 2), (2, 5)], "the judge receives every text that waits")

@@ -34,7 +34,7 @@ from ._tools import (
 
 async def process(pair: Pair, name: str) -> ProcessInfo | None:
     """Return a process, as b sees it."""
-    return next((known for known in await pair.b.processes() if known.name == name), None)
+    return next((info for info in await pair.b.processes() if info.name == name), None)
 
 
 @shared("freeze")
@@ -82,7 +82,7 @@ async def a_late_process_gives_up_before_it_is_declared_dead(pair: Pair) -> None
         return await pair.owner(pair.me) is None
 
     await pair.eventually(freed, "then the others declare it dead", leases=1, turns=3)
-    taken = await claimed(pair.b, pair.me)
+    claim = await claimed(pair.b, pair.me)
     sent = author.send(author.make(0, messages=(message(f"{pair.me}.zombie"),)))
     pair.steering.thaw(pair.a)
     await pair.eventually(lambda: pair.a.good_until > trio.current_time(), "it continues, as another process")
@@ -90,7 +90,7 @@ async def a_late_process_gives_up_before_it_is_declared_dead(pair: Pair) -> None
     name = await name_of(pair.a, f"{pair.me}.probe")
     expect(name == pair.name_a, False, "with a row of its own")
     expect(await pair.a.claim(pair.me), Taken(process=pair.name_b), "and the run stays where it is")
-    await Author(pair.b, taken, (await loaded(pair.b, pair.me)).row).write()
+    await Author(pair.b, claim, (await loaded(pair.b, pair.me)).row).write()
     expect([one.id for one in await pair.b.messages(pair.me)], [], "nothing of the zombie is there")
     expect(pair.log_b.voids, 0, "the others never noticed")
 
@@ -209,8 +209,8 @@ async def processes_show_their_agents(pair: Pair) -> None:
 
     async def known() -> bool:
         agents = await pair.a.agents()
-        known = agents.get(pair.me), agents.get(f"{pair.me}.b")
-        return known == (frozenset({"d1", "d2"}), frozenset({"d1"}))
+        digests = agents.get(pair.me), agents.get(f"{pair.me}.b")
+        return digests == (frozenset({"d1", "d2"}), frozenset({"d1"}))
 
     await pair.eventually(known, "both have published")
     await pair.create(pair.a, pair.me)

@@ -52,8 +52,8 @@ async def lists_are_filtered_by_who_when_and_text(store: Store, _: ReportLog, me
         (f"{me}.3".upper(), [3]),
         ("nothing of it", []),
     ):
-        listed = await _named(store, RunQuery(agent=me, text=text, limit=1))
-        expect(listed, [ids[i] for i in expected], f"by text {text!r}")
+        lines = await _named(store, RunQuery(agent=me, text=text, limit=1))
+        expect(lines, [ids[i] for i in expected], f"by text {text!r}")
     expect(await _named(store, RunQuery(agent=me, by="ann", limit=1)), [ids[3], ids[1]], "by the one that started them")
     expect(await _named(store, RunQuery(agent=me, by="an")), [], "whole names only")
     since, until = NOW + timedelta(minutes=1), NOW + timedelta(minutes=3)
@@ -109,8 +109,8 @@ async def a_list_says_what_is_asked_and_since_when(store: Store, _: ReportLog, m
     done = replace(author.row, stage=Stage.CANCELLED, inbox=1)
     await author.write(row=done, consumed=1, at=NOW + timedelta(minutes=10))
     (line,) = (await store.summaries((me,))).runs
-    shown = (line.asked, line.asked_count, line.waiting_since, line.ended_at)
-    expect(shown, ((), 0, None, NOW + timedelta(minutes=10)), "a run that is done asks nothing")
+    columns = (line.asked, line.asked_count, line.waiting_since, line.ended_at)
+    expect(columns, ((), 0, None, NOW + timedelta(minutes=10)), "a run that is done asks nothing")
     progress = await store.progress((me,))
     ended = RunProgress(last=line.row.last_sequence, waits=False, done=True, owned=False, dead=None)
     expect(progress, {me: ended} if store.shared else {}, "and no process owns it")
@@ -124,8 +124,8 @@ async def a_list_can_be_limited_to_the_runs_of_a_stage(store: Store, _: ReportLo
         for author in pair:
             await _move(author, stage)
     for stage, pair in authors.items():
-        listed = await _named(store, RunQuery(agent=me, status=stage, limit=1))
-        expect(listed, [author.run_id for author in reversed(pair)], f"the runs whose stage is {stage}")
+        lines = await _named(store, RunQuery(agent=me, status=stage, limit=1))
+        expect(lines, [author.run_id for author in reversed(pair)], f"the runs whose stage is {stage}")
     both = await _named(store, RunQuery(agent=me, status=Stage.FAILED, prefix=f"{me}.failed.1"))
     expect(both, [f"{me}.failed.1"], "all filters must match")
     thread = await _named(store, RunQuery(thread_id=f"{me}.cancelled.0", status=Stage.FAILED))
@@ -153,8 +153,8 @@ async def the_longest_waiting_come_first_if_asked_for(store: Store, _: ReportLog
     await _answer(authors[3], 1, 5)
     await _ask(authors[3], 2, 7)
     await _answer(authors[0], 1, 8, Stage.COMPLETED)
-    listed = await _named(store, attrs.evolve(query, status=RunStatus.WAITING))
-    expect(listed, [f"{me}.{i}" for i in (4, 1, 3)], "one that waits again waits since then")
+    lines = await _named(store, attrs.evolve(query, status=RunStatus.WAITING))
+    expect(lines, [f"{me}.{i}" for i in (4, 1, 3)], "one that waits again waits since then")
     newest = await _named(store, RunQuery(agent=me, status=RunStatus.WAITING, limit=2))
     expect(newest, [f"{me}.{i}" for i in (4, 3, 1)], "and newest first if nothing else is asked for")
 

@@ -106,9 +106,9 @@ class _Pair:
     async def both(self, sentence: str, method: str, *args: object, **options: object) -> Any:
         """Call both stores and return the result, which must be equal, errors included."""
         results = [await _answered(getattr(store, method)(*args, **options)) for store in self.stores]
-        actual, wanted = (list(value) if isinstance(value, Sequence) else value for value in results)
-        expect(actual, wanted, sentence)
-        return wanted
+        actual, expected = (list(value) if isinstance(value, Sequence) else value for value in results)
+        expect(actual, expected, sentence)
+        return expected
 
     # --- operations --------------------------------------------------------------------------------------------------
 
@@ -138,20 +138,20 @@ class _Pair:
         new = new_run(name, thread, agent=self.me, messages=(message(f"{name}.in"),), state=self.writes(), **changes)
         claim = self.maybe(0.8)
         created = [await _answered(store.create_run(new, frame(name, 1), claim=claim)) for store in self.stores]
-        actual, wanted = (
+        actual, expected = (
             created_run if isinstance(created_run, str) else replace(created_run, claim=None) for created_run in created
         )
-        expect(actual, wanted, "a run is created, held or refused")
+        expect(actual, expected, "a run is created, held or refused")
         claims = [None if isinstance(created_run, str) else created_run.claim for created_run in created]
         expect(claims[0] is None, claims[1] is None, "exactly a new run is claimed")
-        if not isinstance(wanted, str) and (wanted.unclaimed or (claims[0] is not None and claims[1] is not None)):
+        if not isinstance(expected, str) and (expected.unclaimed or (claims[0] is not None and claims[1] is not None)):
             void = Claim(run_id=name, token=0)
             self.add(new, claims[0] or void, claims[1] or void)
 
-    def add(self, new: NewRun, tested: Claim, known: Claim) -> None:
+    def add(self, new: NewRun, tested: Claim, reference: Claim) -> None:
         """A run that was created."""
         name, thread = new.info.run_id, new.info.thread_id
-        authors = Author(self.stores[0], tested, new.row), Author(self.stores[1], known, new.row)
+        authors = Author(self.stores[0], tested, new.row), Author(self.stores[1], reference, new.row)
         self.runs[name] = _Run(name, thread, authors)
         if thread not in self.threads:
             self.threads.append(thread)
@@ -203,10 +203,10 @@ class _Pair:
         if isinstance(claims[0], Claim) and isinstance(claims[1], Claim):
             await self.claimed(run, claims[0], claims[1])
 
-    async def claimed(self, run: _Run, tested: Claim, known: Claim) -> None:
+    async def claimed(self, run: _Run, tested: Claim, reference: Claim) -> None:
         """New claims of a run; the replaced ones are tried."""
         run.old.append((run.authors[0].claim, run.authors[1].claim))
-        for author, claim, store in zip(run.authors, (tested, known), self.stores, strict=True):
+        for author, claim, store in zip(run.authors, (tested, reference), self.stores, strict=True):
             expect(claim.token > author.claim.token, True, "tokens grow")
             author.claim, author.store = claim, store
         await self.send(run, 1, run.row, claims=run.old[-1])
@@ -214,17 +214,17 @@ class _Pair:
     async def release(self, run: _Run) -> None:
         """Give up a run, if it is at rest; the claim is tried afterwards."""
         sentence = "a run is refused exactly if it has unread commands"
-        tested, known = [await author.store.release([author.claim]) for author in run.authors]
-        expect(list(tested), list(known), sentence)
+        tested, reference = [await author.store.release([author.claim]) for author in run.authors]
+        expect(list(tested), list(reference), sentence)
         await self.send(run, 1, run.row)
 
     async def take(self) -> None:
         """Claim ready runs."""
         room = self.rng.randint(1, 3)
-        tested, known = [await store.claim_ready(room, self.able, NOW) for store in self.stores]
-        found = [[(ready.claim.run_id, ready.held) for ready in runs] for runs in (tested, known)]
-        expect(found[0], found[1], "the same runs are ready, in the same order")
-        for mine, model in zip(tested, known, strict=True):
+        tested, reference = [await store.claim_ready(room, self.able, NOW) for store in self.stores]
+        pairs = [[(ready.claim.run_id, ready.held) for ready in runs] for runs in (tested, reference)]
+        expect(pairs[0], pairs[1], "the same runs are ready, in the same order")
+        for mine, model in zip(tested, reference, strict=True):
             run = self.runs[mine.claim.run_id]
             void = max(author.claim.token for author in run.authors) == 0
             if void:  # never claimed before
@@ -244,13 +244,13 @@ class _Pair:
         **parts: object,
     ) -> None:
         """A commit to both stores, which must have the same result."""
-        actual, wanted = [
+        actual, expected = [
             await _sent(author, claims and claims[number], gap=gap, events=events, row=row, **parts)
             for number, author in enumerate(run.authors)
         ]
         if run.row.status is RunStatus.DONE:
-            actual, wanted = _refused(actual), _refused(wanted)
-        expect(_came_to(actual), _came_to(wanted), f"{run.name}: a commit is written or refused")
+            actual, expected = _refused(actual), _refused(expected)
+        expect(_came_to(actual), _came_to(expected), f"{run.name}: a commit is written or refused")
 
     async def post(self, run: _Run) -> None:
         """A new message, a decision about some ticket, or an accepted command again."""
@@ -274,24 +274,24 @@ class _Pair:
         for thread in self.threads:
             await self.both(f"{thread}: the history is whole", "messages", thread)
             await self.both(f"{thread}: the runs of the thread", "thread", thread)
-        actual, wanted = [await self.mine(store.open_runs()) for store in self.stores]
-        expect(actual, wanted, "open_runs: the same runs in the same order")
+        actual, expected = [await self.mine(store.open_runs()) for store in self.stores]
+        expect(actual, expected, "open_runs: the same runs in the same order")
         for query in (
             RunQuery(agent=self.me, limit=_PAGE),
             RunQuery(agent=self.me, limit=_PAGE, order="waiting_longest"),
             RunQuery(agent=self.me, limit=_PAGE, status=RunStatus.DONE),
             RunQuery(agent=self.me, limit=_PAGE, thread_id=self.threads[0]),
         ):
-            listed, wanted_lines = [await _listed(store, query) for store in self.stores]
-            expect(listed, wanted_lines, f"the pages of {query}")
+            lines, wanted_lines = [await _listed(store, query) for store in self.stores]
+            expect(lines, wanted_lines, f"the pages of {query}")
         for index in range(len(self.handles)):
             self.at = index
             page, model = [await store.summaries(list(self.runs)) for store in self.stores]
             expect(list(map(_owned, page.runs)), list(map(_owned, model.runs)), "the lines of all runs")
-        for log, known in reports:
-            expect(log.frames, known.frames, "the runtime is given each durable event once, in order")
+        for log, reference in reports:
+            expect(log.frames, reference.frames, "the runtime is given each durable event once, in order")
             if len(reports) == 1:  # otherwise hints are on their way
-                expect(log.items, known.items, "the runtime is given each accepted command once, in order")
+                expect(log.items, reference.items, "the runtime is given each accepted command once, in order")
 
     async def compare_run(self, run: _Run) -> None:
         """Check that both stores hold the same of one run."""
@@ -372,8 +372,8 @@ async def play_random(open_store: OpenStore, me: str, seed: int, *, steps: int =
                     author.store = store
             async with AsyncExitStack() as stack:
                 logs = [
-                    (await stack.enter_async_context(opened(store)), await stack.enter_async_context(opened(known)))
-                    for store, known in pair.handles
+                    (await stack.enter_async_context(opened(store)), await stack.enter_async_context(opened(reference)))
+                    for store, reference in pair.handles
                 ]
                 for _ in range(steps // openings):
                     await pair.step()

@@ -59,13 +59,13 @@ async def record_comes_back_with_its_commits(store: Store, _: ReportLog, me: str
     await author.write(1)
     await author.write(0, taken=ANSWERED, calls=(call_row("c1"),))
     await author.write(3, taken=(*RETURNED, *decided))
-    wanted = [
+    deltas = [
         RecordDelta(1, born),
         RecordDelta(3, BEGUN),
         RecordDelta(4, ANSWERED),
         RecordDelta(7, (*RETURNED, *decided)),
     ]
-    texts = list(map(repr, wanted))
+    texts = list(map(repr, deltas))
     expect(
         await _read(store, me), texts, "a record is read as it was written; a commit that carries nothing is left out"
     )

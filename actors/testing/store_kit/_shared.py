@@ -151,19 +151,19 @@ async def one_of_two_processes_gets_a_run(pair: Pair) -> None:
     names = [f"{pair.me}.{number}" for number in range(24)]
     for name in names:
         await pair.queue(pair.a, name)
-    found = dict[str, list[str]](a=[], b=[])
+    run_ids = dict[str, list[str]](a=[], b=[])
 
     async def claim(name: str) -> None:
         store = pair.a if name == "a" else pair.b
         while batch := await pair.ready(store, 3):
-            found[name] += batch
+            run_ids[name] += batch
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(claim, "a")
         nursery.start_soon(claim, "b")
-    expect(sorted(found["a"] + found["b"]), sorted(names), "each run is claimed once")
+    expect(sorted(run_ids["a"] + run_ids["b"]), sorted(names), "each run is claimed once")
     for name, process in (("a", pair.name_a), ("b", pair.name_b)):
-        owners = {line.owner for line in (await pair.b.summaries(found[name])).runs}
+        owners = {line.owner for line in (await pair.b.summaries(run_ids[name])).runs}
         expect(owners <= {process}, True, "by the process that got it")
 
 
@@ -175,12 +175,12 @@ async def one_of_two_processes_gets_a_timer(pair: Pair) -> None:
         await rest(author, next_due=NOW)
         if name == "free":
             await pair.a.release([author.claim])
-    found = [
+    run_ids = [
         run.claim.run_id
         for store in (pair.b, pair.a, pair.b)
         for run in await store.claim_due(NOW + timedelta(seconds=1), pair.able)
     ]
-    expect(found, [f"{pair.me}.free"], "the run without an owner is claimed once")
+    expect(run_ids, [f"{pair.me}.free"], "the run without an owner is claimed once")
 
 
 @shared()

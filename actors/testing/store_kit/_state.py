@@ -195,10 +195,10 @@ async def prune_takes_no_state_from_the_runs_that_stay(store: Store, _: ReportLo
             for step in (1, 2):
                 await _write(author, step, _shared("n", [i, step], step), _shared(f"only {i}", step, step))
             await author.end(at=then if i == pruned else then.replace(year=1981))
-        left = [author.run_id for i, author in enumerate(authors) if i != pruned]
-        before = [[await _at(store, run_id, step) for step in range(3)] for run_id in left]
+        remaining_runs = [author.run_id for i, author in enumerate(authors) if i != pruned]
+        before = [[await _at(store, run_id, step) for step in range(3)] for run_id in remaining_runs]
         await store.prune(then.replace(year=1980))
-        after = [[await _at(store, run_id, step) for step in range(3)] for run_id in left]
+        after = [[await _at(store, run_id, step) for step in range(3)] for run_id in remaining_runs]
         expect(after, before, f"without run {pruned} the others have what they had")
         await store.prune(then.replace(year=1982))
         last = await create(store, new_run(f"{me}.{pruned}.last", f"{me}.{pruned}"))
@@ -213,8 +213,8 @@ async def state_outlives_an_opening(open_store: OpenStore, me: str) -> None:
         author = await create(first, new_run(me, me, state=(_own("k", 0),)))
         for step in (1, 2):
             await _write(author, step, _own("k", step, step), _shared("k", step, step))
-        wanted = [await _at(first, me, step) for step in range(3)]
+        states = [await _at(first, me, step) for step in range(3)]
     second = open_store()
     async with opened(second):
-        expect([await _at(second, me, step) for step in range(3)], wanted, "each step is as it was")
+        expect([await _at(second, me, step) for step in range(3)], states, "each step is as it was")
         expect(await _now(second, me), [_own("k", 2, 2), _shared("k", 2, 2)], "and so is the newest")

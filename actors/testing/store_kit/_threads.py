@@ -82,11 +82,11 @@ async def a_held_run_names_the_run_that_works(store: Store, _: ReportLog, me: st
     first = await create(store, new_run(f"{me}.1", me))
     created = await _try(store, new_run(f"{me}.2", me))
     expect((created.held, created.behind), (True, f"{me}.1"), "the one in front is named")
-    seen = await store.outline(f"{me}.2")
-    expect(seen and (seen.held, seen.behind), (True, f"{me}.1"), "also later")
+    outline = await store.outline(f"{me}.2")
+    expect(outline and (outline.held, outline.behind), (True, f"{me}.1"), "also later")
     await first.end()
-    seen = await store.outline(f"{me}.2")
-    expect(seen and (seen.held, seen.behind), (False, None), "until it has ended")
+    outline = await store.outline(f"{me}.2")
+    expect(outline and (outline.held, outline.behind), (False, None), "until it has ended")
 
 
 @scenario
@@ -97,11 +97,12 @@ async def an_outline_is_the_runs_own_row(store: Store, _: ReportLog, me: str) ->
     for name in ("c1", "c2"):
         await store.post(me, say(name), judge)
     await author.write(2, row=replace(author.row, stage=Stage.RUNNING, step=3, inbox=1), consumed=1)
-    seen = await store.outline(me)
-    if seen is None:
+    outline = await store.outline(me)
+    if outline is None:
         raise AssertionError("the run has an outline")
-    expect((seen.info, seen.row, seen.stage, seen.step), (new.info, author.row, Stage.RUNNING, 3), "its rows")
-    expect((seen.last_sequence, seen.posted, seen.consumed), (3, 2, 1), "its newest event, and its inbox")
+    rows = outline.info, outline.row, outline.stage, outline.step
+    expect(rows, (new.info, author.row, Stage.RUNNING, 3), "its rows")
+    expect((outline.last_sequence, outline.posted, outline.consumed), (3, 2, 1), "its newest event, and its inbox")
     expect(await store.outline(f"{me}.unknown"), None, "no such run")
 
 
@@ -166,8 +167,8 @@ async def the_bytes_of_parts_are_kept_once_for_each_thread(store: Store, _: Repo
     """They come with a run or a commit, are found by their digests, copied by a fork, and pruned with the messages."""
     image = part_of("image", b"one", "image/png")
     file = part_of("file", b"two", "text/plain", "a.txt")
-    given = replace(message("m1"), parts=light((image,)))
-    first = await create(store, new_run(f"{me}.1", me, messages=(given,), parts=(image,)))
+    sent_message = replace(message("m1"), parts=light((image,)))
+    first = await create(store, new_run(f"{me}.1", me, messages=(sent_message,), parts=(image,)))
     expect(await store.parts(me, (image.sha256, file.sha256)), {image.sha256: b"one"}, "the parts of the start")
     later = replace(message("m2"), parts=light((file, image)))
     await first.write(messages=(later,), parts=(file, image))
@@ -176,7 +177,7 @@ async def the_bytes_of_parts_are_kept_once_for_each_thread(store: Store, _: Repo
     history = tuple(await store.messages(me))
     expect([part for one in history for part in one.parts], [*light((image, file, image))], "messages have facts only")
     expect(dict(await store.parts(f"{me}.no", tuple(both))), {}, "another thread has none")
-    fork = new_run(f"{me}.2", f"{me}.f", messages=(given,), parts=light((image,)), thread_parent=(me, 1))
+    fork = new_run(f"{me}.2", f"{me}.f", messages=(sent_message,), parts=light((image,)), thread_parent=(me, 1))
     second = await create(store, fork)
     expect(dict(await store.parts(f"{me}.f", tuple(both))), {image.sha256: b"one"}, "a fork copies what it needs")
     await first.end(at=THEN)
@@ -204,13 +205,13 @@ async def the_bytes_of_a_command_are_kept_in_the_thread(store: Store, reports: R
     (item,) = await store.commands(me)
     expect(item.command.parts, light((file,)), "the journaled command has facts only")
     expect([posted.command.parts for _, posted in reports.items], [light((file,))], "and so has the hint")
-    given = replace(message(f"{me}.m1"), parts=light((file,)), producer=Producer(run_id=me, step=1))
+    sent_message = replace(message(f"{me}.m1"), parts=light((file,)), producer=Producer(run_id=me, step=1))
     sent = SentText(number=1, step=1, command_id=f"{me}.s", size=5)
-    row = replace(RunRow(), stage=Stage.RUNNING, inbox=1, pending_input=(given,), sent=(sent,), last_sequence=2)
+    row = replace(RunRow(), stage=Stage.RUNNING, inbox=1, pending_input=(sent_message,), sent=(sent,), last_sequence=2)
     await author.write(row=row, consumed=1)
     record = await store.load(me)
-    found = () if record is None else record.row.pending_input
-    expect([waits.parts for waits in found], [light((file,))], "input that waits for a step has its parts")
+    pending_input = () if record is None else record.row.pending_input
+    expect([waits.parts for waits in pending_input], [light((file,))], "input that waits for a step has its parts")
 
 
 @scenario

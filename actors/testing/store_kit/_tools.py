@@ -113,14 +113,14 @@ class SubmittedCommit:
         return self.receipts[0]
 
 
-def expect(actual: object, wanted: object, sentence: str) -> None:
+def expect(actual: object, expected: object, sentence: str) -> None:
     """Compare two values.
 
     Raises:
         AssertionError: they differ; with the sentence and both values.
     """
-    if actual != wanted:
-        raise AssertionError(f"{sentence}\n  expected: {wanted!r}\n  found:    {actual!r}")
+    if actual != expected:
+        raise AssertionError(f"{sentence}\n  expected: {expected!r}\n  found:    {actual!r}")
 
 
 async def refused(kind: type[T], call: Awaitable[object], sentence: str) -> T:

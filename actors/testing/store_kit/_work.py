@@ -68,7 +68,7 @@ class _Desk:
 
     async def info(self, queue: str) -> QueueInfo | None:
         """Return a queue."""
-        return next((known for known in await self.store.queues() if known.name == queue), None)
+        return next((queue_info for queue_info in await self.store.queues() if queue_info.name == queue), None)
 
 
 @scenario
@@ -245,8 +245,8 @@ async def a_held_run_follows_the_run_before_it(store: Store, _: ReportLog, me: s
     await desk.queue(f"{me}.b", thread=me)
     runs = await desk.take()
     held = [(run.claim.run_id, run.held) for run in runs]
-    wanted = [(f"{me}.a", False)] if store.shared else [(f"{me}.a", False), (f"{me}.b", True)]
-    expect(held, wanted, "a held run is ready only in a store that is not shared, where its owner waits")
+    expected = [(f"{me}.a", False)] if store.shared else [(f"{me}.a", False), (f"{me}.b", True)]
+    expect(held, expected, "a held run is ready only in a store that is not shared, where its owner waits")
     await (await desk.author(runs[0])).end()
     if store.shared:
         expect(await desk.names(), ["b"], "it is ready once the thread is free")

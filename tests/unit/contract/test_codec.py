@@ -96,13 +96,13 @@ def test_a_value_without_a_json_form_is_not_written():
 
 
 @given(st.integers(codec.SCHEMA_VERSION + 1, 10**6), JSON)
-def test_a_row_of_a_newer_release_is_refused_whatever_it_holds(version, data):
+def test_a_row_of_a_newer_release_is_refused_with_any_content(version, data):
     with pytest.raises(NewerSchema, match=f"Message: schema version {version} is newer .* upgrade Greenroom"):
         codec.load(Message, blob(data, version))
 
 
 @pytest.mark.parametrize("version", [0, -1, "1", 1.0, True, None, [1]])
-def test_what_is_no_version_is_refused(version):
+def test_a_row_with_an_invalid_version_is_refused(version):
     with pytest.raises(SchemaError, match="is not a version"):
         codec.load(Message, blob({}, version))
 
@@ -156,7 +156,7 @@ def test_a_call_of_version_one_that_no_body_has_begun_is_resuming():
     assert codec.load(CallRow, blob(old, 1)).status is CallStatus.RESUMING
 
 
-def test_what_is_no_call_is_refused_at_each_version_alike():
+def test_a_call_row_that_is_not_an_object_is_refused_at_each_version():
     for version in (1, 2):
         with pytest.raises(SchemaError, match=r"CallRow: .*expected an object"):
             codec.load(CallRow, blob([], version))

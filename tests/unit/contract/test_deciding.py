@@ -62,7 +62,9 @@ def test_options_become_the_decision() -> None:
         ),
     ],
 )
-def test_what_cannot_be_meant_is_said_with_the_way_out(target: Any, action: Any, options: Any, said: str) -> None:
+def test_a_contradictory_decision_is_refused_with_the_way_out(
+    target: Any, action: Any, options: Any, said: str
+) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
         decision_of(target, action, options, NAMES)
 

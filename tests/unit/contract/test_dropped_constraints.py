@@ -91,7 +91,7 @@ DROPPED = [
 
 @pytest.mark.rule("OU-15")
 @pytest.mark.parametrize(("kind", "text"), DROPPED, ids=case)
-def test_a_constraint_that_nothing_would_apply_is_named_with_its_place(kind: Any, text: str):
+def test_a_constraint_that_no_reader_applies_is_named_with_its_place(kind: Any, text: str):
     assert text in str(dropped_constraint(kind))
 
 
@@ -135,7 +135,7 @@ DOORS = [
 @pytest.mark.rule("OU-15")
 @pytest.mark.parametrize("kind", [Plain, Model], ids=case)
 @pytest.mark.parametrize(("define", "error"), DOORS, ids=case)
-def test_each_door_for_types_of_the_program_refuses_what_would_be_dropped(
+def test_every_function_that_takes_types_refuses_a_constraint_that_would_be_dropped(
     define: Callable[[Any], object], error: type[Exception], kind: Any
 ):
     with pytest.raises(error, match=r"Plain\.amount|Model"):

@@ -17,7 +17,6 @@ from greenroom.actors.contract.codec import SchemaError
 from greenroom.actors.contract.commits import EventDraft
 from greenroom.actors.contract.envelope import EVENT_VERSION, EventEncoder, decode_event, event_type, timestamp
 from greenroom.actors.contract.events import MessageDelta, RunMoved
-from greenroom.actors.contract.ids import event_id
 from greenroom.actors.contract.lifecycle import Stage
 from greenroom.actors.contract.payloads import Payload
 from greenroom.actors.contract.rows import RunInfo
@@ -82,7 +81,7 @@ def test_frames_are_json_with_contiguous_sequences_and_decode_to_what_was_drafte
     for sequence, (frame, draft) in enumerate(zip(frames, drafts, strict=True), after + 1):
         assert list(json.loads(frame)) == KEYS
         event = decode_event(frame)
-        assert (event.id, event.sequence) == (event_id(info.run_id, sequence), sequence)
+        assert (event.id, event.sequence) == (f"{info.run_id}-{sequence}", sequence)
         assert (event.type, event.version) == (draft.type, EVENT_VERSION)
         assert (event.run_id, event.session_id, event.agent_id) == (info.run_id, info.session_id, info.agent)
         assert event.timestamp == at.replace(microsecond=at.microsecond // 1000 * 1000)
@@ -196,7 +195,7 @@ def test_bytes_that_are_no_envelope_are_refused():
             event_type(content)
 
 
-def test_what_is_generated_from_the_code_is_checked_in_as_it_would_be_generated_now(root):
+def test_the_generated_documents_are_up_to_date(root):
     generator = runpy.run_path(str(root / "scripts" / "generate.py"))
     assert "docs/schemas/events.json" in generator["documents"]()
     drawn = {f"docs/diagrams/{name}.md" for name in ("run", "call", "positions", "phases")}
@@ -216,7 +215,7 @@ def test_the_generated_diagrams_hold_each_move_of_the_tables_once(root):
         assert sorted(drawn) == sorted(moves)
 
 
-def test_the_generator_writes_what_is_stale_and_only_names_it_when_asked_to_check(root, tmp_path, capsys):
+def test_the_generator_writes_stale_documents_and_only_names_them_with_check(root, tmp_path, capsys):
     generator = runpy.run_path(str(root / "scripts" / "generate.py"))
     main = generator["main"]
     main.__globals__["ROOT"] = tmp_path

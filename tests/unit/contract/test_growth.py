@@ -383,7 +383,7 @@ def test_every_part_of_the_expression_has_worst_texts():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WORST)
-def test_a_pattern_is_linear_in_its_worst_texts(name):
+def test_each_secret_pattern_is_linear_in_the_length_of_hostile_texts(name):
     for text in WORST[name]:
         assert_linear(PLAIN.text, text)
 
@@ -442,11 +442,11 @@ def test_other_readers_of_foreign_text_are_linear(work, text):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|a)*b", "(.*a){12}b", r"(\w+\s?)+!", "a*a*a*b"])
-def test_a_condition_on_the_text_is_linear_whatever_its_pattern(pattern):
+def test_a_content_match_is_linear_for_any_pattern(pattern):
     assert_linear(ContentMatch(pattern).met, again("a", "", "\0"))
 
 
-def test_what_the_measurement_calls_quadratic_is_found():
+def test_the_measurement_of_growth_finds_quadratic_work():
     """The check above can fail: this work reads the text once for each 512 characters."""
     with pytest.raises(AssertionError, match="grows"):
         assert_linear(lambda text: [text.count("b") for _ in range(len(text) // 512)], again("a"))

@@ -13,7 +13,7 @@ LEFT_OUT = "characters left out ...]\n"
 
 @pytest.mark.parametrize("redactor", [REDACTOR, REDACTOR.within("/srv/work")], ids=["runtime", "run"])
 @pytest.mark.parametrize("behind", [SECRET, "password=hunter2-hunter2", "plain"])
-def test_what_is_behind_the_part_that_is_read_is_not_shown(redactor, behind):
+def test_text_beyond_the_redacted_part_of_a_huge_text_is_left_out(redactor, behind):
     text = "so " * (WHOLE // 3 + 1) + behind
     shown = redactor.text(text)
     assert shown.endswith(f" of {len(text)} {LEFT_OUT}")
@@ -32,7 +32,7 @@ def test_the_cut_shows_no_part_of_a_secret(before):
     assert SECRET[:6] not in shown
 
 
-def test_a_text_that_is_read_whole_is_the_same_object():
+def test_a_text_that_is_redacted_as_a_whole_is_the_same_object():
     text = "a" * WHOLE
     assert REDACTOR.text(text) is text
     assert REDACTOR.value([text])[0] is text

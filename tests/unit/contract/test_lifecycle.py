@@ -3,10 +3,8 @@
 from itertools import product
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from greenroom.actors.contract.calls import CALLS, SETTLED, CallStatus, derive_run_status
+from greenroom.actors.contract.calls import CALLS, SETTLED, CallStatus
 from greenroom.actors.contract.catalogue import CATALOGUE, LIFECYCLE_EVENT, TERMINAL_EVENTS
 from greenroom.actors.contract.failures import FAILURES
 from greenroom.actors.contract.lifecycle import (
@@ -123,27 +121,6 @@ def test_every_way_out_of_the_loop_has_the_stage_that_the_design_gives_it():
     assert set(TERMINATION_STAGE) == set(TerminationKind)
     waiting = [kind for kind, stage in TERMINATION_STAGE.items() if STATUS[stage] is RunStatus.WAITING]
     assert waiting == [TerminationKind.SUSPENDED]
-
-
-def brute_force(calls):
-    """The definition, word by word: any running or resuming; else any suspended; else done."""
-    found = {status.value for status in calls}
-    if found & {"running", "resuming"}:
-        return "running"
-    return "waiting" if "suspended" in found else "done"
-
-
-@pytest.mark.parametrize("size", range(4))
-def test_the_status_of_a_step_is_its_definition_for_every_step_of_up_to_three_calls(size):
-    for calls in product(CallStatus, repeat=size):
-        assert derive_run_status(calls).value == brute_force(calls)
-
-
-@given(st.lists(st.sampled_from(CallStatus), max_size=40), st.randoms(use_true_random=False))
-def test_the_status_of_a_step_does_not_depend_on_the_order_of_its_calls(calls, random):
-    shuffled = random.sample(calls, len(calls))
-    assert derive_run_status(iter(shuffled)) is derive_run_status(calls)
-    assert derive_run_status(calls).value == brute_force(calls)
 
 
 def test_the_effect_classes_that_apply_are_those_of_the_design():

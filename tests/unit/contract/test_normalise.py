@@ -262,7 +262,7 @@ def test_a_type_without_a_name_is_called_a_value():
     assert normalise(Nameless())[0] == "<a value that cannot be shown>"
 
 
-def test_as_deep_as_is_allowed_is_shown_and_all_that_reads_it_later_can():
+def test_a_value_of_the_greatest_depth_is_shown_and_can_be_read_again():
     value, why = normalise(deep(codec.MAX_DEPTH))
     assert why is None
     assert json.loads(msgspec.json.encode(value)) == value
@@ -314,7 +314,7 @@ def built_in(value):
 
 @examples(300)
 @given(ANYTHING)
-def test_whatever_comes_in_what_comes_out_is_json_of_built_in_types(value):
+def test_normalise_returns_json_of_built_in_types_for_any_value(value):
     data, why = normalise(value)
     assert built_in(data)
     assert why is None or why.encode()

@@ -125,7 +125,7 @@ def test_free_text_of_every_event_is_read_by_the_redactor():
 
 
 @given(JSON)
-def test_what_holds_no_secret_stays_the_same_object(value):
+def test_a_value_without_a_secret_stays_the_same_object(value):
     redactor = Redactor([CANARY])
     if redactor.value(value) is not value:
         assert MASK in json.dumps(redactor.value(value))
@@ -211,7 +211,7 @@ def test_a_value_under_a_telling_name_is_never_shown(key):
 
 
 @pytest.mark.parametrize("key", HARMLESS.split())
-def test_a_name_that_only_resembles_one_is_shown(key):
+def test_a_value_under_a_name_that_only_resembles_a_secrets_is_shown(key):
     value = {key: "x"}
     assert Redactor().value(value) is value
 
@@ -222,7 +222,7 @@ def test_a_secret_that_is_too_short_is_refused(secret):
         Redactor([CANARY, secret])
 
 
-def test_the_complaint_about_a_short_secret_does_not_tell_it():
+def test_the_complaint_about_a_short_secret_does_not_contain_the_secret():
     with pytest.raises(ValueError, match="characters") as caught:
         Redactor(["pin77"])
     assert "pin77" not in str(caught.value)
@@ -249,7 +249,7 @@ SPELLED = 'p"a\\s\n ✓é/&'
     [SPELLED, json.dumps(SPELLED), json.dumps(SPELLED, ensure_ascii=False), repr(SPELLED), quote(SPELLED, safe="")],
     ids=["plain", "JSON", "JSON with letters", "Python", "URL"],
 )
-def test_a_secret_is_found_in_the_spellings_that_text_gives_it(text):
+def test_a_secret_is_masked_in_each_spelling(text):
     assert MASK in Redactor([SPELLED]).text(f"<{text}>")
     assert Redactor([SPELLED]).text(f"<{text}>").strip("<>\"'") == MASK
 
@@ -277,7 +277,7 @@ def test_mappings_and_texts_of_other_types_are_read_too():
     assert redactor.value(odd) is odd
 
 
-def test_data_that_is_nested_too_deeply_is_hidden_and_stays_of_its_kind():
+def test_data_that_is_nested_too_deeply_is_hidden_and_keeps_its_type():
     deep = inner = {}
     for _ in range(5_000):
         inner["a"] = inner = {}

@@ -38,7 +38,7 @@ ITEM = InboxItem(position=1, command=Command(command_id="c", kind="send"))
         ({"on_expiry": "shrug"}, "on_expiry='shrug' is not known; use 'deny', 'cancel_run' or gr.SetResult"),
     ],
 )
-def test_a_suspension_that_cannot_be_is_refused_where_it_is_made(wrong, complaint):
+def test_an_invalid_suspend_is_refused_when_it_is_made(wrong, complaint):
     with pytest.raises(ValueError, match=complaint):
         Suspend(**wrong)
 
@@ -106,7 +106,7 @@ def test_values_of_the_contract_are_frozen(value):
         setattr(value, name, None)
 
 
-def test_a_call_begins_new_and_as_the_model_asked_for_it():
+def test_a_call_begins_in_position_new_with_the_request_of_the_model():
     request = CallRequest(call_id="c", tool="t", arguments={"a": 1})
     call = CallRow(call_id="c", index=0, step=1, tool="t", arguments={"a": 1}, fingerprint="f", requested=request)
     assert (call.status, call.attempts, call.edited) == (CallStatus.NEW, 0, False)

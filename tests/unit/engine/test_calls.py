@@ -113,7 +113,7 @@ def told_in_house(ticket: Ticket, decision: Decision) -> str:
     return f"{ticket.tool} {dict(ticket.arguments)} is {ticket.status} by {decision.decided_by}: {decision.reason}"
 
 
-def test_a_text_of_the_decision_is_what_the_model_reads_before_the_agents_text_and_the_sentence() -> None:
+def test_the_text_of_a_denial_takes_precedence_over_the_agents_formatter() -> None:
     w = world(A, B, denial=told_in_house)
     w.decide("A", "cancel", "Ask the customer first.", reason="not yet")
     w.decide("B", "cancel", reason="too dear")
@@ -124,7 +124,7 @@ def test_a_text_of_the_decision_is_what_the_model_reads_before_the_agents_text_a
 
 
 @pytest.mark.parametrize("value", [None, 7, {"text": "no"}, ["no"]])
-def test_a_result_of_a_denial_that_is_no_text_is_not_reported(value: Any) -> None:
+def test_a_denial_with_a_result_that_is_not_a_text_keeps_the_standard_text(value: Any) -> None:
     w = world(A)
     w.decide("A", "cancel", value, reason="no")
     assert w.tool_texts() == {"A": "The reviewer denied this call: no"}
@@ -347,7 +347,7 @@ def test_a_decision_may_come_while_the_hooks_before_the_calls_run() -> None:
     ("action", "arguments", "status"),
     [("resume", {"n": 9}, "suspended"), ("resume", {"n": 1}, "running"), ("cancel", {"n": 9}, "cancelled")],
 )
-def test_an_early_approval_is_of_the_arguments_that_its_call_had_then(action: str, arguments: Any, status: str) -> None:
+def test_an_early_approval_is_bound_to_the_arguments_before_an_edit(action: str, arguments: Any, status: str) -> None:
     """A hook edits the call after a person approved it: that was not for these arguments. A denial is one of any."""
     w = World(agent(hooked=frozenset({Phase.AFTER_INFERENCE})))
     w.says(calls=[A, C])
@@ -453,7 +453,7 @@ def test_an_approved_call_out_of_turn_stays_held_and_the_run_waits() -> None:
     assert w.statuses() == {"A": "succeeded", "B": "running"}
 
 
-def test_an_exclusive_call_waits_for_all_before_it_and_all_after_it_wait() -> None:
+def test_an_exclusive_call_waits_for_earlier_calls_and_blocks_later_calls() -> None:
     w = world(C, call("D", "alone"), call("E", "look"), execution="parallel_streaming")
     assert w.statuses() == {"C": "running", "D": "new", "E": "new"}
     w.returns("C")
@@ -537,7 +537,7 @@ def test_a_large_result_stays_in_the_row_and_is_shown_short() -> None:
     assert w.tool_texts()["A"] == "x..."
 
 
-def test_the_decision_of_a_body_is_the_answer_to_what_it_asked_and_no_permission() -> None:
+def test_a_decision_about_a_body_question_is_passed_to_the_body_and_is_not_an_approval() -> None:
     """A body that asks before it acts must not take the approval of its call for the answer."""
     w = world(A)
     w.decide("A")

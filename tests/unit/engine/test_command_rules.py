@@ -142,7 +142,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("first", "second"), PAIRS, ids=[f"{a[0]} {a[1]} | {b[0]} {b[1]}" for a, b in PAIRS])
-def test_of_two_faults_the_one_that_is_checked_first_is_reported(first, second):
+def test_the_first_of_two_faults_of_a_command_is_reported(first, second):
     facts, command = first[2](*second[2](FACTS, GOOD))
     if first[1] == "withdrawn" and second[0] == "run_done":  # no one has decided it: it went with its run
         first = second
@@ -186,7 +186,7 @@ def test_a_second_reviewer_is_shown_who_decided_and_when():
     assert detail == "r.t1 was approved by bob at 2025-01-02T00:00:00+00:00"
 
 
-def test_a_ticket_that_went_with_its_run_is_no_decision_of_anyone():
+def test_a_withdrawn_ticket_is_reported_as_closed_and_not_as_decided():
     facts = with_ticket(FACTS, status="withdrawn", decided_by="bob", decision_reason="the run was cancelled: enough")
     answer = judge(facts, GOOD)
     assert (answer.code, answer.detail) == (
@@ -201,7 +201,7 @@ def test_a_ticket_that_went_with_its_run_is_no_decision_of_anyone():
 
 
 @pytest.mark.parametrize("result", [{"amount": 7}, {}, "x"])
-def test_a_result_that_is_to_be_the_arguments_and_edited_arguments_beside_it_are_one_too_many(result):
+def test_edited_arguments_beside_a_result_that_stands_for_the_arguments_are_refused(result):
     facts = with_ticket(FACTS, resume_mode="pass_decision_to_tool", response_schema=None)
     both = with_decision(GOOD, result=result, edited_arguments={"amount": 3})
     answer = judge(facts, both)
@@ -231,12 +231,12 @@ def test_the_same_command_again_gets_the_first_answer_in_every_stage(stage, firs
     assert judge(facts, GOOD).ok
 
 
-def test_who_carries_a_command_and_when_makes_no_other_command_of_it():
+def test_the_same_command_from_another_sender_at_another_time_is_a_duplicate():
     again = attrs.evolve(GOOD, by="bob", posted_at=NOW + timedelta(hours=3))
     assert judge(attrs.evolve(FACTS, known=(GOOD, ACCEPTED)), again).status == "duplicate"
 
 
-def test_a_command_that_was_journaled_as_json_is_known_again_in_its_first_form():
+def test_a_command_is_a_duplicate_of_its_journaled_json():
     first = deciding(attrs.evolve(DECISION, result=({"amount": 7}, (1, 2)), edited_arguments={"b": (1,), "a": 1}))
     stored = codec.load(Command, codec.dump(first))
     assert stored != first
@@ -321,7 +321,7 @@ def test_a_decision_by_call_id_for_a_suspended_call_is_judged_by_its_ticket():
 # --- expiry ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_clock_may_expire_an_open_ticket_whatever_its_reviewers_and_whatever_its_time():
+def test_the_clock_may_expire_an_open_ticket_with_any_reviewers_at_any_time():
     for expires_at in (None, NOW, NOW - timedelta(days=1)):
         assert judge(with_ticket(FACTS, expires_at=expires_at), EXPIRE).status == "accepted"
 
@@ -440,7 +440,7 @@ PLAIN = CommandContext(stage=Stage.RUNNING, pending=0)
 
 @pytest.mark.parametrize("command", OTHERS, ids=lambda command: command.kind)
 @pytest.mark.parametrize("stage", Stage)
-def test_a_run_can_be_cancelled_and_spoken_to_until_it_is_done(stage, command):
+def test_a_run_takes_cancels_and_input_until_the_run_is_done(stage, command):
     answer = judge(attrs.evolve(PLAIN, stage=stage), command)
     assert answer.code == ("run_done" if stage in TERMINAL else None)
     assert answer.command_id == command.command_id

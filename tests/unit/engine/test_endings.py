@@ -365,7 +365,7 @@ def test_cancel_after_the_step_does_not_wait_for_people(first: str) -> None:
     assert (w.row.stage, w.statuses()) == ("cancelled", {"A": "cancelled"})
 
 
-def test_what_finishes_while_the_work_is_being_stopped_keeps_its_result() -> None:
+def test_a_body_that_ends_while_the_run_stops_keeps_its_result() -> None:
     w = World(agent(hooked=frozenset({Phase.AFTER_TOOL_EXECUTE})), execution="parallel_streaming")
     w.says(calls=[call("A", "write"), call("B", "write")])
     w.cancel()
@@ -378,7 +378,7 @@ def test_what_finishes_while_the_work_is_being_stopped_keeps_its_result() -> Non
 
 
 @pytest.mark.parametrize("lives", [True, False])
-def test_a_run_with_an_overrun_asks_who_still_lives_before_it_ends(lives: bool) -> None:
+def test_a_run_with_an_overrun_body_asks_for_the_living_bodies_before_the_end(lives: bool) -> None:
     w = World(agent())
     w.says(calls=[call("A", "write")])
     w.raises("A")
@@ -409,7 +409,7 @@ def test_input_that_comes_during_run_end_is_not_lost() -> None:
     w.check_end()
 
 
-def test_what_fails_in_run_end_is_recorded_and_changes_nothing() -> None:
+def test_a_failed_hook_of_run_end_degrades_the_run_and_keeps_the_outcome() -> None:
     w = World(agent(hooked=frozenset({Phase.RUN_END})))
     w.says("done")
     w.phase(Phase.RUN_END, failure="p: boom")
@@ -467,7 +467,7 @@ def test_failures_of_the_model_in_a_row_stop_the_run_in_place_of_asking_again(n:
     w.check_end()
 
 
-def test_of_two_limits_of_failures_the_first_that_is_met_ends_the_run() -> None:
+def test_the_first_of_two_failure_limits_ends_the_run() -> None:
     w = World(agent(stop=(stop.ConsecutiveErrors(4),)))
     for _ in range(3):
         model_fails(w)
@@ -489,7 +489,7 @@ def test_consecutive_errors_can_be_switched_off_for_the_model_too(off: int | Non
     assert w.last().code == "model_error"
 
 
-def test_failures_of_the_model_and_of_all_calls_are_counted_together_and_a_good_step_forgets_them() -> None:
+def test_model_failures_and_failed_steps_share_a_counter_that_a_good_step_resets() -> None:
     w = World(agent(stop=(stop.ConsecutiveErrors(3),)))
     model_fails(w)
     w.says(calls=[call("A", "look")])
@@ -618,7 +618,7 @@ def test_an_unknown_outcome_is_decided_by_a_person(action: str, result: Any, sta
     assert (w.statuses()["A"], w.store.calls["A"].attempts) == (status, attempt)
 
 
-def test_what_was_not_durable_never_happened() -> None:
+def test_a_crash_before_the_receipt_undoes_the_commit() -> None:
     w = World(agent())
     w.lazy = True
     w.says(calls=[call("A", "write")])

@@ -74,7 +74,7 @@ def test_a_late_answer_changes_nothing() -> None:
 
 
 @pytest.mark.rule("GU-15")
-def test_a_new_owner_asks_what_is_open_and_nothing_else() -> None:
+def test_a_new_owner_asks_only_the_guardrails_that_have_not_answered() -> None:
     w = begun(blocking_guardrails=("b",), input_guardrails=("i",))
     w.crash()
     assert asked(w).names == ("b",)

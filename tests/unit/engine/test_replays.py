@@ -46,7 +46,7 @@ class Once(rec.Recorder):
 
     def add(self, now: Any, entry: msgspec.Struct) -> None:
         """Note half of what the reducers returned."""
-        del self._reduced[len(self._reduced) // 2 :]
+        del self._results[len(self._results) // 2 :]
         super().add(now, entry)
 
 
@@ -259,7 +259,7 @@ def updates(number: int) -> Batch:
     return Batch(base=0, writes=(Write(name="turn", op="update", value=number, result=number),))
 
 
-def test_reducers_that_failed_for_the_next_owner_are_replayed_each_in_its_words() -> None:
+def test_failures_of_the_next_owners_reducers_are_replayed_word_for_word() -> None:
     """An owner knows the reducers of the keys that its agent declares, whatever was written before it came."""
     w = Remembered(AgentSpec(key="a", tools=TOOLS, keys=KEYS), execution="parallel_streaming")
     w.says(calls=[call(name, "read", n=number) for number, name in enumerate("ABCD")])
@@ -356,7 +356,7 @@ def failing(value: Any, update: Any) -> Any:
 
 
 @pytest.mark.parametrize("reduce", [lambda value, update: [value, update], failing])
-def test_what_an_undeclared_reducer_returned_or_raised_is_recorded(reduce: Any) -> None:
+def test_results_and_errors_of_undeclared_reducers_are_recorded(reduce: Any) -> None:
     """It is a function that only the bodies know; a replay has none to call."""
     w = Remembered(AgentSpec(key="a", tools=TOOLS), execution="parallel_streaming")
     w.says(calls=[call(name, "read", n=number) for number, name in enumerate("AB")])
@@ -411,13 +411,13 @@ ENTRIES: Sequence[msgspec.Struct] = (
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: type(entry).__name__)
-def test_an_entry_is_the_same_after_it_has_been_bytes(entry: msgspec.Struct) -> None:
+def test_a_record_entry_survives_encoding_and_decoding(entry: msgspec.Struct) -> None:
     taken = RecordEntry(START, entry, (({"a": 1},), ("KeyError", "no")))
     read = load_taken(dump_taken((taken, taken)), {})
     assert repr(read) == repr((taken, taken)), "a Suspend is an exception, and equal to itself only"
 
 
-def test_what_cannot_be_encoded_ends_the_record_and_nothing_else() -> None:
+def test_an_entry_that_cannot_be_encoded_becomes_a_gap_of_the_record() -> None:
     """A commit does not fail of it."""
     (entry,) = load_taken(dump_taken((RecordEntry(START, inp.FailUnrecoverable(detail=object())),)), {})  # type: ignore[arg-type]
     assert isinstance(entry.entry, rec.RecordGap)

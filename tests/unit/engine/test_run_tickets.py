@@ -86,7 +86,7 @@ def test_resume_lets_the_next_step_begin_and_says_by_whom() -> None:
 @pytest.mark.parametrize(
     ("result", "text"), [("It is done by hand.", "It is done by hand."), ({"to": 7}, '{"to":7}'), (0, "0")]
 )
-def test_what_resume_carries_is_reported_to_the_model(result: Any, text: str) -> None:
+def test_the_result_of_a_resumed_pause_is_an_input_of_the_model(result: Any, text: str) -> None:
     w = paused()
     w.decide(of_run(w).ticket_id, result=result)
     assert contents(w)[-1] == f"user: {text}"
@@ -166,7 +166,7 @@ def test_a_second_pause_joins_the_first_before_and_after_it_takes_effect() -> No
     assert len(w.store.tickets) == 1
 
 
-def test_a_pause_may_follow_the_one_that_was_resumed() -> None:
+def test_a_run_can_be_paused_again_after_a_resume() -> None:
     w = paused()
     w.decide(of_run(w).ticket_id)
     w.pause()
@@ -192,7 +192,7 @@ def test_a_stop_condition_is_not_held_back() -> None:
     w.check_end()
 
 
-def test_a_run_on_its_way_out_takes_no_pause() -> None:
+def test_a_stopping_run_refuses_a_pause() -> None:
     w = World(agent())
     w.feed(inp.DeadlinePassed())
     assert (w.pause().code, len(w.store.inbox)) == ("run_done", 0)
@@ -338,7 +338,7 @@ def test_of_two_decisions_that_wait_for_the_owner_only_the_first_is_journaled() 
 # --- a hook that holds the run ---------------------------------------------------------------------------------------
 
 
-def test_a_hook_before_the_inference_holds_it_and_is_not_asked_again() -> None:
+def test_a_hook_of_before_inference_holds_the_run_once() -> None:
     w = held(message="the build", parameters={"build": 7}, response_schema=FORM, reviewers=("ann",))
     ticket = of_run(w)
     assert (w.row.stage, w.row.position, w.row.step) == ("needs_approval", RunPosition.STEP_START, 1)
@@ -390,7 +390,7 @@ def test_a_hook_and_a_pause_hold_the_run_together() -> None:
     assert (w.row.position, w.row.step) == (RunPosition.INFERENCE, 1)
 
 
-def test_a_pause_during_the_hooks_of_a_step_holds_the_next_one() -> None:
+def test_a_pause_during_the_hooks_of_a_step_holds_the_run_before_the_next_step() -> None:
     w = World(agent(hooked=frozenset({Phase.STEP_START})))
     w.pause()
     assert w.row.run_tickets == ()
@@ -422,7 +422,7 @@ def test_a_default_lets_the_run_continue_without_anybody() -> None:
     w.check_end()
 
 
-def test_a_ticket_that_expires_while_its_owner_is_away_does_so_when_it_is_back() -> None:
+def test_a_ticket_that_expires_without_an_owner_expires_at_recovery() -> None:
     w = held(expires_after=30)
     w.lose_owner()
     w.now += timedelta(seconds=31)
@@ -433,7 +433,7 @@ def test_a_ticket_that_expires_while_its_owner_is_away_does_so_when_it_is_back()
     assert w.row.stage == "cancelled"
 
 
-def test_an_expiry_and_a_decision_are_one_question_and_the_first_one_answers_it() -> None:
+def test_the_first_of_an_expiry_and_a_decision_closes_the_ticket() -> None:
     w = held(expires_after=30)
     w.now += timedelta(seconds=29)
     w.lazy = True
@@ -461,7 +461,7 @@ def with_task(*, phase: Phase | None = None) -> World:
 
 @pytest.mark.parametrize("how", ["pause before", "pause", "hook"])
 @pytest.mark.parametrize("crash", [False, True])
-def test_a_run_that_waits_for_its_tasks_is_held_at_once(how: str, crash: bool) -> None:
+def test_a_pause_holds_a_run_that_waits_for_tasks_immediately(how: str, crash: bool) -> None:
     """People see that it waits for them; what its tasks say meanwhile waits for the decision."""
     w = with_task(phase=None if how == "pause" else Phase.STEP_END)
     if how == "pause before":

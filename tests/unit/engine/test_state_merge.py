@@ -98,7 +98,7 @@ def results(w: World, call_id: str) -> list[ev.ToolResult]:
 # --- when, and in which order ----------------------------------------------------------------------------------------
 
 
-def test_one_at_a_time_each_body_sees_what_the_ones_before_it_wrote() -> None:
+def test_in_sequential_mode_each_body_sees_the_writes_of_earlier_bodies() -> None:
     w = world("keep", "keep", mode="sequential")
     wrote(w, "A", put(LAST, "a"), more(TOTAL, 1))
     state = WritableState(w.running("B").state)
@@ -118,7 +118,7 @@ def test_side_by_side_batches_are_held_and_merged_in_the_models_order(mode: str,
     assert merged(w) == ["A", "B", "C"]
 
 
-def test_a_result_is_journaled_when_its_body_ends_and_the_batch_with_it() -> None:
+def test_a_result_and_its_batch_are_durable_when_the_body_ends() -> None:
     w = world("keep", "keep")
     wrote(w, "B", put(LAST, "b"))
     (done,) = results(w, "B")
@@ -138,7 +138,7 @@ def test_of_an_exclusive_key_the_later_batch_is_dropped_whole_and_every_writer_i
     assert (w.tool_texts()["A"], results(w, "B")[0].result) == ("ok", "ok")
 
 
-def test_a_batch_without_clash_behind_one_with_a_clash_is_merged() -> None:
+def test_a_batch_is_merged_after_an_earlier_batch_conflicted() -> None:
     w = world("keep", "keep", "keep")
     wrote(w, "C", put(OTHER, "c"))
     wrote(w, "B", put(LAST, "b"))
@@ -175,7 +175,7 @@ def test_a_suspended_body_does_not_hold_up_the_merge() -> None:
 
 
 @pytest.mark.parametrize("mode", list(MODES))
-def test_a_barrier_sees_everything_before_it_and_nothing_runs_beside_it(mode: str) -> None:
+def test_a_barrier_call_runs_alone_and_sees_all_earlier_writes(mode: str) -> None:
     w = world("keep", "keep", "alone", "keep", mode=mode)
     wrote(w, "A", put(LAST, "a"))
     wrote(w, "B", more(TOTAL, 1))
@@ -238,7 +238,7 @@ def test_without_a_clash_a_tool_that_retries_ends_at_the_merge() -> None:
 
 
 @pytest.mark.parametrize("mode", PARALLEL)
-def test_a_decided_call_that_waits_for_its_turn_continues_when_the_one_before_it_is_merged(mode: str) -> None:
+def test_a_decided_call_continues_when_the_earlier_call_is_merged(mode: str) -> None:
     w = world("retry", "swear", mode=mode)
     w.decide("B")
     wrote(w, "A", put(LAST, "a"))
@@ -311,7 +311,7 @@ class OneByOne(dict[KeyId, KeySpec]):
     __iter__ = items = values = keys
 
 
-def test_a_merge_costs_what_was_written_however_many_keys_are_declared() -> None:
+def test_the_cost_of_a_merge_depends_on_the_written_keys_only() -> None:
     w = world("keep", "keep", keys=OneByOne(KEYS))
     wrote(w, "A", more(TOTAL, 1), put(LAST, "a"), keys={KEYS[TOTAL.id].key: KEYS[TOTAL.id]})
     wrote(w, "B", more(TOTAL, 2))
@@ -323,7 +323,7 @@ def test_a_merge_costs_what_was_written_however_many_keys_are_declared() -> None
 
 @pytest.mark.parametrize("tool", ["keep", "retry"])
 @pytest.mark.parametrize("how", ["cancel", "fail", "crash"])
-def test_what_calls_wrote_that_had_ended_stays_when_the_run_ends(tool: str, how: str) -> None:
+def test_writes_of_ended_calls_stay_when_the_run_fails_or_is_cancelled(tool: str, how: str) -> None:
     w = world(tool, tool, "fatal")
     wrote(w, "B", put(LAST, "b"), more(TOTAL, 1))
     wrote(w, "A", put(LAST, "a"), more(TOTAL, 1))
@@ -342,7 +342,7 @@ def test_what_calls_wrote_that_had_ended_stays_when_the_run_ends(tool: str, how:
     assert len(results(w, "B")) == 1
 
 
-def test_what_a_body_wrote_that_ends_while_it_is_cancelled_counts_as_its_result_does() -> None:
+def test_writes_of_a_body_that_ends_during_its_cancel_count() -> None:
     w = world("keep", "keep")
     w.cancel()
     w.outstanding |= w.dying

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from greenroom.actors.contract.calls import EXECUTING, POSITIONS, SUSPENDED, CallPosition, CallStatus
+from greenroom.actors.contract.calls import POSITIONS, SUSPENDED, CallPosition, CallStatus
 from greenroom.actors.contract.decisions import Decision, Ticket
 from greenroom.actors.contract.lifecycle import APPLYING_EFFECTS, NEEDS_APPROVAL, Stage
 from greenroom.actors.contract.messages import CallRequest
@@ -103,7 +103,7 @@ def may_start(calls: list[CallRow], mode: ExecutionMode, cap: int) -> tuple[Call
     rows = [call for call in calls if call.effect != HANDOFF or call in turn]
     limit = cap if mode.bodies is None else min(cap, mode.bodies)
     bodies = sum(call.position.body for call in rows)
-    alone = any(call.at in EXECUTING and (call.alone or kind_of(call) == "exclusive") for call in rows)
+    alone = any(POSITIONS[call.at].executing and (call.alone or kind_of(call) == "exclusive") for call in rows)
     judged = max((call.index for call in rows if call.provisional and call.at is CallPosition.GATING), default=-1)
     out: list[CallRow] = []
     for place, call in enumerate(rows):
@@ -125,7 +125,7 @@ def stage_of(calls: list[CallRow]) -> Stage:
     if any(call.at is CallPosition.BODY and call.effect in APPLYING_EFFECTS for call in calls):
         return Stage.APPLYING
     rest = [call for call in calls if is_open(call)]
-    if any(c.at in EXECUTING or c.status in (CallStatus.RUNNING, CallStatus.RESUMING) for c in rest):
+    if any(POSITIONS[c.at].executing or c.status in (CallStatus.RUNNING, CallStatus.RESUMING) for c in rest):
         return Stage.RUNNING
     return NEEDS_APPROVAL if any(call.status is CallStatus.SUSPENDED for call in rest) else Stage.RUNNING
 
@@ -155,7 +155,7 @@ def compare(rows: list[CallRow], calls: StepCalls) -> None:
 
 
 @pytest.mark.parametrize("part", range(20))
-def test_the_sets_say_what_a_look_at_every_call_says(part: int) -> None:
+def test_the_sets_of_calls_agree_with_a_scan_of_all_calls(part: int) -> None:
     dice = random.Random(f"step {part}")
     for _ in range(40):
         rows = a_step(dice)
@@ -163,7 +163,7 @@ def test_the_sets_say_what_a_look_at_every_call_says(part: int) -> None:
 
 
 @pytest.mark.parametrize("part", range(10))
-def test_they_say_it_after_every_change_and_the_value_before_is_as_it_was(part: int) -> None:
+def test_the_sets_of_calls_agree_after_every_change_and_older_values_stay(part: int) -> None:
     dice = random.Random(f"change {part}")
     for _ in range(10):
         rows = a_step(dice)
@@ -181,7 +181,7 @@ def test_they_say_it_after_every_change_and_the_value_before_is_as_it_was(part: 
             calls = opened
 
 
-def test_a_run_of_version_3_that_is_taken_up_moves_its_mirrors_to_their_calls() -> None:
+def test_recovery_of_a_run_of_version_3_moves_the_mirrors_into_the_calls() -> None:
     info = RunInfo(run_id="r", thread_id="t", agent="a", agent_digest="", created_at=NOW, execution="sequential")
     requested = CallRequest(call_id="K", tool="expert", arguments={})
     call = CallRow(

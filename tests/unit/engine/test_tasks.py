@@ -71,7 +71,7 @@ def test_the_end_of_a_task_costs_the_same_beside_few_tasks_and_beside_many() -> 
 # --- how they begin --------------------------------------------------------------------------------------------------
 
 
-def test_a_call_in_the_background_ends_at_once_and_its_body_continues() -> None:
+def test_a_background_call_ends_immediately_and_its_body_continues() -> None:
     w = crawling(then=None)
     assert w.statuses() == {"A": "succeeded"}
     assert w.tool_texts() == {"A": '{"task":"A.task1","status":"running"}'}
@@ -81,7 +81,7 @@ def test_a_call_in_the_background_ends_at_once_and_its_body_continues() -> None:
 
 
 @pytest.mark.parametrize("mode", list(MODES))
-def test_calls_behind_one_in_the_background_do_not_wait_for_its_task(mode: Any) -> None:
+def test_calls_after_a_background_call_do_not_wait_for_its_task(mode: Any) -> None:
     w = World(agent(), execution=mode)
     w.says(calls=[call("A", "crawl"), call("B", "fetch"), call("C", "look"), call("D", "crawl")])
     w.returns("C")
@@ -112,7 +112,7 @@ def test_a_call_in_the_background_is_approved_like_any_other() -> None:
     w.check_end()
 
 
-def test_one_task_more_than_the_run_may_have_is_refused_with_the_way_out() -> None:
+def test_a_task_beyond_the_limit_of_the_run_is_refused_with_the_way_out() -> None:
     w = World(agent(max_tasks=1))
     w.says(calls=[call("A", "crawl"), call("B", "crawl")])
     assert w.statuses() == {"A": "succeeded", "B": "failed"}
@@ -208,7 +208,7 @@ def test_reports_of_a_task_are_events_of_the_task() -> None:
     assert w.types()[-2:] == ["run.task.progress", "run.task.output.delta"]
 
 
-def test_of_a_large_result_event_and_model_get_what_is_shown() -> None:
+def test_of_a_large_task_result_the_model_gets_head_and_tail() -> None:
     w = crawling()
     w.answer(inp.CallReturned(call_id="A.task1", attempt=1, result="x" * 9, shown="x..x", large=True))
     finished = next(e.payload for e in w.store.events[1:] if e.type == "run.task.finished")
@@ -219,7 +219,7 @@ def test_of_a_large_result_event_and_model_get_what_is_shown() -> None:
 # --- who waits for them ----------------------------------------------------------------------------------------------
 
 
-def test_a_run_whose_model_has_nothing_more_to_say_waits_for_its_tasks_and_is_running() -> None:
+def test_a_run_with_a_final_answer_waits_for_live_tasks_with_status_running() -> None:
     w = crawling()
     assert (w.row.position, w.row.stage, w.row.termination) == (RunPosition.TASKS, Stage.RUNNING, None)
     w.task_returns("A.task1")
@@ -337,7 +337,7 @@ def test_a_hook_that_ends_the_run_ends_its_tasks() -> None:
     w.check_end()
 
 
-def test_what_a_task_returns_after_the_runs_cancel_and_before_its_end_counts() -> None:
+def test_a_task_result_between_the_cancel_and_the_end_of_the_run_counts() -> None:
     w = crawling()
     w.cancel()
     w.feed(inp.CallReturned(call_id="A.task1", attempt=1, result="made it", shown="made it"))
@@ -367,7 +367,7 @@ def test_a_task_that_is_cancelled_ends_when_its_body_has() -> None:
     assert task_notes(w) == ["[Background task A.task1 (crawl) cancelled.]\nIt was cancelled."]
 
 
-def test_what_a_cancelled_task_returns_all_the_same_counts() -> None:
+def test_the_result_of_a_task_that_ignores_its_cancel_counts() -> None:
     w = crawling()
     w.asks(inp.CancelAsked, task_id="A.task1")
     w.task_returns("A.task1")
@@ -377,7 +377,7 @@ def test_what_a_cancelled_task_returns_all_the_same_counts() -> None:
     assert w.state == before
 
 
-def test_cancelling_twice_asks_once_and_what_never_was_is_said() -> None:
+def test_cancelling_a_task_is_idempotent_and_false_for_an_unknown_task() -> None:
     w = crawling()
     values = [w.asks(inp.CancelAsked, task_id=name) for name in ("A.task1", "A.task1", "B.task1")]
     assert [answer.value for answer in values if answer is not None] == [True, True, False]
@@ -462,7 +462,7 @@ def test_a_task_spawns_tasks_that_outlive_it() -> None:
         ("even", {"n": 1}, "not even"),
     ],
 )
-def test_what_cannot_be_spawned_is_refused_with_the_way_out(tool: str, arguments: Any, why: str) -> None:
+def test_a_spawn_of_an_unsuitable_tool_is_refused_with_the_way_out(tool: str, arguments: Any, why: str) -> None:
     w = bossing()
     assert why in spawned(w.spawns("B", tool, **arguments))
     assert not w.row.tasks
@@ -476,7 +476,7 @@ def test_a_spawn_over_the_limit_is_refused_and_may_be_tried_again() -> None:
     assert spawned(w.spawns("B", "look", n=2, nth=2)) == "B.task2"
 
 
-def test_one_body_spawns_so_many_tasks_and_no_more() -> None:
+def test_the_number_of_tasks_that_one_body_spawns_is_limited() -> None:
     w = bossing()
     many = replace(w.state.calls["B"], spawned=tuple(f"m{n}" for n in range(MAX_SPAWNS - 1)))
     w.state = msgspec.structs.replace(w.state, calls=StepCalls([many]))

@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 
 from greenroom.actors.contract import events as ev
-from greenroom.actors.contract.calls import CallPosition, CallStatus, derive_run_status
+from greenroom.actors.contract.calls import CallPosition, CallStatus
 from greenroom.actors.contract.commits import Commit
 from greenroom.actors.contract.decisions import Command, CommandResult, Decision, InboxItem, Suspend, Ticket
 from greenroom.actors.contract.excerpt import Large
@@ -33,6 +33,7 @@ from greenroom.actors.engine.command_rules import CommandRules
 from greenroom.actors.engine.machine import due, step
 from greenroom.actors.engine.state import RunState, Transition, stored
 
+from ...support.promises import derive_run_status
 from .fake_child import CUT, FakeChild
 from .fold import Fold
 
@@ -631,7 +632,7 @@ class World:
         """A new owner would find the run as it is."""
         now, then = self.state, RunState.from_record(self.store.record())
         calls = {call_id: stored(call) for call_id, call in now.calls.items()}
-        assert (then.row, then.calls, then.used) == (now.row, calls, now.used)
+        assert (then.row, then.calls, then.call_ids) == (now.row, calls, now.call_ids)
         kept = {key: cell[:3] for key, cell in now.snapshot.cells.items() if cell.persistent}
         assert {key: cell[:3] for key, cell in then.snapshot.cells.items()} == kept
 

@@ -138,7 +138,7 @@ def test_errors_of_other_forms_are_read_too(data):
     "data", [None, [], 7, "x", {"error": None}, {"error": [1]}, {"error": {"message": 7, "code": []}}]
 )
 @pytest.mark.parametrize("name", CODECS)
-def test_what_is_no_report_is_classified_by_its_status(name, data):
+def test_an_error_without_a_readable_report_is_classified_by_its_status(name, data):
     assert kind_of(CODECS[name]().error(503, data)) == "overloaded"
 
 

@@ -79,7 +79,7 @@ def test_openai_chat_gets_parts_of_content():
 
 
 @pytest.mark.rule("AT-18")
-def test_openai_chat_gets_what_a_tool_returned_behind_all_results():
+def test_openai_chat_gets_the_images_of_results_after_all_results():
     messages = body("chat", *looked(IMAGE))["messages"]
     assert [made["role"] for made in messages] == ["user", "assistant", "tool", "tool", "user", "user"]
     assert (messages[2]["content"], messages[5]["content"]) == ("seen", "Well?")
@@ -162,7 +162,7 @@ def test_an_older_gemini_gets_data_behind_the_responses():
 @pytest.mark.parametrize("place", ["input", "result"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", FORMS)
-def test_what_a_provider_does_not_take_is_refused_before_anything_is_sent(name, kind, place):
+def test_a_part_that_a_provider_does_not_take_is_refused_before_the_request(name, kind, place):
     messages = (asked(KINDS[kind]),) if place == "input" else looked(KINDS[kind])
     if kind in FORMS[name]:
         assert body(name, *messages)

@@ -537,7 +537,7 @@ SIGNS = {"chat": "Hm.", "responses": SIGNATURE, "anthropic": SIGNATURE, "gemini"
 
 @pytest.mark.rule("M-15")
 @pytest.mark.parametrize("name", CODECS)
-def test_items_go_back_only_as_they_came(name):
+def test_provider_items_are_sent_back_unchanged_or_not_at_all(name):
     """Whatever has changed since would contradict them: the text, a call, its arguments, the provider."""
     kept = answered(name)
     whole = sent_back(name, kept)

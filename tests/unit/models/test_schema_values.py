@@ -291,7 +291,7 @@ def test_a_tool_with_a_given_schema_accepts_the_arguments(schema, seed):
 
 
 @given(leaves(), leaves(), st.one_of(NUMBERS, st.text(max_size=3), st.floats(-5, 5), st.none(), st.booleans()))
-def test_what_is_valid_against_both_schemas_is_valid_against_the_merged_one(one, other, value):
+def test_a_value_valid_against_two_schemas_is_valid_against_the_merged_schema(one, other, value):
     if schema_fault(one, value) is None and schema_fault(other, value) is None:
         whole = merged(one, other)
         assert schema_fault(whole, value) is None

@@ -114,7 +114,7 @@ def test_each_limit_is_reached_with_its_sentence(name: str, limit: str) -> None:
 
 @pytest.mark.rule("M-8")
 @each_format
-def test_what_is_below_each_limit_is_answered(name: str) -> None:
+def test_streams_below_each_limit_are_answered(name: str) -> None:
     wild = WILD[name]
     calls = [wild.call(index, f"{index}" + "i" * 400, "t" * 200, "{}") for index in range(4_096)]
     made = answered(name, [written(*calls, *wild.end)])
@@ -175,7 +175,7 @@ def test_an_error_of_eight_mebibytes_has_a_short_sentence(name: str) -> None:
         assert len(str(raised.value)) < 1_200
 
 
-def test_a_key_that_the_end_of_what_is_read_of_an_error_divides_is_not_shown() -> None:
+def test_a_key_at_the_cut_of_an_error_body_is_not_shown() -> None:
     """Spaces are joined after the cut, so that its place comes into the sentence."""
     mask = KeyMask(["sk-canary-0123456789abcdef"])
     for size in range(16_350, 16_390):
@@ -201,7 +201,7 @@ def test_half_a_surrogate_pair_is_read_wherever_it_stands(name: str) -> None:
 
 @each_format
 @pytest.mark.parametrize("mask", [KeyMask(), KeyMask(["a-key-of-the-service"])])
-def test_what_is_nested_deeply_has_an_error_with_a_kind_or_is_read(name: str, mask: KeyMask) -> None:
+def test_deeply_nested_data_is_read_or_raises_a_model_error(name: str, mask: KeyMask) -> None:
     for depth in (60, 450, 700, 980):
         deep = '{"x":' * depth + "1" + "}" * depth
         data = json.dumps(WILD[name].part(0, {"data": "HERE"})).replace('"HERE"', deep).encode()

@@ -81,7 +81,7 @@ async def test_an_empty_step_answers_nothing_at_all():
     assert (response.text, response.calls) == ((), ())
 
 
-async def test_a_failure_comes_out_of_the_iteration_after_what_is_before_it():
+async def test_a_scripted_failure_is_raised_after_the_parts_before_it():
     model = ScriptedModel([["half", fail("interrupted", "cut off")], fail("overloaded")])
     async with model.stream(ask()) as events:
         assert await anext(events) == TextDelta("half")
@@ -159,7 +159,7 @@ async def test_requests_are_recorded_in_order():
     assert repr(model) == "<ScriptedModel, 2 requests>"
 
 
-async def test_assert_complete_names_the_run_and_what_it_did_not_play():
+async def test_assert_complete_names_the_run_and_its_unplayed_steps():
     model = ScriptedModel(["one", call("add", a=1)])
     with pytest.raises(AssertionError, match="the model was never asked"):
         model.assert_complete()
@@ -265,7 +265,7 @@ async def test_a_test_model_does_not_grow_for_ever():
     for number in range(RUNS + 50):
         await stream(model, ask(run=f"r{number}"))
     assert len(model.requests) == KEEP == 1_000
-    assert len(model._played) == RUNS
+    assert len(model._finished_runs) == RUNS
     assert not model._playing
     model.assert_complete()
 

@@ -31,7 +31,7 @@ def test_an_agent_without_tools_publishes_its_digest_alone() -> None:
     assert read(agent) == PublishedAgent(key="a", digest=agent.spec.digest)
 
 
-def test_what_a_start_and_a_judge_need_arrives() -> None:
+def test_a_published_agent_has_all_facts_that_start_and_judge_need() -> None:
     agent = gr.Agent("a", tools=[refund], execution="parallel_streaming", on_new_input="supersede")
     found = read(agent)
     assert (found.spec.key, found.spec.digest, found.spec.execution) == ("a", agent.spec.digest, "parallel_streaming")
@@ -68,6 +68,6 @@ def test_a_schema_that_is_too_large_is_left_out_and_checked_by_the_owner_alone()
         'd1 {"tools": {"refund": ["f"]}, "onNewInput": 7}',
     ],
 )
-def test_what_only_another_release_can_read_is_left_out(text: str) -> None:
+def test_unreadable_parts_of_a_published_agent_are_left_out(text: str) -> None:
     found = PublishedAgent.read("a", text)
     assert (found.key, found.digest, found.execution, dict(found.tools)) == ("a", "d1", "sequential", {})

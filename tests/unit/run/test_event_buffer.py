@@ -48,7 +48,7 @@ def test_a_new_tail_knows_nothing():
     assert [tail.slice(after) for after in (0, 1, 100)] == [None, None, None]
 
 
-def test_what_follows_a_position_comes_from_memory_as_far_as_it_reaches_back():
+def test_events_after_a_position_come_from_memory_if_the_buffer_reaches_back():
     tail = EventBuffer()
     tail.append(12, frames(11, 12))
     tail.append(13, frames(13, 13))
@@ -61,7 +61,7 @@ def test_what_follows_a_position_comes_from_memory_as_far_as_it_reaches_back():
     assert tail.slice(10).frames == frames(11, 13)
 
 
-def test_after_a_hole_only_what_is_new_is_kept():
+def test_after_a_hole_the_buffer_keeps_only_the_new_events():
     """Another writer has written 4 and 5: a reader of 4 must not be given 6."""
     tail = filled(3)
     tail.append(6, frames(6, 6))
@@ -114,7 +114,7 @@ def test_within_takes_the_shortest_beginning_that_is_large_enough(sizes: list[in
     assert sum(map(len, taken[:-1])) < most
 
 
-def test_all_who_ask_from_a_position_share_one_slice_and_what_was_made_of_it():
+def test_readers_of_one_position_share_a_slice_and_its_encoding():
     tail = filled(10)
     made = []
 
@@ -291,7 +291,7 @@ def test_a_listener_may_let_go_while_it_is_reported():
     assert signals.followed == 0
 
 
-def test_what_is_shown_names_the_range():
+def test_the_repr_of_a_buffer_and_a_slice_names_the_range():
     signals = ChangeSignals()
     with signals.follow("r") as (_, tail):
         signals.committed("r", 5, frames(4, 5))

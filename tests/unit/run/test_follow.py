@@ -176,7 +176,7 @@ async def test_an_old_log_is_read_from_the_store_and_ends_with_its_last_event(pl
     assert {kind for kind, _ in place.reads} == {"events"}, "the last event says that it is the end"
 
 
-async def test_what_comes_in_is_given_from_memory(place, stack, autojump_clock):
+async def test_a_follower_reads_new_events_from_memory(place, stack, autojump_clock):
     place.write(2)
     place.tell()
     follower, got = place.follow(stack), []
@@ -262,7 +262,7 @@ async def test_nothing_is_lost_if_a_run_is_given_up_while_the_store_is_read(plac
 # --- where it ends ---------------------------------------------------------------------------------------------------
 
 
-async def test_who_begins_at_the_end_of_a_run_that_is_done_gets_nothing_and_the_end(place, stack, autojump_clock):
+async def test_a_follower_from_the_end_of_a_done_run_gets_no_event_and_ends(place, stack, autojump_clock):
     place.write(4)
     place.end()
     assert await taken(place.follow(stack, after=5)) == []
@@ -354,7 +354,7 @@ async def test_a_listener_learns_of_every_change_and_of_the_close(place, stack):
     assert reported == [2, 2, 3, 3, 3]
 
 
-async def test_a_runtime_that_closes_wakes_who_waits(place, stack, autojump_clock):
+async def test_closing_the_runtime_wakes_waiting_followers(place, stack, autojump_clock):
     place.write(3)
     place.tell()
     follower = place.follow(stack)
@@ -371,7 +371,7 @@ async def test_a_runtime_that_closes_wakes_who_waits(place, stack, autojump_cloc
         place.follow(stack)
 
 
-async def test_what_is_in_memory_is_given_before_the_news_that_the_runtime_has_closed(place, stack, autojump_clock):
+async def test_a_follower_reads_buffered_events_before_it_raises_runtime_closed(place, stack, autojump_clock):
     follower = place.follow(stack)
     place.commit(3)
     place.signals.close()
@@ -381,7 +381,7 @@ async def test_what_is_in_memory_is_given_before_the_news_that_the_runtime_has_c
     assert got == place.frames
 
 
-async def test_who_has_the_last_event_learns_of_the_end_though_the_runtime_has_closed(place, stack, autojump_clock):
+async def test_a_follower_at_the_last_event_ends_also_after_the_runtime_closed(place, stack, autojump_clock):
     follower = place.follow(stack)
     place.commit(3)
     place.end()
@@ -479,7 +479,7 @@ async def test_a_follower_that_is_cancelled_continues_where_it_was(place, stack,
     assert got == place.frames
 
 
-def test_what_is_shown_names_the_run_and_the_position(place, stack):
+def test_the_repr_of_a_follower_names_the_run_and_the_position(place, stack):
     assert repr(place.follow(stack, after=3)) == "<Follower of r after 3>"
 
 
@@ -584,7 +584,7 @@ class Followed(RuleBasedStateMachine):
     def step(self, follower: Follower) -> None:
         """One look; if there is nothing, all reported events were given, or there is a reason to look on."""
         after, reported, reads = follower.after, self.place.head, len(self.place.reads)
-        head, known = follower.tail.head, follower._looked
+        head, known = follower.tail.head, follower._read_to_end
         found = at_once(follower.fetch())
         self.check(after, follower, found)
         if found is not None:
@@ -602,7 +602,7 @@ class Followed(RuleBasedStateMachine):
         assert found.first == after + 1
         assert found.frames == tuple(self.place.frames[after : found.last])
         assert follower.after == found.last
-        shared = found is follower.tail._cached  # else it is a page of the store's
+        shared = found is follower.tail._newest_slice  # else it is a page of the store's
         assert 0 < len(found.frames) <= (SLICE_FRAMES if shared else PAGE)
         assert sum(map(len, found.frames[:-1])) < (SLICE_BYTES if shared else PAGE_BYTES)
 

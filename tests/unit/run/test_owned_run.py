@@ -71,7 +71,7 @@ def test_slots_and_the_queue_follow_the_place() -> None:
     "notes",
     [
         {"degraded": ("agent_unknown", "no agent")},
-        {"logged": "agent_unknown"},
+        {"logged_code": "agent_unknown"},
         {"sequence": 3},
         {"starting": 1},
         {"place": Place.HELD},

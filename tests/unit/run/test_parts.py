@@ -42,7 +42,7 @@ async def test_the_clock_moves_with_trios_and_keeps_whole_milliseconds(autojump_
     assert clock.now() == NOON + timedelta(hours=1)
 
 
-async def test_when_a_moment_has_come_on_trios_clock_it_has_come_on_ours(autojump_clock):
+async def test_the_runs_clock_has_reached_a_moment_when_trios_clock_has(autojump_clock):
     clock = Clock(NOON)
     for seconds in (0.0001, 0.0015, 1 / 3, 59.9999):
         moment = clock.now() + timedelta(seconds=seconds)
@@ -76,7 +76,7 @@ async def test_a_change_between_looking_and_waiting_is_not_missed(notice, make):
 
 
 @NOTICES
-async def test_a_change_wakes_all_who_wait_for_that_run_and_no_others(notice, make):
+async def test_a_change_wakes_all_waiters_of_the_run_only(notice, make):
     signals = ChangeSignals()
     one, two, other = signals.signal("r1"), signals.signal("r1"), signals.signal("r2")
     assert one is two
@@ -218,7 +218,7 @@ def test_a_schema_that_no_answer_could_fit_is_refused_before_anybody_is_asked(sc
 
 
 @pytest.mark.parametrize("response", [None, "text", gr.ModelResponse(usage=None), gr.ModelResponse(text=(1,))])
-def test_what_is_no_answer_of_a_model_is_refused(response):
+def test_an_invalid_response_of_a_model_is_refused(response):
     with pytest.raises(InvalidValue):
         response_of(response)
 

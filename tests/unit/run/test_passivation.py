@@ -27,7 +27,7 @@ async def nudged(mailbox: Mailbox[None]) -> float:
     return trio.current_time()
 
 
-async def test_each_is_nudged_when_it_has_rested_for_the_patience(autojump_clock):
+async def test_a_mailbox_is_nudged_after_it_rested_for_the_patience(autojump_clock):
     mailboxes: list[Mailbox[None]] = [Mailbox(f"run {number}") for number in range(3)]
     async with passivating() as passivation:
         moments = []
@@ -40,7 +40,7 @@ async def test_each_is_nudged_when_it_has_rested_for_the_patience(autojump_clock
         assert passivation.rests(last) == trio.current_time() + PATIENCE == await nudged(last)
 
 
-async def test_one_that_works_again_is_not_nudged_and_has_its_whole_patience_when_it_rests_again(autojump_clock):
+async def test_a_mailbox_that_works_again_starts_a_new_patience_at_its_next_rest(autojump_clock):
     first: Mailbox[None] = Mailbox("first")
     second: Mailbox[None] = Mailbox("second")
     async with passivating() as passivation:

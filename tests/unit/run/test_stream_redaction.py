@@ -55,7 +55,7 @@ def test_a_secret_is_masked_wherever_the_text_is_cut(words, places):
 
 @pytest.mark.no_cover
 @given(st.text(max_size=80), st.lists(st.integers(0, 80), max_size=8))
-def test_nothing_is_lost_and_nothing_changes_its_place(text, places):
+def test_stream_redaction_keeps_all_text_in_order(text, places):
     hold, redactor = StreamRedactor(Redactor(SECRETS)), Redactor(SECRETS)
     assert "".join(streamed(cut_up(text, places), hold, redactor)) == redactor.text(text)
 
@@ -73,7 +73,7 @@ def test_ordinary_text_is_shown_at_once(text):
     assert StreamRedactor(Redactor(["canary-7f3a9"])).settled(text) == len(text)
 
 
-def test_what_is_held_back_is_bounded():
+def test_the_held_back_text_is_bounded():
     hold = StreamRedactor(Redactor(["z" * 16_000]))
     for text in ("z" * 90_000, "sk-" + "a" * 90_000, "-----BEGIN KEY-----" + "a\n" * 50_000):
         assert len(text) - hold.settled(text) <= LONGEST
@@ -112,7 +112,7 @@ def followed(pieces: list[str], redactor: Redactor) -> str:
 @pytest.mark.no_cover
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", LONG)
-def test_a_secret_longer_than_what_is_held_back_is_masked_wherever_the_stream_is_cut(kind, sampled):
+def test_a_secret_longer_than_the_held_back_text_is_masked_at_every_cut(kind, sampled):
     before, body, behind = LONG[kind]
     redactor, text = Redactor(SECRETS), f"so {before}{body}{behind} and on"
     whole = redactor.text(text)

@@ -31,7 +31,7 @@ def after(*batches: Batch | None) -> StateSnapshot:
     return snapshot
 
 
-def test_what_looks_like_a_write_and_is_none_is_an_error() -> None:
+def test_assigning_an_attribute_or_item_of_state_is_an_error() -> None:
     state: Any = WritableState()
     with pytest.raises(AttributeError, match="name"):
         state.name = "lost"
@@ -75,7 +75,7 @@ def test_a_body_reads_what_it_has_written_and_no_other_body_does() -> None:
     assert State(EMPTY)[NAME] == "-"
 
 
-def test_what_is_read_and_what_was_given_are_values_of_ones_own() -> None:
+def test_state_copies_the_values_that_it_takes_and_returns() -> None:
     key = StateKey("k", dict[str, Any])
     state = WritableState()
     given: dict[str, Any] = {"a": [1]}
@@ -178,7 +178,7 @@ def test_declaring_two_keys_of_one_name_is_an_error() -> None:
         declared(["name"], "here")  # type: ignore[list-item]
 
 
-def test_what_is_no_key_is_an_error() -> None:
+def test_an_access_without_a_state_key_is_an_error() -> None:
     with pytest.raises(StateError, match=r"'name' is no state key; make one with gr\.StateKey"):
         State()["name"]  # type: ignore[index]
     with pytest.raises(StateError, match="3 is no state key"):
@@ -207,7 +207,7 @@ def test_a_copy_and_a_view_continue_on_their_own() -> None:
     assert found == [6, 2]
 
 
-def test_a_state_tells_what_it_is() -> None:
+def test_the_repr_of_a_state_names_its_class_and_content() -> None:
     state = WritableState()
     state.set(NAME, "secret")
     assert repr(State(after(state.batch()))) == "<State at revision 1: 1 keys>"

@@ -97,7 +97,7 @@ FITTING: list[tuple[Any, Any]] = [
 
 @pytest.mark.rule("S-7")
 @pytest.mark.parametrize(("kind", "value"), FITTING, ids=case)
-def test_what_is_written_is_what_is_read(kind: Any, value: Any) -> None:
+def test_a_value_is_read_as_it_was_written(kind: Any, value: Any) -> None:
     key = StateKey("k", kind, default=value)
     assert key.decode(key.encode(value)) == value == key.initial()
     assert type(key.decode(key.encode(value))) is type(value)
@@ -155,7 +155,7 @@ def test_a_value_that_does_not_fit_is_refused_with_the_key_and_the_place(kind: A
         StateKey("k", kind, default=value)
 
 
-def test_what_holds_itself_or_is_very_deep_is_refused() -> None:
+def test_a_circular_or_very_deep_value_is_refused() -> None:
     itself: list[Any] = []
     itself.append(itself)
     deep: Any = 1
@@ -209,7 +209,7 @@ def test_any_json_is_kept_as_it_is_and_never_shared(value: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [Any, list, dict, dict[str, Any], list[list[int]]])
-def test_what_is_read_shares_nothing_with_what_is_kept(kind: Any) -> None:
+def test_a_read_value_shares_nothing_with_the_stored_value(kind: Any) -> None:
     key = StateKey("k", kind)
     value: Any = [[1]] if kind in (Any, list) or "list[list" in str(kind) else {"a": [1]}
     data = key.encode(value)
@@ -255,7 +255,7 @@ def test_a_reducer_is_a_function() -> None:
 
 
 @pytest.mark.rule("S-1")
-def test_a_default_is_the_keys_own_and_each_read_has_its_own() -> None:
+def test_each_read_of_a_default_is_a_new_copy() -> None:
     given: list[str] = ["a"]
     key = StateKey("k", list[str], default=given)
     given.append("b")
@@ -282,7 +282,7 @@ def test_an_update_has_a_type_of_its_own() -> None:
         key.encode_update(["a"])
 
 
-def test_a_reducer_gets_values_and_cannot_change_what_is_kept() -> None:
+def test_a_reducer_gets_copies_and_cannot_change_the_stored_value() -> None:
     def spoil(value: list[Any], more: list[Any]) -> list[Any]:
         assert isinstance(value, list)
         value.append("spoilt")
@@ -297,7 +297,7 @@ def test_a_reducer_gets_values_and_cannot_change_what_is_kept() -> None:
     assert (current, update) == ([1], [2])
 
 
-def test_what_a_reducer_makes_must_fit() -> None:
+def test_the_result_of_a_reducer_must_fit_the_type_of_the_key() -> None:
     key = StateKey("k", int, merge=commutative(lambda value, more: f"{value}{more}"))
     reduce = key.spec.reduce
     assert reduce is not None

@@ -173,7 +173,7 @@ def test_commutative_updates_come_to_the_same_value_in_any_order(updates):
 
 
 @pytest.mark.rule("S-35")
-def test_changes_are_exactly_what_was_written_since():
+def test_changes_since_a_revision_are_exactly_the_later_writes():
     first = merged(EMPTY, put("a", 1), put("b", 1))
     second = merged(first, put("b", 2), put("z", 1, "thread"))
     third = merged(second, put("b", 3), put("a", 1, "thread"))
@@ -193,7 +193,7 @@ def test_only_persistent_keys_are_for_the_store():
     assert first.cells[KeyId("run", "scratch")].value == 1
 
 
-def test_what_a_store_gives_back_is_the_snapshot_that_it_was_given():
+def test_a_snapshot_restored_from_rows_equals_the_stored_one():
     """But for what is not persistent, and for who wrote it; batches that were on their way merge as they would have."""
     first = merged(EMPTY, put("a", 1), put("scratch", 1, persistent=False), by="x")
     second = merged(first, put("b", 2, "thread"), update(first, TOTAL, 3), by="y")
@@ -207,7 +207,7 @@ def test_what_a_store_gives_back_is_the_snapshot_that_it_was_given():
     assert found.detail == "state key 'thread:b' was changed meanwhile by an earlier write"
 
 
-def test_what_another_run_of_the_thread_wrote_blocks_no_write():
+def test_writes_of_another_run_of_the_thread_conflict_with_no_write():
     """It has revision 0: it was there before any batch of this run."""
     snapshot = StateSnapshot.restored(0, [StateWrite(key="last", scope="thread", value=1)])
     assert values(merged(snapshot, put("last", 2, "thread"), base=0)) == {"thread:last": 2}
@@ -265,7 +265,7 @@ def test_all_other_cells_are_shared(large):
 
 
 @pytest.mark.slow
-def test_merging_and_telling_what_changed_look_at_what_changed_only(large):
+def test_merges_and_changes_read_only_the_changed_keys(large):
     cells = Counted(large.cells)
     after = merged(StateSnapshot(0, cells), put("key 1", 0), put("key 2", 0))  # type: ignore[arg-type]
     assert cells.looked == 2
@@ -275,7 +275,7 @@ def test_merging_and_telling_what_changed_look_at_what_changed_only(large):
     assert cells.looked == 2
 
 
-def test_what_a_snapshot_remembers_is_bounded():
+def test_the_history_of_a_snapshot_is_bounded():
     """And what changed before that is still found."""
     snapshots = [EMPTY]
     for n in range(3 * REMEMBERED):
@@ -332,7 +332,7 @@ class Boxed(list[Any]):
 
 @pytest.mark.slow
 @given(plan=plans())
-def test_any_batches_come_to_what_a_plain_dict_per_revision_comes_to(plan):
+def test_random_batches_agree_with_a_dict_per_revision(plan):
     """Values, clashes, revisions, what changed since every older one, and all older snapshots as they were."""
     snapshots, states = [EMPTY], [dict[KeyId, Boxed]()]
     for behind, orders in plan:

@@ -59,7 +59,7 @@ async def test_a_restarted_actor_keeps_ref_and_mailbox_and_loses_its_state():
         assert ref.exit is None
 
 
-async def test_a_question_fails_at_once_when_its_target_exits():
+async def test_an_ask_fails_immediately_when_its_target_exits():
     async with open_supervisor(name="s") as sup:
         ref = sup.start_child(child(ignore))
         errors = []
@@ -190,7 +190,7 @@ async def test_an_actor_that_cancels_itself_says_so():
 
 
 @pytest.mark.parametrize("grouped", [False, True])
-async def test_a_cancellation_that_is_not_its_own_is_a_crash_of_the_actor_and_of_no_other(grouped):
+async def test_a_foreign_cancellation_is_a_crash_of_its_actor_only(grouped):
     async def let_out(ctx):
         error = await foreign_cancellation()
         raise BaseExceptionGroup("kept", [error]) if grouped else error
@@ -250,7 +250,7 @@ async def test_an_actor_that_is_cancelled_before_its_first_step_never_acts():
     assert (acted, ref.exit) == ([], ActorCancelled(reason="r", by="b"))
 
 
-async def test_what_no_actor_may_keep_leaves_the_supervisor_bare_with_the_exit_published():
+async def test_a_real_interrupt_leaves_the_supervisor_bare_after_the_exit_was_published():
     async def leave(ctx):
         ctrl_c()
 
@@ -265,7 +265,7 @@ async def test_what_no_actor_may_keep_leaves_the_supervisor_bare_with_the_exit_p
 
 @pytest.mark.parametrize("kind", ESCAPES)
 @pytest.mark.parametrize("grouped", [False, True])
-async def test_what_is_no_exception_is_a_crash_of_the_actor_and_of_no_other(kind, grouped):
+async def test_a_base_exception_is_a_crash_of_its_actor_only(kind, grouped):
     async def leave(ctx):
         raise BaseExceptionGroup("two", [kind(), ValueError()]) if grouped else kind()
 
@@ -282,7 +282,7 @@ async def test_what_is_no_exception_is_a_crash_of_the_actor_and_of_no_other(kind
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, trio.TrioInternalError])
-async def test_what_no_actor_may_keep_passes_through_from_inside_a_group_too(kind):
+async def test_a_real_interrupt_inside_a_group_leaves_the_supervisor(kind):
     async def leave():
         if kind is KeyboardInterrupt:
             ctrl_c()

@@ -36,13 +36,13 @@ async def a_real_one():
 
 @pytest.mark.parametrize("kind", ESCAPES)
 @pytest.mark.parametrize("judge", [failure_of, failure_of_call])
-async def test_whatever_user_code_raises_is_its_failure(kind, judge):
+async def test_any_exception_of_user_code_is_its_failure(kind, judge):
     error = caught(raising(kind()))
     assert judge(error) is error
 
 
 @pytest.mark.parametrize("kind", ESCAPES)
-async def test_it_is_also_inside_of_a_group(kind):
+async def test_any_exception_in_a_group_is_a_failure_of_user_code(kind):
     inside = caught(raising(kind()))
     assert failure_of(BaseExceptionGroup("one", [inside])) is inside
     both = failure_of(BaseExceptionGroup("outer", [BaseExceptionGroup("two", [inside, ValueError()])]))
@@ -60,7 +60,7 @@ async def test_a_real_interrupt_passes_and_also_out_of_a_group(judge):
         assert seen.value is real
 
 
-async def test_an_interrupt_that_is_raised_in_place_of_a_real_one_is_real():
+async def test_an_interrupt_that_replaces_a_real_interrupt_is_real():
     def act():
         try:
             ctrl_c()
@@ -70,13 +70,13 @@ async def test_an_interrupt_that_is_raised_in_place_of_a_real_one_is_real():
     assert is_interrupt(caught(act))
 
 
-async def test_an_interrupt_of_a_chain_that_is_a_circle_is_judged_all_the_same():
+async def test_an_interrupt_in_a_circular_chain_of_causes_is_judged():
     error = caught(raising(KeyboardInterrupt()))
     error.__cause__ = error
     assert not is_interrupt(error)
 
 
-def test_what_trio_delivers_to_the_main_task_is_real():
+def test_an_interrupt_that_trio_delivers_to_the_main_task_is_real():
     """A signal that meets protected code is raised in the main task, at its next checkpoint."""
     seen = []
     protected = trio.lowlevel.enable_ki_protection(lambda: ctrl_c() or None)

@@ -52,7 +52,7 @@ def test_every_restart_kind_with_every_exit_does_what_the_table_says(restart, ex
         assert decision == Stop(exit=EXITS[exit_])
 
 
-def test_one_restart_more_than_allowed_is_an_escalation_with_the_last_error():
+def test_a_restart_beyond_the_intensity_escalates_with_the_last_error():
     window = Window(intensity=Intensity(max_restarts=1, within=10), times=(5.0,))
     decision = decide(ChildSpec(id="a", start=body), EXITS["crashed"], window, 6.0, restarts=1)
     assert decision == Escalate(exit=GaveUp(error=ERROR, restarts=1))
@@ -110,7 +110,7 @@ def test_a_spec_refuses_values_that_mean_nothing(wrong):
         ChildSpec(id="a", start=body, **wrong)
 
 
-def test_a_refusal_names_what_was_probably_meant_and_what_there_is():
+def test_a_refusal_names_the_nearest_word_and_all_valid_words():
     with pytest.raises(InvalidSpec, match=r"^restart='transiant' is not known; did you mean 'transient'\? use 'perm"):
         ChildSpec(id="a", start=body, restart="transiant")
     with pytest.raises(InvalidSpec, match=r"^shutdown='brutel': did you mean 'brutal'\? give seconds"):

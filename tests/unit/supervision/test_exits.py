@@ -26,7 +26,7 @@ def nest(error, levels):
     return error
 
 
-async def test_five_thousand_levels_collapse_to_the_one_leaf():
+async def test_nested_groups_of_five_thousand_levels_collapse_to_their_leaf():
     leaf = await a_cancellation()
     deep = nest(leaf, 5_000)
     try:

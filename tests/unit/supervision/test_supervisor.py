@@ -428,7 +428,7 @@ async def test_an_interrupt_of_the_stop_ends_its_order_and_no_task_is_left(autoj
     assert trio.current_time() == pytest.approx(2.0)
 
 
-async def test_an_error_of_the_body_is_the_context_of_what_no_actor_may_keep():
+async def test_an_error_of_the_body_is_the_context_of_a_real_interrupt():
     async def leave(ctx):
         await wait_all_tasks_blocked()
         ctrl_c()

@@ -26,7 +26,7 @@ def test_a_task_has_a_key_of_its_own():
     assert task.idempotency_key == "r/c.task1" != ToolContext(run_id="r", call_id="c").idempotency_key
 
 
-async def test_what_is_no_tool_cannot_be_spawned():
+async def test_only_a_tool_can_be_spawned():
     with pytest.raises(ToolError, match=r"spawn\(<built-in function print>\): that is no tool; give a tool"):
         await ToolContext().spawn(print)
 
@@ -56,7 +56,7 @@ async def test_a_unit_test_learns_what_a_body_spawns():
     assert received == [("crawl", {"url": "x", "tool": "y"})]
 
 
-async def test_reports_reach_who_listens_in_order():
+async def test_reports_of_a_body_reach_the_listener_in_order():
     received = []
 
     async def progress(fraction, text):

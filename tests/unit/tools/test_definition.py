@@ -188,7 +188,7 @@ class Method:
     ],
     ids=lambda value: getattr(value, "__name__", None) if callable(value) else "",
 )
-def test_what_cannot_be_a_tool_is_refused_by_name_and_with_a_way_out(function, words):
+def test_an_unsuitable_function_is_refused_as_a_tool_by_name_and_with_a_way_out(function, words):
     with pytest.raises(ToolDefinitionError) as caught:
         tool(function)
     for word in words:
@@ -289,7 +289,7 @@ def test_a_default_that_the_model_could_not_give_is_not_shown_to_it():
     assert "default" not in everything.schema["properties"]["implicit"]
 
 
-def test_arguments_become_objects_and_what_is_missing_is_left_to_the_function():
+def test_arguments_become_objects_and_missing_ones_take_the_functions_defaults():
     given = {"item": {"name": "cup"}, "size": {"width": 2}, "ratio": 3}
     converted = everything.convert(given)
     assert converted == {"item": Item("cup"), "size": Size(2.0), "ratio": 3.0}
@@ -357,7 +357,7 @@ def test_a_class_with_the_name_of_our_own_struct_does_no_harm():
     assert made.check({"value": {"x": 1}}) is None
 
 
-async def test_call_gives_the_context_only_to_who_wants_it():
+async def test_call_passes_the_context_only_to_functions_that_take_one():
     @tool
     async def who(ctx: ToolContext[Deps], greeting: str) -> str:
         return f"{greeting} {ctx.deps.who}"

@@ -206,7 +206,7 @@ async def test_a_failure_while_being_cancelled_is_not_hidden(limiter):
 
 
 @pytest.mark.parametrize("kind", ESCAPES)
-async def test_what_is_no_exception_is_the_tools_failure(limiter, kind):
+async def test_a_base_exception_of_a_body_is_a_failure_of_the_tool(limiter, kind):
     with pytest.raises(ToolFailed, match=f"^{kind.__name__}$") as caught:
         await run(raising(kind), limiter)
     assert (caught.value.code, type(caught.value.__cause__)) == ("tool_error", kind)

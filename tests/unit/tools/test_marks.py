@@ -71,12 +71,12 @@ def test_the_same_function_with_the_same_options_has_the_same_mark():
     ],
     ids=lambda options: next(iter(options)),
 )
-def test_what_people_read_and_what_the_runtime_does_with_it_is_part_of_it(options):
+def test_texts_and_options_that_change_the_action_change_the_definition_mark(options):
     assert definition_mark(remade(**options)) != definition_mark(pay)
 
 
 @pytest.mark.parametrize("options", [{"timeout": 3.0}, {"grace": 1.0}, {"on_error": "raise"}])
-def test_what_does_not_change_the_action_is_not(options):
+def test_timeout_grace_and_on_error_do_not_change_the_definition_mark(options):
     assert definition_mark(remade(**options)) == definition_mark(pay)
 
 

@@ -104,7 +104,7 @@ async def test_a_sync_body_takes_whatever_context_it_is_given(limiter):
     assert await invoke(who, ToolContext(deps="async"), {}, limiter=limiter) == "async"
 
 
-async def test_what_a_thread_raises_means_the_same_as_in_the_event_loop(limiter):
+async def test_an_exception_in_a_thread_means_the_same_as_in_the_event_loop(limiter):
     suspend = Suspend()
 
     def make(error):
@@ -328,7 +328,7 @@ async def test_a_body_that_is_cancelled_while_it_waits_for_a_thread_never_begins
     assert (ran, caller.record.stubborn) == ([], False)
 
 
-async def test_a_body_that_is_given_up_between_the_start_of_its_thread_and_its_own_never_begins():
+async def test_a_body_that_is_given_up_before_its_thread_reaches_it_never_begins():
     ran = []
     body = ThreadBody(lambda: ran.append(True))
     assert body.give_up_unbegun()

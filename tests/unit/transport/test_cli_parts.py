@@ -243,5 +243,5 @@ def test_what_is_typed_goes_before_the_environment(monkeypatch: pytest.MonkeyPat
     found = owner.find(options(url="http://typed:1", token="typed"))
     assert found == owner.ServedBy(url="http://typed:1", token="typed")
     (tmp_path / "s.db").touch()
-    assert owner.find(options(db=tmp_path / "s.db")) == owner.Unowned(database=tmp_path / "s.db")
+    assert owner.find(options(db=tmp_path / "s.db")) == owner.Stored(place=tmp_path / "s.db")
     assert "of the environment" not in repr(found)

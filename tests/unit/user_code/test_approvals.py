@@ -78,7 +78,7 @@ async def test_a_predicate_that_lets_a_foreign_cancellation_out_means_approval()
     await to_its_end(scene)
 
 
-async def test_a_predicate_that_is_interrupted_passes_it_on_and_one_that_pretends_means_approval():
+async def test_a_real_interrupt_of_a_predicate_passes_and_a_raised_one_needs_approval():
     def interrupted(ctx, arguments) -> bool:
         ctrl_c()
         return False

@@ -185,7 +185,7 @@ async def test_the_value_of_every_kind_of_function_is_returned(way):
 
 @pytest.mark.parametrize("way", SYNC)
 @pytest.mark.parametrize("kind", RAISED)
-async def test_whatever_a_function_raises_is_its_failure(way, kind):
+async def test_any_exception_of_a_user_function_is_its_failure(way, kind):
     error = RAISED[kind]()
     ended = await call(SYNC[way](raising(error)))
     assert isinstance(ended, Raised)
@@ -193,7 +193,7 @@ async def test_whatever_a_function_raises_is_its_failure(way, kind):
 
 
 @pytest.mark.parametrize("way", SYNC)
-async def test_a_group_of_one_is_that_one_and_a_group_of_several_is_flat(way):
+async def test_a_group_with_one_error_becomes_the_error_and_larger_groups_become_flat(way):
     one, other = ValueError(), SystemExit(3)
     ended = await call(SYNC[way](raising(BaseExceptionGroup("outer", [BaseExceptionGroup("inner", [one])]))))
     assert ended.error is one
@@ -251,15 +251,13 @@ async def test_a_failure_is_not_hidden_by_a_cancel_of_the_caller(autojump_clock,
 
 
 @pytest.mark.parametrize("way", SYNC)
-async def test_what_is_returned_after_the_limit_does_not_count_although_nothing_could_cancel_the_function(
-    mock_clock, way
-):
+async def test_a_value_returned_after_the_limit_does_not_count_also_without_a_checkpoint(mock_clock, way):
     assert await call(SYNC[way](lambda: mock_clock.jump(LIMIT))) == Late(LIMIT)
 
 
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("way", SYNC)
-async def test_an_exception_that_counts_as_an_answer_is_late_like_one(mock_clock, way, late):
+async def test_an_exception_that_counts_as_an_answer_can_be_late(mock_clock, way, late):
     error = Swallowed()
 
     def act() -> Any:

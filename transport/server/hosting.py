@@ -18,10 +18,19 @@ from greenroom.supervision.nursery import open_collapsing_nursery
 from ..gateway.descriptors import raise_soft_limit
 from ..gateway.gateway import OnAbort
 from ..protocol.limits import Limits
-from ..server.serve import Address, serve
+from .serve import Address, serve
 
 EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
 """Wildcard address -> the address at which the machine reaches itself."""
+
+
+class CannotBind(gr.GreenroomError):
+    """The address of a gateway cannot be bound; `taken` by another program, or for the reason in the text."""
+
+    def __init__(self, host: str, port: int, error: OSError) -> None:
+        self.taken = error.errno == errno.EADDRINUSE or "in use" in str(error)
+        why = "is taken by another program" if self.taken else f"cannot be bound ({error.strerror or error})"
+        super().__init__(f"{host}:{port} {why}")
 
 
 @attrs.frozen(kw_only=True)
@@ -52,7 +61,8 @@ async def hosting(runtime: gr.Runtime, gate: GatewayOptions) -> AsyncIterator[Ad
     """Serve the runtime for the block, and announce the address in the lock file of its database.
 
     Raises:
-        GreenroomError: The address cannot be bound, or an option is invalid.
+        CannotBind: The address cannot be bound.
+        UsageError: An option is invalid.
     """
     raise_soft_limit(Limits().connections)
     async with open_collapsing_nursery() as nursery:
@@ -71,7 +81,7 @@ async def hosting(runtime: gr.Runtime, gate: GatewayOptions) -> AsyncIterator[Ad
                 )
             )
         except OSError as error:
-            raise unbound(gate.host, gate.port, error) from error
+            raise CannotBind(gate.host, gate.port, error) from error
         reached = attrs.evolve(address, host=EVERYWHERE.get(address.host, address.host))
         store = runtime.store
         if isinstance(store, gr.SQLiteStore):
@@ -82,14 +92,3 @@ async def hosting(runtime: gr.Runtime, gate: GatewayOptions) -> AsyncIterator[Ad
             if isinstance(store, gr.SQLiteStore):
                 store.announce(None)
             nursery.cancel_scope.cancel()
-
-
-def unbound(host: str, port: int, error: OSError) -> gr.GreenroomError:
-    """Return the error for an address that cannot be bound."""
-    place = f"{host}:{port}"
-    if error.errno == errno.EADDRINUSE or "in use" in str(error):
-        return gr.GreenroomError(
-            f"{place} is taken by another program; choose one with --port, or a free one with --port 0"
-        )
-    why = error.strerror or str(error)
-    return gr.GreenroomError(f"{place} cannot be bound ({why}); choose another with --host and --port")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import trio
@@ -22,8 +21,6 @@ from greenroom.actors.contract.commits import Created, NewRun
 from greenroom.actors.contract.lifecycle import RunStatus
 from greenroom.actors.contract.run_lists import RunSummary
 from greenroom.actors.processes import Ability, ReadyRun, Taken
-
-from .places import Place
 
 
 class OneRunStore(gr.SQLiteStore):
@@ -102,13 +99,3 @@ def _is_ready(line: RunSummary) -> bool:
     if line.owner is not None or line.held or line.dead is not None or line.row.status is RunStatus.DONE:
         return False
     return line.row.status is not RunStatus.WAITING or line.pending > 0 or line.row.position.rule.leaving
-
-
-def one_run_store(place: Place | None) -> tuple[Store | None, OneRunClaims | None]:
-    """Return the store for one run (None for memory), and what keeps a shared one to that run."""
-    if place is None:
-        return None, None
-    if isinstance(place, Path):
-        return OneRunStore(place), None
-    store = place.opened(patience=None)
-    return store, OneRunClaims(store)

@@ -1,4 +1,4 @@
-"""`greenroom serve --workers N`: a parent, and N processes that work on one shared store and accept on one port.
+"""A parent, and N processes that work on one shared store and accept on one port.
 
 Theory of operation. The parent binds the port and passes the listening socket on, so the workers accept from one queue:
 a client sees one server, and a worker that ends takes only its own connections with it. A gateway in the parent would
@@ -31,11 +31,9 @@ from greenroom.actors.abc import Store
 from greenroom.supervision.nursery import open_collapsing_nursery
 from greenroom.supervision.spec import Backoff
 
-from ..server.serve import BACKLOG
-from ..terminal.screen import Screen
-from . import exits
-from .inspect import opened
-from .session import Interrupts
+from .hosting import CannotBind
+from .open_store import open_store
+from .serve import BACKLOG
 
 AGAIN: Final = Backoff(initial=0.5, factor=2.0, maximum=30.0, jitter=0.25)
 """Pause before a worker that ended again soon after its start is replaced."""
@@ -74,11 +72,11 @@ class WorkerLink:
         """Read the option of a worker.
 
         Raises:
-            UsageError: the text is not of a parent.
+            ValueError: The text is not of a parent.
         """
         name, *numbers = text.split(",")
         if len(numbers) < 3 or not all(number.isdigit() for number in numbers):
-            raise gr.UsageError("--worker is for the processes that --workers starts")
+            raise ValueError(f"{text!r:.100} is not the link of a worker")
         parent, ready, *listeners = map(int, numbers)
         return cls(name, tuple(listeners), parent, ready)
 
@@ -86,17 +84,22 @@ class WorkerLink:
         """Return the listening sockets."""
         return [socket.socket(fileno=number) for number in self.listeners]
 
-    def report_ready(self) -> None:
-        """Tell the parent that the worker serves."""
-        os.write(self.ready, b"r")
-        os.close(self.ready)
+    @asynccontextmanager
+    async def serving(self, orphaned: Callable[[], object]) -> AsyncIterator[None]:
+        """Tell the parent that the worker serves, and call `orphaned` once if the parent ends during the block."""
 
-    async def orphaned(self) -> None:
-        """Wait until the parent has ended."""
-        while True:
+        async def watch() -> None:
             await trio.lowlevel.wait_readable(self.parent)
-            if not os.read(self.parent, 64):
-                return
+            while os.read(self.parent, 64):
+                await trio.lowlevel.wait_readable(self.parent)
+            orphaned()
+
+        async with open_collapsing_nursery() as nursery:
+            nursery.start_soon(watch)
+            os.write(self.ready, b"r")
+            os.close(self.ready)
+            yield
+            nursery.cancel_scope.cancel()
 
 
 @attrs.define(eq=False)
@@ -109,7 +112,8 @@ class Workers:
         environment: of the workers.
         count: how many there are.
         listeners: the bound sockets.
-        screen: where ends and replacements are shown.
+        on_end: Called when a worker has ended and is replaced: its number, its exit code, and the seconds until then.
+        pids: The process ids of the workers.
     """
 
     store: Store
@@ -117,7 +121,7 @@ class Workers:
     environment: dict[str, str]
     count: int
     listeners: Sequence[trio.SocketListener]
-    screen: Screen
+    on_end: Callable[[int, int, float], None]
     pids: set[int] = attrs.field(init=False, factory=set)
     _stopping: trio.Event = attrs.field(init=False, factory=trio.Event)
     _serving: set[int] = attrs.field(init=False, factory=set)
@@ -125,6 +129,12 @@ class Workers:
     _settled: trio.Event = attrs.field(init=False, factory=trio.Event)
     _processes: set[trio.Process] = attrs.field(init=False, factory=set)
     _ended: trio.Event = attrs.field(init=False, factory=trio.Event)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port, as bound."""
+        host, port = self.listeners[0].socket.getsockname()[:2]
+        return str(host), int(port)
 
     async def run(self, *, task_status: trio.TaskStatus[int | None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep the workers until `stop`. Reports None once all serve, or the exit code of one that never did."""
@@ -166,9 +176,7 @@ class Workers:
                 return
             failures = 1 if trio.current_time() - began >= STEADY else failures + 1
             pause = 0.0 if failures == 1 else AGAIN.delay(failures - 1, secrets.randbelow(1000) / 1000 - 0.5)
-            how = signal.Signals(-code).name if code < 0 else f"code {code}"
-            again = f" in {pause:.1f} s" if pause else ""
-            self.screen.row(f"Worker {index} ended ({how}); its runs are free, and it is replaced{again}.", "warn")
+            self.on_end(index, code, pause)
             await trio.sleep(pause)
 
     async def _work(self, index: int, life: int, *, first: bool) -> int:
@@ -205,7 +213,7 @@ class Workers:
             await self._bury(link.name)
         # a worker that has served is replaced; one that never did has a reason that the next one would have, too
         if first and index not in self._serving and not self._settled.is_set() and not self._stopping.is_set():
-            self._refused = code if code > 0 else exits.FAILED
+            self._refused = code if code > 0 else 1
             self._settled.set()
         return code
 
@@ -250,7 +258,7 @@ class WorkerOptions:
         host, port: Address to bind; 0 for a free port.
         command: The command line of a worker, without its address and its link.
         environment: Of the workers.
-        announce: Called with host, port and process ids once all workers serve.
+        on_end: Called when a worker has ended and is replaced, as in `Workers`.
     """
 
     count: int
@@ -258,52 +266,34 @@ class WorkerOptions:
     port: int
     command: Sequence[str]
     environment: dict[str, str] = attrs.field(repr=False)
-    announce: Callable[[str, int, Sequence[int]], None]
+    on_end: Callable[[int, int, float], None]
 
 
 @asynccontextmanager
-async def _bound(options: WorkerOptions) -> AsyncIterator[Sequence[trio.SocketListener]]:
-    """Bind the port for the block.
+async def open_workers(store: Store, options: WorkerOptions) -> AsyncIterator[tuple[Workers, trio.Nursery]]:
+    """Bind the port and open the store for the block; the workers are stopped at its end.
+
+    Yields the workers, which are not started, and the nursery for `Workers.run`.
 
     Raises:
-        OSError: The address cannot be bound.
+        CannotBind: The address cannot be bound.
+        StoreError: The store cannot be opened, or has failed.
     """
-    listeners = await trio.open_tcp_listeners(options.port, host=options.host, backlog=BACKLOG)
     try:
-        yield listeners
+        listeners = await trio.open_tcp_listeners(options.port, host=options.host, backlog=BACKLOG)
+    except OSError as error:
+        raise CannotBind(options.host, options.port, error) from error
+    try:
+        async with open_store(store), open_collapsing_nursery() as nursery:
+            store.publish({}, room=0)
+            command = [*options.command, "--host", options.host, "--port", str(listeners[0].socket.getsockname()[1])]
+            workers = Workers(store, command, options.environment, options.count, listeners, options.on_end)
+            try:
+                yield workers, nursery
+            finally:
+                with trio.CancelScope(shield=True):
+                    await workers.stop()
+            nursery.cancel_scope.cancel()
     finally:
         for listener in listeners:
             listener.socket.close()
-
-
-async def serve_with_workers(store: Store, options: WorkerOptions, screen: Screen) -> int:
-    """Serve until interrupted; return the exit code: that of a worker if one ended before all served.
-
-    Raises:
-        StoreError: The store cannot be opened, or has failed.
-        OSError: The address cannot be bound.
-    """
-    stop, code = Interrupts(), None
-    async with _bound(options) as listeners, opened(store), open_collapsing_nursery() as nursery:
-        host, port = listeners[0].socket.getsockname()[:2]
-        words = [*options.command, "--host", options.host, "--port", str(port)]
-        store.publish({}, room=0)
-        workers = Workers(store, words, options.environment, options.count, listeners, screen)
-        try:
-            async with stop.listening(screen):
-                with stop.in_order():
-                    code = await nursery.start(workers.run)
-                    if code is None:
-                        options.announce(str(host), port, sorted(workers.pids))
-                        await trio.sleep_forever()
-                await workers.stop()
-        finally:
-            with trio.CancelScope(shield=True):
-                await workers.stop()
-        nursery.cancel_scope.cancel()
-    if code is not None:
-        return int(code)
-    if stop.at_once.cancel_called:
-        return exits.INTERRUPTED
-    screen.row("Stopped; nothing is lost.", "dim")
-    return exits.COMPLETED

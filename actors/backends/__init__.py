@@ -1,0 +1,1 @@
+"""Backends: other programs that do the work of a call, such as coding agents."""

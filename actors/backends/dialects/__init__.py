@@ -1,0 +1,1 @@
+"""The dialects of programs: each turns the bytes of one program into items, and answers into bytes."""

@@ -1,0 +1,283 @@
+"""The Agent Client Protocol, version 1: JSON-RPC lines; the program is the agent, and this is its client.
+
+Theory of operation. `initialize`, `session/new` (or `session/load`) and `session/prompt` follow each other. A question
+of the program is answered once and never "always": with the option allow_once or reject_once, else with outcome
+cancelled. The state of a call comes in parts, and a part may be the first to be seen; a question has the parts so far.
+`session/load` replays the history as updates before it is answered; these are skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import ClassVar, Final
+
+from ...contract.messages import Usage
+from ...contract.plain import JSONObject, JSONValue
+from ...models.codecs.port import count, items, mapping, string
+from ...permission.subject import ACP_EFFECTS, effect_of
+from ..dialect import AskAnswer, Declined, Granted, Launch, Prompt, Supplied
+from ..items import (
+    Asked,
+    Item,
+    MessageDone,
+    Notice,
+    Plan,
+    PromptDone,
+    Question,
+    Reasoning,
+    SaidText,
+    SendBytes,
+    SessionKnown,
+    UsageSeen,
+)
+from ..jsonrpc import Answered, Notification, PeerRequest
+from .json_lines import TEXT_LIMIT, cut
+from .rpc import RPCDialect
+
+VERSION: Final = 1
+_QUIET: Final = frozenset(
+    (
+        *("user_message_chunk", "available_commands_update", "current_mode_update", "config_option_update"),
+        *("session_info_update", "usage_update", "compaction_update", "compaction_summary_chunk"),
+    )
+)
+"""Updates that carry nothing for a run."""
+_LOGIN: Final = -32000
+"""The code of the error that says that the program is not logged in."""
+_BUDGETS: Final = ("max_tokens", "max_turn_requests")
+_KINDS: Final = frozenset((*ACP_EFFECTS, "switch_mode", "other"))
+
+
+class ACPDialect(RPCDialect):
+    """One prompt of a session.
+
+    Args:
+        command: The words that start the program.
+        client: (name, version) that the program is told.
+    """
+
+    name: ClassVar[str] = "acp"
+
+    def __init__(self, command: tuple[str, ...], client: tuple[str, str] = ("greenroom", "0")) -> None:
+        super().__init__(tagged=True)
+        self._command, self._client = command, client
+        self._prompt = Prompt(text="", folder="/")
+        self._session = ""
+        self._replaying = False
+        self._message: list[str] = []
+        self._size = 0
+        self._text = ""
+
+    def begin(self, prompt: Prompt) -> Launch:
+        """Return how the program is started."""
+        self._prompt = prompt
+        name, version = self._client
+        capabilities = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
+        params = {
+            "protocolVersion": VERSION,
+            "clientCapabilities": capabilities,
+            "clientInfo": {"name": name, "version": version},
+        }
+        return Launch(argv=self._command, data=self._peer.request("initialize", params)[1])
+
+    def interrupt(self) -> bytes:
+        """Return the notification to stop, and the answers to open questions, which the protocol demands with it."""
+        if not self._session:
+            return b""
+        data = self._peer.notify("session/cancel", {"sessionId": self._session})
+        for request, _ in tuple(self._asks.values()):
+            permission = request.method == "session/request_permission"
+            data += self._peer.respond(request.request_id, _CANCELLED if permission else {"action": "cancel"})
+        self._asks.clear()
+        return data
+
+    def answered(self, answer: Answered) -> Iterator[Item]:
+        """Yield the next step of the opening, or the end of the prompt."""
+        result = mapping(answer.result)
+        if answer.error:
+            code = "runtime_unavailable" if answer.code == _LOGIN else "runtime_failed"
+            detail = f"{answer.method}: {answer.error} ({answer.code})"
+            yield from self._spoken()
+            yield from self.done(PromptDone(code=code, detail=cut(detail)))
+            return
+        match answer.method:
+            case "initialize":
+                yield from self._initialized(result)
+            case "session/new" | "session/load":
+                self._replaying = False
+                self._session = string(result.get("sessionId")) or (self._prompt.session or "")
+                yield SessionKnown(session_id=self._session)
+                text = "\n\n".join(part for part in (self._prompt.instructions, self._prompt.text) if part)
+                prompt = {"sessionId": self._session, "prompt": [{"type": "text", "text": text}]}
+                yield SendBytes(data=self._peer.request("session/prompt", prompt)[1])
+            case _:  # session/prompt
+                yield from self._prompted(result)
+
+    def _initialized(self, result: JSONObject) -> Iterator[Item]:
+        version = result.get("protocolVersion")
+        session = self._prompt.session
+        if version != VERSION:
+            detail = f"it speaks version {version!r:.40} of the protocol, and this client {VERSION}"
+            yield from self.done(PromptDone(code="runtime_unavailable", detail=detail))
+            return
+        opening: JSONObject = {"cwd": self._prompt.folder, "mcpServers": []}
+        if session and mapping(result.get("agentCapabilities")).get("loadSession") is True:
+            self._replaying = True
+            yield SendBytes(data=self._peer.request("session/load", {"sessionId": session, **opening})[1])
+            return
+        if session:
+            yield Notice(kind="warning", text="the program keeps no sessions; a new one begins")
+        yield SendBytes(data=self._peer.request("session/new", opening)[1])
+
+    def _prompted(self, result: JSONObject) -> Iterator[Item]:
+        yield from self._spoken()
+        quota = mapping(mapping(mapping(result.get("_meta")).get("quota")).get("token_count"))
+        if quota:
+            input_, output = count(quota.get("input_tokens")), count(quota.get("output_tokens"))
+            yield UsageSeen(usage=Usage(requests=1, input=input_, output=output))
+        match result.get("stopReason"):
+            case "end_turn":
+                yield from self.done(PromptDone(text=self._text))
+            case "cancelled":
+                yield from self.done(PromptDone(code="cancelled"))
+            case str() as reason if reason in _BUDGETS:
+                yield from self.done(PromptDone(code="budget_exhausted", detail=reason))
+            case "refusal":
+                yield from self.done(PromptDone(code="runtime_failed", detail="the model refused"))
+            case reason:
+                detail = f"the prompt ended as {reason!r:.100}"
+                yield from self.done(PromptDone(code="schema_validation_failed", detail=detail))
+
+    # --- what the program asks ---
+
+    def requested(self, request: PeerRequest) -> Iterator[Item]:
+        """Yield the question of a request."""
+        match request.method:
+            case "session/request_permission":
+                yield from self._spoken()
+                yield from self._permission(request)
+            case "elicitation/create":
+                message, schema = string(request.params.get("message")), mapping(request.params.get("requestedSchema"))
+                if schema:
+                    yield from self.ask(request, _elicited, partial(_question, message, schema))
+                else:  # an address to be opened
+                    yield from self.refuse(request, _elicited)
+            case _:
+                yield from self.reject(request)
+
+    def _permission(self, request: PeerRequest) -> Iterator[Item]:
+        parts = mapping(request.params.get("toolCall"))
+        call_id = string(parts.get("toolCallId"))
+        options = {
+            string(mapping(option).get("kind")): string(mapping(option).get("optionId"))
+            for option in reversed(items(request.params.get("options")))
+        }
+        respond = partial(_outcome, options)
+        if not call_id or "allow_once" not in options:
+            yield from self.refuse(request, respond)
+            return
+        tool, arguments = self._merged(call_id, parts, asked=True)
+
+        def item(ask_id: str) -> Item:
+            effect = effect_of(tool, arguments)
+            return Asked(ask_id=ask_id, call_id=call_id, tool=tool, arguments=arguments, effect=effect, editable=False)
+
+        yield from self.ask(request, respond, item)
+
+    def _merged(self, call_id: str, parts: JSONObject, *, asked: bool = False) -> tuple[str, JSONObject]:
+        """Note parts of a call and return its kind and all parts so far."""
+        known = self.call(call_id)
+        kind = string(parts.get("kind")) or (known[0] if known else "other")
+        fields = {name: value for name, value in parts.items() if value is not None and name != "sessionUpdate"}
+        self.note_call(call_id, kind if kind in _KINDS else "other", fields, asked=asked)
+        tool, arguments, _ = self.call(call_id) or (kind, fields, asked)
+        return tool, arguments
+
+    # --- what the program reports ---
+
+    def notified(self, notification: Notification) -> Iterator[Item]:
+        """Yield the items of a notification."""
+        if notification.method == "session/update":
+            if not self._replaying:
+                yield from self._update(mapping(notification.params.get("update")))
+        elif notification.method == "$/cancel_request":
+            yield from self.withdraw(notification.params.get("requestId"))
+        else:
+            yield from self.unknown(notification.method)
+
+    def _update(self, update: JSONObject) -> Iterator[Item]:
+        kind, text = string(update.get("sessionUpdate")), string(mapping(update.get("content")).get("text"))
+        if kind != "agent_message_chunk":
+            yield from self._spoken()
+        if kind == "agent_message_chunk":
+            yield from self._chunk(text)
+        elif kind == "agent_thought_chunk":
+            yield Reasoning(text=cut(text))
+        elif kind in ("tool_call", "tool_call_update"):
+            yield from self._call(update)
+        elif kind == "plan":
+            entries = (mapping(entry) for entry in items(update.get("entries")))
+            pairs = tuple((string(entry.get("content")), string(entry.get("status"))) for entry in entries)
+            yield Plan(entries=pairs)
+        elif kind == "notice":
+            yield Notice(kind="warning", text=cut(text or string(update.get("message"))))
+        elif not kind:
+            yield from self.unparsed("an update without its kind")
+        elif kind not in _QUIET:
+            yield from self.unknown(kind)
+
+    def _chunk(self, text: str) -> Iterator[Item]:
+        if text:
+            if self._size <= TEXT_LIMIT:
+                self._message.append(text)
+            self._size += len(text)
+            yield SaidText(text=cut(text))
+
+    def _call(self, update: JSONObject) -> Iterator[Item]:
+        call_id = string(update.get("toolCallId"))
+        if not call_id:
+            yield from self.unparsed("a call without its id")
+            return
+        tool, arguments = self._merged(call_id, update)
+        if (status := update.get("status")) in ("completed", "failed"):
+            locations = [string(mapping(one).get("path")) for one in items(arguments.get("locations"))]
+            read = next(filter(None, locations), "") if tool == "read" else ""
+            yield from self.call_ended(call_id, _content(update), failed=status == "failed", read=read)
+
+    def _spoken(self) -> Iterator[Item]:
+        """Yield the message that its pieces have made, when something else follows them."""
+        if self._message:
+            self._text = cut("".join(self._message))
+            self._message, self._size = [], 0
+            yield MessageDone(text=self._text)
+
+
+_CANCELLED: Final[JSONObject] = {"outcome": {"outcome": "cancelled"}}
+
+
+def _outcome(options: dict[str, str], answer: AskAnswer) -> JSONValue:
+    kind = "allow_once" if isinstance(answer, Granted) else "reject_once"
+    if kind not in options:
+        return _CANCELLED
+    return {"outcome": {"outcome": "selected", "optionId": options[kind]}}
+
+
+def _elicited(answer: AskAnswer) -> JSONValue:
+    match answer:
+        case Supplied(value=value):
+            return {"action": "accept", "content": value}
+        case Granted() | Declined():
+            return {"action": "decline"}
+
+
+def _question(message: str, schema: JSONObject, ask_id: str) -> Item:
+    return Question(ask_id=ask_id, message=cut(message), schema=schema)
+
+
+def _content(update: JSONObject) -> str:
+    """Return the text of a call's end: its content, or its raw output."""
+    parts = (mapping(mapping(part).get("content")) for part in items(update.get("content")))
+    text = "\n".join(string(part.get("text")) for part in parts if part.get("text"))
+    raw = update.get("rawOutput")
+    return text or (raw if isinstance(raw, str) else string(mapping(raw).get("output")))

@@ -1,0 +1,157 @@
+"""The reads of a store whose rows are in tables in memory."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import islice
+from typing import Literal
+
+from typing_extensions import override
+
+from ...abc import RunStore
+from ...contract.decisions import InboxItem, Ticket
+from ...contract.lifecycle import STATUS, RunStatus, Stage
+from ...contract.messages import Message
+from ...contract.recording import RecordDelta
+from ...contract.rows import RunOutline, RunRecord, ThreadInfo
+from ...contract.run_lists import RunPage, RunQuery, RunSummary
+from ...contract.state import StateWrite
+from ...errors import UnknownRun
+from ..common import _paging
+from ._rows import RunTables
+from ._tables import MemoryTables
+
+
+class TableReads(RunStore):
+    """The methods of `RunStore` that read, and the timers."""
+
+    @abc.abstractmethod
+    async def _read(self) -> MemoryTables:
+        """Return the tables, for one synchronous read.
+
+        Raises:
+            StoreDown: the store is not open.
+        """
+
+    @override
+    async def open_runs(self) -> Sequence[tuple[str, bool]]:
+        ledger = await self._read()
+        return tuple((name, run.held) for name, run in ledger.runs.items() if run.ended is None)
+
+    @override
+    async def load(self, run_id: str, *, calls: Literal["step", "all"] = "step") -> RunRecord | None:
+        run = (await self._read()).runs.get(run_id)
+        if run is None:
+            return None
+        rows = [call for call in run.calls.values() if calls == "all" or call.step == run.row.step]
+        rows.sort(key=lambda call: (call.step, call.index))
+        call_ids = {call.call_id for call in rows}
+        return RunRecord(
+            info=run.info,
+            row=run.row,
+            calls=tuple(rows),
+            tickets=tuple(
+                ticket
+                for ticket in run.tickets.values()
+                if calls == "all" or ticket.status == "open" or ticket.call_id in call_ids
+            ),
+            inbox=run.unconsumed(),
+            call_ids=frozenset(run.calls),
+            state=run.state_now(),
+        )
+
+    @override
+    async def outline(self, run_id: str) -> RunOutline | None:
+        ledger = await self._read()
+        run = ledger.runs.get(run_id)
+        return None if run is None else run.outline(ledger.place(run))
+
+    @override
+    async def ticket(self, run_id: str, target: str) -> Ticket | None:
+        run = (await self._read()).runs.get(run_id)
+        return None if run is None else run.ticket(target)
+
+    @override
+    async def thread(self, thread_id: str) -> ThreadInfo | None:
+        return (await self._read()).thread(thread_id)
+
+    @override
+    async def state_at(self, run_id: str, step: int) -> Sequence[StateWrite]:
+        run = (await self._read()).runs.get(run_id)
+        if run is None:
+            raise UnknownRun(run_id)
+        return run.state_at(step)
+
+    @override
+    async def events(
+        self, run_id: str, *, after: int = 0, limit: int = 1000, max_bytes: int | None = None
+    ) -> Sequence[bytes]:
+        run = (await self._read()).runs.get(run_id)
+        return () if run is None else _paging.page(run.frames[after : after + limit], max_bytes)
+
+    @override
+    async def commands(self, run_id: str) -> Sequence[InboxItem]:
+        run = (await self._read()).runs.get(run_id)
+        return () if run is None else run.journal(0)
+
+    @override
+    async def record(self, run_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[RecordDelta]:
+        run = (await self._read()).runs.get(run_id)
+        return () if run is None else tuple(run.record[after : after + limit])
+
+    @override
+    async def messages(self, thread_id: str) -> Sequence[Message]:
+        thread = (await self._read()).threads.get(thread_id)
+        return () if thread is None else tuple(thread.messages)
+
+    @override
+    async def parts(self, thread_id: str, digests: Sequence[str]) -> Mapping[str, bytes]:
+        thread = (await self._read()).threads.get(thread_id)
+        return {} if thread is None else {name: thread.parts[name] for name in digests if name in thread.parts}
+
+    @override
+    async def runs(self, query: RunQuery) -> RunPage:
+        behind = _paging.start(query)
+        ledger = await self._read()
+        lines = list(islice(_listed(ledger, query, behind), query.limit + 1))
+        page = lines[: query.limit]
+        return RunPage(
+            runs=tuple(summary for _, summary in page),
+            cursor=_paging.encode(query, page[-1][0]) if len(lines) > len(page) else None,
+            counts=ledger.counts() if query.counts else None,
+        )
+
+    @override
+    async def summaries(self, run_ids: Sequence[str], *, counts: bool = False) -> RunPage:
+        ledger = await self._read()
+        tables = (ledger.runs.get(name) for name in run_ids)
+        lines = tuple(run.summary() for run in tables if run is not None)
+        return RunPage(runs=lines, cursor=None, counts=ledger.counts() if counts else None)
+
+    async def next_due(self) -> datetime | None:
+        """Return when the earliest timer fires. See `Claims.next_due`."""
+        ledger = await self._read()
+        return min((moment for moment, _ in ledger.timers()), default=None)
+
+
+def _listed(
+    ledger: MemoryTables, query: RunQuery, behind: _paging.Position | None
+) -> Iterator[tuple[_paging.Position, RunSummary]]:
+    """The runs of a list, in its order, behind a position."""
+    longest = query.order == "waiting_longest"
+    status = STATUS[query.status] if isinstance(query.status, Stage) else query.status
+    pool = ledger.runs if status in (None, RunStatus.DONE) and not longest else ledger.open
+    runs: Iterable[RunTables] = reversed(pool.values())
+    if longest:
+        runs = sorted(pool.values(), key=lambda run: (run.since or 0, run.number))
+    for run in runs:
+        position = (run.since or 0, run.number) if longest else (0, run.number)
+        if behind is not None and (position <= behind if longest else run.number >= behind[1]):
+            continue
+        if status is not None and run.row.status is not status:
+            continue  # the cheapest filter first: only the remaining runs become lines
+        summary = run.summary()
+        if query.matches(summary):
+            yield position, summary

@@ -1,0 +1,1 @@
+"""Tools that work in a worktree: `workspace_tools`."""
