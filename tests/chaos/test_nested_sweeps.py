@@ -42,7 +42,7 @@ class World:
         self.asked: Counter[str] = Counter()
         self.outcome: Any = None
         self.broken: list[str] = []
-        self.run: gr.Run[Any] | None = None
+        self.place: gr.Store | None = None
         self.execution, self.replay = execution, replay
         self.agent = self.coder()
 
@@ -64,11 +64,11 @@ class World:
         answer = await ctx.call_nested(tool, {}, effect=effect)
         if answer.arguments is None:
             return
-        assert self.run is not None
-        async with self.run.events() as events:
-            async for event in events:
-                if event.type == "run.tool.started" and event.payload["callId"] == answer.call_id:
-                    break
+        assert self.place is not None
+        frames = await self.place.events("r", limit=1_000)
+        started = b'"run.tool.started"', f'"callId":"{answer.call_id}"'.encode()
+        if not any(all(part in frame for part in started) for frame in frames):
+            self.early.append(answer.call_id)
         self.effects[answer.call_id] += 1
         await trio.sleep(0.5)
         ctx.end_nested(answer.call_id, "done")
@@ -76,7 +76,8 @@ class World:
 
 async def scenario(world: World, store: gr.Store) -> None:
     async with gr.open_runtime(store, agents=[world.agent], passivate_after=5.0) as runtime:
-        run = world.run = await runtime.start("coder", "Go.", run_id="r")
+        world.place = store
+        run = await runtime.start("coder", "Go.", run_id="r")
         with trio.fail_after(5_000):
             world.outcome = await run.wait()
             for _ in range(ROUNDS):
@@ -116,6 +117,7 @@ def in_order(events: list[gr.Event]) -> Iterator[str]:
 
 def check(world: World) -> Iterator[str]:
     yield from world.broken
+    yield from (f"{name} began before its start was stored" for name in world.early)
     if not isinstance(world.outcome, gr.Completed):
         yield f"the run came to {world.outcome}"
     yield from (f"{name} was done {times} times" for name, times in world.effects.items() if times > 1)
